@@ -53,7 +53,7 @@ def expert_parameters(model: Model) -> float:
 def by_speed(job: Job, pp: int, vpp: int) -> tuple[int, ...] | None:
     """Layers of each virtual stage in proportion to the speed of its slowest GPU, by peak rates and stated factors; None where all
     are equally fast. Layers go one by one to the stage that would be done with them first."""
-    if job.unequal is None or pp == 1:
+    if job.unequal is None or pp == 1 or job.copies > 1:
         return None
     ranks = ranks_of(job, job.unequal, np.zeros(len(job.unequal.links), np.bool_))
     peaks = np.array([cluster.gpu.peak.get(job.runtime.precision, math.nan) for cluster in ranks.clusters])

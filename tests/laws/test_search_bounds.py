@@ -1,0 +1,63 @@
+"""The bounds of a search lie below what is predicted, whatever the plan."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.predict import predict
+from windtunnel.search.bound.bounds import bounds
+from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, LIGHT_LAST, WITH_TP, Space
+from windtunnel.spec import load_job
+
+FLAGS = (False, True)
+PLANS = 60
+"""Plans of each space that are drawn once, with their bounds."""
+
+COMMON = {
+    "plan.tp": (1, 2, 4),
+    "plan.pp": (1, 2, 4),
+    "plan.vpp": (1, 2),
+    "plan.micro_batch": (1, 2),
+    "plan.sequence_parallel": (WITH_TP,),
+    "plan.stages": (EVEN, LIGHT_LAST, LIGHT_ENDS),
+    "plan.schedule": ("auto", "gpipe", "breadth-first", "zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev"),
+    "runtime.overlap_grad_reduce": FLAGS,
+    "runtime.overlap_param_gather": FLAGS,
+    "runtime.overlap_p2p": FLAGS,
+}
+SPACES = {
+    "dense": ("llama3-8b-8xh100", ["cluster.gpus=32", "plan.global_batch=32", "runtime.framework=megatron-core"], {"plan.recompute": ("none", "selective", "full"), "plan.recompute_layers": (None, 1), "plan.sharding": ("none", "zero1", "zero2"), "plan.cp": (1, 2)}),
+    "sharded": ("llama3-8b-8xh100", ["cluster.gpus=32", "plan.global_batch=32"], {"plan.recompute": ("none", "ops", "full"), "plan.sharding": ("fsdp", "hsdp", "zero3", "zero2"), "plan.cp": (1, 2)}),
+    "mixture": ("mixtral-8x7b-64xh100", ["plan.global_batch=128"], {"plan.ep": (1, 2, 4, 8), "plan.etp": (1, 2), "plan.recompute": ("none", "full"), "plan.sharding": ("none", "zero1"), "runtime.moe_a2a_overlap": FLAGS}),
+    "mixed GPUs": ("llama3-8b-8xh100", ["cluster.gpus=32", "plan.global_batch=32", "unequal.mixed=[{nodes=[0,1],gpu='a100-sxm-80gb'}]", "unequal.slow=[{nodes=[2],factor=1.2}]"], {"plan.recompute": ("none", "full"), "plan.sharding": ("fsdp", "zero1"), "plan.stages": (EVEN, BY_SPEED)}),
+    "offload": ("llama2-70b-64xh100", ["plan.global_batch=64"], {"plan.offload.activations": (0, 1, 4), "plan.offload.optimizer": ("none", "host"), "plan.sharding": ("none", "zero1")}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bounded():
+    table = {}
+    for name, (source, overrides, fields) in SPACES.items():
+        job = load_job(source, overrides)
+        columns = Space(job, COMMON | fields).columns()
+        rows = np.random.default_rng(1).permutation(len(columns))[:PLANS]
+        columns = columns.take(np.sort(rows))
+        table[name] = (job, columns, bounds(columns))
+    return table
+
+
+@given(name=st.sampled_from(sorted(SPACES)), place=st.integers(0, PLANS - 1))
+@settings(max_examples=60, deadline=None)
+def test_no_bound_is_above_its_prediction(bounded, name, place):
+    job, columns, found = bounded[name]
+    number = place % len(columns)
+    try:
+        prediction = predict(columns.change(number).apply(job))
+    except WindtunnelError:
+        return
+    assert not found.refused[number]
+    assert found.seconds[number] <= prediction.step_time_s * (1.0 + 1e-9)
+    assert found.bytes[number] <= max(stage.allocated for stage in prediction.memory) * (1.0 + 1e-9)
+    assert found.seconds[number] > 0.2 * prediction.step_time_s  # and not far below

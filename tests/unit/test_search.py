@@ -1,0 +1,226 @@
+"""The search: the same winner as brute force, its certificate, its reasons, and going on after a stop."""
+
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from windtunnel.base.errors import PlanError, SpecError, UnknownName
+from windtunnel.search.api import search
+from windtunnel.search.change import Change
+from windtunnel.search.find import Limits, Search, plans_of
+from windtunnel.search.objective import objectives
+from windtunnel.search.outcome import outcome_of
+from windtunnel.search.space import WITH_TP, Space
+from windtunnel.search.workers import Here, Processes, Trial
+from windtunnel.spec import load_job
+
+JOB = load_job("llama3-8b-8xh100", ["plan.global_batch=32"])
+FIELDS = {
+    "plan.tp": (1, 2, 4),
+    "plan.pp": (1, 2),
+    "plan.micro_batch": (1, 2),
+    "plan.recompute": ("none", "full"),
+    "plan.sharding": ("fsdp", "zero1"),
+    "plan.sequence_parallel": (WITH_TP,),
+}
+SPACE = Space(JOB, FIELDS)
+
+
+def brute_force(space):
+    columns = space.columns()
+    outcomes = [outcome_of(space.job, columns.change(number)) for number in range(len(columns))]
+    return [outcome for outcome in outcomes if outcome.fits]
+
+
+@pytest.fixture(scope="module")
+def all_outcomes():
+    return brute_force(SPACE)
+
+
+@pytest.fixture(scope="module")
+def result():
+    return search([SPACE], jobs=1)
+
+
+def test_the_winner_is_that_of_brute_force(result, all_outcomes):
+    assert result.best.outcome.step_time_s == min(outcome.step_time_s for outcome in all_outcomes)
+
+
+def test_the_certificate_adds_up(result, all_outcomes):
+    of = result.certificate
+    assert of.exact
+    assert of.open == 0
+    assert of.combinations == SPACE.size == 48
+    assert of.plans == of.refused + of.too_large + of.predicted + of.ruled_out
+    assert of.predicted < len(all_outcomes)
+
+
+def test_reasons(result):
+    why = result.explanation
+    assert {decision.path for decision in why.decisions} <= set(FIELDS)
+    losses = [decision.loss for decision in why.decisions]
+    assert losses == sorted(losses, reverse=True)
+    assert min(losses) >= 0.0
+    assert why.known is None or why.known.loss >= 0.0
+
+
+def test_decisions_are_what_brute_force_says(result):
+    columns = SPACE.columns()
+    best = dict(result.best.change.fields)
+    for decision in result.explanation.decisions:
+        others = [
+            outcome.step_time_s
+            for number in range(len(columns))
+            if dict(columns.change(number).fields)[decision.path] != best[decision.path]
+            and (outcome := outcome_of(JOB, columns.change(number))).fits
+        ]
+        if decision.exact and math.isfinite(decision.loss):
+            assert decision.loss == pytest.approx(min(others) / result.best.outcome.step_time_s - 1.0)
+
+
+def test_several_processes_find_the_same(result):
+    again = search([SPACE], jobs=2, explained=False)
+    assert again.best.change == result.best.change
+    assert again.best.outcome == result.best.outcome
+
+
+def test_a_killed_worker_costs_nothing_but_its_share(result):
+    plans = plans_of([SPACE], objectives("time"))
+    workers = Processes(plans.jobs, 0.0, 2)
+    killed = False
+
+    def kill_one(_share):
+        nonlocal killed
+        if not killed:
+            killed = True
+            os.kill(next(iter(workers.pool._processes)), signal.SIGKILL)
+        return False
+
+    try:
+        ranked, left = Search(plans, objectives("time"), workers).run(stop=kill_one)
+    finally:
+        workers.close()
+    assert workers.restarts == 1
+    assert left == 0
+    assert ranked[0].change == result.best.change
+
+
+def test_a_limit_leaves_a_gap():
+    job = load_job("llama2-70b-64xh100", ["plan.global_batch=128"])
+    fields = {
+        "plan.tp": (4, 8),
+        "plan.pp": (4, 8),
+        "plan.vpp": (1, 2, 5),
+        "plan.micro_batch": (1, 2),
+        "plan.recompute": ("none", "full"),
+    }
+    plans = plans_of([Space(job, fields)], objectives("time"))
+    found = Search(plans, objectives("time"), Here(plans.jobs, 0.0))
+    ranked, left = found.run(limits=Limits(predictions=2))
+    of = found.certificate(left, ranked[0])
+    assert left > 0
+    assert of.predicted == 2
+    assert 0.0 < of.gap < 1.0
+    assert not of.exact
+
+
+def test_a_gap_ends_earlier(result):
+    wide = search([SPACE], jobs=1, gap=0.2, explained=False)
+    assert wide.certificate.predicted <= result.certificate.predicted
+    assert wide.certificate.gap <= 0.2
+    assert wide.best.outcome.step_time_s <= result.best.outcome.step_time_s / 0.8
+
+
+def test_a_stopped_search_goes_on(tmp_path, result):
+    path = tmp_path / "plans.parquet"
+    calls = []
+
+    def stop(share):
+        calls.append(share)
+        return len(calls) > 8
+
+    first = search([SPACE], jobs=1, out=str(path), stop=stop, explained=False)
+    again = search([SPACE], jobs=1, out=str(path), explained=False)
+    assert first.certificate.predicted <= again.certificate.predicted
+    assert again.best.change == result.best.change
+    tried = []
+    third = search([SPACE], jobs=1, out=str(path), explained=False, stop=lambda share: tried.append(share) or False)
+    assert third.best.outcome == again.best.outcome
+    import pyarrow.parquet as pq
+
+    assert pq.read_table(path).num_rows == again.certificate.predicted
+
+
+def test_a_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "plans.parquet"
+    path.write_bytes(b"no parquet")
+    with pytest.raises(SpecError, match="windtunnel search"):
+        search([SPACE], jobs=1, out=str(path))
+
+
+def test_the_front_is_undominated_and_complete():
+    spaces = [Space(load_job("llama3-8b-8xh100", ["plan.global_batch=32", f"cluster.gpus={n}"]), FIELDS) for n in (8, 16)]
+    result = search(spaces, "tokens,dollars", jobs=1, labels=("8", "16"))
+    every = []
+    for space in spaces:
+        tokens = 32 * space.job.plan.seq
+        rate = space.job.cluster.gpus * space.job.cluster.price_per_gpu_hour / 3600.0
+        every += [(o.step_time_s / tokens, o.step_time_s * rate / tokens * 1e6) for o in brute_force(space)]
+    values = np.array(every)
+    front = {
+        tuple(np.round(np.log(one), 9)) for one in values if not ((values <= one).all(axis=1) & (values < one).any(axis=1)).any()
+    }
+    assert {tuple(np.round(np.log(one.values), 9)) for one in result.ranked[: result.front]} == front
+
+
+def test_memory_may_bind():
+    job = load_job("llama2-70b-64xh100", ["plan.global_batch=128"])
+    fields = {"plan.tp": (4, 8), "plan.pp": (4, 8), "plan.micro_batch": (1, 2, 4), "plan.recompute": ("none", "full")}
+    result = search([Space(job, fields)], jobs=1, margin=0.4)
+    loose = search([Space(job, fields)], jobs=1, explained=False)
+    assert result.best.outcome.memory <= 0.6 * job.cluster.gpu.memory
+    assert loose.best.outcome.step_time_s <= result.best.outcome.step_time_s
+    assert result.explanation.relaxed.gain > 0.0
+    assert result.explanation.relaxed.candidate.outcome.step_time_s == pytest.approx(loose.best.outcome.step_time_s)
+
+
+def test_nothing_fits():
+    job = load_job("llama2-70b-64xh100", ["cluster.gpus=8", "plan.global_batch=64", "plan.pp=1", "plan.tp=8"])
+    with pytest.raises(PlanError, match=r"the smallest lacks \d+\.\d GiB"):
+        search([Space(job, {"plan.micro_batch": (1, 2)})], jobs=1)
+
+
+def test_objectives():
+    with pytest.raises(UnknownName):
+        objectives("speed")
+    with pytest.raises(SpecError, match="once"):
+        objectives("time,time")
+    free = load_job("llama3-8b-8xh100", ["cluster.price_per_gpu_hour=none"])
+    with pytest.raises(SpecError, match="price"):
+        search([Space(free, FIELDS)], "dollars", jobs=1)
+
+
+def test_random_ranks_have_no_bound():
+    job = load_job("llama3-8b-8xh100", ["unequal.spread=0.05"])
+    with pytest.raises(SpecError, match=r"unequal\.spread"):
+        search([Space(job, FIELDS)], jobs=1)
+
+
+def test_a_plan_that_contradicts_itself_is_an_outcome():
+    outcome = outcome_of(JOB, Change.of(plan__tp=3))
+    assert not outcome.fits
+    assert "plan.tp" in outcome.refused
+
+
+def test_workers_run_trials_in_any_order():
+    workers = Processes([JOB], 0.0, 2)
+    try:
+        for number, size in enumerate((1, 2)):
+            workers.submit(Trial(number, 0, Change.of(plan__micro_batch=size)))
+        found = dict(workers.next() for _ in range(2))
+    finally:
+        workers.close()
+    assert {trial.number for trial in found} == {0, 1}

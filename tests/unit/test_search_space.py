@@ -1,0 +1,132 @@
+"""Spaces: which combinations are plans, each once, and values that follow others."""
+
+import pytest
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.cli.search_space import question
+from windtunnel.cli.source import job_of
+from windtunnel.search.defaults import default_fields
+from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, WITH_TP, Space, micro_batches, parsed, stages_of
+from windtunnel.spec import check, load_job
+
+JOB = load_job("llama2-70b-64xh100", ["plan.global_batch=256", "plan.vpp=1"])
+
+
+def plans(fields, job=JOB):
+    columns = Space(job, fields).columns()
+    return [dict(columns.change(number).fields) for number in range(len(columns))]
+
+
+def test_degrees_divide_the_gpus_and_batches_divide():
+    columns = Space(JOB, {"plan.tp": (1, 2, 3, 4), "plan.pp": (1, 2, 4), "plan.micro_batch": (1, 3)}).columns()
+    # tp = 3 does not divide 64 GPUs; 3 sequences a micro batch never divide 256
+    assert len(columns) == 9
+    assert set(columns.numbers("plan.tp").tolist()) == {1, 2, 4}
+    split = columns.numbers("plan.tp") * columns.numbers("plan.pp")
+    assert (micro_batches(columns) == 256 * split // 64).all()
+
+
+def test_virtual_stages_need_stages_and_rounds():
+    found = {(plan["plan.pp"], plan["plan.vpp"]) for plan in plans({"plan.pp": (1, 4), "plan.vpp": (1, 2, 40)})}
+    assert found == {(1, 1), (4, 1), (4, 2)}  # 4 x 40 is more than 80 layers; one stage has no virtual ones
+
+
+def test_each_plan_is_spelled_once():
+    both = plans({"plan.tp": (1, 2), "plan.pp": (1,), "plan.sequence_parallel": (False, True)})
+    assert [(plan["plan.tp"], plan["plan.sequence_parallel"]) for plan in both] == [(1, False), (2, False), (2, True)]
+    alone = plans({"plan.tp": (8,), "plan.pp": (8,), "plan.sharding": ("none", "zero1")})
+    assert [plan["plan.sharding"] for plan in alone] == ["none"]
+
+
+def test_values_follow_others():
+    job = load_job("deepseek-v3-2048xh800")  # recompute_modules and stages are stated there
+    columns = Space(job, {"plan.recompute": ("none", "selective"), "plan.pp": (8, 16), "plan.schedule": ("auto",)}).columns()
+    changes = [dict(columns.change(number).fields) for number in range(len(columns))]
+    assert all(("plan.recompute_modules" in change) == (change["plan.recompute"] == "none") for change in changes)
+    assert {len(change["plan.stages"]) for change in changes if change["plan.stages"]} == {8, 16}
+    for number in range(len(columns)):
+        check(columns.change(number).apply(job))
+    parallel = plans({"plan.tp": (1, 4), "plan.sequence_parallel": (WITH_TP,)})
+    assert [plan["plan.sequence_parallel"] for plan in parallel] == [False, True]
+
+
+def test_layouts():
+    assert stages_of(EVEN, 80, 4) is None
+    assert stages_of(EVEN, 61, 4) == (16, 15, 15, 15)
+    assert stages_of(LIGHT_ENDS, 126, 16) == (7, *(8,) * 14, 7)
+    slow = load_job("llama2-70b-64xh100", ["plan.global_batch=256", "unequal.slow=[{stages=[0],factor=2.0}]"])
+    (plan,) = plans({"plan.tp": (8,), "plan.pp": (2,), "plan.stages": (BY_SPEED,), "plan.vpp": (1,)}, slow)
+    assert plan["plan.stages"] == (27, 53)  # 80 layers at speeds 1 : 2
+
+
+@pytest.mark.parametrize(
+    "name", ["llama2-70b-64xh100", "deepseek-v3-2048xh800", "llama3-8b-8xh100", "bloom-176b-384", "mpt-30b-64xa100"]
+)
+def test_the_default_space_has_the_jobs_own_plan(name):
+    job = load_job(name)
+    columns = Space(job, default_fields(job)).columns()
+    own = [
+        n for n in range(len(columns)) if columns.change(n).apply_unchecked(job).plan == job.plan.model_copy(update={"dp": None})
+    ]
+    assert len(own) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"plan.tp": (3, 5)}, "divides cluster.gpus = 64"),
+        ({"plan.micro_batch": (7,)}, "plan.global_batch"),
+        ({"plan.pp": (1,), "plan.vpp": (2,)}, "vpp = 1 where pp is 1"),
+    ],
+)
+def test_an_empty_space_says_what_emptied_it(fields, words):
+    with pytest.raises(SpecError, match=words):
+        Space(JOB, fields).columns()
+
+
+def test_too_many_plans_are_refused():
+    with pytest.raises(SpecError, match="Give .* fewer values"):
+        Space(JOB, {f"plan.document{n}": tuple(range(100)) for n in range(5)}).columns()
+
+
+def test_values_are_split_outside_of_brackets():
+    assert parsed("plan.tp", "4,8") == ["4", "8"]
+    assert parsed("plan.stages", "[40,40],[39,41]") == ["[40,40]", "[39,41]"]
+    with pytest.raises(SpecError):
+        parsed("plan.tp", "4,,8")
+
+
+def load(overrides):
+    return job_of("llama2-70b-64xh100", overrides)
+
+
+def test_set_opens_closes_and_makes_frames():
+    asked = question(load, ["plan.tp=4,8", "plan.pp=4", "cluster.gpus=64,128", "runtime.overlap_tp=true,false"], None, ())
+    assert asked.labels == ("64 GPUs", "128 GPUs")
+    fields = asked.spaces[0].fields
+    assert fields["plan.tp"] == (4, 8)
+    assert "plan.pp" not in fields
+    assert fields["runtime.overlap_tp"] == (True, False)
+    assert asked.spaces[1].job.cluster.gpus == 128
+    assert asked.spaces[0].job.plan.pp == 4
+    assert asked.overrides[1] == ("plan.pp=4", "cluster.gpus=128")
+
+
+def test_a_space_file(tmp_path):
+    path = tmp_path / "space.toml"
+    path.write_text('[plan]\ntp = [4, 8]\nstages = ["even", "light-ends"]\n[runtime]\nprecision = ["bf16", "fp8"]\n')
+    asked = question(load, [], str(path), ())
+    assert asked.spaces[0].fields["plan.stages"] == ("even", "light-ends")
+    assert [space.job.runtime.precision for space in asked.spaces] == ["bf16", "fp8"]
+    path.write_text("plan.tp = 4\n")
+    with pytest.raises(SpecError, match="a list of values"):
+        question(load, [], str(path), ())
+
+
+def test_unknown_fields_and_values_are_refused():
+    with pytest.raises(UnknownName, match="plan.tp"):
+        question(load, ["plan.tensor=1,2"], None, ())
+    with pytest.raises(SpecError):
+        question(load, ["plan.tp=4,x"], None, ())
+    with pytest.raises(SpecError, match="values to try"):
+        question(load, ["plan.tp"], None, ())
