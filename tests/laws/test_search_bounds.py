@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import WindtunnelError
@@ -49,7 +49,7 @@ def bounded():
 
 
 @given(name=st.sampled_from(sorted(SPACES)), place=st.integers(0, PLANS - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_bound_is_above_its_prediction(bounded, name, place):
     job, columns, found = bounded[name]
     number = place % len(columns)

@@ -18,11 +18,24 @@ from windtunnel.search.bound.stack import Stack, Staged
 from windtunnel.search.bound.step import Rows, StepFloor
 from windtunnel.search.space import BY_SPEED, Columns, micro_batches
 
-PIPELINE = ("plan.pp", "plan.vpp", "plan.stages", "plan.schedule", "plan.recompute_layers")
-"""Fields that make a layout, beside those that decide which blocks there are."""
-
-BLOCKS = ("plan.recompute", "plan.recompute_layers", "plan.offload", "runtime.moe_a2a_overlap")
-"""Fields on which the kinds of blocks depend."""
+SAME_LAYOUT = (
+    "plan.tp",
+    "plan.cp",
+    "plan.ep",
+    "plan.etp",
+    "plan.sharding",
+    "plan.shard_group",
+    "plan.micro_batch",
+    "plan.global_batch",
+    "plan.sequence_parallel",
+    "plan.recompute_modules",
+    "plan.cp_kind",
+    "plan.cp_sizes",
+    "plan.cp_balance",
+    "runtime.overlap_tp",
+    "runtime.overlap_tp_dgrad",
+)
+"""Fields on which neither the blocks of a stage nor its schedule depend."""
 
 OUTSIDE = (
     "plan.pp",
@@ -118,8 +131,8 @@ def _family(
     inside = (*INSIDE, *(f"runtime.{name}" for name in BY_ROW if not _frees_parameters(columns)))
     shared = [path for path in columns.codes if path not in inside]
     by_speed = BY_SPEED in columns.values.get("plan.stages", ())  # then ranks matter, and so do the fields that place them
-    placed = shared if by_speed else (*PIPELINE, *BLOCKS)
-    by_layout = _grouped(columns, rows, [path for path in columns.codes if path in (*placed, *PIPELINE, *BLOCKS)])
+    alike = (*(f"runtime.{name}" for name in BY_ROW), *(() if by_speed else SAME_LAYOUT))
+    by_layout = _grouped(columns, rows, [path for path in columns.codes if path not in alike])
     for same in by_layout:
         layout = _layout(columns, int(same[0]), stack, reasons)
         if layout is None:
@@ -128,11 +141,11 @@ def _family(
         staged = Staged.of(stack, layout)
         for rows_alike in _grouped(columns, same, shared):
             job = columns.change(int(rows_alike[0])).apply_unchecked(columns.job)
-            alike = plans.take(rows_alike)
-            used, cell = np.unique(alike.cell, return_inverse=True)
-            alike = replace(alike, cell=cell)
-            seconds[rows_alike] = StepFloor(job, layout, stack, staged, used, floors.calls).seconds(alike)
-            bytes_[rows_alike] = floors.memory.allocated(job, layout, stack, staged, used, alike)
+            some = plans.take(rows_alike)
+            used, cell = np.unique(some.cell, return_inverse=True)
+            some = replace(some, cell=cell)
+            seconds[rows_alike] = StepFloor(job, layout, stack, staged, used, floors.calls).seconds(some)
+            bytes_[rows_alike] = floors.memory.allocated(job, layout, stack, staged, used, some)
 
 
 def _frees_parameters(columns: Columns) -> bool:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.compute.cpu import cpu_seconds, update_bytes
+from windtunnel.memory.host_copies import HOST_ACHIEVED, host_memory_rate
 from windtunnel.network import Group
 from windtunnel.network.groups.shape import group
 from windtunnel.predict.ranks.places import ranks_of
@@ -206,8 +208,15 @@ class StepFloor:
         return np.asarray((self.dense / job.shard_ranks + self.experts / job.expert_shard_ranks) / job.copies, np.float64)
 
     def _update(self, part: int) -> Floats:
-        """[K, S] seconds of the update up to the norm (0) or after it (1)."""
-        return np.asarray(self._updated() * self.stack.update[self.cells, part][:, None], np.float64)
+        """[K, S] seconds of the update up to the norm (0) or after it (1), on the GPU or by the CPUs."""
+        share = self.job.plan.offload.updated_away
+        seconds = np.asarray(self._updated() * self.stack.update[self.cells, part][:, None], np.float64)
+        if not share or part == 0:
+            return seconds
+        node, cluster = self.job.cluster.node, self.job.cluster
+        width = DTYPE_BYTES[self.job.runtime.gradient_dtype]
+        memory = host_memory_rate(node) / HOST_ACHIEVED / cluster.gpus_of_node
+        return np.maximum(seconds, self._updated() * share * cpu_seconds(update_bytes(self.job, width), memory))
 
     def _norm(self) -> float:
         """Seconds of the norm's reduction over all ranks."""
