@@ -12,6 +12,7 @@ from windtunnel.spec.load import (
     load_job,
     load_model,
     load_node,
+    load_region,
     load_runtime,
     match_gpu,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "load_job",
     "load_model",
     "load_node",
+    "load_region",
     "load_runtime",
     "match_gpu",
     "names",

@@ -15,6 +15,7 @@ from windtunnel.spec.catalog import entry, names
 from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.common import Noun
 from windtunnel.spec.degrees import follow, names_another_cluster, stated_in
+from windtunnel.spec.economics import Region
 from windtunnel.spec.explain import explain
 from windtunnel.spec.files import SUFFIXES, check_shape, read_table
 from windtunnel.spec.graph_model import GraphModel
@@ -103,6 +104,11 @@ def load_node(source: Source) -> Node:
 def load_fabric(source: Source) -> Fabric:
     """A fabric from a catalogue name, a file or a table."""
     return _build(Fabric, resolve("fabrics", _table("fabrics", source, "fabric"), "fabric"), "fabric")
+
+
+def load_region(source: Source) -> Region:
+    """A power grid from a catalogue name, a file or a table."""
+    return _build(Region, resolve("regions", _table("regions", source, "region"), "region"), "region")
 
 
 def load_gpu(source: Source) -> GPU:
