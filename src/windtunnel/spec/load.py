@@ -24,6 +24,7 @@ from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.resolve import NO_BASE, merge, resolve
 from windtunnel.spec.runtime import Host, Runtime
+from windtunnel.spec.scaling import LossLaw
 from windtunnel.spec.toml import toml_lines
 
 Source = str | Path | Mapping[str, Any]
@@ -109,6 +110,16 @@ def load_fabric(source: Source) -> Fabric:
 def load_region(source: Source) -> Region:
     """A power grid from a catalogue name, a file or a table."""
     return _build(Region, resolve("regions", _table("regions", source, "region"), "region"), "region")
+
+
+def load_law(source: Source, overrides: Sequence[str] = ()) -> LossLaw:
+    """A law of the loss from a catalogue name, a file or a table, with overrides on top, such as `E=1.7`."""
+    table = _table("laws", source, "law")
+    for text in overrides:
+        table = merge(table, override(text))
+    if isinstance(source, str | Path) and "id" not in table and "base" not in table:
+        table["id"] = Path(source).stem
+    return _build(LossLaw, resolve("laws", table, "law"), "law")
 
 
 def load_gpu(source: Source) -> GPU:
