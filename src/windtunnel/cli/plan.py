@@ -71,6 +71,9 @@ def command(  # long: one option a line
         str,
         typer.Option("--law", metavar="NAME|FILE", help="Law of the loss: epoch, hoffmann or a file; --set law.E=1.7 changes it."),
     ] = "epoch",
+    goodput: Annotated[
+        float, typer.Option("--goodput", metavar="SHARE", help="Share of the days in which steps are made that count.")
+    ] = 1.0,
     sets: Sets = None,
     json: Json = None,
     quiet: Quiet = False,
@@ -92,6 +95,7 @@ def command(  # long: one option a line
         parameter_count(chosen) if chosen is not None else amount(parameters, "--parameters"),
         amount(tokens, "--tokens"),
         amount(ratio, "--tokens-per-parameter"),
+        goodput,
     )
     with bar("planning") as progress:
         answer = plan(wish, listed(on) or MACHINES, counts(gpus), own, progress)

@@ -12,6 +12,7 @@ from windtunnel.report import words as say
 from windtunnel.report.table import listing
 from windtunnel.search.planner import Alternative, Planned
 from windtunnel.search.wish import Wish
+from windtunnel.spec import load_runtime
 
 SCHEMA = "windtunnel.plan/1"
 LIMITS = {"deadline": "The deadline binds", "budget": "The budget binds"}
@@ -27,6 +28,7 @@ SHOWN = (
     "recompute",
     "sequence_parallel",
     "sharding",
+    "schedule",
     "stages",
 )
 """Fields of the plan that make `predict` show it again."""
@@ -44,6 +46,7 @@ def as_dict(answer: Planned) -> dict[str, Any]:
             "parameters": wish.parameters,
             "tokens": wish.tokens,
             "tokens_per_parameter": wish.tokens_per_parameter,
+            "goodput": wish.goodput,
         },
         "law": wish.law.model_dump(mode="json"),
         "alternatives": [_row(one) for one in answer.alternatives],
@@ -74,7 +77,7 @@ def _row(one: Alternative) -> dict[str, Any]:
         "mfu": p.mfu,
         "fits": p.fits,
         "plan": plan.model_dump(mode="json", exclude_none=True) | {"dp": p.job.dp},
-        "sets": [f"plan.{key}={_written(value)}" for key, value in _stated(one).items()],
+        "sets": [f"{key}={_written(value)}" for key, value in _stated(one).items()],
         "limits": list(one.limits),
         "misses": list(one.misses),
         "meets_all": one.good,
@@ -83,23 +86,14 @@ def _row(one: Alternative) -> dict[str, Any]:
 
 
 def _stated(one: Alternative) -> dict[str, Any]:
-    """The fields SHOWN that have a value."""
-    plan = one.prediction.job.plan
-    names = (
-        "tp",
-        "pp",
-        "vpp",
-        "cp",
-        "ep",
-        "micro_batch",
-        "global_batch",
-        "seq",
-        "recompute",
-        "sequence_parallel",
-        "sharding",
-        "stages",
-    )
-    return {name: getattr(plan, name) for name in names if getattr(plan, name) is not None}
+    """The plan's fields SHOWN that have a value, and the runtime's that differ from the framework's defaults."""
+    plan, runtime = one.prediction.job.plan, one.prediction.job.runtime
+    usual = load_runtime(runtime.framework)
+    own = {f"plan.{name}": getattr(plan, name) for name in SHOWN if getattr(plan, name) is not None}
+    changed = {
+        name: getattr(runtime, name) for name in type(runtime).model_fields if getattr(runtime, name) != getattr(usual, name)
+    }
+    return own | {f"runtime.{name}": value for name, value in changed.items() if isinstance(value, str | int | float)}
 
 
 def _written(value: object) -> str:
@@ -148,6 +142,12 @@ def _cells(one: Alternative) -> list[str]:
     ]
 
 
+def _lost(wish: Wish) -> str:
+    if wish.goodput == 1.0:
+        return "Days are without failures and restarts."
+    return f"{say.percent(wish.goodput, 0)} of the days count."
+
+
 def _short(number: float) -> str:
     for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if number >= scale:
@@ -176,7 +176,7 @@ def reasons(answer: Planned) -> Iterator[str]:
     """Sentences: the best alternative and what stops it, what the peak would have promised, what is missing."""
     if not answer.alternatives:
         return
-    best = answer.alternatives[0]
+    wish, best = answer.wish, answer.alternatives[0]
     where = f"{best.machine.cluster.gpus:,} GPUs of {best.machine.name}"
     if best.good:
         what = f"{_short(best.parameters)} parameters on {_short(best.tokens)} tokens in {say.duration(best.days)}"
@@ -191,9 +191,6 @@ def reasons(answer: Planned) -> Iterator[str]:
             f"With the peak FLOP/s the law would give {_short(best.naive[0])} parameters on {_short(best.naive[1])} tokens, "
             f"{best.naive[0] / best.parameters:.2g} times as large; that would take {say.duration(best.naive_days)}."
         )
-    yield (
-        "Models without --model follow one rule of shapes; plans are a first plan with advice, not a search. "
-        "Days are without failures and restarts."
-    )
+    yield ("Models without --model follow one rule of shapes; plans are a first plan with advice, not a search. " + _lost(wish))
     for text in answer.left_out:
         yield f"Left out: {text}"

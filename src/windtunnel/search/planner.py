@@ -200,7 +200,7 @@ def _counts(wish: Wish, cluster: Cluster) -> list[int]:
     days = wish.days or USUAL_DAYS
     most = cluster.gpus
     if wish.work_is_fixed:
-        each = GUESS * Machine(cluster, {}).peak() / cluster.gpus
+        each = GUESS * Machine(cluster, {}).peak() * wish.goodput / cluster.gpus
         middle = _work(wish)[0] / (each * days * DAY)
     elif wish.budget is not None:
         hour = tariff_of(cluster).dollars_per_hour or {}
@@ -249,7 +249,7 @@ def _for_work(wish: Wish, machine: Machine, overrides: Sequence[str], planned: P
     prediction = _predicted(wish, machine, _work(wish)[1], overrides, planned)
     size = parameter_count(prediction.job.model)
     tokens = tokens_for(wish.law, size, wish.loss) if wish.loss is not None else (wish.tokens or 0.0)
-    days = tokens / prediction.tokens_per_s / DAY
+    days = _days(wish, prediction, tokens)
     price = _price(machine, prediction, days)
     misses = []
     if wish.days is not None and days > wish.days:
@@ -262,20 +262,20 @@ def _for_work(wish: Wish, machine: Machine, overrides: Sequence[str], planned: P
 
 def _in_time(wish: Wish, machine: Machine, overrides: Sequence[str], planned: Plan) -> Alternative:
     """The best model that the money and the days allow."""
-    reached = GUESS * machine.peak()
+    reached = GUESS * machine.peak() * wish.goodput
     for _ in range(MOST_GUESSES):
         seconds, _ = _seconds(wish, machine, None)
         prediction = _predicted(wish, machine, wish.sizing.of(reached * seconds)[0], overrides, planned)
         size = parameter_count(prediction.job.model)
-        before, reached = reached, FLOPS_PER_PARAMETER * size * prediction.tokens_per_s
+        before, reached = reached, FLOPS_PER_PARAMETER * size * _rate(wish, prediction)
         if abs(reached / before - 1.0) < SETTLED:
             break
     seconds, limit = _seconds(wish, machine, prediction)
-    tokens = min(prediction.tokens_per_s * seconds, wish.tokens or float("inf"))
+    tokens = min(_rate(wish, prediction) * seconds, wish.tokens or float("inf"))
     batch = float(prediction.job.plan.global_batch * prediction.job.plan.seq)
     if tokens < batch:
         raise SpecError(limit, wish.budget if limit == "budget" else wish.days, f"at least one step of {batch:,.0f} tokens")
-    days = tokens / prediction.tokens_per_s / DAY
+    days = _days(wish, prediction, tokens)
     one = Alternative(
         machine, prediction, size, tokens, loss(wish.law, size, tokens), days, _price(machine, prediction, days), (limit,)
     )
@@ -291,7 +291,7 @@ def _with_naive(wish: Wish, one: Alternative, seconds: float, overrides: Sequenc
         other = _predicted(wish, one.machine, parameters, overrides, planned)
     except WindtunnelError:
         return replace(one, naive=(parameters, tokens))
-    return replace(one, naive=(parameters, tokens), naive_days=tokens / other.tokens_per_s / DAY)
+    return replace(one, naive=(parameters, tokens), naive_days=_days(wish, other, tokens))
 
 
 def _seconds(wish: Wish, machine: Machine, prediction: Prediction | None) -> tuple[float, str]:
@@ -305,6 +305,15 @@ def _seconds(wish: Wish, machine: Machine, prediction: Prediction | None) -> tup
             daily = _price(machine, prediction, 1.0).cost or daily
         allowed.append((wish.budget / daily * DAY, "budget"))
     return min(allowed)
+
+
+def _rate(wish: Wish, prediction: Prediction) -> float:
+    """Tokens a second of the whole run, with the time that failures and restarts take."""
+    return prediction.tokens_per_s * wish.goodput
+
+
+def _days(wish: Wish, prediction: Prediction, tokens: float) -> float:
+    return tokens / _rate(wish, prediction) / DAY
 
 
 def _price(machine: Machine, prediction: Prediction, days: float) -> RunPrice:

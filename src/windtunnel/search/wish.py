@@ -17,7 +17,8 @@ LONGEST = 3653.0
 @dataclass(frozen=True)
 class Wish:
     """`budget` in US dollars, `days` until the deadline, `loss` in nats a token: any of them. `model` or `parameters` fixes the
-    model, `tokens` the data, `tokens_per_parameter` their ratio; left open, the law divides compute best."""
+    model, `tokens` the data, `tokens_per_parameter` their ratio; left open, the law divides compute best. `goodput` is the share of
+    the days in which steps are made that count."""
 
     law: LossLaw
     budget: float | None = None
@@ -27,6 +28,7 @@ class Wish:
     parameters: float | None = None
     tokens: float | None = None
     tokens_per_parameter: float | None = None
+    goodput: float = 1.0
 
     @property
     def work_is_fixed(self) -> bool:
@@ -45,6 +47,8 @@ def checked(wish: Wish) -> Wish:
         value = getattr(wish, name)
         if value is not None and not (math.isfinite(value) and value > 0.0):
             raise SpecError(f"--{name.replace('_', '-')}", value, "a number above 0")
+    if not 0.0 < wish.goodput <= 1.0:
+        raise SpecError("--goodput", wish.goodput, "above 0, at most 1")
     if wish.days is not None and wish.days > LONGEST:
         raise SpecError("--days", wish.days, f"at most {LONGEST:g}, ten years")
     fixed = [name for name in ("parameters", "tokens", "tokens_per_parameter") if getattr(wish, name) is not None]
