@@ -57,6 +57,13 @@ def test_a_node_without_a_price_cannot_be_bought() -> None:
     assert tariff_of(load_cluster("jean-zay", ["economics.mode=buy", "economics.node_dollars=80000"])).dollars_per_hour
 
 
+def test_prices_and_watts_stay_finite() -> None:
+    with pytest.raises(SpecError, match="finite"):
+        tariff_of(load_cluster("h100-ib", ["economics.mode=buy", "economics.node_dollars=1e308"]))
+    with pytest.raises(SpecError, match="finite"):
+        predict(load_job("llama2-70b-64xh100", ["cluster.fabric.draw.switch_w=1e308"]))
+
+
 def test_regions_are_named_or_written() -> None:
     assert region_of(load_cluster("h100-ib")).id == "united-states"
     assert region_of(load_cluster("h100-ib", ["region.base=france", "region.dollars_per_kwh=0.05"])).dollars_per_kwh == 0.05

@@ -155,7 +155,7 @@ class Cluster(Noun):
     memory_pool: MemoryPool | None = Field(None, description="memory that all nodes share")
     achieved: Achieved | None = Field(None, description="what measured collectives of this cluster achieve")
     price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")
-    pue: PositiveFloat = Field(1.1, description="power of the building over that of its computers")
+    pue: PositiveFloat = Field(1.1, ge=1, description="power of the building over that of its computers")
     economics: Economics = Economics()
     region: Region | None = Field(None, description="power grid, by name; default: united-states")
     gpu_spread: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of good GPUs' speed, if it was measured")

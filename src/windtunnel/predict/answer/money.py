@@ -91,7 +91,10 @@ def tariff_of(cluster: Cluster) -> Tariff:
         raise SpecError(
             "cluster.economics.dollars_per_kwh", None, "a price of power", f"Region {region.id} states none; write one with --set."
         )
-    return Tariff(cluster, _owned(cluster), per_kwh, region.g_co2_per_kwh)
+    owned = _owned(cluster)
+    if not math.isfinite(sum(owned.values())):
+        raise SpecError("cluster.economics", max(owned, key=lambda part: owned[part]), "prices and times whose sum is finite")
+    return Tariff(cluster, owned, per_kwh, region.g_co2_per_kwh)
 
 
 def _owned(cluster: Cluster) -> dict[str, float]:
@@ -156,6 +159,8 @@ def bill(job: Job, step: float, tokens: float, stages: Sequence[Mapping[str, flo
     watts = None if gpu is None else cluster_watts(cluster, gpu)
     tariff = tariff_of(cluster)
     one = run_price(tariff, watts, step / DAY)
+    if not math.isfinite((one.energy_j or 0.0) + (one.cost or 0.0) + (one.carbon_kg or 0.0)):
+        raise SpecError("cluster", cluster.id, "watts and prices whose energy and cost of a step are finite")
     steps = job.tokens / tokens if job.tokens is not None else None
     if steps is not None and not math.isfinite(steps * max(step, one.energy_j or 0.0, one.cost or 0.0)):
         raise SpecError("tokens", job.tokens, "a number of tokens whose time, energy and price are finite")

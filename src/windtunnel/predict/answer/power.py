@@ -149,5 +149,5 @@ def cluster_watts(cluster: Cluster, gpu: float) -> ClusterWatts:
     network = parts.switches * draw.switch_w + parts.optics * draw.optic_w
     storage = cluster.economics.storage_w_per_gpu * cluster.gpus
     return ClusterWatts(
-        gpus, hosts, supplies, network, storage, (gpus + hosts + supplies + network + storage) * (max(1.0, cluster.pue) - 1.0)
+        gpus, hosts, supplies, network, storage, (gpus + hosts + supplies + network + storage) * (cluster.pue - 1.0)
     )
