@@ -231,6 +231,14 @@ def test_named_slow_nodes_cost_less_than_the_census_and_shared_batches_pay() -> 
     assert found["half A100, 44 and 20 micro batches"] < 0.7 * found["half A100, equal micro batches"]
 
 
+def test_a_power_cap_saves_energy_up_to_a_point_and_never_time() -> None:
+    found = {cap: (p.step_time_s, p.energy_j, p.cost) for cap, p in rows("power_caps")}
+    steps = [found[cap][0] for cap in sorted(found, reverse=True)]
+    assert steps == sorted(steps)
+    assert found[400][1] < 0.9 * found[700][1] and found[200][1] > found[700][1]
+    assert found[400][2] > found[700][2]  # capital costs more than power
+
+
 def test_a_balanced_ring_is_the_best_for_long_sequences() -> None:
     found = {(kind, balance): answer for kind, balance, answer in rows("long_context")}
     step = {key: answer.step_time_s for key, answer in found.items() if not isinstance(answer, str)}

@@ -16,6 +16,7 @@ from windtunnel.reality.blanks import choose, memory_alone
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.markdown import markdown
+from windtunnel.reality.power_caps import read_caps
 from windtunnel.reality.report import Report
 from windtunnel.reality.rows import TrainingRow, read
 from windtunnel.reality.scores import Score, summary
@@ -258,5 +259,6 @@ def test_fitted_is_by_family_and_quantity() -> None:
 
 def test_every_fitted_family_has_rows_in_the_catalogue() -> None:
     known = {name for path in measurements.tables() for name in read(path).families}
+    known |= {row.family for row in read_caps(measurements.POWER_CAPS.read_text(encoding="utf-8"))[0]}
     kernels = {name for name, _ in measurements.fitted_families() if "-kernels-" in name or ", " in name}
     assert {name for name, _ in measurements.fitted_families()} - kernels <= known

@@ -16,6 +16,7 @@ from windtunnel.cli.verbs import Verbs, bare
 
 VERBS: Verbs = {
     "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
+    "plan": ("plan", "The other way round: a budget, a deadline or a loss in; model, tokens, machine, days and dollars out."),
     "memory": ("memory", "What every pipeline stage holds on its fullest GPU, and what would make it fit."),
     "search": ("search", "The best plans and machines for a job, with a proof that none is better and the reasons."),
     "compare": ("compare", "Two jobs, or a measured run and its job, side by side: what differs, why, and what it is worth."),

@@ -14,7 +14,7 @@ from windtunnel.base.errors import UnknownName
 from windtunnel.cli.common import Json, writable, write, write_json
 from windtunnel.report import words as say
 from windtunnel.report.table import listing
-from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_model, load_node, names
+from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_law, load_model, load_node, load_region, names
 from windtunnel.spec.catalog import KINDS, entry
 from windtunnel.spec.toml import toml_lines
 
@@ -84,6 +84,17 @@ def _cluster(name: str) -> str:
     return f"{cluster.gpus:,} x {cluster.gpu.id} in {cluster.node.id}, {cluster.fabric.id}{price}"
 
 
+def _region(name: str) -> str:
+    region = load_region(name)
+    price = f", ${region.dollars_per_kwh:g} a kWh" if region.dollars_per_kwh is not None else ""
+    return f"{region.name}: {region.g_co2_per_kwh:g} g CO2 a kWh in {region.year}{price}"
+
+
+def _law(name: str) -> str:
+    law = load_law(name)
+    return f"{law.name}: {law.E:g} + {law.A:g} / N^{law.alpha:g} + {law.B:g} / D^{law.beta:g}"
+
+
 def _model(name: str) -> str:
     model = load_model(name)
     heads = f"{model.heads} heads in {model.groups} groups"
@@ -106,6 +117,8 @@ SHORT: dict[str, Callable[[str], str]] = {
     "nodes": _node,
     "fabrics": _fabric,
     "clusters": _cluster,
+    "regions": _region,
+    "laws": _law,
     "models": _model,
     "jobs": _job,
 }

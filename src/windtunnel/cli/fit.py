@@ -11,5 +11,6 @@ VERBS: Verbs = {
     "collectives": ("fit_collectives", "What collectives reach, by GPU generation and fabric, from nccl-tests tables."),
     "training": ("fit_training", "Time of kernels in training over their time in a loop, by GPU architecture."),
     "host": ("fit_host", "What a framework's process spends feeding its GPU."),
+    "power": ("fit_power", "What a GPU draws by what it does, and what a power cap does to its clock."),
 }
 """The verbs of `windtunnel fit`; see `cli/verbs.py`."""

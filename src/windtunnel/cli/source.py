@@ -66,7 +66,7 @@ def job_of(
     if model is not None and source is not None and (is_recipe(source) or is_part(source)):
         if is_part(model):
             return _imported(together([model, source]), on, overrides)
-        return _imported(Path(source), on, overrides, beside=_model_beside(model))
+        return _imported(Path(source), on, overrides, beside=model_beside(model))
     if megatron is not None or model is not None:
         if source is not None and on is not None:
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
@@ -269,7 +269,7 @@ def _over_job(path: Path, base: str | None, overrides: list[str], model: str | N
     return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed))
 
 
-def _model_beside(model: str) -> Model:
+def model_beside(model: str) -> Model:
     """The model of `--model`: a name of the catalogue or of a hub, or a file. SpecError for one that is no decoder."""
     found = load_model(model) if model in names("models") else None
     if found is None and not Path(model).is_file():

@@ -116,6 +116,13 @@ class Prediction:
     days: float | None = None
     cost: float | None = None
     energy_j: float | None = None
+    cost_parts: dict[str, float] | None = None  # of the run, or of a step if the job states no tokens
+    energy_parts: dict[str, float] | None = None  # the same, joules
+    carbon_kg_per_step: float | None = None
+    carbon_kg: float | None = None
+    gpu_power_w: float | None = None  # mean of a GPU over a step
+    node_power_w: float | None = None  # at its plug
+    power_w: float | None = None  # of the whole cluster with network, storage and cooling
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     sources: dict[str, float] = field(default_factory=dict)  # share of the step's seconds by table of constants or dataset

@@ -8,8 +8,17 @@ from windtunnel.base.units import show_time
 from windtunnel.reality.report import Report
 from windtunnel.reality.scores import Score
 
-UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "%"}
-NAMES = {"step_time_s": "step time", "memory_gib": "memory", "time_us": "time", "mfu_pct": "MFU"}
+UNITS = {"step_time_s": "s", "memory_gib": "GiB", "time_us": "µs", "mfu_pct": "%", "node_power_w": "W", "joule_per_token": "J"}
+NAMES = {
+    "step_time_s": "step time",
+    "memory_gib": "memory",
+    "time_us": "time",
+    "mfu_pct": "MFU",
+    "node_power_w": "power of a node",
+    "joule_per_token": "joules a token",
+    "cap_time_ratio": "time under a power cap",
+    "cap_energy_ratio": "energy under a power cap",
+}
 
 
 def shown(score: Score, value: float | None) -> str:

@@ -15,10 +15,19 @@ FOLDER = Path(__file__).resolve().parents[1] / "catalog" / "measurements"
 LAYERS = FOLDER / "layers.csv"
 """Times of single layers; see `layers.py`."""
 
+ENERGY = FOLDER / "energy.csv"
+"""Power and energy of nodes; see `energy.py`."""
+
+POWER_CAPS = FOLDER / "power_caps.csv"
+"""Runs under power caps; see `power_caps.py`."""
+
+OTHERS = (LAYERS, ENERGY, POWER_CAPS)
+"""Tables with columns of their own."""
+
 
 def tables() -> tuple[Path, ...]:
     """The CSV files of runs and of collectives in the catalogue, by name."""
-    return tuple(sorted(path for path in FOLDER.glob("*.csv") if path != LAYERS))
+    return tuple(sorted(path for path in FOLDER.glob("*.csv") if path not in OTHERS))
 
 
 Fitted = frozenset[tuple[str, str]]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.base.errors import FileError, SpecError, nearest
+from windtunnel.compute.power import statics
 from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.reality import measurements
@@ -20,10 +21,12 @@ from windtunnel.reality.bars import of_scores
 from windtunnel.reality.blanks import Predict, choose
 from windtunnel.reality.collectives import score_collective
 from windtunnel.reality.conventions import mfu_pct
+from windtunnel.reality.energy import energy_scores, is_energy_table
 from windtunnel.reality.jobs import draft
 from windtunnel.reality.kernel_tables import kernel_scores
 from windtunnel.reality.layers import is_layer_table, layer_scores
 from windtunnel.reality.measurements import Fitted
+from windtunnel.reality.power_caps import cap_scores, is_cap_table
 from windtunnel.reality.report import Report
 from windtunnel.reality.rows import MeasuredTable, TrainingRow, header_of, parse, read_text
 from windtunnel.reality.scores import Score
@@ -55,7 +58,7 @@ def validate(
     Raises `SpecError` for a table of unknown columns, for a family that no row has. A row that the model refuses
     is skipped with the refusal; any other exception is a bug and is raised.
     """
-    listed = [Path(path) for path in (paths if paths is not None else (*measurements.tables(), measurements.LAYERS))]
+    listed = [Path(path) for path in (paths if paths is not None else (*measurements.tables(), *measurements.OTHERS))]
     if not listed:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
@@ -67,6 +70,10 @@ def validate(
             timed += [replace(score, table="kernels") for score in from_kernels]
         elif is_layer_table(header_of(text := read_text(path))):
             timed += [replace(score, table="layers") for score in layer_scores(text, fitted)]
+        elif is_cap_table(header_of(text)):
+            timed += [replace(score, table="power caps") for score in cap_scores(text, statics(), fitted)]
+        elif is_energy_table(header_of(text)):
+            timed += [replace(score, table="energy") for score in energy_scores(text, predict, fitted)]
         else:
             tables.append(parse(text, str(path)))
     known = sorted({name for table in tables for name in table.families} | {score.family for score in timed})

@@ -13,6 +13,7 @@ from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.prediction import Prediction, UnequalResult
 from windtunnel.report import frame
 from windtunnel.report import words as say
+from windtunnel.report.bill import bill_lines
 from windtunnel.report.fabric_picture import fabric
 from windtunnel.report.frame import Cell
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
@@ -49,6 +50,8 @@ def page(prediction: Prediction, command: str = "") -> str:
         sections.append(section("The network over one step", _traffic(prediction.traffic)))
     if prediction.critical_path:
         sections.append(section("Critical path", _critical_path(prediction)))
+    if bill := bill_lines(prediction):
+        sections.append(section("Power and money", Markup().join(Markup("<p>{}</p>").format(line) for line in bill)))
     sections.append(section("What this rests on", _evidence(prediction)))
     body = Markup().join(sections)
     return frame.page(prediction.job.name, _subtitle(prediction), _cards(prediction), body, picture or {}, command)

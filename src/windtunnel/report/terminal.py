@@ -13,6 +13,7 @@ from windtunnel.compute import PROVENANCES
 from windtunnel.memory import NAMES, TIER_PARTS, StageMemory
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
+from windtunnel.report.bill import bill_lines
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.reason import reasons
 from windtunnel.report.table import listing
@@ -47,6 +48,8 @@ def render(prediction: Prediction, width: int = 100, rows: int = 10) -> Group:
         sections.append(_section("Communication calls", collectives(prediction, rows, width)))
     if prediction.traffic is not None:
         sections.append(_section("The network over one step", traffic(prediction.traffic, rows, width)))
+    if bill := bill_lines(prediction):
+        sections.append(_section("Power and money", Group(*(Text(line) for line in bill))))
     sections.append(_section("What this rests on", evidence(prediction, width)))
     return Group(*sections)
 

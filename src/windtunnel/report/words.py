@@ -84,3 +84,19 @@ def energy(joules: float) -> str:
 def duration(days: float) -> str:
     """`96.4 days`, or hours below two days."""
     return f"{days:,.{0 if days >= 200 else 1}f} days" if days >= 2.0 else f"{days * 24.0:.3g} hours"
+
+
+def watts(value: float) -> str:
+    """`8.09 kW` from 8090 W."""
+    for scale, unit in ((1e6, "MW"), (1e3, "kW")):
+        if value >= scale:
+            return f"{value / scale:.3g} {unit}"
+    return f"{value:.3g} W" if math.isfinite(value) else UNKNOWN
+
+
+def mass(kilograms: float) -> str:
+    """`226 t` from 2.26e5 kg."""
+    for scale, unit in ((1e6, "kt"), (1e3, "t"), (1.0, "kg")):
+        if kilograms >= scale:
+            return f"{kilograms / scale:.3g} {unit}"
+    return f"{kilograms * 1e3:.3g} g" if math.isfinite(kilograms) else UNKNOWN

@@ -8,7 +8,9 @@ from pydantic import Field
 
 from windtunnel.base.units import FlopRate, GpuBandwidth, NicBandwidth, NodeBandwidth, OwnedBandwidth, Seconds, Size
 from windtunnel.spec.common import Flag, Fraction, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, PrecisionName
+from windtunnel.spec.economics import Economics, Region
 from windtunnel.spec.host import Expansion, HostLink, MemoryPool, Storage
+from windtunnel.spec.power import GpuDraw, NodeDraw, SwitchDraw
 
 
 class GPU(Noun):
@@ -30,7 +32,10 @@ class GPU(Noun):
     l2: Size | None = Field(None, gt=0)
     sms: PositiveInt | None = None
     clock_hz: PositiveFloat | None = None
-    power_w: PositiveFloat | None = None
+    power_w: PositiveFloat | None = Field(None, description="power limit of the board as sold (TDP)")
+    power_cap_w: PositiveFloat | None = Field(None, description="a lower limit that an operator sets: it lowers the clock")
+    clock_lock: Fraction | None = Field(None, description="a clock that an operator sets, as a share of that under power_w")
+    draw: GpuDraw | None = Field(None, description="shares of power_w by what the GPU does, where they differ from the stored ones")
     kernels_from: str | None = Field(None, description="id of the GPU whose fitted kernel curves are used")
     source: str = ""
     notes: str = ""
@@ -77,7 +82,10 @@ class Node(Noun):
     host_link: HostLink | None = Field(None, description="default: 16 lanes of pcie_gen per GPU")
     storage: Storage | None = Field(None, description="local solid-state disks")
     expansion: Expansion | None = Field(None, description="memory beside DRAM (CXL)")
-    power_w: PositiveFloat | None = Field(None, description="power of the node under load; default: power of its GPUs / 0.6")
+    power_w: PositiveFloat | None = Field(None, description="stated maximum of the node; default: power of its GPUs / 0.6")
+    draw: NodeDraw | None = Field(None, description="watts beside the GPUs while it trains; default: a share of the stated maximum")
+    dollars: PositiveFloat | None = Field(None, description="price of the node with its NICs, US dollars")
+    dollars_source: str = ""
     source: str = ""
 
     @property
@@ -113,6 +121,7 @@ class Fabric(Noun):
     efficiency: Fraction = Field(0.92, description="payload rate / line rate inside a leaf")
     ecmp_efficiency: Fraction = Field(1.0, description="factor on it for hash collisions of flows that cross leaves")
     in_network_reduction: Flag = False
+    draw: SwitchDraw = SwitchDraw()
     source: str = ""
 
 
@@ -146,7 +155,9 @@ class Cluster(Noun):
     memory_pool: MemoryPool | None = Field(None, description="memory that all nodes share")
     achieved: Achieved | None = Field(None, description="what measured collectives of this cluster achieve")
     price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")
-    pue: PositiveFloat = 1.1
+    pue: PositiveFloat = Field(1.1, ge=1, description="power of the building over that of its computers")
+    economics: Economics = Economics()
+    region: Region | None = Field(None, description="power grid, by name; default: united-states")
     gpu_spread: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of good GPUs' speed, if it was measured")
     slow_nodes: NonNegativeFloat = Field(0.005, le=1, description="share of slow nodes; 0.5 % in MegaScale (NSDI'24, 5.1)")
     slow_node_factor: PositiveFloat = Field(

@@ -15,6 +15,7 @@ from windtunnel.spec.catalog import entry, names
 from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.common import Noun
 from windtunnel.spec.degrees import follow, names_another_cluster, stated_in
+from windtunnel.spec.economics import Region
 from windtunnel.spec.explain import explain
 from windtunnel.spec.files import SUFFIXES, check_shape, read_table
 from windtunnel.spec.graph_model import GraphModel
@@ -23,6 +24,7 @@ from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.resolve import NO_BASE, merge, resolve
 from windtunnel.spec.runtime import Host, Runtime
+from windtunnel.spec.scaling import LossLaw
 from windtunnel.spec.toml import toml_lines
 
 Source = str | Path | Mapping[str, Any]
@@ -103,6 +105,21 @@ def load_node(source: Source) -> Node:
 def load_fabric(source: Source) -> Fabric:
     """A fabric from a catalogue name, a file or a table."""
     return _build(Fabric, resolve("fabrics", _table("fabrics", source, "fabric"), "fabric"), "fabric")
+
+
+def load_region(source: Source) -> Region:
+    """A power grid from a catalogue name, a file or a table."""
+    return _build(Region, resolve("regions", _table("regions", source, "region"), "region"), "region")
+
+
+def load_law(source: Source, overrides: Sequence[str] = ()) -> LossLaw:
+    """A law of the loss from a catalogue name, a file or a table, with overrides on top, such as `E=1.7`."""
+    table = _table("laws", source, "law")
+    for text in overrides:
+        table = merge(table, override(text))
+    if isinstance(source, str | Path) and "id" not in table and "base" not in table:
+        table["id"] = Path(source).stem
+    return _build(LossLaw, resolve("laws", table, "law"), "law")
 
 
 def load_gpu(source: Source) -> GPU:

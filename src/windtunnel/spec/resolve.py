@@ -16,12 +16,12 @@ NO_BASE = "none"
 
 _INNER: dict[str, dict[str, str]] = {
     "jobs": {"model": "models", "cluster": "clusters", "runtime": "frameworks"},
-    "clusters": {"node": "nodes", "fabric": "fabrics"},
+    "clusters": {"node": "nodes", "fabric": "fabrics", "region": "regions"},
     "nodes": {"gpu": "gpus"},
 }
 _NAMED_BY = {"models": "name", "jobs": "name", "frameworks": "framework"}
 _OPTIONAL = {
-    "nodes": ("nic", "power_w", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
+    "nodes": ("nic", "power_w", "draw", "dollars", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
     "plan": ("dp", "stages", "shard_group", "recompute_layers"),
     "models": (
         "kv_heads",
@@ -42,9 +42,9 @@ _OPTIONAL = {
         "linear_heads",
         "linear_key_heads",
     ),
-    "clusters": ("price_per_gpu_hour", "memory_pool"),
+    "clusters": ("price_per_gpu_hour", "memory_pool", "region"),
     "jobs": ("tokens", "unequal"),
-    "gpus": ("l2", "sms", "clock_hz", "power_w", "kernels_from"),
+    "gpus": ("l2", "sms", "clock_hz", "power_w", "power_cap_w", "clock_lock", "draw", "kernels_from"),
 }
 _CONDITIONS = ("version", "precision", "fp8_recipe", "launch")
 

@@ -21,7 +21,7 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
     timeline = timeline_of(ran)
     memory = with_curves(ran.workload.job, ran.memory, timeline)
     shares, sources, error = evidence(ran.workload, ran.costs[stage], stage, step)
-    paid = bill(job, step, tokens)
+    paid = bill(job, step, tokens, ran.by_stage)
     return Prediction(
         job=job,
         network=setting.network,
@@ -57,5 +57,12 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
         days=paid.days,
         cost=paid.cost,
         energy_j=paid.energy_j,
+        cost_parts=paid.cost_parts,
+        energy_parts=paid.energy_parts,
+        carbon_kg_per_step=paid.carbon_kg_per_step,
+        carbon_kg=paid.carbon_kg,
+        gpu_power_w=paid.gpu_power_w,
+        node_power_w=paid.node_power_w,
+        power_w=paid.power_w,
         unequal=ran.unequal,
     )

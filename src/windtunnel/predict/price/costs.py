@@ -10,12 +10,16 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.compute import Estimate, Factors, Profile, estimate, in_modules
+from windtunnel.compute.power import watts_of
 from windtunnel.predict.price.calibrated import kernel_factors
 from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.predict.price.host import host_seconds
-from windtunnel.spec import Cluster
+from windtunnel.spec import GPU, Cluster
 from windtunnel.workload import Axis, Comm, Kind, Workload
 from windtunnel.workload.ops import OpTable
+
+TENSOR = (Kind.GEMM, Kind.GROUPED_GEMM, Kind.ATTENTION, Kind.ATTENTION_BACKWARD)
+"""Kinds whose time goes with the clock."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     seconds = estimated.seconds * slower
     if job.calibration is not None:
         seconds = seconds * kernel_factors(ops, job.calibration)
+    if job.cluster.gpu.power_cap_w is not None or job.cluster.gpu.clock_lock is not None:
+        seconds = seconds * _stretch(ops, job.cluster.gpu)
     calls, call_of = CallBook(job), dict(_calls(ops))
     for row, key in call_of.items():
         seconds[row] = calls.price_of(key).seconds
@@ -58,6 +64,13 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     if runtime.launch_blocking:  # no launch runs ahead of the device: its cost comes before the kernel
         seconds, host = seconds + host, np.zeros(len(ops))
     return Costs(seconds, host, estimated, calls, call_of, slower)
+
+
+def _stretch(ops: OpTable, gpu: GPU) -> Floats:
+    """Time of every row [rows] under the GPU's power cap and clock, over that without."""
+    watts = watts_of(gpu)
+    tensor, memory = (1.0 / (gpu.clock_lock or 1.0), 1.0) if watts is None else (watts.tensor_stretch, watts.memory_stretch)
+    return np.where(np.isin(ops.kind, TENSOR), tensor, memory).astype(np.float64)
 
 
 def _calls(ops: OpTable) -> Iterator[tuple[int, CallKey]]:

@@ -1,0 +1,123 @@
+"""`windtunnel plan --budget DOLLARS --days DAYS --loss NATS`."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any
+
+import typer
+
+from windtunnel.base.errors import SpecError
+from windtunnel.cli.common import Json, Quiet, Sets, writable, write_json
+from windtunnel.cli.progress import bar
+
+EXAMPLES = """\b
+Examples:
+  windtunnel plan --budget 2M --days 30
+  windtunnel plan --loss 2.0 --on h100-ib,b200-ib --days 60
+  windtunnel plan --model llama3.1-8b --tokens 2T --on h100-ib --gpus 256,512,1024
+  windtunnel plan --days 30 --tokens-per-parameter 20 --on a100-ib --gpus 3360 --set cluster.price_per_gpu_hour=1.8
+"""
+
+SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
+_AMOUNT = re.compile(r"\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([kmbgt]?)", re.IGNORECASE)
+
+
+def amount(text: str | None, option: str) -> float | None:
+    """`2M` or `$1.5e6` as a number; SpecError for other text."""
+    if text is None:
+        return None
+    match = _AMOUNT.fullmatch(text.strip())
+    value = float(match.group(1).replace(",", "").replace("_", "")) * SCALES[match.group(2).lower()] if match else math.nan
+    if not (math.isfinite(value) and value > 0.0):
+        raise SpecError(option, text, "a number above 0, such as 2M, 250k or 1.5e12")
+    return value
+
+
+def listed(text: str | None) -> list[str]:
+    """The entries of a list with commas."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def counts(text: str | None) -> list[int]:
+    """Numbers of GPUs; SpecError for anything else."""
+    numbers = []
+    for part in listed(text):
+        if not part.isdecimal() or not 1 <= int(part) <= 10**7:
+            raise SpecError("--gpus", part, "whole numbers from 1 to 10,000,000, such as 256,512")
+        numbers.append(int(part))
+    return numbers
+
+
+def command(  # long: one option a line
+    budget: Annotated[str | None, typer.Option("--budget", metavar="DOLLARS", help="Most that may be spent, such as 2M.")] = None,
+    days: Annotated[str | None, typer.Option("--days", metavar="DAYS", help="Days until the deadline.")] = None,
+    loss: Annotated[str | None, typer.Option("--loss", metavar="NATS", help="Loss to reach, by the law.")] = None,
+    on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER,...", help="Clusters to try.")] = None,
+    gpus: Annotated[str | None, typer.Option("--gpus", metavar="N,...", help="Numbers of GPUs to try.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME|FILE", help="This model, of the catalogue or a file.")
+    ] = None,
+    parameters: Annotated[
+        str | None, typer.Option("--parameters", metavar="N", help="A decoder of about this size, such as 70B.")
+    ] = None,
+    tokens: Annotated[str | None, typer.Option("--tokens", metavar="N", help="This many tokens, such as 2T.")] = None,
+    ratio: Annotated[
+        str | None,
+        typer.Option("--tokens-per-parameter", metavar="N", help="Tokens for each parameter, instead of the best split."),
+    ] = None,
+    law: Annotated[
+        str,
+        typer.Option("--law", metavar="NAME|FILE", help="Law of the loss: epoch, hoffmann or a file; --set law.E=1.7 changes it."),
+    ] = "epoch",
+    goodput: Annotated[
+        float, typer.Option("--goodput", metavar="SHARE", help="Share of the days in which steps are made that count.")
+    ] = 1.0,
+    sets: Sets = None,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    writable(("--json", json))
+    from windtunnel.search.planner import MACHINES, plan
+    from windtunnel.search.wish import Wish
+    from windtunnel.spec import load_law
+    from windtunnel.workload import parameter_count
+
+    own = [text for text in sets or [] if not text.strip().startswith("law.")]
+    chosen = None if model is None else _model(model, parameters, own)
+    wish = Wish(
+        load_law(law, [text.strip().removeprefix("law.") for text in sets or [] if text.strip().startswith("law.")]),
+        amount(budget, "--budget"),
+        amount(days, "--days"),
+        amount(loss, "--loss"),
+        chosen,
+        parameter_count(chosen) if chosen is not None else amount(parameters, "--parameters"),
+        amount(tokens, "--tokens"),
+        amount(ratio, "--tokens-per-parameter"),
+        goodput,
+    )
+    with bar("planning") as progress:
+        answer = plan(wish, listed(on) or MACHINES, counts(gpus), own, progress)
+    if json is not None:
+        from windtunnel.report.plan import as_dict
+
+        write_json(as_dict(answer), json)
+    if not quiet and json != "-":
+        from windtunnel.report.plan import show
+
+        show(answer)
+
+
+def _model(name: str, parameters: str | None, sets: list[str]) -> Any:
+    """The model of `--model`, with the overrides that change it."""
+    from windtunnel.cli.source import model_beside
+    from windtunnel.spec import load_model
+
+    if parameters is not None:
+        raise SpecError("--parameters", parameters, "left out with --model, which has its own")
+    found = model_beside(name)
+    return load_model(
+        found.model_dump(mode="json", exclude_none=True),
+        [text.removeprefix("model.") for text in sets if text.startswith("model.")],
+    )

@@ -1,0 +1,49 @@
+"""What draws power: a GPU by what it does, the rest of a node, a fabric's switches and optics."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from windtunnel.spec.common import Fraction, NonNegativeFloat, Noun
+
+
+class GpuDraw(Noun):
+    """Shares of a GPU's `power_w` by what it does, where they differ from those of `catalog/calibration/power.toml`.
+
+    `tensor`: matrix products and attention; `memory`: kernels bound by memory; `communicating`: inside a call that moves data;
+    `waiting`: in a call whose partners are late; `static`: nothing runs. `floor`: share of the clock below which the voltage no
+    longer falls; `knee`: share of the clock from which kernels bound by memory slow down.
+    """
+
+    tensor: Fraction | None = None
+    memory: Fraction | None = None
+    communicating: Fraction | None = None
+    waiting: Fraction | None = None
+    static: Fraction | None = None
+    floor: Fraction | None = None
+    knee: Fraction | None = None
+    source: str = ""
+
+
+class NodeDraw(Noun):
+    """Watts of a node beside its GPUs while it trains, before losses of the power supplies.
+
+    `host_w`: processors, memory, disks, board; `switches_w`: scale-up and PCIe switches; `nic_w`: one NIC with its transceiver;
+    `fans_w`: at full GPU power; they follow it. `psu_efficiency`: power out over power in.
+    """
+
+    host_w: NonNegativeFloat
+    switches_w: NonNegativeFloat = 0.0
+    nic_w: NonNegativeFloat = 0.0
+    fans_w: NonNegativeFloat = 0.0
+    psu_efficiency: Fraction = Field(default=0.96, description="80 PLUS Titanium at half load, where redundant supplies run: 96 %")
+    source: str = ""
+
+
+class SwitchDraw(Noun):
+    """Switches of a scale-out fabric: one `switch_w` for `ports` NICs, and `optic_w` for each end of an optical link."""
+
+    ports: int = Field(default=64, ge=2, le=4096, strict=True, description="ports at the rate of a NIC")
+    switch_w: NonNegativeFloat = Field(default=750.0, description="Quantum-2 QM9700: 747 W without transceivers, from memory")
+    optic_w: NonNegativeFloat = Field(default=9.0, description="MMS4X00-NS400, 400 Gb/s: 9 W (NVIDIA's specification)")
+    source: str = ""

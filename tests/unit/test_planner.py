@@ -1,0 +1,207 @@
+"""Plans from the other end: targets in, models and machines out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.cli.plan import amount, counts
+from windtunnel.predict import predict
+from windtunnel.report.plan import as_dict, reasons
+from windtunnel.search.first_plan import best_plan
+from windtunnel.search.planner import Alternative, plan
+from windtunnel.search.scaling import Sizing, loss, tokens_for
+from windtunnel.search.wish import Wish, checked
+from windtunnel.spec import load_job, load_law, load_model
+from windtunnel.spec.scaling import LossLaw
+
+LAW = load_law("epoch")
+DAY = 86400.0
+
+
+def only(wish: Wish, overrides: Sequence[str] = (), gpus: int = 64) -> Alternative:
+    answer = plan(wish, ["h100-ib"], [gpus], overrides)
+    assert len(answer.alternatives) == 1
+    return answer.alternatives[0]
+
+
+def test_a_deadline_is_used_up_at_the_predicted_rate() -> None:
+    one = only(Wish(LAW, days=10.0))
+    assert one.days == pytest.approx(10.0) and one.limits == ("deadline",) and one.good
+    assert one.tokens == pytest.approx(one.prediction.tokens_per_s * 10 * DAY)
+    assert one.loss == pytest.approx(loss(LAW, one.parameters, one.tokens))
+    best, _ = Sizing(LAW).of(6 * one.parameters * one.tokens)
+    assert one.parameters == pytest.approx(best, rel=0.12)  # the step from one shape to the next
+
+
+def test_a_budget_is_spent() -> None:
+    """$3 a GPU hour: 64 GPUs cost $192 an hour."""
+    one = only(Wish(LAW, budget=46_080.0, days=30.0))
+    assert one.days == pytest.approx(10.0) and one.limits == ("budget",)
+    assert one.price.cost == pytest.approx(46_080.0)
+
+
+def test_a_bought_cluster_spends_power_too() -> None:
+    one = only(Wish(LAW, budget=46_080.0), ["cluster.economics.mode=buy"])
+    assert one.price.cost_parts is not None and one.price.cost_parts["power"] > 0
+    assert one.price.cost == pytest.approx(46_080.0)
+
+
+def test_a_loss_fixes_the_work() -> None:
+    one = only(Wish(LAW, loss=2.3, days=5.0, budget=1000.0))
+    assert one.loss == pytest.approx(2.3)
+    assert one.tokens == pytest.approx(tokens_for(LAW, one.parameters, 2.3))
+    assert one.days == pytest.approx(one.tokens / one.prediction.tokens_per_s / DAY)
+    assert not one.good and len(one.misses) == 1 and "budget by" in one.misses[0]
+
+
+def test_lost_days_do_not_train() -> None:
+    whole, most = only(Wish(LAW, days=10.0, parameters=8e9)), only(Wish(LAW, days=10.0, parameters=8e9, goodput=0.8))
+    assert most.days == pytest.approx(10.0) and most.tokens == pytest.approx(0.8 * whole.tokens)
+    assert most.price.cost == pytest.approx(whole.price.cost)
+
+
+def test_a_model_and_its_tokens_need_no_target() -> None:
+    model = load_model("llama3-8b")
+    one = only(Wish(LAW, model=model, parameters=8.03e9, tokens=1e11))
+    assert one.prediction.job.model == model and one.tokens == 1e11
+    assert one.naive is None
+
+
+def test_the_peak_promises_too_much() -> None:
+    one = only(Wish(LAW, days=10.0, tokens_per_parameter=20.0))
+    assert one.naive is not None and one.naive_days is not None
+    assert one.tokens / one.parameters == pytest.approx(20.0, rel=0.25)
+    assert one.naive[0] > 1.2 * one.parameters and one.naive_days > 12.0
+
+
+def test_the_case_of_vtrain() -> None:
+    """Bang et al. (MICRO 2024, from memory): 3,360 A100 for 30 days. Chinchilla with peak FLOP/s says 145.6 billion parameters,
+    with what their plans reach 76.0 billion. Theirs are GPT models of Megatron-DeepSpeed with full recompute."""
+    sets = ["runtime.framework=megatron-deepspeed", "plan.recompute=full", "plan.seq=2048"]
+    one = plan(Wish(LAW, days=30.0, tokens_per_parameter=20.0), ["a100-ib"], [3360], sets).alternatives[0]
+    assert one.naive is not None and one.naive[0] == pytest.approx(145.6e9, rel=0.05)
+    assert one.parameters == pytest.approx(76.0e9, rel=0.15)
+
+
+def test_the_plan_can_be_predicted_again() -> None:
+    answer = as_dict(plan(Wish(LAW, days=10.0, model=load_model("llama3-8b"), parameters=8.03e9), ["h100-ib"], [64]))
+    row = answer["alternatives"][0]
+    table = {"model": "llama3-8b", "runtime": {"framework": "megatron-core"}, "cluster": "h100-ib", "plan": {}}
+    again = predict(load_job(table, ["cluster.gpus=64", *row["sets"]]))
+    assert again.step_time_s == pytest.approx(row["step_time_s"])
+    assert json.dumps(answer) and answer["meets_all"] and answer["law"]["id"] == "epoch"
+
+
+def test_another_search_can_stand_behind_it() -> None:
+    asked = []
+
+    def other(model: Any, cluster: Any, overrides: Any) -> Any:
+        asked.append((model.name, overrides))
+        return best_plan(model, cluster, overrides, rounds=0)
+
+    plan(Wish(LAW, days=3.0), ["h100-ib"], [8], planned=other)
+    assert asked and all("cluster.gpus=8" in overrides for _, overrides in asked)
+
+
+def test_advice_keeps_what_is_stated() -> None:
+    p = best_plan(load_model("llama3-8b"), "h100-ib", ["cluster.gpus=64", "plan.pp=4", "plan.vpp=1", "plan.schedule=1f1b"])
+    assert (p.job.plan.pp, p.job.plan.vpp, p.job.plan.schedule_name, p.job.cluster.gpus) == (4, 1, "1f1b", 64)
+    assert p.job.cluster.slow_nodes > 0.0  # not an advice about a plan
+
+
+def test_numbers_of_gpus_suit_the_targets() -> None:
+    """$3 a GPU hour: $1,105,920 pay 512 GPUs for 30 days."""
+    answer = plan(Wish(LAW, budget=1_105_920.0, days=30.0), ["h100-ib"])
+    assert sorted(one.machine.cluster.gpus for one in answer.alternatives) == [256, 512, 1024]
+    assert list(reasons(answer))[0].startswith("\nBest: ")
+
+
+def test_what_meets_the_targets_comes_first() -> None:
+    answer = plan(Wish(LAW, loss=2.2, days=4.0), ["h100-ib"], [16, 64, 256])
+    good = [one.good for one in answer.alternatives]
+    assert good == sorted(good, reverse=True) and True in good and False in good
+
+
+@pytest.mark.parametrize(
+    ("wish", "where", "why"),
+    [
+        (Wish(LAW), "plan", "at least one of"),
+        (Wish(LAW, days=-1.0), "--days", "above 0"),
+        (Wish(LAW, days=float("nan")), "--days", "above 0"),
+        (Wish(LAW, days=1e6), "--days", "ten years"),
+        (Wish(LAW, days=1.0, goodput=0.0), "--goodput", "above 0"),
+        (Wish(LAW, days=1.0, goodput=1.5), "--goodput", "at most 1"),
+        (Wish(LAW, budget=1.0), "--budget", "an hour of one GPU"),
+        (Wish(LAW, budget=100.0, days=30.0), "--budget", "one GPU of h100-ib for 30 days"),
+        (Wish(LAW, loss=1.5), "--loss", "no model of any size"),
+        (Wish(LAW, loss=2.0, parameters=1e9), "--loss", "ever more tokens"),
+        (Wish(LAW, loss=2.0, parameters=7e9, tokens=1e12), "--loss", "they decide it"),
+        (Wish(LAW, days=9.0, tokens=1e9, tokens_per_parameter=20.0), "--tokens-per-parameter", "without"),
+        (Wish(LAW, days=1e-7), "deadline", "one step"),
+    ],
+)
+def test_a_wish_that_cannot_be_met_is_refused_with_what_would_do(wish: Wish, where: str, why: str) -> None:
+    with pytest.raises(SpecError, match=why) as raised:
+        plan(wish, ["h100-ib"], [64])
+    assert raised.value.path == where
+
+
+def test_clusters_are_named_and_priced() -> None:
+    with pytest.raises(UnknownName, match="h100-ib"):
+        plan(Wish(LAW, days=1.0), ["h100"])
+    with pytest.raises(SpecError, match="price"):
+        plan(Wish(LAW, budget=1e6), ["h100-ib"], overrides=["cluster.price_per_gpu_hour=none"])
+    with pytest.raises(SpecError, match="--on"):
+        plan(Wish(LAW, days=1.0), ["h100-ib"], overrides=["cluster=a100-ib"])
+    with pytest.raises(SpecError, match="whole nodes"):
+        plan(Wish(LAW, days=1.0), ["h100-ib"], [12])
+
+
+def test_an_impossible_machine_is_left_out_with_its_reason() -> None:
+    answer = plan(Wish(LAW, days=1.0, parameters=8e9), ["h100-ib"], [12, 64])
+    assert [one.machine.cluster.gpus for one in answer.alternatives] == [64]
+    assert "12 GPUs" in answer.left_out[0] and "Left out" in list(reasons(answer))[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("2M", 2e6), ("$1.5e6", 1.5e6), ("250k", 250e3), ("2T", 2e12), ("1_000", 1000.0), (".5", 0.5)]
+)
+def test_amounts(text: str, number: float) -> None:
+    assert amount(text, "--budget") == number
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3", "2X", "nan", "1e999", "two", "M"])
+def test_amounts_that_are_none(text: str) -> None:
+    with pytest.raises(SpecError, match="--budget"):
+        amount(text, "--budget")
+    with pytest.raises(SpecError, match="--gpus"):
+        counts("8,x")
+
+
+def test_the_verb_prints_json_and_a_table(tmp_path: Path) -> None:
+    law = tmp_path / "mine.toml"
+    law.write_text('E = 1.7\nA = 400.0\nB = 2000.0\nalpha = 0.34\nbeta = 0.36\nsource = "mine"\n', encoding="utf-8")
+    run = [sys.executable, "-m", "windtunnel", "plan", "--days", "5", "--on", "h100-ib", "--gpus", "16", "--law", str(law)]
+    done = subprocess.run([*run, "--json", "-"], capture_output=True, text=True, timeout=120)
+    data = json.loads(done.stdout)
+    assert data["schema"] == "windtunnel.plan/1" and data["law"]["E"] == 1.7
+    shown = " ".join(subprocess.run(run, capture_output=True, text=True, timeout=120).stdout.split())
+    assert "Best: 16 GPUs of h100-ib" in shown and "The deadline binds." in shown
+
+
+def test_more_money_never_trains_worse() -> None:
+    losses = [only(Wish(LAW, budget=money)).loss for money in (5e3, 2e4, 1e5)]
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_checked_keeps_a_good_wish() -> None:
+    law: LossLaw = LAW
+    assert checked(Wish(law, budget=1e6, loss=2.0)) == Wish(law, budget=1e6, loss=2.0)
