@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -16,6 +17,12 @@ from windtunnel.spec import Job
 
 RETRIES = 10
 """Times that Ray starts a trial again after its worker died."""
+
+PATIENCE = 5.0
+"""Seconds for a cluster's address to answer; Ray itself tries for minutes."""
+
+STORE = 128 * 2**20
+"""Bytes of the object store of a local cluster: jobs and outcomes are small."""
 
 
 class RayWorkers:
@@ -31,15 +38,10 @@ class RayWorkers:
         except ImportError:
             raise SpecError("--on", "ray", "ray, which is not installed", "Type: pip install 'windtunnel[search]'.") from None
         self.ray = ray
-        where = os.environ.get("RAY_ADDRESS") if address == "auto" else address
+        where = os.environ.get("RAY_ADDRESS", "local") if address == "auto" else address
         self.ours = not ray.is_initialized()
         if self.ours:
-            os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-            local: dict[str, Any] = {} if where else {"num_cpus": count, "include_dashboard": False}
-            try:
-                ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **local)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise SpecError("--on", f"ray:{address}", "the address of a Ray cluster", str(error).split("\n")[0]) from None
+            _begin(ray, where, count)
         self.slots = 3 * max(1, int(ray.cluster_resources().get("CPU", 1.0)))
         self.frames, self.margin = ray.put(tuple(frames)), margin
         self.task = ray.remote(num_cpus=1, max_retries=RETRIES)(_trial)
@@ -62,6 +64,30 @@ class RayWorkers:
         self.under_way = {}
         if self.ours:
             self.ray.shutdown()
+
+
+def _begin(ray: Any, where: str, count: int | None) -> None:
+    """Connects to the cluster at `where`, or starts one here ("local"); SpecError if it does not answer."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    local: dict[str, Any] = {}
+    if where == "local":
+        local = {"num_cpus": count, "include_dashboard": False, "object_store_memory": STORE}
+    allowed = "the address of a Ray cluster, such as ray:10.0.0.1:6379"
+    try:
+        if where != "local":
+            _answers(where)
+        ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (OSError, RuntimeError, ValueError) as error:
+        hint = f"It does not answer: {str(error).splitlines()[0]}. `ray status --address {where}` shows whether it runs."
+        raise SpecError("--on", f"ray:{where}", allowed, hint) from None
+
+
+def _answers(where: str) -> None:
+    """OSError if nothing listens at HOST:PORT or ray://HOST:PORT; ValueError if it is no address."""
+    host, colon, port = where.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        raise ValueError("it is not HOST:PORT")
+    socket.create_connection((host, int(port)), PATIENCE).close()
 
 
 def _trial(frames: Sequence[Job], frame: int, change: Change, margin: float, anyway: bool) -> Outcome:
