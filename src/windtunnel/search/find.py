@@ -20,7 +20,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.search.bound.bounds import bounds
 from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
-from windtunnel.search.objective import Objective, tokens_of
+from windtunnel.search.objective import Least, Objective, tokens_of
 from windtunnel.search.outcome import Outcome
 from windtunnel.search.space import Columns, Space
 from windtunnel.search.store import Store
@@ -111,7 +111,8 @@ def plans_of(
         found = bounds(table, share)
         rows = np.flatnonzero(~found.refused)
         tokens = tokens_of(space.job, table.numbers("plan.global_batch")[rows])
-        bound = np.stack([each.bound(space.job, found.seconds[rows], tokens) for each in objectives], axis=1)
+        least = Least(found.seconds[rows], found.computing[rows], tokens)
+        bound = np.stack([each.bound(space.job, least) for each in objectives], axis=1)
         usable = (1.0 - margin) * room(space.job)
         fits = found.bytes[rows] <= usable
         parts.append((np.full(len(rows), number), rows, bound, found.seconds[rows], found.bytes[rows], fits))

@@ -9,30 +9,37 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.compute.power import watts_of
+from windtunnel.predict.answer.money import HOUR, KWH, tariff_of
+from windtunnel.predict.answer.power import cluster_watts
+from windtunnel.predict.price.costs import slowdown
 from windtunnel.search.outcome import Outcome
 from windtunnel.spec import Job
 
-HOUR = 3600.0
+
+@dataclass(frozen=True)
+class Least:
+    """Lower bounds of N plans of one job: `seconds` of a step; `computing` [N, 2] seconds of the mean GPU in it, and of products
+    and attention alone. `tokens` of a step."""
+
+    seconds: Floats
+    computing: Floats
+    tokens: Floats
 
 
 @dataclass(frozen=True)
 class Objective:
-    """`value` of a plan, less is better; `bound`: no plan of the same job whose step takes `seconds` and has `tokens` is better.
+    """`value` of a plan, less is better, from its outcome and tokens of a step; `bound`: the least that it can be.
 
-    `shown`: the number that people read, in `unit`; it may be better the larger it is. `needs`: why a job has no such number, or
-    "".
+    `shown`: the number that people read, in `unit`; it may be better the larger it is. `needs`: why a job has no such number.
     """
 
     name: str
     unit: str
     value: Callable[[Job, Outcome, int], float]
-    bound: Callable[[Job, Floats, Floats], Floats]
-    shown: Callable[[float], float]
+    bound: Callable[[Job, Least], Floats]
+    shown: Callable[[float], float] = float
     needs: Callable[[Job], str] = lambda job: ""
-
-
-def _same(value: float) -> float:
-    return value
 
 
 def _per_token(value: float) -> float:
@@ -40,40 +47,75 @@ def _per_token(value: float) -> float:
 
 
 def _priced(job: Job) -> str:
-    if job.cluster.price_per_gpu_hour is None:
+    if tariff_of(job.cluster).dollars_per_hour is None:
         return "The cluster states no price: --set cluster.price_per_gpu_hour=2.5."
     return ""
 
 
-def _rate(job: Job) -> float:
-    """Dollars a second of the whole cluster."""
-    return job.cluster.gpus * (job.cluster.price_per_gpu_hour or 0.0) / HOUR
+def _powered(job: Job) -> str:
+    return "" if watts_of(job.cluster.gpu) is not None else "The GPU states no power: --set cluster.node.gpu.power_w=700."
+
+
+def _joules(job: Job, least: Least) -> Floats:
+    """Least joules of a step, from the least seconds of each kind of kernel; for the rest GPUs draw what they draw when idle.
+
+    The cluster's watts grow with those of a GPU, and no faster than in proportion, so their chord is a lower bound."""
+    watts = watts_of(job.cluster.gpu)
+    if watts is None:
+        return np.zeros_like(least.seconds)
+    idle, busy = min(watts.static, watts.waiting, watts.communicating), min(watts.memory, watts.tensor)
+    most = max(watts.tensor, busy)
+    low, high = (cluster_watts(job.cluster, each).total for each in (idle, most))
+    slope = (high - low) / (most - idle) if most > idle else 0.0
+    computing, tensor = np.minimum(least.computing / slowdown(job.cluster), least.seconds[:, None]).T
+    more = max(0.0, busy - idle) * computing + max(0.0, watts.tensor - busy) * tensor
+    return np.asarray(low * least.seconds + slope * more, np.float64)
+
+
+def _dollars(job: Job, least: Least) -> Floats:
+    """Least dollars of a step."""
+    tariff = tariff_of(job.cluster)
+    hourly = sum((tariff.dollars_per_hour or {}).values())
+    power = tariff.dollars_per_kwh * _joules(job, least) / KWH if tariff.dollars_per_kwh else 0.0
+    return np.asarray(hourly * least.seconds / HOUR + power, np.float64)
 
 
 MILLION = 1e6
 
 OBJECTIVES: dict[str, Objective] = {
-    "time": Objective("time", "s a step", lambda job, of, _: of.step_time_s, lambda job, s, _: s, _same),
-    "tokens": Objective(
-        "tokens", "tokens/s", lambda job, of, _: 1.0 / of.tokens_per_s, lambda job, s, tokens: s / tokens, _per_token
-    ),
-    "dollars": Objective(
-        "dollars",
-        "$ a million tokens",
-        lambda job, of, tokens: (of.cost_per_step or 0.0) / tokens * MILLION,
-        lambda job, s, tokens: s * _rate(job) / tokens * MILLION,
-        _same,
-        _priced,
-    ),
-    "gpus": Objective(
-        "gpus",
-        "GPUs",
-        lambda job, of, _: float(job.cluster.gpus),
-        lambda job, s, _: np.full(len(s), float(job.cluster.gpus)),
-        _same,
-    ),
+    each.name: each
+    for each in (
+        Objective("time", "s a step", lambda job, of, _: of.step_time_s, lambda job, least: least.seconds),
+        Objective(
+            "tokens",
+            "tokens/s",
+            lambda job, of, _: 1.0 / of.tokens_per_s,
+            lambda job, least: least.seconds / least.tokens,
+            _per_token,
+        ),
+        Objective(
+            "dollars",
+            "$ a million tokens",
+            lambda job, of, tokens: (of.cost_per_step or 0.0) / tokens * MILLION,
+            lambda job, least: _dollars(job, least) / least.tokens * MILLION,
+            needs=_priced,
+        ),
+        Objective(
+            "joules",
+            "J a token",
+            lambda job, of, tokens: (of.energy_j_per_step or 0.0) / tokens,
+            lambda job, least: _joules(job, least) / least.tokens,
+            needs=_powered,
+        ),
+        Objective(
+            "gpus",
+            "GPUs",
+            lambda job, of, _: float(job.cluster.gpus),
+            lambda job, least: np.full(len(least.seconds), float(job.cluster.gpus)),
+        ),
+    )
 }
-"""The registry: one line an objective."""
+"""The registry: one entry an objective."""
 
 
 def objectives(names: str) -> tuple[Objective, ...]:
