@@ -11,12 +11,13 @@ from windtunnel.base.errors import UnknownName
 from windtunnel.spec.files import read_table
 
 ROOT = Path(__file__).resolve().parents[1] / "catalog"
-KINDS = ("gpus", "nodes", "fabrics", "clusters", "models", "frameworks", "jobs")
+KINDS = ("gpus", "nodes", "fabrics", "clusters", "models", "frameworks", "jobs", "reliability")
 
 
 @functools.cache
 def names(kind: str) -> tuple[str, ...]:
-    """Sorted names of a kind (`gpus`, `nodes`, `fabrics`, `clusters`, `models`, `frameworks`, `jobs`); UnknownName otherwise."""
+    """Sorted names of a kind (`gpus`, `nodes`, `fabrics`, `clusters`, `models`, `frameworks`, `jobs`,
+    `reliability`); UnknownName otherwise."""
     if kind not in KINDS:
         raise UnknownName("catalog kind", kind, KINDS)
     return tuple(sorted(file.stem for file in (ROOT / kind).glob("*.toml")))

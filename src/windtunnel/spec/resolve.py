@@ -10,12 +10,13 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.spec.catalog import entry
+from windtunnel.spec.reliability import KINDS_OF_FAILURE
 
 NO_BASE = "none"
 """`runtime.base = "none"`: take nothing from the catalogue; every field is in the table."""
 
 _INNER: dict[str, dict[str, str]] = {
-    "jobs": {"model": "models", "cluster": "clusters", "runtime": "frameworks"},
+    "jobs": {"model": "models", "cluster": "clusters", "runtime": "frameworks", "reliability": "reliability"},
     "clusters": {"node": "nodes", "fabric": "fabrics"},
     "nodes": {"gpu": "gpus"},
 }
@@ -43,7 +44,8 @@ _OPTIONAL = {
         "linear_key_heads",
     ),
     "clusters": ("price_per_gpu_hour", "memory_pool"),
-    "jobs": ("tokens", "unequal"),
+    "jobs": ("tokens", "unequal", "reliability"),
+    "reliability": ("queue", *KINDS_OF_FAILURE),
     "gpus": ("l2", "sms", "clock_hz", "power_w", "kernels_from"),
 }
 _CONDITIONS = ("version", "precision", "fp8_recipe", "launch")
