@@ -1,4 +1,4 @@
-"""The door of the fault simulation (cpp/faults/faults.h, which states its rules): long work that faults interrupt, run many times."""
+"""The door of the fault simulation (cpp/faults/faults.h, which states its rules): work that faults interrupt, run many times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _ZERO = Law()
 
 @dataclass(frozen=True)
 class FaultKind:
-    """A kind of fault. `rate` in 1/s of wall time; `gap` with a mean above zero in place of it. The rest as in cpp/faults/faults.h."""
+    """A kind of fault. `rate` in 1/s of wall time; `gap` with a mean above zero in place of it. The rest as in
+    cpp/faults/faults.h."""
 
     rate: float = 0.0
     gap: Law = _ZERO
@@ -53,8 +54,8 @@ class FaultKind:
 
 @dataclass(frozen=True)
 class FaultTask:
-    """Work that is interrupted: seconds of undisturbed work, the wall time at which a run is cut off, and the costs of marks, starts and
-    spare places."""
+    """Work that is interrupted: seconds of undisturbed work, the wall time at which a run is cut off, and the costs of marks,
+    starts and spare places."""
 
     work: float
     horizon: float
@@ -72,7 +73,8 @@ class FaultTask:
 
 @dataclass(frozen=True)
 class FaultRuns:
-    """R runs: `wall` [R] seconds, `parts` [R, len(PARTS)] seconds that add up to `wall`, `count` [R, kinds] faults, `done` [R]."""
+    """R runs: `wall` [R] seconds, `parts` [R, len(PARTS)] seconds that add up to `wall`, `count` [R, kinds] faults, `done`
+    [R]."""
 
     wall: Floats
     parts: Floats

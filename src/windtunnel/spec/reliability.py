@@ -23,7 +23,9 @@ def _interval(value: object) -> float | str:
 Interval = Annotated[
     float | Literal["best"],
     BeforeValidator(_interval),
-    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "description": "seconds"}, {"type": "string"}], "examples": ["best", "30min"]}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0, "description": "seconds"}, {"type": "string"}], "examples": ["best", "30min"]}
+    ),
 ]
 
 
@@ -33,7 +35,7 @@ class Duration(Noun):
 
     mean: Seconds = 0.0
     law: Literal["fixed", "exponential", "lognormal", "uniform"] = "fixed"
-    spread: NonNegativeFloat = Field(0.0, le=5)
+    spread: NonNegativeFloat = Field(default=0.0, le=5)
 
     @model_validator(mode="before")
     @classmethod
@@ -54,24 +56,26 @@ class Duration(Noun):
 class Failure(Noun):
     """One kind of failure: how often it comes, and what follows.
 
-    `detect` runs from the failure until it is noticed, `diagnose` until it is known what to do, `by_hand` comes on top for the share
-    of failures that are not handled automatically, `repair` is spent on the spot before the job starts again.
+    `detect` runs from the failure until it is noticed, `diagnose` until it is known what to do; `by_hand` comes on top for failures
+    beyond the share `automatic`; `repair` is spent on the spot before the job starts again.
     """
 
-    per_node_day: NonNegativeFloat = Field(0.0, description="failures of a node in a day: grows with the job")
-    per_job_day: NonNegativeFloat = Field(0.0, description="failures of the job in a day, whatever its size")
-    gap: Duration | None = Field(None, description="time from one failure to the next, where they do not come at random")
+    per_node_day: NonNegativeFloat = Field(default=0.0, description="failures of a node in a day: grows with the job")
+    per_job_day: NonNegativeFloat = Field(default=0.0, description="failures of the job in a day, whatever its size")
+    gap: Duration | None = Field(default=None, description="time from one failure to the next, where they do not come at random")
     detect: Duration = Duration()
     diagnose: Duration = Duration()
-    automatic: float = Field(1.0, ge=0, le=1, allow_inf_nan=False, strict=True)
+    automatic: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False, strict=True)
     by_hand: Duration = Duration()
     repair: Duration = Duration()
     replaces_node: Flag = False
-    restarts: Flag = Field(True, description="false: training pauses for detection and repair and loses nothing")
-    saves_first: Flag = Field(False, description="a checkpoint is written before the job stops: no work is lost")
-    while_down: Flag = Field(True, description="whether it also strikes while the job recovers")
-    slows: PositiveFloat = Field(1.0, ge=1, description="time of a step until it is detected, over that of a good one")
-    returns: float = Field(0.0, ge=0, lt=1, allow_inf_nan=False, strict=True, description="share that comes again after recovery")
+    restarts: Flag = Field(default=True, description="false: training pauses for detection and repair and loses nothing")
+    saves_first: Flag = Field(default=False, description="a checkpoint is written before the job stops: no work is lost")
+    while_down: Flag = Field(default=True, description="whether it also strikes while the job recovers")
+    slows: PositiveFloat = Field(default=1.0, ge=1, description="time of a step until it is detected, over that of a good one")
+    returns: float = Field(
+        default=0.0, ge=0, lt=1, allow_inf_nan=False, strict=True, description="share that comes again after recovery"
+    )
     after: Duration = Duration(mean=3600.0, law="exponential")
     source: str = ""
 
@@ -85,25 +89,36 @@ class Failure(Noun):
 class CheckpointPolicy(Noun):
     """When a checkpoint is written, where to, and how it is read.
 
-    `background`: training stops for the copy into the host's memory (`block`, or the bytes of a GPU at the rate of its host link);
-    the host writes to the storage while training goes on, at `slowdown` more time a step. `blocking`: training waits for the storage.
+    `background`: training stops for the copy into the host's memory (`block`, or a GPU's bytes at the rate of its host link); the
+    host writes to the storage while training goes on, at `slowdown` more time a step. `blocking`: training waits for the storage.
     """
 
-    every: Interval = Field("best", description="training time from one checkpoint to the next, or best")
-    steps: PositiveInt | None = Field(None, description="the same in steps, in place of `every`")
-    size: Size | None = Field(None, gt=0, description="bytes of a checkpoint; default: weights and optimizer state, one copy")
-    mode: Literal["background", "blocking"] = "background"
-    write: StorageBandwidth = Field(100e9, description="into the storage, all nodes together")
-    read: StorageBandwidth = Field(100e9, description="out of the storage, all nodes together")
-    capacity: Size | None = Field(None, gt=0, description="room for checkpoints on the storage")
-    keep: PositiveInt = Field(2, description="checkpoints that the storage holds at a time")
-    block: Seconds | None = Field(None, description="time that training stops for the first stage; default: from the host link")
-    slowdown: NonNegativeFloat | None = Field(
-        None, le=10, description="more time a step while it flushes, as a share; default: from the NICs' share that it takes"
+    every: Interval = Field(default="best", description="training time from one checkpoint to the next, or best")
+    steps: PositiveInt | None = Field(default=None, description="the same in steps, in place of `every`")
+    size: Size | None = Field(
+        default=None, gt=0, description="bytes of a checkpoint; default: weights and optimizer state, one copy"
     )
-    flush_over: Literal["training", "own"] = Field("training", description="NICs that the flush uses: those of training, or others")
-    load: Literal["one", "all"] = Field("one", description="one reader of each copy and a broadcast, or every rank by itself")
-    load_time: Seconds | None = Field(None, description="time of a load; default: from size and bandwidths")
+    mode: Literal["background", "blocking"] = "background"
+    write: StorageBandwidth = Field(default=100e9, description="into the storage, all nodes together")
+    read: StorageBandwidth = Field(default=100e9, description="out of the storage, all nodes together")
+    capacity: Size | None = Field(default=None, gt=0, description="room for checkpoints on the storage")
+    keep: PositiveInt = Field(default=2, description="checkpoints that the storage holds at a time")
+    block: Seconds | None = Field(
+        default=None, description="time that training stops for the first stage; default: from the host link"
+    )
+    slowdown: NonNegativeFloat | None = Field(
+        default=None,
+        le=10,
+        description="more time a step while it flushes, as a share; default: from the NICs' share that it takes",
+    )
+    flush_over: Literal["training", "own"] = Field(
+        default="training", description="NICs that the flush uses: those of training, or others"
+    )
+    load: Literal["one", "all"] = Field(
+        default="one", description="one reader of each copy and a broadcast, or every rank by itself"
+    )
+    load_time: Seconds | None = Field(default=None, description="time of a load; default: from size and bandwidths")
+    source: str = ""
 
     @model_validator(mode="after")
     def _once(self) -> CheckpointPolicy:
@@ -117,9 +132,9 @@ class CheckpointPolicy(Noun):
 class Reliability(Noun):
     """Failures of a cluster by kind, its spare nodes, starts, and checkpoints.
 
-    `spares`: nodes that stand by. `swap`: until a spare has taken a failed node's place. `node_repair`: until a failed node is back.
-    `queue`: until the scheduler gives another node where no spare is left; without it, the job waits for a repair. `init`: seconds of a
-    start beyond the set-up of communication groups: processes, contexts, NCCL, the first steps.
+    `spares`: nodes that stand by. `swap`: until a spare has taken a failed node's place. `node_repair`: until a failed node is
+    back. `queue`: until the scheduler gives another node where no spare is left; without it, the job waits for a repair. `init`:
+    a start beyond the set-up of communication groups: processes, contexts, NCCL, the first steps.
     """
 
     id: Name = "reliability"
@@ -164,7 +179,11 @@ def check_room(policy: CheckpointPolicy, size: float) -> None:
     if policy.capacity is None or policy.keep * size <= policy.capacity:
         return
     fits = int(policy.capacity // size)
-    hint = f"Write reliability.checkpoint.keep={fits}." if fits else f"One checkpoint alone has {size / 1e12:.4g} TB: give it more room."
+    hint = (
+        f"Write reliability.checkpoint.keep={fits}."
+        if fits
+        else f"One checkpoint alone has {size / 1e12:.4g} TB: give it more room."
+    )
     raise PlanError(
         "reliability.checkpoint.capacity",
         policy.capacity,
