@@ -43,9 +43,9 @@ def command(
     writable(("--json", json))
     assumed = []
     loaded = job_of(job, sets, on, model, megatron)
-    if loaded.job.reliability is None:
+    if loaded.job.reliability is None or not any(loaded.job.reliability.kinds()):
         loaded = job_of(job, [f"reliability={DEFAULT}", *(sets or [])], on, model, megatron)
-        assumed.append(f"failures as {DEFAULT}: the job has no `reliability`")
+        assumed.append(f"failures as {DEFAULT}: the job states none")
     if loaded.job.tokens is None and days is None:
         days = DEFAULT_DAYS
         assumed.append(f"{DEFAULT_DAYS:g} days of wall time: the job has no `tokens`")

@@ -46,6 +46,8 @@ def best_interval(run: Conditions, rate: float, pace: float, longest: float) -> 
 
 def _root(product: float) -> float:
     """x in (0, 1) with (1 - x) exp(x) = exp(-product), by Newton's method from Young's sqrt(2 product)."""
+    if product > 30.0:  # 1 - x is below a float's resolution
+        return 1.0
     x = min(math.sqrt(2.0 * product), 0.9) if product < 1.0 else 1.0 - math.exp(-1.0 - product)
     for _ in range(60):
         # log(1 - x) + x + product = 0: concave, so that Newton converges from any point of (0, 1)

@@ -17,6 +17,7 @@ from windtunnel.goodput.reasons import reasons, rests_on
 from windtunnel.report import words as say
 from windtunnel.report.table import listing
 
+GAP = 3
 BARS = " ▁▂▃▄▅▆▇█"
 PART_NAMES = {
     "useful": "training",
@@ -89,9 +90,9 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
         f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {run.nodes:,} nodes, failures as {answer.reliability}", style=""
     )
     cells = _figures(answer)
-    pairs = 3 if width >= 120 else 2
+    pairs = next((pairs for pairs in (3, 2) if _width(cells, pairs) <= width), 1)
     down = -(-len(cells) // pairs)
-    table = Table.grid(padding=(0, 3, 0, 0))
+    table = Table.grid(padding=(0, GAP, 0, 0))
     for _ in range(2 * pairs):
         table.add_column(no_wrap=True)
     for row in range(down):
@@ -99,6 +100,12 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
             *(text for name, value, style in cells[row::down] for text in (Text(name, style="dim"), Text(value, style=style)))
         )
     return Group(Text(), title, Text(), table)
+
+
+def _width(cells: Sequence[tuple[str, str, str]], pairs: int) -> int:
+    down = -(-len(cells) // pairs)
+    columns = [cells[at : at + down] for at in range(0, len(cells), down)]
+    return sum(max(len(cell[part]) for cell in column) + GAP for column in columns for part in (0, 1))
 
 
 def _figures(answer: Goodput) -> list[tuple[str, str, str]]:
