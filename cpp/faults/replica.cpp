@@ -7,7 +7,7 @@ namespace wt::faults {
 
 namespace {
 
-constexpr std::int64_t kEvents = 20'000'000;
+constexpr std::int64_t kMostFaults = 10'000'000;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ Replica::Replica(const Task& task, std::span<const Kind> kinds, Random random)
       random_(random),
       places_(task.spares, task.spare_repair, task.queue),
       count_(kinds.size(), 0),
-      budget_(kEvents) {
+      budget_(kMostFaults) {
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     rate_run_ += kinds[k].rate;
     if (kinds[k].in_recovery) rate_recovery_ += kinds[k].rate;
@@ -134,6 +134,7 @@ Replica::Timer Replica::next(const std::vector<Timer>& timers, bool recovering) 
 // Counts a fault and, if it came by a timer, takes or renews that.
 void Replica::arrived(std::size_t kind) {
   ++count_[kind];
+  --budget_;
   for (Timer& timer : gaps_) {
     if (timer.kind == kind && timer.at <= now_) timer.at = now_ + kinds_[kind].gap.draw(random_);
   }

@@ -47,7 +47,7 @@ class Replica {
   [[nodiscard]] std::size_t struck(double rate, bool recovering);
   [[nodiscard]] Timer next(const std::vector<Timer>& timers, bool recovering) const;
   void arrived(std::size_t kind);
-  [[nodiscard]] bool ended() const { return now_ >= task_.horizon || done() || --budget_ <= 0; }
+  [[nodiscard]] bool ended() const { return now_ >= task_.horizon || done() || budget_ <= 0; }
 
   // recover.cpp: from a fault back to RUN
   void recover(std::size_t kind, bool detected);
@@ -70,7 +70,7 @@ class Replica {
   bool saving_ = false;
   std::int64_t broken_ = 0;      // places that failed and are not yet in repair
   std::size_t struck_ = kNobody;  // the kind that cut a recovery short
-  mutable std::int64_t budget_;  // events left, so that every run ends
+  std::int64_t budget_;  // faults left, so that every run ends
 };
 
 }  // namespace wt::faults

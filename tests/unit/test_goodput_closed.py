@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from windtunnel.goodput.closed import at, losing_rate, pace_of, steady
-from windtunnel.goodput.conditions import CheckpointCost, Conditions
+from windtunnel.goodput.closed import at, pace_of, rates_of, steady
+from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates
 from windtunnel.goodput.interval import best_interval, flat_range, trained
 from windtunnel.goodput.laws import spent, transform
 from windtunnel.goodput.recovery import recoveries
@@ -66,8 +66,8 @@ def test_recoveries_that_failures_strike() -> None:
 def test_a_node_that_is_owed_is_paid_by_the_next_recovery() -> None:
     """Two kinds at equal rates; only one needs a node, whose swap takes 60 s: while it is owed, either start pays it.
 
-    With detection of 100 s and no other phase, rate 2 / M: a start that owes ends with a = exp(-2 160 / M), one that does not with
-    b = exp(-2 100 / M)."""
+    With detection of 100 s and no other phase, rate 2 / M: a start that owes ends with a = exp(-2 160 / M), one that does not
+    with b = exp(-2 100 / M)."""
     detect = Duration(mean=100.0)
     kinds = (
         ("crash", Failure(per_job_day=DAY / 3000.0, detect=detect, replaces_node=True)),
@@ -95,28 +95,41 @@ def test_a_flush_delays_the_mark() -> None:
     """A(t) = (1 - exp(-L c)) exp(L g) / L; c = t + w + F s / (1 + s), g = t + w + F."""
     cost = CheckpointCost(1e12, 10.0, 100.0, 0.25, 0.0)
     c, g, rate = 600.0 + 10.0 + 20.0, 710.0, 1.0 / 5000.0
-    assert trained(600.0, rate, 1.0, cost) == pytest.approx((1.0 - math.exp(-c * rate)) * math.exp(g * rate) / rate, rel=1e-12)
-    assert trained(600.0, 0.0, 1.0, cost) == pytest.approx(c)
+    assert trained(600.0, Rates(rate), cost) == pytest.approx((1.0 - math.exp(-c * rate)) * math.exp(g * rate) / rate, rel=1e-12)
+    assert trained(600.0, Rates(0.0), cost) == pytest.approx(c)
+
+
+def test_stops_that_save_first_keep_what_was_trained() -> None:
+    """Without a flush and with saves of no time, work between two durable moments is p(u) = u: the work kept until the first
+    stop of either kind is t q / (1 - q) + m (1 - q (1 + r t)) / r^2 / (1 - q) with r = L + m and q = exp(-r t)."""
+    loses, saves, t = 1.0 / 4000.0, 1.0 / 1000.0, 600.0
+    r = loses + saves
+    q = math.exp(-r * t)
+    kept = t * q / (1.0 - q) + saves * (1.0 - q * (1.0 + r * t)) / r**2 / (1.0 - q)
+    cost = CheckpointCost(1e12, 0.0, 0.0, 0.0, 0.0)
+    assert trained(t, Rates(loses, saves), cost) == pytest.approx(t / r / kept, rel=1e-12)
+    assert trained(t, Rates(loses, 1e-15), cost) == pytest.approx(trained(t, Rates(loses), cost), rel=1e-9)
 
 
 def test_best_interval_is_youngs_where_losses_are_small() -> None:
     kind = Failure(per_job_day=1.0)
     run = run_with(kind, save=0.1)
-    assert best_interval(run, 1.0 / DAY, 1.0, 1e9) == pytest.approx(math.sqrt(2.0 * 0.1 * DAY), rel=2e-3)
+    assert best_interval(run, Rates(1.0 / DAY), 1e9) == pytest.approx(math.sqrt(2.0 * 0.1 * DAY), rel=2e-3)
 
 
 def test_best_interval_solves_its_equation() -> None:
-    """(1 - x) exp(x) = exp(-L a); for L a = 1 the root is x = 1 + W(-exp(-2)) = 0.841405660436961 (Lambert's W by hand: Newton)."""
-    assert best_interval(run_with(Failure(), save=500.0), 1.0 / 500.0, 1.0, 1e9) == pytest.approx(
+    """(1 - x) exp(x) = exp(-L a); for L a = 1 the root is x = 1 + W(-exp(-2)) = 0.841405660436961 (Lambert's W by hand:
+    Newton)."""
+    assert best_interval(run_with(Failure(), save=500.0), Rates(1.0 / 500.0), 1e9) == pytest.approx(
         0.841405660436961 * 500.0, rel=1e-9
     )
 
 
 def test_flat_range_loses_one_percent() -> None:
     run = run_with(Failure(per_job_day=8.0), save=10.0)
-    rate = losing_rate(run)
-    best = best_interval(run, rate, 1.0, 1e6)
-    low, high = flat_range(run, rate, 1.0, best, 1e6)
+    rates = rates_of(run)
+    best = best_interval(run, rates, 1e6)
+    low, high = flat_range(run, rates, best, 1e6)
     top = at(run, best).goodput
     assert low < best < high
     assert at(run, low).goodput == pytest.approx(0.99 * top, rel=1e-6)
@@ -165,7 +178,7 @@ def test_slow_nodes_take_pace_and_not_ettr() -> None:
 
 def test_failures_that_return_come_more_often() -> None:
     kind = Failure(per_job_day=1.0, returns=0.5)
-    assert losing_rate(run_with(kind)) == pytest.approx(2.0 / DAY)
+    assert rates_of(run_with(kind)).loses == pytest.approx(2.0 / DAY)
 
 
 def test_without_failures_only_checkpoints_cost() -> None:

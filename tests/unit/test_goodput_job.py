@@ -186,6 +186,19 @@ def test_json_is_stable_and_complete() -> None:
     assert table["levers"] == sorted(table["levers"], key=lambda one: -one["gain"])
 
 
+def test_larger_nodes_fail_as_often_for_each_gpu() -> None:
+    """Rates are of nodes of 8 GPUs; 64 GPUs in nodes of 4 are 16 nodes that fail half as often each."""
+    eight, four = (
+        conditions_of(job_with(), 1.0),
+        conditions_of(job_with("cluster.node.gpus=4", "cluster.node.scale_up.size=4"), 1.0),
+    )
+    assert (eight.nodes, four.nodes) == (8, 16)
+    kind = dict(eight.kinds)["crash"]
+    assert four.rate(kind) == pytest.approx(eight.rate(kind)) == pytest.approx(8 * 6.5e-3 / 86400.0)
+    other = conditions_of(job_with("cluster.node.gpus=4", "cluster.node.scale_up.size=4", "reliability.gpus_of_node=none"), 1.0)
+    assert other.rate(kind) == pytest.approx(2.0 * eight.rate(kind))
+
+
 def test_set_up_of_groups_is_part_of_a_start() -> None:
     job = job_with()
     assert conditions_of(job, 1.0).init.mean == pytest.approx(300.0 + predict(job).init_time_s)

@@ -65,8 +65,7 @@ def test_bad_files_are_named(text: str, said: str, tmp_path: Path) -> None:
 
 
 def test_a_row_without_a_size_says_what_is_missing() -> None:
-    row = GoodputRow(
-        id="X", run="x", quantity="ettr_pct", published=(90.0, 95.0), nodes=8, step=1.0, facts={"crash": {"per_job_day": 1.0}}, source="nowhere"
-    )  # fmt: skip
+    facts = {"crash": {"per_job_day": 1.0}}
+    row = GoodputRow(id="X", run="x", quantity="ettr_pct", published=(90.0, 95.0), nodes=8, step=1.0, facts=facts, source="nowhere")
     with pytest.raises(SpecError, match="checkpoint.size"):
         score(row)

@@ -1,8 +1,9 @@
 """Goodput in closed form, in the long run: the share of time that makes progress.
 
 Exact for failures at constant rates that lose the work since the last durable checkpoint, with any laws of the phases of a
-recovery, failures during recoveries and flushes beside training included (`interval`, `recovery`). Kinds that save first, only
-pause, slow the job or return, and waits for nodes add their mean time; what they change in each other's is left out.
+recovery, failures during recoveries and flushes beside training included (`interval`, `recovery`). Stops that save first keep their
+work exactly too. Kinds that only pause, slow the job or return, and waits for nodes add their mean time; what they change in each
+other's is left out.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from windtunnel.goodput.conditions import Conditions, loses_work, strikes_recovery
+from windtunnel.goodput.conditions import Conditions, Rates, loses_work, strikes_recovery
 from windtunnel.goodput.interval import best_interval, trained
 from windtunnel.goodput.recovery import PHASES, recoveries, undisturbed
 
@@ -51,17 +52,19 @@ def pace_of(run: Conditions) -> float:
     return pace
 
 
-def losing_rate(run: Conditions) -> float:
-    """Failures a second of training that lose work."""
-    return sum(run.rate(kind) for _, kind in run.kinds if loses_work(kind))
+def rates_of(run: Conditions) -> Rates:
+    """What interrupts training, and its pace."""
+    loses = sum(run.rate(kind) for _, kind in run.kinds if loses_work(kind))
+    saves = sum(run.rate(kind) for _, kind in run.kinds if kind.restarts and kind.saves_first)
+    return Rates(loses, saves, pace_of(run))
 
 
 def steady(run: Conditions) -> Steady:
     """The long-run shares at the run's interval, or at its best one."""
-    rate, pace, cost = losing_rate(run), pace_of(run), run.checkpoint
-    interval = run.interval if run.interval is not None else best_interval(run, rate, pace, LONGEST)
-    training = trained(interval, rate, pace, cost)
-    smooth = interval / pace + cost.price
+    rates, cost = rates_of(run), run.checkpoint
+    interval = run.interval if run.interval is not None else best_interval(run, rates, LONGEST)
+    training = trained(interval, rates, cost)
+    smooth = interval / rates.pace + cost.price
     down = recoveries(run)
     phases = dict.fromkeys(PHASES, 0.0)
     saves = 0.0
@@ -82,7 +85,7 @@ def steady(run: Conditions) -> Steady:
     once = 1.0 / (training * wall)
     parts = {
         "useful": interval * once,
-        "slow": (interval / pace - interval) * once,
+        "slow": (interval / rates.pace - interval) * once,
         "save": cost.save * once + saves / wall,
         "drag": (cost.price - cost.save) * once,
         "replay": max(0.0, training - smooth) * once,
@@ -102,9 +105,10 @@ def steady(run: Conditions) -> Steady:
 
 def _mean_recovery(run: Conditions) -> float:
     """Mean seconds of an undisturbed recovery over the kinds that lose work."""
-    rates = [(kind, run.rate(kind)) for _, kind in run.kinds if loses_work(kind)]
-    total = sum(rate for _, rate in rates)
-    return sum(rate / total * undisturbed(run, kind) for kind, rate in rates) if total > 0.0 else 0.0
+    kinds = [kind for _, kind in run.kinds if loses_work(kind)]
+    rates = [run.rate(kind) for kind in kinds]
+    total = sum(rates)
+    return sum(rate / total * seconds for rate, seconds in zip(rates, undisturbed(run, kinds), strict=True)) if total > 0.0 else 0.0
 
 
 def _hopeless(run: Conditions, interval: float) -> Steady:

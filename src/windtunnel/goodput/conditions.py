@@ -29,7 +29,8 @@ class CheckpointCost:
 
 @dataclass(frozen=True)
 class Conditions:
-    """A run without its length: `kinds` by name, nodes and their spares, starts, checkpoints, and seconds of a step.
+    """A run without its length: `kinds` by name, nodes and their spares, starts, checkpoints, and seconds of a step. `weight`: GPUs
+    of a node over those of the nodes on which failures were counted.
 
     `interval`: training seconds between checkpoints at the pace without failures, None for the best.
     """
@@ -44,13 +45,18 @@ class Conditions:
     node_repair: Duration = Duration(mean=DAY, law="exponential")
     queue: Duration | None = None
     init: Duration = _ZERO
+    weight: float = 1.0
 
     def rate(self, kind: Failure) -> float:
         """Failures a second of wall time, those that return included: each returns with probability p, so 1 / (1 - p) in all."""
-        each = (kind.per_node_day * self.nodes + kind.per_job_day) / DAY
+        each = self.random_rate(kind)
         if kind.gap is not None and kind.gap.mean > 0.0:
             each += 1.0 / kind.gap.mean
         return each / (1.0 - kind.returns)
+
+    def random_rate(self, kind: Failure) -> float:
+        """Failures a second that come at random, without those that return."""
+        return (kind.per_node_day * self.nodes * self.weight + kind.per_job_day) / DAY
 
     @property
     def shortest(self) -> float:
@@ -60,6 +66,15 @@ class Conditions:
     def with_kind(self, name: str, kind: Failure) -> Conditions:
         """The same with one kind replaced."""
         return replace(self, kinds=tuple((one, kind if one == name else other) for one, other in self.kinds))
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Events a second of training: those that lose work, and stops that save first. `pace`: of training beside slow nodes."""
+
+    loses: float
+    saves: float = 0.0
+    pace: float = 1.0
 
 
 def loses_work(kind: Failure) -> bool:

@@ -29,6 +29,7 @@ def conditions_of(job: Job, step_time_s: float, exposed: float = 0.0) -> Conditi
         swap=facts.swap,
         node_repair=facts.node_repair,
         queue=facts.queue,
+        weight=job.cluster.gpus_of_node / facts.gpus_of_node if facts.gpus_of_node is not None else 1.0,
         init=facts.init.model_copy(update={"mean": facts.init.mean + groups}),
     )
 

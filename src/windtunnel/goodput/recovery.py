@@ -11,6 +11,7 @@ fixed length R that needs no node this is Daly's (exp(L R) - 1) / L.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windtunnel.goodput.conditions import Conditions, strikes_recovery
@@ -45,17 +46,32 @@ class _Start:
     free: float
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """Phases that do not depend on the kind; `blocked`: the chance of a wait for a node."""
+
+    blocked: float
+    node: Wait
+    swap: Wait
+    init: Wait
+    load: Wait
+
+    @classmethod
+    def of(cls, run: Conditions) -> _Shared:
+        load = Wait(Duration(mean=run.checkpoint.load))
+        return cls(no_spare(run), waiting(run), Wait(run.swap), Wait(run.init), load)
+
+
 def recoveries(run: Conditions) -> dict[str, Recovery]:
     """The recovery of each kind that restarts the job."""
     strikers = [(kind, run.rate(kind)) for _, kind in run.kinds if strikes_recovery(kind)]
     rate = sum(each for _, each in strikers)
-    blocked = no_spare(run)
-    wait = waiting(run)
-    begun = {name: _start(run, kind, rate, blocked, wait, kind.replaces_node) for name, kind in run.kinds if kind.restarts}
+    shared = _Shared.of(run)
+    begun = {name: _start(shared, kind, rate, kind.replaces_node) for name, kind in run.kinds if kind.restarts}
     if rate <= 0.0:
         return {name: Recovery(one.phases, 1.0) for name, one in begun.items()}
-    owing = _mean([(each / rate, _start(run, kind, rate, blocked, wait, True)) for kind, each in strikers])
-    free = _mean([(each / rate, _start(run, kind, rate, blocked, wait, kind.replaces_node)) for kind, each in strikers])
+    owing = _mean([(each / rate, _start(shared, kind, rate, True)) for kind, each in strikers])
+    free = _mean([(each / rate, _start(shared, kind, rate, kind.replaces_node)) for kind, each in strikers])
     after_owing, after_free = _further(owing, free)
     answer = {}
     for name, one in begun.items():
@@ -79,20 +95,21 @@ def _further(owing: _Start, free: _Start) -> tuple[Recovery, Recovery]:
     return Recovery(_six([a for a, _ in pairs]), starts[0]), Recovery(_six([b for _, b in pairs]), starts[1])
 
 
-def undisturbed(run: Conditions, kind: Failure) -> float:
-    """Mean seconds of a recovery of a kind without failures during it."""
-    return sum(_start(run, kind, 0.0, no_spare(run), waiting(run), kind.replaces_node).phases)
+def undisturbed(run: Conditions, kinds: Sequence[Failure]) -> list[float]:
+    """Mean seconds of a recovery of each kind without failures during it."""
+    shared = _Shared.of(run)
+    return [sum(_start(shared, kind, 0.0, kind.replaces_node).phases) for kind in kinds]
 
 
-def _start(run: Conditions, kind: Failure, rate: float, blocked: float, wait: Wait, owes: bool) -> _Start:
+def _start(shared: _Shared, kind: Failure, rate: float, owes: bool) -> _Start:
     detected = kind.slows > 1.0 or kind.saves_first
     steps: tuple[tuple[tuple[float, Wait], ...], ...] = (
         () if detected else ((1.0, Wait(kind.detect)),),
         ((1.0, Wait(kind.diagnose)), (1.0 - kind.automatic, Wait(kind.by_hand))),
         ((1.0, Wait(kind.repair)),),
-        ((blocked, wait), (1.0, Wait(run.swap))) if owes else (),
-        ((1.0, Wait(run.init)),),
-        ((1.0, Wait(Duration(mean=run.checkpoint.load))),),
+        ((shared.blocked, shared.node), (1.0, shared.swap)) if owes else (),
+        ((1.0, shared.init),),
+        ((1.0, shared.load),),
     )
     reached, phases, has_node = 1.0, [], 1.0
     for at, step in enumerate(steps):
@@ -101,10 +118,10 @@ def _start(run: Conditions, kind: Failure, rate: float, blocked: float, wait: Wa
             if share > 0.0 and one.duration.mean > 0.0:
                 each = share * one.spent(rate)
                 seconds += reached * each
-                if at == _NODE and one is not wait:
+                if at == _NODE and one is shared.swap:
                     has_node = reached
                 reached *= 1.0 - rate * each
-        if at == _NODE and not (step and run.swap.mean > 0.0):
+        if at == _NODE and not (step and shared.swap.duration.mean > 0.0):
             has_node = reached
         phases.append(seconds)
     owing = 1.0 - has_node if owes else 0.0

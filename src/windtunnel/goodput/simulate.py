@@ -97,9 +97,8 @@ def _law(duration: Duration) -> Law:
 
 
 def _kind(run: Conditions, kind: Failure) -> FaultKind:
-    rate = (kind.per_node_day * run.nodes + kind.per_job_day) / DAY
     return FaultKind(
-        rate=rate,
+        rate=run.random_rate(kind),
         gap=_law(kind.gap) if kind.gap is not None else Law(),
         detect=_law(kind.detect),
         diagnose=_law(kind.diagnose),

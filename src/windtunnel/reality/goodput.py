@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.strict import Strict
 from windtunnel.base.units import Seconds, parse_time
-from windtunnel.goodput.closed import losing_rate, steady
+from windtunnel.goodput.closed import rates_of, steady
 from windtunnel.goodput.conditions import DAY, Conditions
 from windtunnel.goodput.simulate import simulate
 from windtunnel.goodput.stated import stated_conditions
@@ -122,7 +122,7 @@ def figure(row: GoodputRow, changed: dict[str, float | str]) -> float:
     """The row's quantity with some inputs changed."""
     run, step = _conditions(row, changed)
     if row.quantity == "mtbf_h":
-        return 1.0 / losing_rate(run) / 3600.0
+        return 1.0 / rates_of(run).loses / 3600.0
     answer = steady(run)
     if row.quantity == "ettr_pct":
         return 100.0 * answer.ettr

@@ -60,7 +60,7 @@ class Failure(Noun):
     beyond the share `automatic`; `repair` is spent on the spot before the job starts again.
     """
 
-    per_node_day: NonNegativeFloat = Field(default=0.0, description="failures of a node in a day: grows with the job")
+    per_node_day: NonNegativeFloat = Field(default=0.0, description="failures of a node in a day: grow with the job")
     per_job_day: NonNegativeFloat = Field(default=0.0, description="failures of the job in a day, whatever its size")
     gap: Duration | None = Field(default=None, description="time from one failure to the next, where they do not come at random")
     detect: Duration = Duration()
@@ -145,6 +145,9 @@ class Reliability(Noun):
     storage: Failure | None = None
     network: Failure | None = None
     planned: Failure | None = None
+    gpus_of_node: PositiveInt | None = Field(
+        default=None, description="GPUs of the nodes whose failures were counted: other nodes fail as often for each GPU"
+    )
     spares: NonNegativeInt = 0
     swap: Duration = Duration()
     node_repair: Duration = Duration(mean=86400.0, law="exponential")
