@@ -5,7 +5,7 @@
 //  * After every `interval` of work RUN pauses for `save`; the mark is durable `flush` seconds later, during which work proceeds at
 //    1 / (1 + drag). A mark that is not durable when a fault comes is lost. A save waits for the flush before it.
 //  * A kind with a `rate` is a Poisson process; one with a `gap` comes again a drawn time after it came. Both run on wall time.
-//  * Of kinds with `in_recovery`, faults also strike outside RUN; recovery then begins anew with the new kind's. Others wait for RUN.
+//  * Kinds with `in_recovery` also strike outside RUN; recovery then begins anew with the new kind's. Others wait for RUN.
 //  * A kind that does not `restart` only pauses RUN for its detection and repair. One that `saves_first` marks its place before it
 //    stops, so that nothing is lost. One that `slows` lets RUN go on at 1 / slows until it is detected, and stops it then.
 //  * A kind that `replaces` needs another place to run on: a spare; else the first of a repaired one and one that the queue gives.
@@ -42,7 +42,8 @@ struct Task {
   Law init, load;
 };
 
-// Where wall time goes. `useful`: work that was not lost; `slow`: what RUN lost to slow places; `drag`: what it lost beside flushes.
+// Where wall time goes. `useful`: work that was not lost; `slow`: what RUN lost to slow places; `drag`: the same
+// beside flushes.
 enum class Part : std::uint8_t { useful, slow, save, drag, replay, detect, diagnose, repair, wait, init, load };
 inline constexpr std::size_t kParts = 11;
 

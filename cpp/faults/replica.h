@@ -68,9 +68,9 @@ class Replica {
   double work_ = 0.0, saved_ = 0.0, durable_ = 0.0;
   double save_left_ = 0.0, flush_left_ = 0.0;
   bool saving_ = false;
-  std::int64_t broken_ = 0;      // places that failed and are not yet in repair
+  std::int64_t broken_ = 0;       // places that failed and are not yet in repair
   std::size_t struck_ = kNobody;  // the kind that cut a recovery short
-  std::int64_t budget_;  // faults left, so that every run ends
+  std::int64_t budget_;           // faults left, so that every run ends
 };
 
 }  // namespace wt::faults

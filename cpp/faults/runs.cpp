@@ -43,7 +43,8 @@ void check(const Task& task, std::span<const Kind> kinds) {
 
 }  // namespace
 
-Outcome run(const Task& task, std::span<const Kind> kinds, std::uint64_t seed, std::int64_t first, std::int64_t count, int threads) {
+Outcome run(const Task& task, std::span<const Kind> kinds, std::uint64_t seed, std::int64_t first, std::int64_t count,
+            int threads) {
   check(task, kinds);
   if (first < 0 || count < 0 || threads < 1) fail("runs and threads: at least one thread, no negative numbers");
   const auto runs = static_cast<std::size_t>(count);
@@ -63,7 +64,8 @@ Outcome run(const Task& task, std::span<const Kind> kinds, std::uint64_t seed, s
         out.wall[r] = replica.wall();
         out.done[r] = replica.done() ? 1 : 0;
         std::copy(replica.parts().begin(), replica.parts().end(), out.parts.begin() + static_cast<std::ptrdiff_t>(r * kParts));
-        std::copy(replica.count().begin(), replica.count().end(), out.count.begin() + static_cast<std::ptrdiff_t>(r * kinds.size()));
+        std::copy(replica.count().begin(), replica.count().end(),
+                  out.count.begin() + static_cast<std::ptrdiff_t>(r * kinds.size()));
       }
     } catch (...) {
       const std::scoped_lock lock(guard);

@@ -66,7 +66,7 @@ void Replica::train(double seconds) {
 void Replica::whole_cycles(double& seconds, double rate) {
   const bool flushing = flush_left_ > 0.0;
   if (flushing != (task_.flush > 0.0) || (flushing && flush_left_ != task_.flush)) return;  // the first one after a recovery
-  const double beside = task_.flush * rate / (1.0 + task_.drag);  // work beside a flush
+  const double beside = task_.flush * rate / (1.0 + task_.drag);                            // work beside a flush
   if (beside > task_.interval) return;
   const double cycle = task_.flush + (task_.interval - beside) / rate + task_.save;
   const double fit = std::floor(std::min(seconds / cycle, (task_.work - work_) / task_.interval - 1e-9));
