@@ -28,6 +28,7 @@ Replica::Replica(const Task& task, std::span<const Kind> kinds, Random random)
 void Replica::run() {
   recover(kNobody, true);
   while (!ended()) step();
+  part(Part::useful) = work_;  // the sum of its changes, without their rounding
 }
 
 // RUN until the next fault, detection of a slow place, or end.

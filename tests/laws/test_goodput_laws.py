@@ -13,13 +13,47 @@ from random_runs import setting
 
 from windtunnel.goodput.choices import interval_choice, spare_choices
 from windtunnel.goodput.closed import at, steady
-from windtunnel.goodput.conditions import Conditions
+from windtunnel.goodput.conditions import CheckpointCost, Conditions
 from windtunnel.goodput.levers import levers
 from windtunnel.goodput.simulate import simulate
-from windtunnel.spec.reliability import Duration
+from windtunnel.spec.reliability import Duration, Failure
 
 ROUNDING = 1e-9
 RUNS = st.builds(lambda seed, wide: setting(np.random.default_rng(seed), wide), st.integers(0, 2**32), st.booleans())
+
+
+SECONDS = st.sampled_from([0.0, 1e-9, 1e-3, 1.0, 60.0, 3600.0, 1e6, 1e9])
+TIMES = st.builds(
+    lambda mean, law, spread: Duration(mean=mean, law=law, spread=spread),
+    SECONDS, st.sampled_from(["fixed", "exponential", "lognormal", "uniform"]), st.sampled_from([0.0, 0.5, 1.0]),
+)  # fmt: skip
+KINDS = st.builds(
+    Failure,
+    per_node_day=st.sampled_from([0.0, 1e-9, 1e-3, 1.0, 1e6]), per_job_day=st.sampled_from([0.0, 1e-9, 1.0, 1e6]),
+    gap=st.none() | TIMES, detect=TIMES, diagnose=TIMES, by_hand=TIMES, repair=TIMES, after=TIMES,
+    automatic=st.sampled_from([0.0, 0.5, 1.0]), returns=st.sampled_from([0.0, 0.5, 0.99]), slows=st.sampled_from([1.0, 1.5, 1e6]),
+    replaces_node=st.booleans(), restarts=st.booleans(), saves_first=st.booleans(), while_down=st.booleans(),
+)  # fmt: skip
+EXTREMES = st.builds(
+    lambda kinds, save, flush, drag, load, interval, spares, times: Conditions(
+        16, tuple((f"k{at}", kind) for at, kind in enumerate(kinds)), CheckpointCost(1.0, save, flush, drag, load),
+        interval or None, 1.0, spares, times[0], times[1], times[2], times[3],
+    ),
+    st.lists(KINDS, max_size=3), SECONDS, SECONDS, st.sampled_from([0.0, 0.1, 1e6]), SECONDS, SECONDS, st.integers(0, 16),
+    st.tuples(TIMES, TIMES, st.none() | TIMES, TIMES),
+)  # fmt: skip
+
+
+@examples(300)
+@given(EXTREMES)
+def test_any_figures_give_shares(run: Conditions) -> None:
+    answer = steady(run)
+    total = sum(answer.parts.values())
+    assert total == 0.0 or total == pytest.approx(1.0)
+    assert all(share >= 0.0 for share in answer.parts.values()) and 0.0 <= answer.goodput <= answer.ettr <= 1.0 + ROUNDING
+    simulated = simulate(run, answer.interval, float("inf"), 2e4, 2)
+    assert sum(simulated.parts.values()) == pytest.approx(2e4 / 3600.0, rel=1e-6)
+    assert all(hours >= -1e-6 for hours in simulated.parts.values())
 
 
 @examples(60)

@@ -10,7 +10,7 @@ import pytest
 from windtunnel.goodput.closed import at, pace_of, rates_of, steady
 from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates
 from windtunnel.goodput.interval import best_interval, flat_range, trained
-from windtunnel.goodput.laws import spent, transform
+from windtunnel.goodput.laws import spent, struck
 from windtunnel.goodput.recovery import recoveries
 from windtunnel.goodput.spare_nodes import no_spare, waiting
 from windtunnel.spec.reliability import Duration, Failure
@@ -34,8 +34,16 @@ def run_with(kind: Failure, save: float = 20.0, **fields: object) -> Conditions:
     ],
 )
 def test_transforms(duration: Duration, expected: float) -> None:
-    assert transform(duration, 0.01) == pytest.approx(expected, rel=1e-12)
+    assert 1.0 - struck(duration, 0.01) == pytest.approx(expected, rel=1e-12)
     assert spent(duration, 0.01) == pytest.approx((1.0 - expected) / 0.01, abs=1e-9)
+
+
+@pytest.mark.parametrize("law", ["fixed", "exponential", "lognormal", "uniform"])
+def test_rare_failures_cut_nothing_short(law: str) -> None:
+    """Down to rates at which 1 - f is below a float's resolution at 1."""
+    duration = Duration(mean=60.0, law=law, spread=0.5)  # type: ignore[arg-type]
+    for rate in (1e-8, 1e-12, 1e-20, 0.0):
+        assert spent(duration, rate) == pytest.approx(60.0, rel=1e-5)
 
 
 def test_a_lognormal_transform_is_its_integral() -> None:
@@ -44,7 +52,7 @@ def test_a_lognormal_transform_is_its_integral() -> None:
     total = sum(
         math.exp(-math.exp(z - 0.5) - 0.5 * z * z) for z in (-10.0 + 20.0 * i / points for i in range(points + 1))
     ) * (20.0 / points) / math.sqrt(2.0 * math.pi)  # fmt: skip
-    assert transform(Duration(mean=1.0, law="lognormal", spread=1.0), 1.0) == pytest.approx(total, rel=1e-5)
+    assert 1.0 - struck(Duration(mean=1.0, law="lognormal", spread=1.0), 1.0) == pytest.approx(total, rel=1e-5)
 
 
 def test_dalys_interval() -> None:

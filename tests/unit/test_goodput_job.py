@@ -170,6 +170,15 @@ def test_a_file_keeps_every_field() -> None:
     assert wt.load(wt_table(job)) == job
 
 
+def test_a_law_over_a_plain_time_keeps_the_time() -> None:
+    job = wt.load(
+        LLAMA, ["reliability=llama3-2024", "reliability.crash.detect.law=lognormal", "reliability.crash.detect.spread=1.0"]
+    )
+    assert job.reliability is not None and job.reliability.crash is not None
+    detect = job.reliability.crash.detect
+    assert (detect.mean, detect.law, detect.spread) == (60.0, "lognormal", 1.0)
+
+
 def wt_table(job: wt.Job) -> dict[str, object]:
     import tomllib
 

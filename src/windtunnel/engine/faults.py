@@ -16,7 +16,7 @@ PARTS = ("useful", "slow", "save", "drag", "replay", "detect", "diagnose", "repa
 flushes; `replay`: work done again; the rest are phases of recoveries."""
 
 SHAPES = ("fixed", "exponential", "lognormal", "uniform")
-_CHUNK = 1000
+_CHUNK = 200
 
 
 @dataclass(frozen=True)

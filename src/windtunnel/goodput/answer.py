@@ -20,6 +20,8 @@ from windtunnel.predict.step import predict
 from windtunnel.spec.job import Job
 
 SCHEMA = "windtunnel.goodput/1"
+MOST_FAILURES = 5e7
+"""Failures in all simulated runs together; beyond it fewer runs are simulated. About 20 CPU seconds."""
 CUT_OFF = 20.0
 """A simulated run is cut off at this many times its expected length."""
 
@@ -30,8 +32,8 @@ class Goodput:
 
     `expected_days`: of the job's tokens, or the stated wall time; `work_days`: training that it holds without failures, None
     for a stated wall time. `steady`: the closed form; `simulated` is None where it was not asked for or the run never ends.
-    `interval_s`: training between checkpoints; `interval`: the best one; `spares`: the best number, then none and the job's
-    own.
+    `fits`: whether a step fits into memory. `interval_s`: training between checkpoints; `interval`: the best one; `spares`: the
+    best number, then none and the job's own.
     """
 
     job: Job
@@ -48,6 +50,7 @@ class Goodput:
     work_days: float | None
     simulated: Simulated | None
     ends: bool
+    fits: bool = True
 
     @property
     def ettr(self) -> float:
@@ -89,7 +92,10 @@ def goodput(
     simulated = None
     if replicas and expected is not None and answer.progresses:
         horizon = expected * DAY * (1.0 if work is None else CUT_OFF)
-        simulated = simulate(run, chosen, math.inf if work is None else work, horizon, replicas, seed, threads, progress)
+        affordable = int(MOST_FAILURES / max(1.0, expected * DAY / answer.mtbf))
+        if affordable:
+            length = math.inf if work is None else work
+            simulated = simulate(run, chosen, length, horizon, min(replicas, affordable), seed, threads, progress)
     return Goodput(
         job=job,
         reliability=job.reliability.id if job.reliability is not None else "",
@@ -105,6 +111,7 @@ def goodput(
         work_days=work / DAY if work is not None else None,
         simulated=simulated,
         ends=answer.progresses,
+        fits=prediction.fits,
     )
 
 

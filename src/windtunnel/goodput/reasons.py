@@ -10,6 +10,10 @@ from windtunnel.goodput.conditions import loses_work
 
 def reasons(answer: Goodput) -> list[str]:
     """The verdict first, then the largest losses and choices that are far from the best."""
+    return ([] if answer.fits else ["A step does not fit into memory: `windtunnel memory` says what would."]) + _verdict(answer)
+
+
+def _verdict(answer: Goodput) -> list[str]:
     steady, run = answer.steady, answer.conditions
     if not math.isfinite(steady.mtbf):
         return ["No failures are stated: only checkpoints cost time, and a run without them would lose nothing."]
@@ -83,6 +87,9 @@ def rests_on(answer: Goodput) -> list[str]:
         lines += [f"{name.replace('_', ' ')}: {kind.source}." for name, kind in facts.kinds() if kind.source]
         lines += [f"checkpoints: {facts.checkpoint.source}."] if facts.checkpoint.source else []
     lines.append(f"Steps of {answer.step_time_s:.4g} s as predicted, at random failures without a pattern in time.")
+    slow = facts.slow_node if facts is not None else None
+    if slow is not None and answer.job.cluster.slow_nodes and answer.job.unequal is None:
+        lines.append("The step has the cluster's slow nodes too: --set cluster.slow_nodes=0 leaves them to reliability.slow_node.")
     simulated = answer.simulated
     if simulated is not None:
         lines.append(

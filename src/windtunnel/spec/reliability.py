@@ -40,6 +40,8 @@ class Duration(Noun):
     @model_validator(mode="before")
     @classmethod
     def _plain(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "base" in value:  # fields set over an entry's plain time
+            return {"mean": value["base"], **{key: item for key, item in value.items() if key != "base"}}
         return {"mean": value} if isinstance(value, (str, int, float)) and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
