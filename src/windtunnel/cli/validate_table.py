@@ -9,6 +9,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.reality.goodput import NAMES as RUN_QUANTITIES
 from windtunnel.reality.labels import NAMES, label, quantities, shared_gpu, shown
 from windtunnel.reality.report import Report
 from windtunnel.reality.scores import FamilySummary, Score
@@ -38,6 +39,9 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
     if largest:
         out.print(Text("\nLargest errors", style="bold"))
         out.print(_rows(largest, not only))
+    if report.goodput:
+        out.print(Text("\nWhole runs with failures", style="bold"))
+        out.print(_whole_runs(report))
     reasons = Counter(s.skipped for s in report.rows if s.skipped is not None)
     if reasons:
         out.print(Text(f"\n{sum(reasons.values())} skipped", style="bold"))
@@ -72,6 +76,25 @@ def _families(families: Sequence[FamilySummary], notes: Sequence[str], heads: in
             f"{line.skipped:,}",
         ]
         table.add_row(*(Text(c) for c in cells), style="bold" if at < heads else "", end_section=at == heads - 1)
+    return table
+
+
+def _whole_runs(report: Report) -> Table:
+    table = listing(
+        ("row", "left"), ("run", "left"), ("quantity", "left"), ("published", "right"), ("ours", "right"), ("range", "right"),
+        ("verdict", "left"), wraps=("run", "quantity"),
+    )  # fmt: skip
+    for one in report.goodput:
+        (low, high), (least, most) = one.published, one.range
+        cells = (
+            one.id,
+            one.run,
+            RUN_QUANTITIES[one.quantity],
+            f"{low:.4g}-{high:.4g}",
+            f"{one.predicted:.4g}",
+            f"{least:.4g}-{most:.4g}",
+        )
+        table.add_row(*(Text(cell) for cell in (*cells, one.verdict)))
     return table
 
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from windtunnel.reality.bars import NO_BAR
+from windtunnel.reality.goodput import NAMES as RUN_QUANTITIES
 from windtunnel.reality.publications import publications
 from windtunnel.reality.report import Report
 from windtunnel.reality.scores import FamilySummary, Score
@@ -28,6 +29,7 @@ def markdown(report: Report, command: str = "windtunnel validate") -> str:
         _bars(report),
         _headline(report),
         _families(report),
+        _goodput(report),
         _peers(),
         _worst(report),
         _unexplained(report),
@@ -117,6 +119,29 @@ def _table(lines: Iterable[FamilySummary], first: str, names: dict[str, str] | N
         )
         rows.append(f"| {name} | {UNITS.get(line.quantity, line.quantity)} | {line.n} | {' | '.join(figures)} | {line.skipped} |")
     return "\n".join(rows)
+
+
+def _goodput(report: Report) -> str:
+    if not report.goodput:
+        return ""
+    rows = [
+        "## Whole runs with failures",
+        "Published goodput, with its own uncertainty, beside ours from the published inputs. Inputs that a source does not "
+        "print have an assumed value and a range. *inside*: ours at the assumed values lies in the published figure; "
+        "*possible*: only a part of its range does. Nothing was fitted to these rows.",
+        "",
+        "| row | run | quantity | published | ours | over the ranges | verdict | not published, so assumed |",
+        "|---|---|---|---:|---:|---:|---|---|",
+    ]
+    for one in report.goodput:
+        low, high = one.published
+        least, most = one.range
+        verdict = one.verdict + (" (by construction)" if one.by_construction else "")
+        rows.append(
+            f"| {one.id} | {one.run} | {RUN_QUANTITIES[one.quantity]} | {low:.4g} to {high:.4g} | {one.predicted:.4g} "
+            f"| {least:.4g} to {most:.4g} | {verdict} | {'; '.join(one.unstated) or 'nothing'} |"
+        )
+    return "\n\n".join(rows[:2]) + "\n" + "\n".join(rows[2:])
 
 
 def _peers() -> str:

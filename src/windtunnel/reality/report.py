@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windtunnel.reality.bars import Line
+from windtunnel.reality.goodput import GoodputScore
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.scores import FamilySummary, Score, summary
 
@@ -32,6 +33,8 @@ class Report:
     bars: tuple[Line, ...] = ()
     in_view: Fitted = frozenset()
     """Families of no fit whose publication's rules were settled with them in view."""
+    goodput: tuple[GoodputScore, ...] = ()
+    """Published goodput of whole runs; only where the catalogue's own tables are scored."""
 
     @property
     def headline(self) -> tuple[FamilySummary, ...]:
@@ -84,6 +87,7 @@ class Report:
             "headline": [family.as_dict() for family in self.headline],
             "bars": [line.as_dict() for line in self.bars],
             "within_stated_error": [vars(each) for each in self.coverage],
+            "goodput": [each.as_dict() for each in self.goodput],
             "sources": list(self.sources),
             "ignored_columns": list(self.ignored_columns),
         }

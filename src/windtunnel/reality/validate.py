@@ -3,7 +3,7 @@
 A row is scored in each quantity that it measured: `step_time_s`; `memory_gib` on the fullest stage (allocated, reserved or
 whole-device, as the row's `mem_kind` says); `mfu_pct` if only that is published and its count is known; `time_us` for
 collectives and kernels. Throughput and utilisation beside a step time are redundant and are not scored. Rows that cannot be
-scored are listed with the reason.
+scored are listed with the reason. Beside them stands the published goodput of whole runs (`goodput.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from windtunnel.reality.blanks import Predict, choose
 from windtunnel.reality.collectives import score_collective
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.energy import energy_scores, is_energy_table
+from windtunnel.reality.goodput import goodput_scores
 from windtunnel.reality.jobs import draft
 from windtunnel.reality.kernel_tables import kernel_scores
 from windtunnel.reality.layers import is_layer_table, layer_scores
@@ -93,7 +94,8 @@ def validate(
     ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
     rows = [row for table in tables for row in table.training]
     bars = tuple(of_scores(rows, scores)) if family is None else ()
-    return Report(tuple(scores), ignored, tuple(path.name for path in listed), bars, measurements.families_in_view())
+    whole_runs = goodput_scores() if paths is None and family is None else ()
+    return Report(tuple(scores), ignored, tuple(path.name for path in listed), bars, measurements.families_in_view(), whole_runs)
 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:
