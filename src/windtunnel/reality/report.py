@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windtunnel.reality.bars import Line
+from windtunnel.reality.choices import Choice, by_family
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.scores import FamilySummary, Score, summary
 
@@ -32,6 +33,9 @@ class Report:
     bars: tuple[Line, ...] = ()
     in_view: Fitted = frozenset()
     """Families of no fit whose publication's rules were settled with them in view."""
+    choices: tuple[Choice, ...] = ()
+    aside: int = 0
+    """Rows left out of `choices` because their time says nothing of their plan."""
 
     @property
     def headline(self) -> tuple[FamilySummary, ...]:
@@ -83,6 +87,9 @@ class Report:
             "families": [family.as_dict() | {"label": self.label(family)} for family in self.families],
             "headline": [family.as_dict() for family in self.headline],
             "bars": [line.as_dict() for line in self.bars],
+            "choices": [choice.as_dict() for choice in self.choices],
+            "choice_families": [line.as_dict() for line in by_family(self.choices)],
+            "choices_set_aside": self.aside,
             "within_stated_error": [vars(each) for each in self.coverage],
             "sources": list(self.sources),
             "ignored_columns": list(self.ignored_columns),

@@ -18,6 +18,7 @@ from windtunnel.predict.prediction import Prediction
 from windtunnel.reality import measurements
 from windtunnel.reality.bars import of_scores
 from windtunnel.reality.blanks import Predict, choose
+from windtunnel.reality.choices import choices, set_aside
 from windtunnel.reality.collectives import score_collective
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.jobs import draft
@@ -86,7 +87,9 @@ def validate(
     ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
     rows = [row for table in tables for row in table.training]
     bars = tuple(of_scores(rows, scores)) if family is None else ()
-    return Report(tuple(scores), ignored, tuple(path.name for path in listed), bars, measurements.families_in_view())
+    chosen = [row for row in rows if family in (None, row.family)]
+    sources, in_view = tuple(path.name for path in listed), measurements.families_in_view()
+    return Report(tuple(scores), ignored, sources, bars, in_view, choices(chosen, scores), len(set_aside(chosen)))
 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:

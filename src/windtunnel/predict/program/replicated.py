@@ -104,7 +104,14 @@ class Replicated:
         bucket = self.stage.workload.job.runtime.gather_bucket or math.inf
         gathered = gather(self.stage, (Task.GATHER, -1, -1), self.whole, self.stage.templates.weight_width, (update,), bucket)
         if gathered is not None:  # exposed: the step ends with it
-            self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
+            self.stage.run(self.stage.templates.nothing(self._slices()), HOST, (gathered,))
+
+    def _slices(self) -> float:
+        """Host seconds to cut the gathered parameters' list into slices, one per tensor and rank, and to copy each back."""
+        workload = self.stage.workload
+        blocks = [(workload.blocks[block], times) for chunk in self.chunks for block, times in chunk.blocks]
+        tensors = sum(len(block.tensors.trained) * times for block, times in blocks)
+        return workload.job.runtime.host.slice * tensors * workload.job.shard_ranks
 
     def _combine(self, size: Held, waits: tuple[int, ...], chunk: int) -> int:
         """Reduces gradients; returns the last call, or the waits if there is no call."""
