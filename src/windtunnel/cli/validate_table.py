@@ -38,6 +38,9 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
         aside = f"; {report.aside:,} rows set aside" if report.aside else ""
         out.print(Text(f"\nChoices among measured plans of one job, regret in percent{aside}", style="bold"))
         out.print(_choices(by_family(report.choices)))
+    for line in report.verdicts:
+        figures = f"of {line.ran:,} runs that ran, {line.fit:,} are called fitting; of {line.called_out:,} called out of memory, "
+        out.print(Text(f"{line.family}: {figures}{line.out:,} failed ({line.failed:,} failed in all, for any reason)"))
     scored = [s for s in report.rows if s.error_pct is not None]
     largest = sorted(scored, key=lambda s: -abs(s.error_pct or 0.0))[:worst]
     if largest:

@@ -48,6 +48,7 @@ _EAGER = MemoryHabits(loss=(14.0, 14.0))
 _DEEPSPEED = MemoryHabits(
     loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30, flat="all", lazy_moments=False
 )
+_NANOTRON = MemoryHabits(loss=(14.0, 14.0), raw_gradients="chunk", flat="gradients")
 _TORCHTITAN = MemoryHabits(loss=(14.0, 18.0), keeps_outputs=True, saves_gathered=True, torch_pipeline=True)
 
 HABITS: dict[str, MemoryHabits] = {
@@ -58,6 +59,7 @@ HABITS: dict[str, MemoryHabits] = {
     "llm-foundry": _EAGER,
     "composer": _EAGER,
     "pytorch": _EAGER,
+    "nanotron": _NANOTRON,
     "maxtext": MemoryHabits(loss=(8.0, 8.0), lazy_moments=False),
 }
 

@@ -10,6 +10,7 @@ from windtunnel.reality.bars import Line
 from windtunnel.reality.choices import Choice, by_family
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.scores import FamilySummary, Score, summary
+from windtunnel.reality.verdicts import Verdicts
 
 _T = TypeVar("_T")
 
@@ -36,6 +37,8 @@ class Report:
     choices: tuple[Choice, ...] = ()
     aside: int = 0
     """Rows left out of `choices` because their time says nothing of their plan."""
+    verdicts: tuple[Verdicts, ...] = ()
+    """Families with failed runs: what was called fitting, and out of memory."""
 
     @property
     def headline(self) -> tuple[FamilySummary, ...]:
@@ -90,6 +93,7 @@ class Report:
             "choices": [choice.as_dict() for choice in self.choices],
             "choice_families": [line.as_dict() for line in by_family(self.choices)],
             "choices_set_aside": self.aside,
+            "memory_verdicts": [line.as_dict() for line in self.verdicts],
             "within_stated_error": [vars(each) for each in self.coverage],
             "sources": list(self.sources),
             "ignored_columns": list(self.ignored_columns),
