@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from windtunnel.memory import memory_of
 from windtunnel.predict import predict
 from windtunnel.reality.choices import TWINS_APART, Choice, by_family, choices, set_aside
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.layout import by_work
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.scores import Score
+from windtunnel.reality.validate import score_training
+from windtunnel.reality.verdicts import failed, verdicts
 from windtunnel.spec import load_job
+from windtunnel.workload import build
 
 ROW = TrainingRow("a", "F", model="m", gpu="h100-sxm-80gb", gpus=8, gbs=64, seq=4096, precision="bf16", tp=1, pp=1, dp=8)
 
@@ -93,6 +97,52 @@ def test_nanotron_rows_overlap_as_its_trainer_does() -> None:
     assert not zero.jobs[0].runtime.overlap_grad_reduce and whole.jobs[0].runtime.overlap_grad_reduce
     assert not zero.jobs[0].runtime.overlap_param_gather and not zero.jobs[0].runtime.overlap_tp
     assert zero.jobs[0].runtime.reduce_with == "all_reduce" and zero.jobs[0].model.tied_embeddings
+
+
+NANO = replace(
+    ROW,
+    framework="nanotron",
+    arch="llama",
+    params_b=1.3,
+    layers=16,
+    hidden=2048,
+    heads=32,
+    ffn=8192,
+    vocab=131072,
+    mbs=1,
+    vpp=1,
+    recompute="none",
+)
+
+
+def test_verdicts_count_what_ran_and_what_failed() -> None:
+    """Of three runs that ran two are called fitting; of two that failed one is called out of memory; a sixth is no job."""
+    rows = [replace(NANO, id=str(number), iter_time_s=1.0) for number in range(3)]
+    rows += [replace(NANO, id=str(number), status="run failed (OOM)") for number in (3, 4)]
+    rows.append(replace(NANO, id="5", status="failed", pp=32))
+    fits = iter((True, False, True, True, False))
+    (line,) = verdicts(rows, lambda job: (0.0, next(fits)))
+    assert (line.ran, line.fit, line.failed, line.out, line.refused) == (3, 2, 2, 1, 1)
+    data = line.as_dict()
+    assert data["ran_called_fitting_pct"] == pytest.approx(200 / 3) and data["called_out_failed_pct"] == pytest.approx(50.0)
+    assert verdicts(rows[:3]) == ()  # nothing failed, nothing to judge
+
+
+def test_a_run_that_failed_is_not_scored() -> None:
+    row = replace(NANO, status="failed", iter_time_s=1.0)
+    (score,) = score_training(row)
+    assert failed(row) and score.error_pct is None and "verdicts" in (score.skipped or "")
+
+
+def test_memory_of_rank_0_is_that_of_the_first_stage() -> None:
+    row = replace(NANO, pp=4, dp=2, tp=1, mbs=8, gbs=16, sharding="zero1", seq_parallel="n", mem_gib=20.0)
+    drafted = draft(row)
+    assert isinstance(drafted, Draft)
+    stages = [stage.reserved / 2.0**30 for stage in memory_of(drafted.jobs[0], build(drafted.jobs[0]))]
+    assert stages[0] < max(stages)  # the head's logits are on the last stage
+    for kind, wanted in (("rank0 max", stages[0]), ("reserved", max(stages))):
+        scores = {score.quantity: score for score in score_training(replace(row, mem_kind=kind))}
+        assert scores["memory_gib"].predicted == pytest.approx(wanted)
 
 
 def test_slices_of_gathered_parameters_cost_host_time() -> None:

@@ -17,6 +17,7 @@ from windtunnel.cli.verbs import Verbs, bare
 VERBS: Verbs = {
     "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
     "memory": ("memory", "What every pipeline stage holds on its fullest GPU, and what would make it fit."),
+    "sensitivity": ("sensitivity", "What limits a job: the gain of 10 % more of each rate, and of every switch."),
     "compare": ("compare", "Two jobs, or a measured run and its job, side by side: what differs, why, and what it is worth."),
     "whatif": ("whatif", "A measured step with one thing changed: faster kernels, another GPU or network, no stragglers."),
     "calibrate": ("calibrate", "Fit a job's prediction to runs of it: a few physical factors, with their errors."),

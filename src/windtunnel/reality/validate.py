@@ -101,7 +101,7 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     """The scores of one training run, one a measured quantity; `fitted` as `measurements.fitted_families` says it."""
     measured = _measured(row)
     if failed(row):
-        return [_score(row, "step_time_s", None, fitted, skipped="the run failed: whether it is called out of memory is counted apart")]
+        return [_score(row, "step_time_s", None, fitted, skipped="the run failed (see the verdicts on memory)")]
     if not measured:
         return [_score(row, "step_time_s", None, fitted, skipped="no step time, tokens per second, memory or MFU published")]
     drafted = draft(row)

@@ -1,7 +1,7 @@
 """Whether what is called out of memory did fail, and whether what ran is called fitting.
 
-Looked at where a table has runs that failed (column `status`), for the rows of the families that have some. A run may fail for other
-reasons than memory, so not every failure should be called out of memory.
+Looked at where a table has runs that failed (column `status`), for the rows of the families that have some. A run may fail for
+other reasons than memory, so not every failure should be called out of memory.
 """
 
 from __future__ import annotations
