@@ -8,7 +8,7 @@ import pytest
 
 from windtunnel.memory import memory_of
 from windtunnel.predict import predict
-from windtunnel.reality.choices import TWINS_APART, Choice, by_family, choices, set_aside
+from windtunnel.reality.choices import TWINS_APART, PlanChoice, by_family, choices, set_aside
 from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.layout import by_work
 from windtunnel.reality.rows import TrainingRow
@@ -21,7 +21,7 @@ from windtunnel.workload import build
 ROW = TrainingRow("a", "F", model="m", gpu="h100-sxm-80gb", gpus=8, gbs=64, seq=4096, precision="bf16", tp=1, pp=1, dp=8)
 
 
-def scored(rows: dict[str, tuple[TrainingRow, float, float]]) -> tuple[Choice, ...]:
+def scored(rows: dict[str, tuple[TrainingRow, float, float]]) -> tuple[PlanChoice, ...]:
     """Choices among rows with (row, measured, predicted) by id."""
     listed = [replace(row, id=name, iter_time_s=measured) for name, (row, measured, _) in rows.items()]
     return choices(listed, [Score(name, "F", "step_time_s", each[1], each[2]) for name, each in rows.items()])

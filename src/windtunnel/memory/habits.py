@@ -3,7 +3,8 @@
 Keyed by framework only. From the frameworks' sources, as recalled: Megatron-LM `core/tensor_parallel/cross_entropy.py` and
 `core/pipeline_parallel/schedules.py` (deallocates outputs since 2022-05, Korthikanti et al. 2022 appendix B); DeepSpeed
 `runtime/bf16_optimizer.py`, `runtime/zero/stage_1_and_2.py`, `runtime/pipe/engine.py`; torchtitan `parallelize_llama.py`;
-PyTorch's FSDP2 and `torch.distributed.pipelining`. docs/memory.md says which measured rows they were checked against.
+PyTorch's FSDP2 and `torch.distributed.pipelining`; nanotron `optim/gradient_accumulator.py`, read at 67c5ebb6. docs/memory.md
+says which measured rows they were checked against.
 """
 
 from __future__ import annotations

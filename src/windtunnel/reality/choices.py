@@ -2,7 +2,7 @@
 
 A group holds the rows of equal family, framework and release, model, machine, global batch, sequence and precision; its rows
 differ in their plan.
-*Choice regret* is what the user of a prediction loses: the measured time of the plan that is predicted fastest over that of
+*PlanChoice regret* is what the user of a prediction loses: the measured time of the plan that is predicted fastest over that of
 the plan measured fastest, minus 1. A pair of plans counts where their measured times differ by more than `APART`; it agrees where
 the predictions have the same order. Runs of one plan count as one plan, of their median time.
 
@@ -57,7 +57,7 @@ class PlanTimes:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PlanChoice:
     """A group of at least two plans. `pairs` are those that measurement tells apart; `agreed` those in the predicted order."""
 
     family: str
@@ -90,7 +90,7 @@ class FamilyChoices:
         return dict(vars(self))
 
 
-def choices(rows: Iterable[TrainingRow], scores: Iterable[Score]) -> tuple[Choice, ...]:
+def choices(rows: Iterable[TrainingRow], scores: Iterable[Score]) -> tuple[PlanChoice, ...]:
     """The groups of `rows` whose step times are among `scores`, in the order of the rows; groups of one plan are left out."""
     rows = tuple(rows)
     aside = set_aside(rows)
@@ -123,28 +123,28 @@ def set_aside(rows: Iterable[TrainingRow]) -> dict[str, str]:
     return reasons
 
 
-def by_family(listed: Sequence[Choice]) -> tuple[FamilyChoices, ...]:
+def by_family(listed: Sequence[PlanChoice]) -> tuple[FamilyChoices, ...]:
     """A line for each family, in the order of `listed`."""
-    families: dict[str, list[Choice]] = {}
+    families: dict[str, list[PlanChoice]] = {}
     for choice in listed:
         families.setdefault(choice.family, []).append(choice)
     return tuple(_family(name, groups) for name, groups in families.items())
 
 
-def _family(name: str, groups: Sequence[Choice]) -> FamilyChoices:
+def _family(name: str, groups: Sequence[PlanChoice]) -> FamilyChoices:
     regrets, pairs = [group.regret_pct for group in groups], sum(group.pairs for group in groups)
     agreed = 100.0 * sum(group.agreed for group in groups) / pairs if pairs else None
     plans = sum(group.plans for group in groups)
     return FamilyChoices(name, len(groups), plans, fmean(regrets), median(regrets), max(regrets), pairs, agreed)
 
 
-def _choice(row: TrainingRow, plans: Sequence[PlanTimes]) -> Choice:
+def _choice(row: TrainingRow, plans: Sequence[PlanTimes]) -> PlanChoice:
     best, picked = min(plans, key=lambda plan: plan.measured), min(plans, key=lambda plan: plan.predicted)
     told = [(a, b) for a, b in combinations(plans, 2) if abs(a.measured - b.measured) > APART * min(a.measured, b.measured)]
     agreed = sum((a.measured - b.measured) * (a.predicted - b.predicted) > 0.0 for a, b in told)
     regret = 100.0 * (picked.measured / best.measured - 1.0)
     job = f"{row.model or '?'} on {row.gpus} {row.gpu}, gbs {row.gbs}, seq {row.seq}"
-    return Choice(row.family, job, len(plans), best.id, picked.id, regret, len(told), agreed)
+    return PlanChoice(row.family, job, len(plans), best.id, picked.id, regret, len(told), agreed)
 
 
 def _times(runs: Sequence[TrainingRow], timed: dict[str, Score]) -> PlanTimes:

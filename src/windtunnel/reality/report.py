@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windtunnel.reality.bars import Line
-from windtunnel.reality.choices import Choice, by_family
+from windtunnel.reality.choices import PlanChoice, by_family
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.scores import FamilySummary, Score, summary
 from windtunnel.reality.verdicts import Verdicts
@@ -34,7 +34,7 @@ class Report:
     bars: tuple[Line, ...] = ()
     in_view: Fitted = frozenset()
     """Families of no fit whose publication's rules were settled with them in view."""
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[PlanChoice, ...] = ()
     aside: int = 0
     """Rows left out of `choices` because their time says nothing of their plan."""
     verdicts: tuple[Verdicts, ...] = ()
