@@ -9,6 +9,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.reality.choices import FamilyChoices, by_family
 from windtunnel.reality.goodput import NAMES as RUN_QUANTITIES
 from windtunnel.reality.labels import NAMES, label, quantities, shared_gpu, shown
 from windtunnel.reality.report import Report
@@ -34,6 +35,13 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
         out.print(
             Text(f"Within the relative error that they state: {each.share_pct:.0f} % of {each.rows:,} step times, {each.which}")
         )
+    if report.choices:
+        aside = f"; {report.aside:,} rows set aside" if report.aside else ""
+        out.print(Text(f"\nChoices among measured plans of one job, regret in percent{aside}", style="bold"))
+        out.print(_choices(by_family(report.choices)))
+    for line in report.verdicts:
+        figures = f"of {line.ran:,} runs that ran, {line.fit:,} are called fitting; of {line.called_out:,} called out of memory, "
+        out.print(Text(f"{line.family}: {figures}{line.out:,} failed ({line.failed:,} failed in all, for any reason)"))
     scored = [s for s in report.rows if s.error_pct is not None]
     largest = sorted(scored, key=lambda s: -abs(s.error_pct or 0.0))[:worst]
     if largest:
@@ -95,6 +103,17 @@ def _whole_runs(report: Report) -> Table:
             f"{least:.4g}-{most:.4g}",
         )
         table.add_row(*(Text(cell) for cell in (*cells, one.verdict)))
+    return table
+
+
+def _choices(lines: Sequence[FamilyChoices]) -> Table:
+    """Regret of the plan predicted fastest, and the share of pairs in the predicted order."""
+    heads = ("jobs", "plans", "mean", "median", "largest", "pairs", "in order")
+    table = listing(("family", "left"), *((head, "right") for head in heads), wraps=("family",))
+    for line in lines:
+        regrets = (line.mean_regret_pct, line.median_regret_pct, line.max_regret_pct)
+        order = "-" if line.agreed_pct is None else f"{line.agreed_pct:.0f} %"
+        table.add_row(line.family, f"{line.groups:,}", f"{line.plans:,}", *map(_figure, regrets), f"{line.pairs:,}", order)
     return table
 
 

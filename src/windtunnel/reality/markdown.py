@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from windtunnel.reality.bars import NO_BAR
+from windtunnel.reality.choices import APART, by_family
 from windtunnel.reality.goodput import NAMES as RUN_QUANTITIES
 from windtunnel.reality.publications import publications
 from windtunnel.reality.report import Report
@@ -30,6 +31,7 @@ def markdown(report: Report, command: str = "windtunnel validate") -> str:
         _headline(report),
         _families(report),
         _goodput(report),
+        _choices(report),
         _peers(),
         _worst(report),
         _unexplained(report),
@@ -98,6 +100,27 @@ def _families(report: Report) -> str:
     if recalled:
         parts.append("(*) holds rows whose number was recalled and not read again; they are left out of the figures in short.")
     return "\n\n".join(parts)
+
+
+def _choices(report: Report) -> str:
+    if not report.choices:
+        return ""
+    aside = f" {report.aside:,} rows are set aside, by rules that see no prediction." if report.aside else ""
+    rows = [
+        "## Choices",
+        "Plans of one job (equal model, machine, batch, sequence and precision) in the order of their predictions. Regret: the "
+        "measured time of the plan predicted fastest over that of the plan measured fastest, minus 1. Pairs whose measured "
+        f"times differ by more than {100 * APART:g} % count.{aside}",
+        "",
+        "| family | jobs | plans | mean regret | median | largest | pairs | in the predicted order |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    rows += [
+        f"| {line.family} | {line.groups} | {line.plans} | {_percent(line.mean_regret_pct)} | {_percent(line.median_regret_pct)} "
+        f"| {_percent(line.max_regret_pct)} | {line.pairs:,} | {_percent(line.agreed_pct)} |"
+        for line in by_family(report.choices)
+    ]
+    return rows[0] + "\n\n" + "\n".join(rows[1:])
 
 
 def _named(report: Report, family: FamilySummary, recalled: bool) -> str:
