@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,7 +11,8 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.compute.power import watts_of
-from windtunnel.predict.answer.money import HOUR, KWH, tariff_of
+from windtunnel.goodput import run_of
+from windtunnel.predict.answer.money import DAY, HOUR, KWH, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.predict.price.costs import slowdown
 from windtunnel.search.outcome import Outcome
@@ -80,6 +82,39 @@ def _dollars(job: Job, least: Least) -> Floats:
     return np.asarray(hourly * least.seconds / HOUR + power, np.float64)
 
 
+def _long(job: Job) -> str:
+    return "" if job.tokens is not None else "The job states no tokens of the whole run: --set tokens=2e12."
+
+
+def _days(job: Job, step: float) -> float:
+    """Days of the whole run with steps of `step` seconds, with failures if the job states them; infinite if it never ends."""
+    if job.reliability is None:
+        return (job.tokens or 0.0) / (job.plan.global_batch * job.plan.seq) * step / DAY
+    days = run_of(job, step).days
+    return math.inf if days is None else days
+
+
+def _least_days(job: Job, least: Least) -> Floats:
+    """Longer steps make longer runs: the days at the next shorter step of a grid. First starts differ by seconds between plans."""
+    out = np.zeros_like(least.seconds)
+    for tokens in np.unique(least.tokens).tolist():
+        rows = np.flatnonzero((least.tokens == tokens) & (least.seconds > 0.0))
+        if len(rows):
+            batch = round(tokens / job.plan.seq)
+            same = job.model_copy(update={"plan": job.plan.model_copy(update={"global_batch": batch})})
+            seconds = least.seconds[rows]
+            grid = np.geomspace(seconds.min(), seconds.max(), GRID)
+            days = np.array([_days(same, step) for step in grid.tolist()])
+            out[rows] = days[np.clip(np.searchsorted(grid, seconds, "right") - 1, 0, GRID - 1)] * (1.0 - SLACK)
+    return out
+
+
+SLACK = 1e-3
+"""Share that first starts may take of a run, and more than the error of its days between plans."""
+
+GRID = 400
+"""Step times at which the days of a run are computed for bounds."""
+
 MILLION = 1e6
 
 OBJECTIVES: dict[str, Objective] = {
@@ -107,6 +142,14 @@ OBJECTIVES: dict[str, Objective] = {
             lambda job, least: _joules(job, least) / least.tokens,
             needs=_powered,
         ),
+        Objective("days", "days of the run", lambda job, of, _: _days(job, of.step_time_s), _least_days, needs=_long),
+        Objective(
+            "bill",
+            "$ of the run",
+            lambda job, of, _: _days(job, of.step_time_s) * DAY * (of.cost_per_step or 0.0) / of.step_time_s,
+            lambda job, least: _least_days(job, least) * DAY * _dollars(job, least) / np.maximum(least.seconds, 1e-12),
+            needs=lambda job: _long(job) or _priced(job),
+        ),
         Objective(
             "gpus",
             "GPUs",
@@ -116,6 +159,14 @@ OBJECTIVES: dict[str, Objective] = {
     )
 }
 """The registry: one entry an objective."""
+
+
+@dataclass(frozen=True)
+class Most:
+    """A constraint: an objective's number (as people read it) may be at most `limit`."""
+
+    objective: Objective
+    limit: float
 
 
 def objectives(names: str) -> tuple[Objective, ...]:
