@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?= -q -n auto
 # What pip needs to build the C++ module, and the C++ tests need to build: kept in .venv so that a rebuild is incremental.
 BUILD_TOOLS := 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
-CORE := $(shell find cpp/base cpp/dag cpp/exec cpp/fabric cpp/net cpp/bind -name '*.h' -o -name '*.cpp')
+CORE := $(shell find cpp/base cpp/dag cpp/exec cpp/fabric cpp/faults cpp/net cpp/bind -name '*.h' -o -name '*.cpp')
 CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_PYTHON=OFF -DWINDTUNNEL_TESTS=ON
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2

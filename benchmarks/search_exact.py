@@ -36,7 +36,8 @@ OVERLAP: Fields = {"runtime.overlap_grad_reduce": FLAGS, "runtime.overlap_param_
 DEGREES = plan(tp=(1, 2, 4, 8), pp=(1, 2, 4, 8), micro_batch=(1, 2, 4), recompute=("none", "selective", "full"))
 VIRTUAL = DEGREES | plan(vpp=(1, 2, 4), sharding=("none", "zero1"), stages=(EVEN, LIGHT_ENDS))
 SHARDED = plan(
-    tp=(1, 2, 4, 8), cp=(1, 2), micro_batch=(1, 2, 4, 8), recompute=("none", "ops", "full"), sharding=("fsdp", "hsdp", "zero3", "zero2", "zero1")
+    tp=(1, 2, 4, 8), cp=(1, 2), micro_batch=(1, 2, 4, 8), recompute=("none", "ops", "full"), sharding=("fsdp", "hsdp", "zero3",
+    "zero2", "zero1")
 )  # fmt: skip
 EXPERTS = plan(
     tp=(1, 2, 4), pp=(1, 2, 4), vpp=(1, 2, 4), ep=(1, 2, 4, 8), etp=(1, 2), micro_batch=(1, 2), recompute=("none", "full"),

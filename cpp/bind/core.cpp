@@ -90,6 +90,7 @@ NB_MODULE(_core, m) {
   bind_control(m);
   bind_dag(m);
   bind_fabric(m);
+  bind_faults(m);
   bind_flow(m);
   bind_packet(m);
 }

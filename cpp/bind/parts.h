@@ -8,6 +8,7 @@ namespace wt::bind {
 void bind_control(nanobind::module_& m);
 void bind_dag(nanobind::module_& m);
 void bind_fabric(nanobind::module_& m);
+void bind_faults(nanobind::module_& m);
 void bind_flow(nanobind::module_& m);
 void bind_packet(nanobind::module_& m);
 

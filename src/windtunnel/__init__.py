@@ -6,8 +6,8 @@
     p = wt.predict(job)
     p.report()
 
-Every public name is in `__all__`; all but `predict`, which imports what it needs when it is called, are imported on first use, so
-that `import windtunnel` costs nothing.
+Every public name is in `__all__`; all but `predict` and `goodput`, which import what they need when they are called, are
+imported on first use, so that `import windtunnel` costs nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import windtunnel.predict  # noqa: F401 - the room, so that no later import binds its name over the verb's
-from windtunnel.api import predict
+import windtunnel.goodput
+import windtunnel.predict  # noqa: F401 - both rooms, so that no later import binds their names over the verbs'
+from windtunnel.api import goodput, predict
 
 __version__ = "0.1.0"
 
@@ -137,6 +138,7 @@ __all__ = [
     "check",
     "dump",
     "flows",
+    "goodput",
     "import_job",
     "load",
     "load_cluster",

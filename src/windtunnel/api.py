@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from windtunnel.compute import Factors, Profile
+    from windtunnel.goodput import Goodput
     from windtunnel.records import Dataset
     from windtunnel.report.answer import Answer
     from windtunnel.spec import Job
@@ -39,6 +40,26 @@ def predict(
     if kernels is not None:
         job = _with_kernels(job, str(kernels))
     return Answer.of(run(job, network, factors, seed, skip, progress, profile))
+
+
+def goodput(
+    job: Job,
+    days: float | None = None,
+    replicas: int = 1000,
+    seed: int = 1,
+    *,
+    threads: int = 1,
+    progress: Callable[[float], object] | None = None,
+) -> Goodput:
+    """How much of a run of `job` trains, with the failures of `job.reliability`, how long it takes, and what would help.
+
+    The run has `job.tokens`, or takes `days` of wall time. `replicas`: simulated runs, equal for equal `seed`; 0: the closed
+    form alone. `progress` is called with the finished share. SpecError for a job without `reliability` or length, and for what
+    cannot be.
+    """
+    from windtunnel.goodput.answer import goodput as run
+
+    return run(job, days, replicas, seed, threads=threads, progress=progress)
 
 
 def _with_kernels(job: Job, path: str) -> Job:

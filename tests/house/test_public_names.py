@@ -13,7 +13,7 @@ import windtunnel as wt
 NAMES = """
 GPU Answer Cluster Dataset EngineError Fabric FileError FlowsResult Host Imported Job KernelRow Model Nic Node Plan PlanError
 Prediction ReplicaClass Report Runtime ScaleUp Span SpecError StageMemory Traffic UnequalResult UnknownName WindtunnelError
-Workload __version__ build check dump flows import_job load load_cluster load_model match_gpu memory_of names predict schema
+Workload __version__ build check dump flows goodput import_job load load_cluster load_model match_gpu memory_of names predict schema
 sweep validate
 """.split()  # noqa: SIM905
 

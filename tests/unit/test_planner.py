@@ -105,16 +105,16 @@ def test_another_search_can_stand_behind_it() -> None:
 
     def other(model: Any, cluster: Any, overrides: Any) -> Any:
         asked.append((model.name, overrides))
-        return best_plan(model, cluster, overrides, rounds=0)
+        return best_plan(model, cluster, overrides)
 
     plan(Wish(LAW, days=3.0), ["h100-ib"], [8], planned=other)
     assert asked and all("cluster.gpus=8" in overrides for _, overrides in asked)
 
 
-def test_advice_keeps_what_is_stated() -> None:
+def test_the_search_keeps_what_is_stated() -> None:
     p = best_plan(load_model("llama3-8b"), "h100-ib", ["cluster.gpus=64", "plan.pp=4", "plan.vpp=1", "plan.schedule=1f1b"])
     assert (p.job.plan.pp, p.job.plan.vpp, p.job.plan.schedule_name, p.job.cluster.gpus) == (4, 1, "1f1b", 64)
-    assert p.job.cluster.slow_nodes > 0.0  # not an advice about a plan
+    assert p.job.cluster.slow_nodes > 0.0  # the machine is not a choice here
 
 
 def test_numbers_of_gpus_suit_the_targets() -> None:

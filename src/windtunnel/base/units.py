@@ -34,7 +34,7 @@ _RATE = re.compile(_NUMBER + r"([KMGTPE]i?|k)?(B|b|bit|Bytes|byte)(?:/s|ps)\s*(?
 _TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s|min|h|d)?\s*$")
 _FLOPS = re.compile(_NUMBER + r"([KMGTPE]|k)?(?:FLOP/s|FLOPS|flops|FLOPs)\s*$")
 _SECONDS = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_OWNERS = {"gpu": "GPU", "nic": "NIC", "node": "node", "link": "link", "port": "port"}
+_OWNERS = {"gpu": "GPU", "nic": "NIC", "node": "node", "link": "link", "port": "port", "storage": "storage"}
 
 
 def parse_size(value: object) -> float:
@@ -60,7 +60,7 @@ def parse_bandwidth(value: object, owner: str | None = None) -> float:
     number, prefix, unit, per, way = match.groups()
     said_owner = _OWNERS.get(per.lower()) if per else None
     if per and said_owner is None:
-        raise ValueError(f"'per {per}' is not one of per GPU, per NIC, per node, per link, per port")
+        raise ValueError(f"'per {per}' is not one of per GPU, per NIC, per node, per link, per port, per storage")
     if owner is None and (said_owner is None or way is None):
         raise ValueError("a bandwidth that says per what and which way, such as '300GB/s per GPU each way'")
     if owner is not None and said_owner is not None and said_owner != owner:
@@ -139,6 +139,9 @@ LinkBandwidth = Annotated[
 ]
 PortBandwidth = Annotated[
     float, BeforeValidator(lambda v: parse_bandwidth(v, "port")), _written("B/s per port each way"), _text("100GB/s")
+]
+StorageBandwidth = Annotated[
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "storage")), _written("B/s per storage each way"), _text("2TB/s")
 ]
 GpuBandwidth = Annotated[
     float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _written("B/s per GPU each way"), _text("2.039TB/s")

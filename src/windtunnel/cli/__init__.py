@@ -20,6 +20,8 @@ VERBS: Verbs = {
     "memory": ("memory", "What every pipeline stage holds on its fullest GPU, and what would make it fit."),
     "search": ("search", "The best plans and machines for a job, with a proof that none is better and the reasons."),
     "design": ("design", "Hardware to choose from ranges: sampled designs, each with its best plan, beside each other."),
+    "goodput": ("goodput", "A whole run with failures: how much of its time trains, how long it takes, what would help."),
+    "sensitivity": ("sensitivity", "What limits a job: the gain of 10 % more of each rate, and of every switch."),
     "compare": ("compare", "Two jobs, or a measured run and its job, side by side: what differs, why, and what it is worth."),
     "whatif": ("whatif", "A measured step with one thing changed: faster kernels, another GPU or network, no stragglers."),
     "calibrate": ("calibrate", "Fit a job's prediction to runs of it: a few physical factors, with their errors."),

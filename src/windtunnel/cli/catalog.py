@@ -16,6 +16,7 @@ from windtunnel.report import words as say
 from windtunnel.report.table import listing
 from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_law, load_model, load_node, load_region, names
 from windtunnel.spec.catalog import KINDS, entry
+from windtunnel.spec.load import load_reliability
 from windtunnel.spec.toml import toml_lines
 
 EXAMPLES = """\b
@@ -112,6 +113,14 @@ def _job(name: str) -> str:
     )
 
 
+def _reliability(name: str) -> str:
+    facts = load_reliability(name)
+    kinds = [kind for _, kind in facts.kinds()]
+    nodes, jobs = (sum(getattr(kind, field) for kind in kinds) for field in ("per_node_day", "per_job_day"))
+    shared = f", {jobs:.3g} in a day of a job" if jobs else ""
+    return f"{1000.0 * nodes:.3g} failures in 1,000 node-days{shared}, {len(kinds)} kinds, {facts.spares} spares"
+
+
 SHORT: dict[str, Callable[[str], str]] = {
     "gpus": _gpu,
     "nodes": _node,
@@ -121,5 +130,6 @@ SHORT: dict[str, Callable[[str], str]] = {
     "laws": _law,
     "models": _model,
     "jobs": _job,
+    "reliability": _reliability,
 }
 """One line on an entry, by kind."""

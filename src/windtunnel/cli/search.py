@@ -36,6 +36,11 @@ def command(  # long: one option a line
     objective: Annotated[
         str, typer.Option("--objective", metavar="NAME,...", help="What to make small or large; several give a Pareto front.")
     ] = "time",
+    deadline: Annotated[
+        float | None,
+        typer.Option("--deadline", metavar="DAYS", help="The whole run may take so many days, with failures if stated."),
+    ] = None,
+    budget: Annotated[float | None, typer.Option("--budget", metavar="DOLLARS", help="The whole run may cost so much.")] = None,
     space: Annotated[str | None, typer.Option("--space", metavar="FILE", help="A file of fields and the values to try.")] = None,
     margin: Annotated[float, typer.Option("--margin", min=0.0, max=0.9, help="Share of GPU memory to keep free.")] = 0.0,
     gap: Annotated[
@@ -73,6 +78,7 @@ def command(  # long: one option a line
             asked.spaces,
             objective,
             labels=asked.labels,
+            most=_limits(deadline, budget),
             margin=margin,
             gap=gap,
             seconds=limit,
@@ -117,6 +123,16 @@ def _question(
             "JOB", "nothing", "a job, or a model with --on CLUSTER", "For example: llama3.1-70b --on h100-ib --gpus 512."
         )
     return question(load, sets, space, several)
+
+
+def _limits(deadline: float | None, budget: float | None) -> dict[str, float]:
+    limits = {}
+    for name, option, limit in (("days", "--deadline", deadline), ("bill", "--budget", budget)):
+        if limit is not None:
+            if not limit > 0.0:
+                raise SpecError(option, limit, "a number above 0")
+            limits[name] = limit
+    return limits
 
 
 def _options(overrides: tuple[str, ...]) -> list[str]:

@@ -9,6 +9,8 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from windtunnel.reality.choices import FamilyChoices, by_family
+from windtunnel.reality.goodput import NAMES as RUN_QUANTITIES
 from windtunnel.reality.labels import NAMES, label, quantities, shared_gpu, shown
 from windtunnel.reality.report import Report
 from windtunnel.reality.scores import FamilySummary, Score
@@ -33,11 +35,21 @@ def show(report: Report, console: Console | None = None, worst: int = 8) -> None
         out.print(
             Text(f"Within the relative error that they state: {each.share_pct:.0f} % of {each.rows:,} step times, {each.which}")
         )
+    if report.choices:
+        aside = f"; {report.aside:,} rows set aside" if report.aside else ""
+        out.print(Text(f"\nChoices among measured plans of one job, regret in percent{aside}", style="bold"))
+        out.print(_choices(by_family(report.choices)))
+    for line in report.verdicts:
+        figures = f"of {line.ran:,} runs that ran, {line.fit:,} are called fitting; of {line.called_out:,} called out of memory, "
+        out.print(Text(f"{line.family}: {figures}{line.out:,} failed ({line.failed:,} failed in all, for any reason)"))
     scored = [s for s in report.rows if s.error_pct is not None]
     largest = sorted(scored, key=lambda s: -abs(s.error_pct or 0.0))[:worst]
     if largest:
         out.print(Text("\nLargest errors", style="bold"))
         out.print(_rows(largest, not only))
+    if report.goodput:
+        out.print(Text("\nWhole runs with failures", style="bold"))
+        out.print(_whole_runs(report))
     reasons = Counter(s.skipped for s in report.rows if s.skipped is not None)
     if reasons:
         out.print(Text(f"\n{sum(reasons.values())} skipped", style="bold"))
@@ -72,6 +84,36 @@ def _families(families: Sequence[FamilySummary], notes: Sequence[str], heads: in
             f"{line.skipped:,}",
         ]
         table.add_row(*(Text(c) for c in cells), style="bold" if at < heads else "", end_section=at == heads - 1)
+    return table
+
+
+def _whole_runs(report: Report) -> Table:
+    table = listing(
+        ("row", "left"), ("run", "left"), ("quantity", "left"), ("published", "right"), ("ours", "right"), ("range", "right"),
+        ("verdict", "left"), wraps=("run", "quantity"),
+    )  # fmt: skip
+    for one in report.goodput:
+        (low, high), (least, most) = one.published, one.range
+        cells = (
+            one.id,
+            one.run,
+            RUN_QUANTITIES[one.quantity],
+            f"{low:.4g}-{high:.4g}",
+            f"{one.predicted:.4g}",
+            f"{least:.4g}-{most:.4g}",
+        )
+        table.add_row(*(Text(cell) for cell in (*cells, one.verdict)))
+    return table
+
+
+def _choices(lines: Sequence[FamilyChoices]) -> Table:
+    """Regret of the plan predicted fastest, and the share of pairs in the predicted order."""
+    heads = ("jobs", "plans", "mean", "median", "largest", "pairs", "in order")
+    table = listing(("family", "left"), *((head, "right") for head in heads), wraps=("family",))
+    for line in lines:
+        regrets = (line.mean_regret_pct, line.median_regret_pct, line.max_regret_pct)
+        order = "-" if line.agreed_pct is None else f"{line.agreed_pct:.0f} %"
+        table.add_row(line.family, f"{line.groups:,}", f"{line.plans:,}", *map(_figure, regrets), f"{line.pairs:,}", order)
     return table
 
 

@@ -246,6 +246,9 @@ class ReplayNetwork(Network):
     ) -> None: ...
     def report(self) -> dict[str, Any]: ...
 
+def faults_run(
+    *, task: _Floats, kinds: _Floats, seed: int, first: int, count: int, threads: int
+) -> dict[str, npt.NDArray[Any]]: ...
 def packet_run(
     graph: dict[str, npt.NDArray[Any]],
     lanes: dict[str, npt.NDArray[Any]],

@@ -3,7 +3,8 @@
 Keyed by framework only. From the frameworks' sources, as recalled: Megatron-LM `core/tensor_parallel/cross_entropy.py` and
 `core/pipeline_parallel/schedules.py` (deallocates outputs since 2022-05, Korthikanti et al. 2022 appendix B); DeepSpeed
 `runtime/bf16_optimizer.py`, `runtime/zero/stage_1_and_2.py`, `runtime/pipe/engine.py`; torchtitan `parallelize_llama.py`;
-PyTorch's FSDP2 and `torch.distributed.pipelining`. docs/memory.md says which measured rows they were checked against.
+PyTorch's FSDP2 and `torch.distributed.pipelining`; nanotron `optim/gradient_accumulator.py`, read at 67c5ebb6. docs/memory.md
+says which measured rows they were checked against.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ _EAGER = MemoryHabits(loss=(14.0, 14.0))
 _DEEPSPEED = MemoryHabits(
     loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30, flat="all", lazy_moments=False
 )
+_NANOTRON = MemoryHabits(loss=(14.0, 14.0), raw_gradients="chunk", flat="gradients")
 _TORCHTITAN = MemoryHabits(loss=(14.0, 18.0), keeps_outputs=True, saves_gathered=True, torch_pipeline=True)
 
 HABITS: dict[str, MemoryHabits] = {
@@ -58,6 +60,7 @@ HABITS: dict[str, MemoryHabits] = {
     "llm-foundry": _EAGER,
     "composer": _EAGER,
     "pytorch": _EAGER,
+    "nanotron": _NANOTRON,
     "maxtext": MemoryHabits(loss=(8.0, 8.0), lazy_moments=False),
 }
 

@@ -15,6 +15,7 @@ ON_HOST = Host(
     mixture=0.0,
     graph=0.0,
     wait=0.0,
+    slice=0.0,
     source="host and device are one: launches are part of the kernels' times",
 )
 

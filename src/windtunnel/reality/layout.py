@@ -35,5 +35,20 @@ def uneven(layers: int, stages: int, greedy: bool, further: bool = False) -> tup
     return _checked([share + (stage < more) for stage in range(stages)], "stages differ by one layer, the large ones first")
 
 
+def by_work(layers: int, stages: int, head: float) -> tuple[tuple[int, ...], str] | None:
+    """nanotron's rule (`build_model`, nanotron/models/base.py): a stage ends with the layer at which the work so far reaches its
+    share. `head`: work of the output head, in layers; it sits on the last stage, alone where the layers end before.
+    """
+    share, plan, done = (layers + head) / stages, [0] * stages, 0
+    for stage in range(stages - 1):
+        while done < layers and done < share * (stage + 1):
+            done, plan[stage] = done + 1, plan[stage] + 1
+    plan[-1] = layers - done
+    if min(plan[:-1], default=1) == 0:
+        few, more = divmod(layers, stages - 1)
+        plan = [few + (stage < more) for stage in range(stages - 1)] + [0]
+    return _checked(plan, f"stages of equal work, the head as much as {head:.1f} layers")
+
+
 def _checked(plan: list[int], rule: str) -> tuple[tuple[int, ...], str] | None:
     return (tuple(plan), rule) if min(plan[1:-1], default=1) >= 1 and min(plan) >= 0 else None

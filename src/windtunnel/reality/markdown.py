@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from windtunnel.reality.bars import NO_BAR
+from windtunnel.reality.choices import APART, by_family
+from windtunnel.reality.goodput import NAMES as RUN_QUANTITIES
 from windtunnel.reality.publications import publications
 from windtunnel.reality.report import Report
 from windtunnel.reality.scores import FamilySummary, Score
@@ -28,6 +30,8 @@ def markdown(report: Report, command: str = "windtunnel validate") -> str:
         _bars(report),
         _headline(report),
         _families(report),
+        _goodput(report),
+        _choices(report),
         _peers(),
         _worst(report),
         _unexplained(report),
@@ -98,6 +102,27 @@ def _families(report: Report) -> str:
     return "\n\n".join(parts)
 
 
+def _choices(report: Report) -> str:
+    if not report.choices:
+        return ""
+    aside = f" {report.aside:,} rows are set aside, by rules that see no prediction." if report.aside else ""
+    rows = [
+        "## Choices",
+        "Plans of one job (equal model, machine, batch, sequence and precision) in the order of their predictions. Regret: the "
+        "measured time of the plan predicted fastest over that of the plan measured fastest, minus 1. Pairs whose measured "
+        f"times differ by more than {100 * APART:g} % count.{aside}",
+        "",
+        "| family | jobs | plans | mean regret | median | largest | pairs | in the predicted order |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    rows += [
+        f"| {line.family} | {line.groups} | {line.plans} | {_percent(line.mean_regret_pct)} | {_percent(line.median_regret_pct)} "
+        f"| {_percent(line.max_regret_pct)} | {line.pairs:,} | {_percent(line.agreed_pct)} |"
+        for line in by_family(report.choices)
+    ]
+    return rows[0] + "\n\n" + "\n".join(rows[1:])
+
+
 def _named(report: Report, family: FamilySummary, recalled: bool) -> str:
     return family.family + (" (*)" if recalled else "") + (" (rules in view)" if report.label(family) == "rules in view" else "")
 
@@ -117,6 +142,29 @@ def _table(lines: Iterable[FamilySummary], first: str, names: dict[str, str] | N
         )
         rows.append(f"| {name} | {UNITS.get(line.quantity, line.quantity)} | {line.n} | {' | '.join(figures)} | {line.skipped} |")
     return "\n".join(rows)
+
+
+def _goodput(report: Report) -> str:
+    if not report.goodput:
+        return ""
+    rows = [
+        "## Whole runs with failures",
+        "Published goodput, with its own uncertainty, beside ours from the published inputs. Inputs that a source does not "
+        "print have an assumed value and a range. *inside*: ours at the assumed values lies in the published figure; "
+        "*possible*: only a part of its range does. Nothing was fitted to these rows.",
+        "",
+        "| row | run | quantity | published | ours | over the ranges | verdict | not published, so assumed |",
+        "|---|---|---|---:|---:|---:|---|---|",
+    ]
+    for one in report.goodput:
+        low, high = one.published
+        least, most = one.range
+        verdict = one.verdict + (" (by construction)" if one.by_construction else "")
+        rows.append(
+            f"| {one.id} | {one.run} | {RUN_QUANTITIES[one.quantity]} | {low:.4g} to {high:.4g} | {one.predicted:.4g} "
+            f"| {least:.4g} to {most:.4g} | {verdict} | {'; '.join(one.unstated) or 'nothing'} |"
+        )
+    return "\n\n".join(rows[:2]) + "\n" + "\n".join(rows[2:])
 
 
 def _peers() -> str:

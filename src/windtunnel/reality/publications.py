@@ -131,6 +131,7 @@ class FrameworkHabits(Strict):
     layer_per_virtual_stage: bool | None = None  # first and last hold the embedding and the head alone
     schedule: str | None = None
     fills_stages: bool | None = None  # uneven layers: every stage up to the largest share, the rest on the last
+    shares_work: bool | None = None  # layers per stage by work, with the head's in it
     sequence_parallel: bool | None = None
     sharding: str | None = None
     selective: Literal["ops"] | None = None  # "ops": selective recompute chooses by operator, not Megatron's attention core
@@ -201,6 +202,18 @@ class Peer(Strict):
     how: str
 
 
+class Aside(Strict):
+    """Rows whose times say nothing of their plan, which `choices` leaves out. Conditions see the row alone."""
+
+    when: When
+    why: Annotated[str, Field(min_length=6)]
+
+    @field_validator("when", mode="before")
+    @classmethod
+    def _plain(cls, table: Any) -> Any:
+        return _as_when(table)
+
+
 class Publication(Strict):
     """One file. `rows`: conditions that all of its facts share."""
 
@@ -211,6 +224,7 @@ class Publication(Strict):
     misses: tuple[Miss, ...] = ()
     bars: tuple[BarEntry, ...] = ()
     peers: tuple[Peer, ...] = ()
+    aside: tuple[Aside, ...] = ()
     spellings: dict[str, tuple[str, ...]] = {}  # catalogue framework -> other names that tables use for it
     releases: dict[str, tuple[tuple[str, str, str], ...]] = {}  # framework -> (since date, catalogue entry, version), oldest first
     dated: dict[str, str] = {}  # frameworks whose versions are dates -> their form
@@ -244,6 +258,13 @@ def facts_for(context: Context) -> Iterator[Fact]:
     for publication in publications().values():
         if publication.rows.holds(context):
             yield from (fact for fact in publication.facts if fact.when.holds(context))
+
+
+def aside(row: TrainingRow) -> str:
+    """Why the row's time says nothing of its plan; empty where no publication says so."""
+    context = columns_of(row)
+    told = (each for publication in publications().values() if publication.rows.holds(context) for each in publication.aside)
+    return next((each.why for each in told if each.when.holds(context)), "")
 
 
 def habits_for(context: Context) -> dict[str, Any]:

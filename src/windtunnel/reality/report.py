@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windtunnel.reality.bars import Line
+from windtunnel.reality.choices import PlanChoice, by_family
+from windtunnel.reality.goodput import GoodputScore
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.scores import FamilySummary, Score, summary
+from windtunnel.reality.verdicts import Verdicts
 
 _T = TypeVar("_T")
 
@@ -32,6 +35,13 @@ class Report:
     bars: tuple[Line, ...] = ()
     in_view: Fitted = frozenset()
     """Families of no fit whose publication's rules were settled with them in view."""
+    goodput: tuple[GoodputScore, ...] = ()
+    """Published goodput of whole runs; only where the catalogue's own tables are scored."""
+    choices: tuple[PlanChoice, ...] = ()
+    aside: int = 0
+    """Rows left out of `choices` because their time says nothing of their plan."""
+    verdicts: tuple[Verdicts, ...] = ()
+    """Families with failed runs: what was called fitting, and out of memory."""
 
     @property
     def headline(self) -> tuple[FamilySummary, ...]:
@@ -83,7 +93,12 @@ class Report:
             "families": [family.as_dict() | {"label": self.label(family)} for family in self.families],
             "headline": [family.as_dict() for family in self.headline],
             "bars": [line.as_dict() for line in self.bars],
+            "choices": [choice.as_dict() for choice in self.choices],
+            "choice_families": [line.as_dict() for line in by_family(self.choices)],
+            "choices_set_aside": self.aside,
+            "memory_verdicts": [line.as_dict() for line in self.verdicts],
             "within_stated_error": [vars(each) for each in self.coverage],
+            "goodput": [each.as_dict() for each in self.goodput],
             "sources": list(self.sources),
             "ignored_columns": list(self.ignored_columns),
         }

@@ -95,6 +95,7 @@ class TrainingRow:
     hfu_pct: Amount = None
     mem_gib: Amount = None
     mem_kind: Text = None
+    status: Text = None
     derived_fields: Text = None
     complete: Text = None
     verified: Text = None
@@ -164,7 +165,7 @@ class MeasuredTable:
         return frozenset(self.row_families) | {bad.family for bad in self.unreadable}
 
 
-MEASURED = ("iter_time_s", "mfu_pct", "mem_gib", "tokens_s_gpu")
+MEASURED = ("iter_time_s", "mfu_pct", "mem_gib", "tokens_s_gpu", "status")
 """Columns of a training table that predictions are compared with; one is enough."""
 
 TRAINING_NEEDS = {
@@ -328,7 +329,7 @@ def _recognise(header: Sequence[str], path: str) -> Literal["training", "collect
         if "model" not in header and not {"layers", "hidden"} <= set(header):
             lacks["training"] |= MODEL_NEEDS
         if not set(MEASURED) & set(header):
-            lacks["training"] |= {"iter_time_s": "seconds of a step; or mfu_pct, tokens_s_gpu, mem_gib"}
+            lacks["training"] |= {"iter_time_s": "seconds of a step; or mfu_pct, tokens_s_gpu, mem_gib, status"}
     if not lacks["training"] and "collective" not in header:
         return "training"
     if not lacks["collective"]:

@@ -3,7 +3,7 @@
 A row is scored in each quantity that it measured: `step_time_s`; `memory_gib` on the fullest stage (allocated, reserved or
 whole-device, as the row's `mem_kind` says); `mfu_pct` if only that is published and its count is known; `time_us` for
 collectives and kernels. Throughput and utilisation beside a step time are redundant and are not scored. Rows that cannot be
-scored are listed with the reason.
+scored are listed with the reason. Beside them stands the published goodput of whole runs (`goodput.py`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from windtunnel.predict.prediction import Prediction
 from windtunnel.reality import measurements
 from windtunnel.reality.bars import of_scores
 from windtunnel.reality.blanks import Predict, choose
+from windtunnel.reality.choices import choices, set_aside
 from windtunnel.reality.collectives import score_collective
 from windtunnel.reality.conventions import mfu_pct
 from windtunnel.reality.energy import energy_scores, is_energy_table
-from windtunnel.reality.jobs import draft
+from windtunnel.reality.goodput import goodput_scores
+from windtunnel.reality.jobs import Draft, draft
 from windtunnel.reality.kernel_tables import kernel_scores
 from windtunnel.reality.layers import is_layer_table, layer_scores
 from windtunnel.reality.measurements import Fitted
@@ -31,6 +33,7 @@ from windtunnel.reality.report import Report
 from windtunnel.reality.rows import MeasuredTable, TrainingRow, header_of, parse, read_text
 from windtunnel.reality.scores import Score
 from windtunnel.reality.skipped import Skipped
+from windtunnel.reality.verdicts import failed, verdicts
 
 Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""
@@ -40,6 +43,9 @@ GIB = 2.0**30
 MEMORY_KINDS = {"allocated": "allocated", "reserved": "reserved", "device": "total"}
 """`mem_kind` of a row -> field of `StageMemory`: bytes of tensors, bytes reserved by PyTorch's allocator, bytes that the driver
 shows."""
+
+FIRST_RANK = "rank0 "
+"""Before a `mem_kind`: the figure is that of rank 0, on the first stage."""
 
 
 def validate(
@@ -93,12 +99,26 @@ def validate(
     ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
     rows = [row for table in tables for row in table.training]
     bars = tuple(of_scores(rows, scores)) if family is None else ()
-    return Report(tuple(scores), ignored, tuple(path.name for path in listed), bars, measurements.families_in_view())
+    chosen = [row for row in rows if family in (None, row.family)]
+    whole_runs = goodput_scores() if paths is None and family is None else ()
+    return Report(
+        rows=tuple(scores),
+        ignored_columns=ignored,
+        sources=tuple(path.name for path in listed),
+        bars=bars,
+        in_view=measurements.families_in_view(),
+        goodput=whole_runs,
+        choices=choices(chosen, scores),
+        aside=len(set_aside(chosen)),
+        verdicts=verdicts(chosen),
+    )
 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:
     """The scores of one training run, one a measured quantity; `fitted` as `measurements.fitted_families` says it."""
     measured = _measured(row)
+    if failed(row):
+        return [_score(row, "step_time_s", None, fitted, skipped="the run failed (see the verdicts on memory)")]
     if not measured:
         return [_score(row, "step_time_s", None, fitted, skipped="no step time, tokens per second, memory or MFU published")]
     drafted = draft(row)
@@ -108,7 +128,8 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     prediction, assumptions = chosen
     scores = []
     for quantity, value in measured:
-        predicted = _predicted(row, quantity, prediction)
+        kind = drafted.row.mem_kind if isinstance(drafted, Draft) else None
+        predicted = _predicted(row, quantity, prediction, kind or "")
         if isinstance(predicted, Skipped):
             scores.append(_score(row, quantity, value, fitted, skipped=predicted.reason))
         else:
@@ -143,7 +164,8 @@ def _measured(row: TrainingRow) -> list[tuple[str, float]]:
     return quantities
 
 
-def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float | Skipped:
+def _predicted(row: TrainingRow, quantity: str, prediction: Prediction, kind: str) -> float | Skipped:
+    """`kind`: what the row's memory figure counts."""
     if quantity == "step_time_s":
         return prediction.step_time_s
     if quantity == "mfu_pct":
@@ -151,10 +173,11 @@ def _predicted(row: TrainingRow, quantity: str, prediction: Prediction) -> float
         if row.source is None:  # a user's own figure: the usual count
             return 100.0 * prediction.mfu
         return mfu_pct(row, prediction.step_time_s, peak, prediction.job.model.window)
-    part = MEMORY_KINDS.get(row.mem_kind or "")
+    part = MEMORY_KINDS.get(kind.removeprefix(FIRST_RANK))
     if part is None:
         return Skipped("what the memory figure counts is not published (mem_kind: allocated, reserved or device)")
-    return float(max(getattr(stage, part) for stage in prediction.memory)) / GIB
+    stages = prediction.memory[:1] if kind.startswith(FIRST_RANK) else prediction.memory
+    return float(max(getattr(stage, part) for stage in stages)) / GIB
 
 
 def _score(

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from windtunnel.predict.prediction import Prediction
+from windtunnel.report.whole_run import whole_run
 
 SCHEMA = "windtunnel.prediction/1"
 """Version; increases when a key changes its meaning or is removed, not for new keys."""
@@ -19,9 +20,9 @@ SCHEMA = "windtunnel.prediction/1"
 def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
     """Plain data of `prediction`: its fields by name, SI units, `schema`, and `job` as `load` reads it back.
 
-    `unequal` is there where ranks differ. Kernel by kernel the timeline is in the trace only. `detail` adds the timeline's spans
-    and the memory curves, which grow with micro batches times stages, and the fabric's drawing. Numbers that are not finite become
-    null.
+    `unequal` is there where ranks differ, `whole_run` where the job states `reliability`. Kernel by kernel the timeline is in
+    the trace only. `detail` adds the timeline's spans and the memory curves, which grow with micro batches times stages, and
+    the fabric's drawing. Numbers that are not finite become null.
     """
     answer = {f.name: getattr(prediction, f.name) for f in fields(Prediction)}
     del answer["kernel_timeline"]
@@ -35,6 +36,8 @@ def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
             stage.pop("curve", None)
         for drawing in ("boxes", "edges"):
             (plain["traffic"] or {}).pop(drawing, None)
+    if (run := whole_run(prediction)) is not None:
+        plain["whole_run"] = _plain(run)
     plain["schema"] = SCHEMA
     return plain
 

@@ -19,6 +19,7 @@ from windtunnel.report.reason import reasons
 from windtunnel.report.table import listing
 from windtunnel.report.traffic import traffic
 from windtunnel.report.unequal import unequal
+from windtunnel.report.whole_run import whole_run
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.workload import active_parameters
 
@@ -108,6 +109,13 @@ def _run(prediction: Prediction) -> list[tuple[str, str, str]]:
     figures = [("tokens a day", say.tokens(prediction.tokens_per_day), "")] if prediction.tokens_per_day else []
     if prediction.days is not None and prediction.job.tokens:
         figures.append((f"{say.tokens(prediction.job.tokens)} tokens in", say.duration(prediction.days), ""))
+    run = whole_run(prediction)
+    if run is None and prediction.job.reliability is not None:
+        figures.append(("with failures", "see windtunnel goodput", ""))
+    elif run is not None:
+        figures.append(("ETTR with failures", say.percent(run.ettr), ""))
+        if run.ideal_days is not None:
+            figures.append(("with failures in", say.duration(run.days) if run.days is not None else "never ends", ""))
     if prediction.cost is not None:
         figures.append(("cost of the run", say.dollars(prediction.cost), ""))
     elif prediction.cost_per_step is not None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.search.explain import explain
 from windtunnel.search.find import Candidate, Limits, Plans, Search, plans_of
-from windtunnel.search.objective import Objective, objectives
+from windtunnel.search.objective import Most, Objective, objectives
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
 from windtunnel.search.store import Store
@@ -23,6 +23,7 @@ def search(
     objective: str = "time",
     *,
     labels: Sequence[str] | None = None,
+    most: Mapping[str, float] | None = None,
     margin: float = 0.0,
     gap: float = 0.0,
     seconds: float | None = None,
@@ -36,7 +37,8 @@ def search(
 ) -> SearchResult:
     """The best plans of `spaces`, one for each frame, with a certificate.
 
-    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `margin`: share of GPU memory
+    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `most`: limits by objective,
+    such as days = 30. `margin`: share of GPU memory
     to keep
     free. The search ends when no plan can be better than the best by more than the share `gap`, after `seconds` of predictions,
     or when
@@ -48,14 +50,16 @@ def search(
     PlanError if no plan fits.
     """
     chosen = objectives(objective)
+    constraints = [Most(objectives(name)[0], limit) for name, limit in (most or {}).items()]
     for space in spaces:
-        for each in chosen:
+        for each in (*chosen, *(limit.objective for limit in constraints)):
             if why := each.needs(space.job):
                 raise SpecError("--objective", each.name, "an objective of which the job states all inputs", why)
         _check_ranks(space.job)
-    plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share))
+    plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share), constraints)
     if not len(plans):
         raise SpecError("--set", f"{plans.refused:,} plans", "at least one that does not contradict itself", _most_refused(plans))
+    _check_limits(plans)
     store = None if out is None else Store(out, plans.jobs, margin)
     workers = workers_of(plans.jobs, margin, jobs, ray)
     stopped = False
@@ -108,6 +112,21 @@ def _merged(named: Sequence[str], settings: Sequence[str]) -> list[str]:
         if words[place] == "--set" and words[place + 1].partition("=")[0] in ours:
             del words[place : place + 2]
     return [*words, *settings]
+
+
+def _check_limits(plans: Plans) -> None:
+    """PlanError if a constraint leaves no plan: which one, and by how much the nearest plan misses it."""
+    if plans.may_fit.any() or not plans.over:
+        return
+    for most, nearest in zip(plans.constraints, plans.nearest, strict=True):
+        if nearest > most.limit:
+            of = most.objective
+            raise PlanError(
+                f"--{'deadline' if of.name == 'days' else 'budget'}",
+                most.limit,
+                f"at least {nearest:,.4g} {of.unit}: no plan that fits needs less",
+                "Allow more, or give more or other machines: --gpus, --on.",
+            )
 
 
 def _settings(plans: Plans, best: Candidate) -> list[str]:

@@ -20,7 +20,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.search.bound.bounds import bounds
 from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
-from windtunnel.search.objective import Objective, tokens_of
+from windtunnel.search.objective import Least, Most, Objective, tokens_of
 from windtunnel.search.outcome import Outcome
 from windtunnel.search.space import Columns, Space
 from windtunnel.search.store import Store
@@ -43,16 +43,17 @@ class Candidate:
 class Certificate:
     """What became of the plans of a space.
 
-    combinations = not plans + `refused` + `too_large` (for the memory, by its bound) + candidates; candidates = `predicted` +
-    `ruled_out` by the bound + `open`, which a limit or a gap left. Of the predicted, `did_not_fit` and `contradicted` are no
-    plans after
-    all. `gap`: no open plan is better than the best by more than this share. `cells`: jobs that were priced for the bounds.
+    combinations = not plans + `refused` + `too_large` (for the memory, by its bound) + `over_limit` (of a constraint) + candidates;
+    candidates = `predicted` + `ruled_out` by the bound + `open`, which a limit or a gap left. Of the predicted, `did_not_fit` and
+    `contradicted` are no plans after all. `gap`: no open plan is better than the best by more than this share. `cells`: jobs
+    that were priced for the bounds.
     """
 
     combinations: int
     plans: int
     refused: int
     too_large: int
+    over_limit: int
     predicted: int
     did_not_fit: int
     contradicted: int
@@ -72,7 +73,8 @@ class Certificate:
 @dataclass
 class Plans:
     """All plans of all frames as columns: `frame`, `row` in its columns, bound of each objective [N, objectives], least seconds and
-    bytes of memory; `may_fit`: the bound of memory leaves room."""
+    bytes of memory; `may_fit`: the bounds leave room in memory and under the `constraints`, which rule out `over` of those that
+    fit; `nearest`: the least bound of each constraint."""
 
     jobs: tuple[Job, ...]
     columns: tuple[Columns, ...]
@@ -87,6 +89,9 @@ class Plans:
     reasons: dict[str, int]
     cells: int
     elapsed: float
+    over: int = 0
+    constraints: tuple[Most, ...] = ()
+    nearest: tuple[float, ...] = ()
 
     def change(self, number: int) -> Change:
         return self.columns[int(self.frame[number])].change(int(self.row[number]))
@@ -100,20 +105,28 @@ def plans_of(
     objectives: Sequence[Objective],
     margin: float = 0.0,
     progress: Callable[[float], object] | None = None,
+    constraints: Sequence[Most] = (),
 ) -> Plans:
     """All plans of the spaces with their bounds; plans that contradict themselves are counted and left out."""
     begun = time.perf_counter()
     columns = tuple(space.columns() for space in spaces)
     parts: list[tuple[Int64s, Int64s, Floats, Floats, Floats, Bools]] = []
     refused, cells, reasons = 0, 0, dict[str, int]()
+    over, nearest = 0, [math.inf] * len(constraints)
     for number, (space, table) in enumerate(zip(spaces, columns, strict=True)):
         share = None if progress is None else _part_of(progress, number, len(spaces))
         found = bounds(table, share)
         rows = np.flatnonzero(~found.refused)
         tokens = tokens_of(space.job, table.numbers("plan.global_batch")[rows])
-        bound = np.stack([each.bound(space.job, found.seconds[rows], tokens) for each in objectives], axis=1)
+        least = Least(found.seconds[rows], found.computing[rows], tokens)
+        bound = np.stack([each.bound(space.job, least) for each in objectives], axis=1)
         usable = (1.0 - margin) * room(space.job)
         fits = found.bytes[rows] <= usable
+        limited = [most.objective.bound(space.job, least) for most in constraints]
+        for at, (values, most) in enumerate(zip(limited, constraints, strict=True)):
+            nearest[at] = min(nearest[at], float(values[fits].min(initial=math.inf)))
+            over += int((fits & (values > most.limit)).sum())
+            fits = fits & (values <= most.limit)
         parts.append((np.full(len(rows), number), rows, bound, found.seconds[rows], found.bytes[rows], fits))
         refused, cells = refused + int(found.refused.sum()), cells + found.cells
         for why, count in found.reasons.items():
@@ -122,7 +135,10 @@ def plans_of(
     combinations = sum(space.size for space in spaces)
     elapsed = time.perf_counter() - begun
     jobs = tuple(space.job for space in spaces)
-    return Plans(jobs, columns, frame, row, bound, seconds, bytes_, fits, combinations, refused, reasons, cells, elapsed)
+    return Plans(
+        jobs, columns, frame, row, bound, seconds, bytes_, fits, combinations, refused, reasons, cells, elapsed, over,
+        tuple(constraints), tuple(nearest),
+    )  # fmt: skip
 
 
 def _part_of(progress: Callable[[float], object], number: int, count: int) -> Callable[[float], object]:
@@ -225,15 +241,12 @@ class Search:
     def _note(self, number: int, outcome: Outcome, best: _Best, anyway: bool) -> None:
         if outcome.refused or not (outcome.fits or anyway):
             return
-        best.add(self.candidate(number, outcome))
-
-    def candidate(self, number: int, outcome: Outcome) -> Candidate:
-        """A predicted plan with its values."""
         frame = int(self.plans.frame[number])
-        job, change = self.plans.jobs[frame], self.plans.change(number)
-        batch = int(self.plans.columns[frame].numbers("plan.global_batch")[int(self.plans.row[number])])
-        tokens = batch * job.plan.seq
-        return Candidate(frame, change, outcome, tuple(each.value(job, outcome, tokens) for each in self.objectives), number)
+        job = self.plans.change(number).apply_unchecked(self.plans.jobs[frame])
+        tokens = job.plan.global_batch * job.plan.seq
+        values = tuple(each.value(job, outcome, tokens) for each in self.objectives)
+        if all(most.objective.value(job, outcome, tokens) <= most.limit for most in self.plans.constraints):
+            best.add(Candidate(frame, self.plans.change(number), outcome, values, number))
 
     def certificate(self, left: int, best: Candidate | None) -> Certificate:
         """What became of the plans, after `run` over all of them left `left` of them open."""
@@ -250,7 +263,8 @@ class Search:
             combinations=plans.combinations,
             plans=len(plans) + plans.refused,
             refused=plans.refused,
-            too_large=len(plans) - candidates,
+            too_large=len(plans) - candidates - plans.over,
+            over_limit=plans.over,
             predicted=len(tried),
             did_not_fit=sum(not o.refused and not o.fits for o in tried),
             contradicted=sum(bool(o.refused) for o in tried),

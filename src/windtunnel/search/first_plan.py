@@ -1,30 +1,42 @@
-"""The plan of a candidate: the first that fits, improved by advice. One door, so that another search can stand behind it."""
+"""The plan of a candidate machine and model: the best of a small space around the first one that fits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from windtunnel.base.errors import PlanError
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
-from windtunnel.search.advice import advise
+from windtunnel.search.api import search
+from windtunnel.search.defaults import default_fields
+from windtunnel.search.space import Space, Values
 from windtunnel.search.start import start
 from windtunnel.spec import Model
 from windtunnel.spec.degrees import stated_in
 from windtunnel.spec.load import override
 from windtunnel.spec.resolve import merge
 
-ROUNDS = 3
-"""Most changes of advice that are taken, one after the other."""
+GAP = 0.02
+"""Share by which another plan of the space may be better: a planner compares machines, whose rates differ by more."""
 
-OWN = ("plan.", "runtime.")
-"""Fields that advice may change here: neither the machine nor what is trained."""
+NARROWER: dict[str, Values] = {
+    "plan.pp": (1, 2, 4, 8, 16),
+    "plan.vpp": (1, 2, 4),
+    "plan.sharding": ("zero1", "fsdp"),
+    "plan.micro_batch": (1, 2),
+    "plan.recompute": ("none", "full"),
+    "plan.cp": (1,),
+}
+"""Values of the default space that are kept, so that many candidates take seconds."""
 
 
-def best_plan(model: Model, cluster: str | dict[str, Any], overrides: Sequence[str] = (), rounds: int = ROUNDS) -> Prediction:
+def best_plan(model: Model, cluster: str | dict[str, Any], overrides: Sequence[str] = ()) -> Prediction:
     """The prediction of a good plan for a model on a cluster, whose `cluster.gpus` and other fields the overrides may state.
 
-    Raises the PlanError or SpecError of the first candidate if no plan is a valid job.
+    If no plan of the space fits, that of the first plan that was tried. Raises the PlanError or SpecError of the first candidate
+    if no plan
+    is a valid job.
     """
     stated: dict[str, Any] = {}
     for text in overrides:
@@ -36,20 +48,13 @@ def best_plan(model: Model, cluster: str | dict[str, Any], overrides: Sequence[s
         "cluster": cluster,
     }
     fixed = stated_in(stated)
-    best = predict(start(table, model, overrides, fixed).job)
-    for _ in range(rounds):
-        change = next(
-            (
-                advice.change
-                for advice in advise(best)
-                if advice.change is not None
-                and advice.fits
-                and not advice.trains_otherwise
-                and all(path.startswith(OWN) and path not in fixed for path, _ in advice.change.fields)
-            ),
-            None,
-        )
-        if change is None:
-            break
-        best = predict(change.apply(best.job))
-    return best
+    job = start(table, model, overrides, fixed).job
+    fields = {path: values for path, values in default_fields(job).items() if path not in fixed}
+    for path, kept in NARROWER.items():
+        if path in fields:
+            fields[path] = tuple(value for value in fields[path] if value in kept) or fields[path]
+    try:
+        result = search([Space(job, fields)], gap=GAP, jobs=1, explained=False)
+    except PlanError:
+        return predict(job)
+    return predict(result.job_of(result.ranked[0]))

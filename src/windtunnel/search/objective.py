@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,30 +10,38 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.compute.power import watts_of
+from windtunnel.goodput import run_of
+from windtunnel.predict.answer.money import DAY, HOUR, KWH, tariff_of
+from windtunnel.predict.answer.power import cluster_watts
+from windtunnel.predict.price.costs import slowdown
 from windtunnel.search.outcome import Outcome
 from windtunnel.spec import Job
 
-HOUR = 3600.0
+
+@dataclass(frozen=True)
+class Least:
+    """Lower bounds of N plans of one job: `seconds` of a step; `computing` [N, 2] seconds of the mean GPU in it, and of products
+    and attention alone. `tokens` of a step."""
+
+    seconds: Floats
+    computing: Floats
+    tokens: Floats
 
 
 @dataclass(frozen=True)
 class Objective:
-    """`value` of a plan, less is better; `bound`: no plan of the same job whose step takes `seconds` and has `tokens` is better.
+    """`value` of a plan, less is better, from its outcome and tokens of a step; `bound`: the least that it can be.
 
-    `shown`: the number that people read, in `unit`; it may be better the larger it is. `needs`: why a job has no such number, or
-    "".
+    `shown`: the number that people read, in `unit`; it may be better the larger it is. `needs`: why a job has no such number.
     """
 
     name: str
     unit: str
     value: Callable[[Job, Outcome, int], float]
-    bound: Callable[[Job, Floats, Floats], Floats]
-    shown: Callable[[float], float]
+    bound: Callable[[Job, Least], Floats]
+    shown: Callable[[float], float] = float
     needs: Callable[[Job], str] = lambda job: ""
-
-
-def _same(value: float) -> float:
-    return value
 
 
 def _per_token(value: float) -> float:
@@ -40,40 +49,124 @@ def _per_token(value: float) -> float:
 
 
 def _priced(job: Job) -> str:
-    if job.cluster.price_per_gpu_hour is None:
+    if tariff_of(job.cluster).dollars_per_hour is None:
         return "The cluster states no price: --set cluster.price_per_gpu_hour=2.5."
     return ""
 
 
-def _rate(job: Job) -> float:
-    """Dollars a second of the whole cluster."""
-    return job.cluster.gpus * (job.cluster.price_per_gpu_hour or 0.0) / HOUR
+def _powered(job: Job) -> str:
+    return "" if watts_of(job.cluster.gpu) is not None else "The GPU states no power: --set cluster.node.gpu.power_w=700."
 
+
+def _joules(job: Job, least: Least) -> Floats:
+    """Least joules of a step, from the least seconds of each kind of kernel; for the rest GPUs draw what they draw when idle.
+
+    The cluster's watts grow with those of a GPU, and no faster than in proportion, so their chord is a lower bound."""
+    watts = watts_of(job.cluster.gpu)
+    if watts is None:
+        return np.zeros_like(least.seconds)
+    idle, busy = min(watts.static, watts.waiting, watts.communicating), min(watts.memory, watts.tensor)
+    most = max(watts.tensor, busy)
+    low, high = (cluster_watts(job.cluster, each).total for each in (idle, most))
+    slope = (high - low) / (most - idle) if most > idle else 0.0
+    computing, tensor = np.minimum(least.computing / slowdown(job.cluster), least.seconds[:, None]).T
+    more = max(0.0, busy - idle) * computing + max(0.0, watts.tensor - busy) * tensor
+    return np.asarray(low * least.seconds + slope * more, np.float64)
+
+
+def _dollars(job: Job, least: Least) -> Floats:
+    """Least dollars of a step."""
+    tariff = tariff_of(job.cluster)
+    hourly = sum((tariff.dollars_per_hour or {}).values())
+    power = tariff.dollars_per_kwh * _joules(job, least) / KWH if tariff.dollars_per_kwh else 0.0
+    return np.asarray(hourly * least.seconds / HOUR + power, np.float64)
+
+
+def _long(job: Job) -> str:
+    return "" if job.tokens is not None else "The job states no tokens of the whole run: --set tokens=2e12."
+
+
+def _days(job: Job, step: float) -> float:
+    """Days of the whole run with steps of `step` seconds, with failures if the job states them; infinite if it never ends."""
+    if job.reliability is None:
+        return (job.tokens or 0.0) / (job.plan.global_batch * job.plan.seq) * step / DAY
+    days = run_of(job, step).days
+    return math.inf if days is None else days
+
+
+def _least_days(job: Job, least: Least) -> Floats:
+    """Longer steps make longer runs: the days at the next shorter step of a grid. First starts differ by seconds between plans."""
+    out = np.zeros_like(least.seconds)
+    for tokens in np.unique(least.tokens).tolist():
+        rows = np.flatnonzero((least.tokens == tokens) & (least.seconds > 0.0))
+        if len(rows):
+            batch = round(tokens / job.plan.seq)
+            same = job.model_copy(update={"plan": job.plan.model_copy(update={"global_batch": batch})})
+            seconds = least.seconds[rows]
+            grid = np.geomspace(seconds.min(), seconds.max(), GRID)
+            days = np.array([_days(same, step) for step in grid.tolist()])
+            out[rows] = days[np.clip(np.searchsorted(grid, seconds, "right") - 1, 0, GRID - 1)] * (1.0 - SLACK)
+    return out
+
+
+SLACK = 1e-3
+"""Share that first starts may take of a run, and more than the error of its days between plans."""
+
+GRID = 400
+"""Step times at which the days of a run are computed for bounds."""
 
 MILLION = 1e6
 
 OBJECTIVES: dict[str, Objective] = {
-    "time": Objective("time", "s a step", lambda job, of, _: of.step_time_s, lambda job, s, _: s, _same),
-    "tokens": Objective(
-        "tokens", "tokens/s", lambda job, of, _: 1.0 / of.tokens_per_s, lambda job, s, tokens: s / tokens, _per_token
-    ),
-    "dollars": Objective(
-        "dollars",
-        "$ a million tokens",
-        lambda job, of, tokens: (of.cost_per_step or 0.0) / tokens * MILLION,
-        lambda job, s, tokens: s * _rate(job) / tokens * MILLION,
-        _same,
-        _priced,
-    ),
-    "gpus": Objective(
-        "gpus",
-        "GPUs",
-        lambda job, of, _: float(job.cluster.gpus),
-        lambda job, s, _: np.full(len(s), float(job.cluster.gpus)),
-        _same,
-    ),
+    each.name: each
+    for each in (
+        Objective("time", "s a step", lambda job, of, _: of.step_time_s, lambda job, least: least.seconds),
+        Objective(
+            "tokens",
+            "tokens/s",
+            lambda job, of, _: 1.0 / of.tokens_per_s,
+            lambda job, least: least.seconds / least.tokens,
+            _per_token,
+        ),
+        Objective(
+            "dollars",
+            "$ a million tokens",
+            lambda job, of, tokens: (of.cost_per_step or 0.0) / tokens * MILLION,
+            lambda job, least: _dollars(job, least) / least.tokens * MILLION,
+            needs=_priced,
+        ),
+        Objective(
+            "joules",
+            "J a token",
+            lambda job, of, tokens: (of.energy_j_per_step or 0.0) / tokens,
+            lambda job, least: _joules(job, least) / least.tokens,
+            needs=_powered,
+        ),
+        Objective("days", "days of the run", lambda job, of, _: _days(job, of.step_time_s), _least_days, needs=_long),
+        Objective(
+            "bill",
+            "$ of the run",
+            lambda job, of, _: _days(job, of.step_time_s) * DAY * (of.cost_per_step or 0.0) / of.step_time_s,
+            lambda job, least: _least_days(job, least) * DAY * _dollars(job, least) / np.maximum(least.seconds, 1e-12),
+            needs=lambda job: _long(job) or _priced(job),
+        ),
+        Objective(
+            "gpus",
+            "GPUs",
+            lambda job, of, _: float(job.cluster.gpus),
+            lambda job, least: np.full(len(least.seconds), float(job.cluster.gpus)),
+        ),
+    )
 }
-"""The registry: one line an objective."""
+"""The registry: one entry an objective."""
+
+
+@dataclass(frozen=True)
+class Most:
+    """A constraint: an objective's number (as people read it) may be at most `limit`."""
+
+    objective: Objective
+    limit: float
 
 
 def objectives(names: str) -> tuple[Objective, ...]:

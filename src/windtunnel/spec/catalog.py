@@ -11,7 +11,7 @@ from windtunnel.base.errors import UnknownName
 from windtunnel.spec.files import read_table
 
 ROOT = Path(__file__).resolve().parents[1] / "catalog"
-KINDS = ("gpus", "nodes", "fabrics", "clusters", "regions", "laws", "models", "frameworks", "jobs")
+KINDS = ("gpus", "nodes", "fabrics", "clusters", "regions", "laws", "models", "frameworks", "jobs", "reliability")
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from windtunnel.spec.offload import check_offload
 from windtunnel.spec.optimizer import check_optimizer
 from windtunnel.spec.plan import CpKind, Plan
 from windtunnel.spec.precision import check_precision
+from windtunnel.spec.reliability import Reliability, check_reliability
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
 from windtunnel.spec.sharding import check_sharding
@@ -49,6 +50,7 @@ class Job(Noun):
     seed: NonNegativeInt = 0
     unequal: Unequal | None = None
     calibration: Calibration | None = None
+    reliability: Reliability | None = None
     source: str = ""
 
     @cached_property
@@ -172,6 +174,8 @@ def check(job: Job) -> Job:
     )
     if job.unequal is not None:
         check_unequal(job, job.unequal)
+    if job.reliability is not None:
+        check_reliability(job.reliability, max(1, job.cluster.gpus // job.cluster.gpus_of_node))
     return job
 
 

@@ -22,6 +22,7 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import Model
 from windtunnel.spec.plan import Plan
+from windtunnel.spec.reliability import Reliability
 from windtunnel.spec.resolve import NO_BASE, merge, resolve
 from windtunnel.spec.runtime import Host, Runtime
 from windtunnel.spec.scaling import LossLaw
@@ -125,6 +126,11 @@ def load_law(source: Source, overrides: Sequence[str] = ()) -> LossLaw:
 def load_gpu(source: Source) -> GPU:
     """A GPU from a catalogue name, a file or a table."""
     return _build(GPU, resolve("gpus", _table("gpus", source, "gpu"), "gpu"), "gpu")
+
+
+def load_reliability(source: Source) -> Reliability:
+    """Failures, spares and checkpoints from a catalogue name, a file or a table."""
+    return _build(Reliability, resolve("reliability", _table("reliability", source, "reliability"), "reliability"), "reliability")
 
 
 def load_runtime(framework: str, **fields: Any) -> Runtime:

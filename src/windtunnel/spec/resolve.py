@@ -10,12 +10,13 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.spec.catalog import entry
+from windtunnel.spec.reliability import KINDS_OF_FAILURE
 
 NO_BASE = "none"
 """`runtime.base = "none"`: take nothing from the catalogue; every field is in the table."""
 
 _INNER: dict[str, dict[str, str]] = {
-    "jobs": {"model": "models", "cluster": "clusters", "runtime": "frameworks"},
+    "jobs": {"model": "models", "cluster": "clusters", "runtime": "frameworks", "reliability": "reliability"},
     "clusters": {"node": "nodes", "fabric": "fabrics", "region": "regions"},
     "nodes": {"gpu": "gpus"},
 }
@@ -43,9 +44,17 @@ _OPTIONAL = {
         "linear_key_heads",
     ),
     "clusters": ("price_per_gpu_hour", "memory_pool", "region"),
-    "jobs": ("tokens", "unequal"),
+    "jobs": ("tokens", "unequal", "reliability"),
+    "reliability": ("queue", "gpus_of_node", *KINDS_OF_FAILURE),
+    "failure": ("gap",),
+    "checkpoint": ("steps", "size", "capacity", "block", "slowdown", "load_time"),
     "gpus": ("l2", "sms", "clock_hz", "power_w", "power_cap_w", "clock_lock", "draw", "kernels_from"),
 }
+_PARTS = {
+    "jobs": {"plan": "plan"},
+    "reliability": {"checkpoint": "checkpoint", **dict.fromkeys(KINDS_OF_FAILURE, "failure")},
+}
+"""Tables inside an entry that are no entries themselves -> the key of their optional fields."""
 _CONDITIONS = ("version", "precision", "fp8_recipe", "launch")
 
 
@@ -60,9 +69,10 @@ def resolve(kind: str, value: object, path: str) -> object:
     for field, inner in _INNER.get(kind, {}).items():
         if field in table:
             table[field] = resolve(inner, table[field], f"{path}.{field}" if kind != "jobs" else field)
-    if kind == "jobs" and isinstance(table.get("plan"), dict):
-        table["plan"] = dict(table["plan"])
-        _drop_none("plan", table["plan"])
+    for field, inner in _PARTS.get(kind, {}).items():
+        if isinstance(table.get(field), dict):
+            table[field] = dict(table[field])
+            _drop_none(inner, table[field])
     if kind == "jobs" and isinstance(table.get("unequal"), dict):
         table["unequal"] = _unequal(table["unequal"])
     return table

@@ -43,6 +43,9 @@ class Host(Noun):
     mixture: Seconds = Field(0.0, description="extra host time of an MoE layer's router, dispatch and combine, per pass")
     graph: Seconds = Field(0.0, description="host time to launch one CUDA graph of runtime.graph_scope")
     wait: Seconds = Field(0.0, description="delay between the end of a device sync and the next kernel launch")
+    slice: Seconds = Field(
+        0.0, description="zero1: host time per tensor and rank of the group, if parameters are gathered as lists of slices"
+    )
     source: str = ""
 
 
@@ -93,6 +96,11 @@ class Runtime(Noun):
     )
     activation_fp8_store: Flag = Field(False, description="the inputs of the gated activation are saved in FP8 for backward")
     fused_rope: Flag = True
+    split_copies: Flag = Field(
+        False,
+        description="queries, keys and values are copied from their product into tensors of their own, keys and values once more "
+        "beside each other, and gradients of these and of gate and up back into one (nanotron)",
+    )
     fused_dropout_add: Flag = True
     fused_cross_entropy: Flag = True
     fp32_logits: Flag = Field(
@@ -191,6 +199,9 @@ class Runtime(Noun):
     p2p_scatter: Flag = Field(True, description="pipeline transfers are split over tp and gathered again inside the node")
     p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
     bucket: Size = Field(160e6, gt=0, description="bytes of a gradient-reduction bucket, if overlapped")
+    bucket_calls: Literal["block", "tensor"] = Field(
+        "block", description="what fills a bucket: whole blocks, or whole tensors, as in PyTorch's DDP"
+    )
     nccl: dict[str, str | int] = Field({}, description="NCCL_* variables of the job; `windtunnel collective --help` lists them")
     host: Host
     data: Data = Field(default_factory=lambda: Data.model_validate({}))

@@ -7,7 +7,15 @@ from typing import Any
 from windtunnel.spec.catalog import names
 from windtunnel.spec.job import Job
 
-_KIND_OF = {"Model": "models", "Cluster": "clusters", "Node": "nodes", "Fabric": "fabrics", "GPU": "gpus", "Runtime": "frameworks"}
+_KIND_OF = {
+    "Model": "models",
+    "Cluster": "clusters",
+    "Node": "nodes",
+    "Fabric": "fabrics",
+    "GPU": "gpus",
+    "Runtime": "frameworks",
+    "Reliability": "reliability",
+}
 
 
 def schema() -> dict[str, Any]:
@@ -19,6 +27,7 @@ def schema() -> dict[str, Any]:
         noun.pop("required", None)
         by_name = {"type": "string", "examples": list(names(kind)), "title": f"{title} by name"}
         schema["$defs"][title] = {"anyOf": [by_name, noun]}
+    schema["$defs"]["Duration"] = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}, schema["$defs"]["Duration"]]}
     schema["$defs"]["Host"].pop("required", None)
     schema["$defs"]["Plan"].pop("required", None)
     schema["properties"]["base"] = _base("jobs")

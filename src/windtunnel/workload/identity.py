@@ -64,6 +64,7 @@ class Role(IntEnum):
     GRADIENT_NORM = 30
     GRADIENT_CLIP = 31
     ADAM_UPDATE = 32
+    QKV_COPIES = 33
 
 
 class BlockKind(IntEnum):

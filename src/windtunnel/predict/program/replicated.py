@@ -86,7 +86,7 @@ class Replicated:
                 last = stage.run(stage.templates.pieces(part, direction, first), label_of(action), awaited)
                 self.copies.after(action, at, last)
                 waits, gathered, first, at = (), (), False, at + step
-            if self._combines(action) and (call := self._combine(held(stage, pieces), (last,), chunk)) != last:
+            if self._combines(action) and (call := self._combine(held(stage, pieces), (last,), chunk, self._calls(pieces))) != last:
                 self.pending.append(call)  # blocks without parameters have no call
         return last
 
@@ -104,14 +104,22 @@ class Replicated:
         bucket = self.stage.workload.job.runtime.gather_bucket or math.inf
         gathered = gather(self.stage, (Task.GATHER, -1, -1), self.whole, self.stage.templates.weight_width, (update,), bucket)
         if gathered is not None:  # exposed: the step ends with it
-            self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
+            self.stage.run(self.stage.templates.nothing(self._slices()), HOST, (gathered,))
 
-    def _combine(self, size: Held, waits: tuple[int, ...], chunk: int) -> int:
-        """Reduces gradients; returns the last call, or the waits if there is no call."""
+    def _slices(self) -> float:
+        """Host seconds to cut the gathered parameters' list into slices, one per tensor and rank, and to copy each back."""
+        workload = self.stage.workload
+        blocks = [(workload.blocks[block], times) for chunk in self.chunks for block, times in chunk.blocks]
+        tensors = sum(len(block.tensors.trained) * times for block, times in blocks)
+        return workload.job.runtime.host.slice * tensors * workload.job.shard_ranks
+
+    def _combine(self, size: Held, waits: tuple[int, ...], chunk: int, parts: tuple[float, ...] = (1.0,)) -> int:
+        """Reduces gradients, those outside of experts in calls of these `parts`; returns the last call, or the waits if there is
+        no call."""
         job = self.stage.workload.job
         label = (Task.REDUCE, -1, chunk)
         if self.sharded and job.runtime.reduce_with == "reduce_scatter":
-            reduced = scatter(self.stage, label, size, waits)
+            reduced = scatter(self.stage, label, size, waits, parts=parts)
             reduced_at = waits[-1] if reduced is None else reduced
             self.copies.send_gradients(size, reduced_at)
             return reduced_at
@@ -120,9 +128,27 @@ class Replicated:
             over, ranks = (self.all_ranks, self.ranks) if axis is Axis.SHARD else (Axis.EXPERT_DP, job.expert_dp)
             if elements and ranks > 1:
                 bytes_ = elements * self.stage.templates.reduce_width
-                reduced_at = self.stage.comm(label, Comm.ALL_REDUCE, over, bytes_, Stream.REDUCE, waits, Category.GRADIENT_REDUCE)
+                for part in parts if axis is Axis.SHARD else (1.0,):
+                    reduced_at = self.stage.comm(
+                        label, Comm.ALL_REDUCE, over, bytes_ * part, Stream.REDUCE, waits, Category.GRADIENT_REDUCE
+                    )
         self.copies.send_gradients(size, reduced_at)
         return reduced_at
+
+    def _calls(self, pieces: Pieces) -> tuple[float, ...]:
+        """Shares of the calls that reduce these blocks: one, or one whenever whole tensors fill a bucket, as PyTorch's DDP does."""
+        runtime = self.stage.workload.job.runtime
+        if runtime.bucket_calls == "block":
+            return (1.0,)
+        width, blocks = self.stage.templates.reduce_width, self.stage.workload.blocks
+        tensors = [size for block, times in pieces[::-1] for size in blocks[block].tensors.trained[::-1] * times]
+        calls, filling = [], 0.0
+        for elements in tensors:
+            filling += elements
+            if filling * width >= runtime.bucket:
+                calls.append(filling)
+                filling = 0.0
+        return tuple(size / sum(tensors) for size in (*calls, *([filling] if filling else []))) or (1.0,)
 
     def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:
         """The blocks of a virtual stage in model order (backward: reversed), split where a bucket is full."""

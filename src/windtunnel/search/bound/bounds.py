@@ -70,10 +70,12 @@ BY_ROW = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p")
 
 @dataclass(frozen=True)
 class Bounds:
-    """[N] `seconds` of a step and `bytes` on the fullest stage, both lower bounds; `refused` plans contradict themselves. `cells`:
+    """[N] `seconds` of a step, [N, 2] those in which the mean GPU is `computing` and those of products and attention alone,
+    and `bytes` on the fullest stage, all lower bounds; `refused` plans contradict themselves. `cells`:
     jobs that were priced for them."""
 
     seconds: Floats
+    computing: Floats
     bytes: Floats
     refused: Bools
     cells: int
@@ -91,15 +93,13 @@ class Floors:
 def bounds(columns: Columns, progress: Callable[[float], object] | None = None) -> Bounds:
     """Bounds of every plan of `columns`. `progress` gets the share that is done."""
     count = len(columns)
-    seconds, bytes_ = np.zeros(count), np.zeros(count)
-    refused = np.zeros(count, np.bool_)
+    least = Bounds(np.zeros(count), np.zeros((count, 2)), np.zeros(count), np.zeros(count, np.bool_), 0)
     if not count:
-        return Bounds(seconds, bytes_, refused, 0)
+        return least
     job = columns.job
     floors = Floors(CallFloor(kinds_of(job), parse_settings(job.runtime.nccl, "runtime.nccl")), MemoryFloor())
-    reasons: dict[str, int] = {}
-    cell_of_row, cells = _cells(columns, reasons, progress)
-    refused |= np.array([cell is None for cell in cells])[cell_of_row]
+    cell_of_row, cells = _cells(columns, least.reasons, progress)
+    least.refused[:] = np.array([cell is None for cell in cells])[cell_of_row]
     rows_of = Rows(np.zeros(count, np.int64), micro_batches(columns), **{name: columns.flags(f"runtime.{name}") for name in BY_ROW})
     families: dict[tuple[object, ...], list[int]] = {}
     for number, cell in enumerate(cells):
@@ -109,11 +109,11 @@ def bounds(columns: Columns, progress: Callable[[float], object] | None = None) 
         stack = Stack.of([one for number in members if (one := cells[number]) is not None])
         place_in = np.full(len(cells), -1, np.int64)
         place_in[members] = np.arange(len(members))
-        rows = np.flatnonzero((place_in[cell_of_row] >= 0) & ~refused)
-        _family(columns, rows, replace(rows_of, cell=place_in[cell_of_row]), stack, floors, seconds, bytes_, refused, reasons)
+        rows = np.flatnonzero((place_in[cell_of_row] >= 0) & ~least.refused)
+        _family(columns, rows, replace(rows_of, cell=place_in[cell_of_row]), stack, floors, least)
     if progress is not None:
         progress(1.0)
-    return Bounds(seconds, bytes_, refused, sum(cell is not None for cell in cells), reasons)
+    return replace(least, cells=sum(cell is not None for cell in cells))
 
 
 def _family(
@@ -122,10 +122,7 @@ def _family(
     plans: Rows,
     stack: Stack,
     floors: Floors,
-    seconds: Floats,
-    bytes_: Floats,
-    refused: Bools,
-    reasons: dict[str, int],
+    least: Bounds,
 ) -> None:
     """Fills the bounds of `rows`, whose cells have the same blocks."""
     inside = (*INSIDE, *(f"runtime.{name}" for name in BY_ROW if not _frees_parameters(columns)))
@@ -134,9 +131,9 @@ def _family(
     alike = (*(f"runtime.{name}" for name in BY_ROW), *(() if by_speed else SAME_LAYOUT))
     by_layout = _grouped(columns, rows, [path for path in columns.codes if path not in alike])
     for same in by_layout:
-        layout = _layout(columns, int(same[0]), stack, reasons)
+        layout = _layout(columns, int(same[0]), stack, least.reasons)
         if layout is None:
-            refused[same] = True
+            least.refused[same] = True
             continue
         staged = Staged.of(stack, layout)
         for rows_alike in _grouped(columns, same, shared):
@@ -144,8 +141,9 @@ def _family(
             some = plans.take(rows_alike)
             used, cell = np.unique(some.cell, return_inverse=True)
             some = replace(some, cell=cell)
-            seconds[rows_alike] = StepFloor(job, layout, stack, staged, used, floors.calls).seconds(some)
-            bytes_[rows_alike] = floors.memory.allocated(job, layout, stack, staged, used, some)
+            least.computing[rows_alike] = staged.computing[used][cell] * (some.micro_batches // layout.copies)[:, None]
+            least.seconds[rows_alike] = StepFloor(job, layout, stack, staged, used, floors.calls).seconds(some)
+            least.bytes[rows_alike] = floors.memory.allocated(job, layout, stack, staged, used, some)
 
 
 def _frees_parameters(columns: Columns) -> bool:

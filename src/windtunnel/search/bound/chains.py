@@ -14,7 +14,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.passes import PassRows, half
-from windtunnel.workload import Stream, Workload
+from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.schedules import Pass
 
 
@@ -23,6 +23,7 @@ class Measure(IntEnum):
 
     CHAIN: longest chain on the device. HOST: seconds of the host. LOCKED: the earlier of host and device, where the host waits for
     the device inside the pass. COMPUTE: computation alone. CALLS: exchanges of tokens with experts alone.
+    TENSOR: matrix products and attention alone.
     """
 
     CHAIN = 0
@@ -30,6 +31,11 @@ class Measure(IntEnum):
     LOCKED = 2
     COMPUTE = 3
     CALLS = 4
+    TENSOR = 5
+
+
+PRODUCTS = (Kind.GEMM, Kind.GROUPED_GEMM, Kind.ATTENTION, Kind.ATTENTION_BACKWARD)
+"""Kernels that keep the tensor cores busy."""
 
 
 def block_times(workload: Workload, costs: Costs, halves: bool) -> Floats:
@@ -52,7 +58,7 @@ def block_times(workload: Workload, costs: Costs, halves: bool) -> Floats:
 
 
 def _measured(workload: Workload, costs: Costs, piece: PassRows, extra: float, blocking: bool) -> list[float]:
-    """The five measures of one pass; the host, or with `blocking` the device, spends `extra` seconds before it."""
+    """The measures of one pass; the host, or with `blocking` the device, spends `extra` seconds before it."""
     rows = piece.rows
     seconds = np.where(piece.live, costs.seconds[rows], 0.0)
     host = np.where(piece.live, costs.host[rows], 0.0)
@@ -66,7 +72,9 @@ def _measured(workload: Workload, costs: Costs, piece: PassRows, extra: float, b
     if sync.any():
         device, launched = _ends(streams, seconds, piece.waits, host, sync)
         locked = min(device, launched)
-    return [chain, float(host.sum()), locked, float(seconds[compute].sum()), float(seconds[streams == int(Stream.EP)].sum())]
+    tensor = np.isin(workload.ops.kind[rows], PRODUCTS)
+    alone = (float(seconds[which].sum()) for which in (compute, streams == int(Stream.EP), tensor))
+    return [chain, float(host.sum()), locked, *alone]
 
 
 def _ends(streams: np.ndarray, seconds: Floats, waits: np.ndarray, host: Floats | None, sync: np.ndarray) -> tuple[float, float]:

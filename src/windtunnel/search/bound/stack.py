@@ -63,6 +63,7 @@ class Staged:
     stage;
     `working` [C, S]: least working bytes of a backward pass, over the last blocks of virtual stages. `by_kind`
     [C, kinds, 2, S]: `work` if all ranks were of that kind, and its computation alone; all else is that of the fastest kind.
+    `computing` [C, 2]: seconds of computation of the mean GPU in one micro batch, and of products and attention alone.
     """
 
     work: Floats
@@ -78,6 +79,7 @@ class Staged:
     saved: Floats
     working: Floats
     by_kind: Floats
+    computing: Floats
 
     @classmethod
     def of(cls, stack: Stack, layout: Layout) -> Staged:
@@ -123,6 +125,7 @@ class Staged:
             saved=np.asarray((stack.saved @ layout.counts.T)[:, places], np.float64),
             working=_working(stack, layout)[:, places].min(axis=2),
             by_kind=by_kind[:, :, [chain, Measure.COMPUTE]],
+            computing=by_kind[:, :, [Measure.COMPUTE, Measure.TENSOR]].min(axis=1).mean(axis=2),
         )
 
 

@@ -28,6 +28,11 @@ def attention(tape: Tape) -> None:
         role=Role.QKV,
     )
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
+    if runtime.split_copies:
+        # forward: all three; keys beside values; both in the kernel's order. Backward: both; all three stacked, and in one piece
+        keys_values, three = tape.tokens * 2 * groups * dim, tape.tokens * width
+        forward, backward = 1.0 + 2.0 * keys_values / three, 2.0 + keys_values / three
+        tape.pointwise("qkv copies", three, (forward, forward), (backward, backward), launches=(3, 3), role=Role.QKV_COPIES)
     if model.qk_norm:
         elements = tape.tokens * (heads + groups) * dim
         tape.pointwise(

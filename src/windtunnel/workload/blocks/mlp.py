@@ -55,9 +55,9 @@ def activation(tape: Tape, elements: float, writes: float = 1.0) -> None:
                 "gated activation",
                 elements,
                 (3, 2),
-                (5, 3),
+                (7, 5) if runtime.split_copies else (5, 3),
                 saved=saved + elements * tape.width,
-                launches=(2, 3),
+                launches=(2, 4 if runtime.split_copies else 3),
                 role=Role.GATED_ACTIVATION,
             )
     elif model.activation == "gelu" and not runtime.fused_activation:

@@ -1,0 +1,63 @@
+"""`windtunnel goodput JOB`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, told, writable, write_json
+from windtunnel.cli.progress import bar
+from windtunnel.cli.source import job_of
+from windtunnel.goodput import goodput
+
+EXAMPLES = """\b
+Examples:
+  windtunnel goodput llama3.1-405b-16384 --set reliability=llama3-2024
+  windtunnel goodput llama3.1-405b-16384 --set reliability=rsc-1 --days 54 --closed
+  windtunnel goodput megascale-175b-12288 --set reliability=megascale --set reliability.spares=8 --json -
+"""
+
+DEFAULT = "llama3-2024"
+"""Failures of a job that states none: the largest published run with counts by cause."""
+
+DEFAULT_DAYS = 30.0
+
+
+def command(
+    job: Source = None,
+    sets: Sets = None,
+    days: Annotated[
+        float | None, typer.Option("--days", help="Wall time of the run; default: as long as the job's tokens take.")
+    ] = None,
+    closed: Annotated[bool, typer.Option("--closed", help="The closed form alone, without simulated runs.")] = False,
+    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Simulated runs.")] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the simulated runs.")] = 1,
+    json: Json = None,
+    on: On = None,
+    model: ModelFile = None,
+    megatron: Megatron = None,
+    quiet: Quiet = False,
+) -> None:
+    writable(("--json", json))
+    assumed = []
+    loaded = job_of(job, sets, on, model, megatron)
+    if loaded.job.reliability is None or not any(loaded.job.reliability.kinds()):
+        loaded = job_of(job, [f"reliability={DEFAULT}", *(sets or [])], on, model, megatron)
+        assumed.append(f"failures as {DEFAULT}: the job states none")
+    if loaded.job.tokens is None and days is None:
+        days = DEFAULT_DAYS
+        assumed.append(f"{DEFAULT_DAYS:g} days of wall time: the job has no `tokens`")
+    with bar(f"simulating runs of {loaded.job.name}") as progress:
+        answer = goodput(
+            loaded.job, days, 0 if closed else replicas, seed, threads=os.cpu_count() or 1, progress=None if closed else progress
+        )
+    loaded.tell()
+    told(assumed, "assumed")
+    from windtunnel.report.goodput import report, to_json
+
+    if json is not None:
+        write_json(to_json(answer), json)
+    if not quiet and json != "-":
+        report(answer)

@@ -1,0 +1,53 @@
+"""`windtunnel sensitivity JOB`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, writable, write_json
+from windtunnel.cli.progress import bar
+from windtunnel.cli.source import job_of
+
+EXAMPLES = """\b
+Examples:
+  windtunnel sensitivity llama2-70b-64xh100
+  windtunnel sensitivity megascale-175b-12288 --html limits.html
+  windtunnel sensitivity llama3.1-70b --on h100-ib --set cluster.gpus=512 --set plan.tp=8 --json -
+"""
+
+
+def command(
+    job: Source = None,
+    sets: Sets = None,
+    json: Json = None,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with the tornado.")] = None,
+    on: On = None,
+    model: ModelFile = None,
+    megatron: Megatron = None,
+    quiet: Quiet = False,
+) -> None:
+    writable(("--json", json), ("--html", html))
+    if html is not None:
+        from windtunnel.report.frame import check_page
+
+        check_page(html)
+    from windtunnel.search.sensitivity import sensitivity
+
+    loaded = job_of(job, sets, on, model, megatron)
+    with bar(f"predicting changes of {loaded.job.name}") as progress:
+        result = sensitivity(loaded.job, progress)
+    if json != "-":
+        loaded.tell()
+    if json is not None:
+        write_json(result.as_dict(), json)
+    if html is not None:
+        from windtunnel.report.frame import written
+        from windtunnel.report.sensitivity import page
+
+        written(page(result), html)
+    if not quiet and json != "-":
+        from windtunnel.report.sensitivity import show
+
+        show(result)

@@ -1,0 +1,113 @@
+"""Bytes and seconds of a job's checkpoint.
+
+A checkpoint holds one copy of the weights and of the optimizer's state. With 16-bit weights, fp32 master copies and Adam that is
+2 + 4 + 8 = 14 bytes a parameter. Published sizes beside it: BLOOM 176B 2.3 TB (14 B: 2.24 TiB), Llama 3.1 8B ~105 GB (104.7 GiB),
+Nemotron-4 340B ~4.4 TB (4.33 TiB).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.base.errors import SpecError
+from windtunnel.goodput.conditions import CheckpointCost
+from windtunnel.memory.host_copies import legs
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.job import Job
+from windtunnel.spec.reliability import CheckpointPolicy, check_room
+from windtunnel.workload import parameter_count
+from windtunnel.workload.optimizers import OPTIMIZERS, Held, ParameterUpdate
+
+MOST_TRAFFIC = 0.9
+"""Share of the NICs' bandwidth that a flush takes at most."""
+
+
+@dataclass(frozen=True)
+class StateBytes:
+    """One copy of a job's weights and optimizer state; `copied`: what every data-parallel rank holds whole, and needs at a
+    load."""
+
+    weights: float
+    optimizer: float
+    copied: float
+
+    @property
+    def total(self) -> float:
+        return self.weights + self.optimizer
+
+
+def state_bytes_of(job: Job) -> StateBytes:
+    """Bytes of the state by the memory model's rules: frozen weights under adapters have no optimizer state, and FSDP's fp32
+    shards are weights and master copy at once."""
+    runtime, plan = job.runtime, job.plan
+    elements = float(parameter_count(job.model))
+    weight = DTYPE_BYTES[runtime.weight_dtype]
+    master = 4.0 if runtime.master_weights and weight < 4.0 else 0.0
+    if master and plan.sharding in ("fsdp", "hsdp"):
+        weight, master = master, 0.0
+    if getattr(job.model, "lora", None) is not None:  # adapters and their state are less than a hundredth of it
+        return StateBytes(weight * elements, 0.0, 0.0 if plan.shards_parameters else weight * elements)
+    state = OPTIMIZERS[runtime.optimizer].state(ParameterUpdate(job, Held(elements, 0.0), elements, 4.0, 4.0))
+    optimizer = state + master * elements
+    whole = 0.0 if plan.shards_parameters else weight * elements
+    return StateBytes(weight * elements, optimizer, whole + (optimizer if plan.sharding == "none" else 0.0))
+
+
+def checkpoint_cost(job: Job, policy: CheckpointPolicy, exposed: float = 0.0) -> CheckpointCost:
+    """Seconds of a checkpoint of `job`. `exposed`: share of a step that waits for communication between nodes.
+
+    The first stage copies every GPU's part over its host link, or takes `block`. A flush runs at the storage's or the NICs'
+    rate, the lower. On training's NICs it takes a share b of their bandwidth, so that waiting for them takes 1 / (1 - b) as
+    long. PlanError for a checkpoint that the storage has no room for.
+    """
+    state = state_bytes_of(job)
+    size = policy.size if policy.size is not None else state.total
+    check_room(policy, size)
+    node, nodes = job.cluster.node, nodes_of(job)
+    nic = nodes * node.nic.count * node.nic.bandwidth if node.nic is not None else None
+    write = policy.write if nic is None else min(policy.write, nic)
+    writes = size / write
+    if policy.mode == "blocking":
+        save, flush, drag = writes, 0.0, 0.0
+    else:
+        save, flush = size / job.cluster.gpus / legs(job.cluster, "host", out=True)[0].rate, writes
+        taken = min(MOST_TRAFFIC, write / nic) if nic is not None and policy.flush_over == "training" else 0.0
+        drag = exposed * taken / (1.0 - taken) if policy.slowdown is None else policy.slowdown
+    save = save if policy.block is None else policy.block
+    load = policy.load_time if policy.load_time is not None else _load(job, policy, state, size, nic)
+    return CheckpointCost(size, save, flush, drag, load)
+
+
+def _load(job: Job, policy: CheckpointPolicy, state: StateBytes, size: float, nic: float | None) -> float:
+    """One reader of each part, then a pipelined broadcast of what all data-parallel ranks hold; or every rank reads what it
+    holds."""
+    read = policy.read if nic is None else min(policy.read, nic)
+    copies = job.dp * job.plan.cp
+    shared = size * state.copied / state.total
+    if policy.load == "all":
+        return (size + shared * (copies - 1)) / read
+    return size / read + (shared * copies / nic if nic is not None and copies > 1 else 0.0)
+
+
+def nodes_of(job: Job) -> int:
+    """Nodes that the job runs on."""
+    return max(1, job.cluster.gpus // job.cluster.gpus_of_node)
+
+
+def interval_of(policy: CheckpointPolicy, cost: CheckpointCost, step: float) -> float | None:
+    """Seconds of training between checkpoints, None for the best. SpecError for an interval that ends before its checkpoint is
+    written."""
+    if policy.steps is None and policy.every == "best":
+        return None
+    steps = policy.steps if policy.steps is not None else max(1, round(float(policy.every) / step))
+    interval, least = steps * step, max(cost.save, cost.flush)
+    if interval < least:
+        field, got = ("steps", steps) if policy.steps is not None else ("every", policy.every)
+        needed = -(-least // step)
+        raise SpecError(
+            f"reliability.checkpoint.{field}",
+            got,
+            f"an interval that is longer than the {least:.4g} s in which a checkpoint is written",
+            f"Write reliability.checkpoint.steps={needed:.0f} or more, every=best, or a faster reliability.checkpoint.write.",
+        )
+    return interval

@@ -1,0 +1,122 @@
+"""Goodput in closed form, in the long run: the share of time that makes progress.
+
+Exact for failures at constant rates that lose the work since the last durable checkpoint, with any laws of the phases of a
+recovery, failures during recoveries and flushes beside training included (`interval`, `recovery`). Stops that save first keep their
+work exactly too. Kinds that only pause, slow the job or return, and waits for nodes add their mean time; what they change in each
+other's is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from windtunnel.goodput.conditions import Conditions, Rates, loses_work, strikes_recovery
+from windtunnel.goodput.interval import best_interval, trained
+from windtunnel.goodput.recovery import PHASES, recoveries, undisturbed
+
+LONGEST = 30 * 86400.0
+"""Seconds between checkpoints that are tried at most."""
+
+
+@dataclass(frozen=True)
+class Steady:
+    """Long-run shares of wall time. `ettr`: training that is not lost; `goodput`: the same less what slow nodes take. `parts`:
+    by name as the simulation's, adding up to 1. `mtbf`: seconds of wall time between failures; `recovery`: seconds of an
+    undisturbed one, without replay; `failures`: by kind, a second of wall time. `interval` in seconds of training."""
+
+    ettr: float
+    goodput: float
+    interval: float
+    mtbf: float
+    recovery: float
+    parts: dict[str, float]
+    failures: dict[str, float]
+
+    @property
+    def progresses(self) -> bool:
+        """False where recoveries fail themselves so often that a run does not end in any useful time."""
+        return self.ettr >= WORTHLESS and self.recovery < self.mtbf
+
+
+WORTHLESS = 0.01
+
+
+def pace_of(run: Conditions) -> float:
+    """Mean pace of training beside slow nodes: one is active for a share 1 - exp(-x) of the time, x = rate times detection
+    (Poisson arrivals, M/G/infinity)."""
+    pace = 1.0
+    for _, kind in run.kinds:
+        if kind.slows > 1.0:
+            pace *= 1.0 - -math.expm1(-run.rate(kind) * kind.detect.mean) * (1.0 - 1.0 / kind.slows)
+    return pace
+
+
+def rates_of(run: Conditions) -> Rates:
+    """What interrupts training, and its pace."""
+    loses = sum(run.rate(kind) for _, kind in run.kinds if loses_work(kind))
+    saves = sum(run.rate(kind) for _, kind in run.kinds if kind.restarts and kind.saves_first)
+    return Rates(loses, saves, pace_of(run))
+
+
+def steady(run: Conditions) -> Steady:
+    """The long-run shares at the run's interval, or at its best one."""
+    rates, cost = rates_of(run), run.checkpoint
+    interval = run.interval if run.interval is not None else best_interval(run, rates, LONGEST)
+    training = trained(interval, rates, cost)
+    smooth = interval / rates.pace + cost.price
+    down = recoveries(run)
+    phases = dict.fromkeys(PHASES, 0.0)
+    saves = 0.0
+    for name, kind in run.kinds:
+        each = run.rate(kind)
+        if kind.saves_first:
+            saves += each * (cost.save + cost.flush + 0.5 * cost.flush * min(1.0, cost.flush / smooth))
+        if not kind.restarts or kind.saves_first and kind.slows <= 1.0:
+            phases["detect"] += each * kind.detect.mean
+        if not kind.restarts:
+            phases["repair"] += each * kind.repair.mean
+            continue
+        for phase, seconds in zip(PHASES, down[name].phases, strict=True):
+            phases[phase] += each * seconds
+    wall = 1.0 + saves + sum(phases.values())  # for each second of training
+    if not math.isfinite(training) or not math.isfinite(wall):
+        return _hopeless(run, interval)
+    once = 1.0 / (training * wall)
+    parts = {
+        "useful": interval * once,
+        "slow": (interval / rates.pace - interval) * once,
+        "save": cost.save * once + saves / wall,
+        "drag": (cost.price - cost.save) * once,
+        "replay": max(0.0, training - smooth) * once,
+        **{phase: seconds / wall for phase, seconds in phases.items()},
+    }
+    failures = {name: run.rate(kind) / (1.0 if strikes_recovery(kind) else wall) for name, kind in run.kinds}
+    return Steady(
+        ettr=parts["useful"] + parts["slow"],
+        goodput=parts["useful"],
+        interval=interval,
+        mtbf=1.0 / sum(failures.values()) if any(failures.values()) else math.inf,
+        recovery=_mean_recovery(run),
+        parts=parts,
+        failures=failures,
+    )
+
+
+def _mean_recovery(run: Conditions) -> float:
+    """Mean seconds of an undisturbed recovery over the kinds that lose work."""
+    kinds = [kind for _, kind in run.kinds if loses_work(kind)]
+    rates = [run.rate(kind) for kind in kinds]
+    total = sum(rates)
+    return sum(rate / total * seconds for rate, seconds in zip(rates, undisturbed(run, kinds), strict=True)) if total > 0.0 else 0.0
+
+
+def _hopeless(run: Conditions, interval: float) -> Steady:
+    rates = {name: run.rate(kind) for name, kind in run.kinds}
+    parts = dict.fromkeys(("useful", "slow", "save", "drag", "replay", *PHASES), 0.0)
+    return Steady(0.0, 0.0, interval, 1.0 / sum(rates.values()), _mean_recovery(run), parts, rates)
+
+
+def at(run: Conditions, interval: float) -> Steady:
+    """The long-run shares at another interval."""
+    return steady(replace(run, interval=interval))

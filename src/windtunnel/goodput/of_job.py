@@ -1,0 +1,38 @@
+"""A job and its step time as the conditions of a run."""
+
+from __future__ import annotations
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.goodput.checkpoint import checkpoint_cost, interval_of, nodes_of
+from windtunnel.goodput.conditions import Conditions
+from windtunnel.predict.answer.startup import startup
+from windtunnel.spec.catalog import names
+from windtunnel.spec.job import Job
+
+
+def conditions_of(job: Job, step_time_s: float, exposed: float = 0.0) -> Conditions:
+    """A run of `job` at `step_time_s` seconds a step, of which the share `exposed` waits for communication between
+    nodes. SpecError for a job without `reliability`, and for an interval shorter than its checkpoint's write."""
+    facts = job.reliability
+    if facts is None:
+        known = ", ".join(names("reliability"))
+        raise SpecError("reliability", Nothing(), f"an entry of catalogue reliability ({known}), or a table", _example())
+    cost = checkpoint_cost(job, facts.checkpoint, exposed)
+    groups = startup(job).seconds
+    return Conditions(
+        nodes=nodes_of(job),
+        kinds=tuple(facts.kinds()),
+        checkpoint=cost,
+        interval=interval_of(facts.checkpoint, cost, step_time_s),
+        step=step_time_s,
+        spares=facts.spares,
+        swap=facts.swap,
+        node_repair=facts.node_repair,
+        queue=facts.queue,
+        weight=job.cluster.gpus_of_node / facts.gpus_of_node if facts.gpus_of_node is not None else 1.0,
+        init=facts.init.model_copy(update={"mean": facts.init.mean + groups}),
+    )
+
+
+def _example() -> str:
+    return "For example --set reliability=llama3-2024."

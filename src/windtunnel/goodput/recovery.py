@@ -1,0 +1,150 @@
+"""Seconds of a recovery by phase, with failures that come during it.
+
+A recovery has independent phases X1, X2, ... Failures that strike it come at a constant rate L. With f_i = E[exp(-L X_i)], the
+chance to reach phase i is f_1 ... f_(i-1), and the seconds in it are that times (1 - f_i) / L. A recovery that is cut short
+begins anew with the kind that came, and still owes the node that the first one did not get: R1 and R0 are the mean seconds from
+such a cut with and without a node owed. A start of kind k adds its own seconds, and leads to R1 or R0 with the chances that it
+is cut before or after its node is there; the means over kinds by rate give two linear equations for R1 and R0. For one kind of
+fixed length R that needs no node this is Daly's (exp(L R) - 1) / L.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from windtunnel.goodput.conditions import Conditions, strikes_recovery
+from windtunnel.goodput.spare_nodes import Wait, no_spare, waiting
+from windtunnel.spec.reliability import Duration, Failure
+
+PHASES = ("detect", "diagnose", "repair", "wait", "init", "load")
+Seconds6 = tuple[float, float, float, float, float, float]
+_NODE = PHASES.index("wait")
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Mean seconds of a recovery, those of later failures during it included, by phase; `starts`: how often it is begun."""
+
+    phases: Seconds6
+    starts: float
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.phases)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """One start of a recovery: seconds by phase until it ends or is cut short, and the chances that it ends, that it is cut
+    while it owes a node, and that it is cut otherwise."""
+
+    phases: Seconds6
+    ends: float
+    owing: float
+    free: float
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Phases that do not depend on the kind; `blocked`: the chance of a wait for a node."""
+
+    blocked: float
+    node: Wait
+    swap: Wait
+    init: Wait
+    load: Wait
+
+    @classmethod
+    def of(cls, run: Conditions) -> _Shared:
+        load = Wait(Duration(mean=run.checkpoint.load))
+        return cls(no_spare(run), waiting(run), Wait(run.swap), Wait(run.init), load)
+
+
+def recoveries(run: Conditions) -> dict[str, Recovery]:
+    """The recovery of each kind that restarts the job."""
+    strikers = [(kind, run.rate(kind)) for _, kind in run.kinds if strikes_recovery(kind)]
+    rate = sum(each for _, each in strikers)
+    shared = _Shared.of(run)
+    begun = {name: _start(shared, kind, rate, kind.replaces_node) for name, kind in run.kinds if kind.restarts}
+    if rate <= 0.0:
+        return {name: Recovery(one.phases, 1.0) for name, one in begun.items()}
+    owing = _mean([(each / rate, _start(shared, kind, rate, True)) for kind, each in strikers])
+    free = _mean([(each / rate, _start(shared, kind, rate, kind.replaces_node)) for kind, each in strikers])
+    after_owing, after_free = _further(owing, free)
+    answer = {}
+    for name, one in begun.items():
+        phases = _sum(one.phases, _scaled(after_owing.phases, one.owing), _scaled(after_free.phases, one.free))
+        answer[name] = Recovery(phases, 1.0 + one.owing * after_owing.starts + one.free * after_free.starts)
+    return answer
+
+
+def _further(owing: _Start, free: _Start) -> tuple[Recovery, Recovery]:
+    """All that follows a cut with a node owed, and without: x = a + A x for the two, by Cramer's rule."""
+    determinant = (1.0 - owing.owing) * (1.0 - free.free) - owing.free * free.owing
+    if determinant <= 1e-300:
+        endless = (math.inf,) * 6
+        return Recovery(endless, math.inf), Recovery(endless, math.inf)
+
+    def solved(a: float, b: float) -> tuple[float, float]:
+        return ((1.0 - free.free) * a + owing.free * b) / determinant, ((1.0 - owing.owing) * b + free.owing * a) / determinant
+
+    pairs = [solved(a, b) for a, b in zip(owing.phases, free.phases, strict=True)]
+    starts = solved(1.0, 1.0)
+    return Recovery(_six([a for a, _ in pairs]), starts[0]), Recovery(_six([b for _, b in pairs]), starts[1])
+
+
+def undisturbed(run: Conditions, kinds: Sequence[Failure]) -> list[float]:
+    """Mean seconds of a recovery of each kind without failures during it."""
+    shared = _Shared.of(run)
+    return [sum(_start(shared, kind, 0.0, kind.replaces_node).phases) for kind in kinds]
+
+
+def _start(shared: _Shared, kind: Failure, rate: float, owes: bool) -> _Start:
+    detected = kind.slows > 1.0 or kind.saves_first
+    steps: tuple[tuple[tuple[float, Wait], ...], ...] = (
+        () if detected else ((1.0, Wait(kind.detect)),),
+        ((1.0, Wait(kind.diagnose)), (1.0 - kind.automatic, Wait(kind.by_hand))),
+        ((1.0, Wait(kind.repair)),),
+        ((shared.blocked, shared.node), (1.0, shared.swap)) if owes else (),
+        ((1.0, shared.init),),
+        ((1.0, shared.load),),
+    )
+    reached, phases, has_node = 1.0, [], 1.0
+    for at, step in enumerate(steps):
+        seconds = 0.0
+        for share, one in step:
+            if share > 0.0 and one.duration.mean > 0.0:
+                each = share * one.spent(rate)
+                seconds += reached * each
+                if at == _NODE and one is shared.swap:
+                    has_node = reached
+                reached *= 1.0 - rate * each
+        if at == _NODE and not (step and shared.swap.duration.mean > 0.0):
+            has_node = reached
+        phases.append(seconds)
+    owing = 1.0 - has_node if owes else 0.0
+    return _Start(_six(phases), reached, owing, 1.0 - reached - owing)
+
+
+def _mean(parts: list[tuple[float, _Start]]) -> _Start:
+    return _Start(
+        _sum(*(_scaled(one.phases, share) for share, one in parts)),
+        sum(share * one.ends for share, one in parts),
+        sum(share * one.owing for share, one in parts),
+        sum(share * one.free for share, one in parts),
+    )
+
+
+def _scaled(phases: Seconds6, factor: float) -> Seconds6:
+    return _six([each * factor if factor else 0.0 for each in phases])
+
+
+def _sum(*several: Seconds6) -> Seconds6:
+    return _six([sum(column) for column in zip(*several, strict=True)])
+
+
+def _six(values: list[float]) -> Seconds6:
+    a, b, c, d, e, f = values
+    return (a, b, c, d, e, f)

@@ -1,0 +1,37 @@
+"""Conditions from stated figures alone, without a job: for published runs whose model or plan is not known."""
+
+from __future__ import annotations
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.goodput.checkpoint import interval_of
+from windtunnel.goodput.conditions import CheckpointCost, Conditions
+from windtunnel.spec.reliability import Reliability
+
+
+def stated_conditions(facts: Reliability, nodes: int, step_time_s: float) -> Conditions:
+    """A run on `nodes` nodes whose steps take `step_time_s`. Blocking time and size have to be stated, or the time of each part.
+
+    Networks between nodes and storage do not bound the storage's rates here. SpecError for a size that is needed and missing.
+    """
+    policy = facts.checkpoint
+    size = policy.size
+    if size is None and (policy.block is None or policy.load_time is None or policy.mode == "background"):
+        raise SpecError("reliability.checkpoint.size", Nothing(), "bytes of a checkpoint, where no job says how large it is")
+    size = size or 0.0
+    writes = size / policy.write
+    flush = writes if policy.mode == "background" else 0.0
+    save = policy.block if policy.block is not None else 0.0 if flush else writes
+    load = policy.load_time if policy.load_time is not None else size / policy.read
+    cost = CheckpointCost(size, save, flush, policy.slowdown or 0.0, load)
+    return Conditions(
+        nodes=nodes,
+        kinds=tuple(facts.kinds()),
+        checkpoint=cost,
+        interval=interval_of(policy, cost, step_time_s),
+        step=step_time_s,
+        spares=facts.spares,
+        swap=facts.swap,
+        node_repair=facts.node_repair,
+        queue=facts.queue,
+        init=facts.init,
+    )

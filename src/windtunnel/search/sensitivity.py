@@ -1,0 +1,210 @@
+"""What limits a job: the elasticity of its step to every rate, the gain of 10 % more, and the gain of every runtime switch.
+
+The elasticity is d ln(step) / d ln(rate), by central differences of `predict`: -1 for a rate that alone decides, 0 for one that is
+idle. All of a step's seconds are those of kernels, of calls or of the host, so the elasticities of these three add up to -1
+where no choice jumps; what the rates of the data sheet leave of them are start-up times inside kernels and calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.predict import predict
+from windtunnel.search.change import Change, changed, value_of
+from windtunnel.search.rates import CALLS, KERNELS, Faster, rates_of, seconds_faster
+from windtunnel.spec import Job, load_runtime, names
+
+DELTA = 0.01
+"""Half width of the central difference, in ln(rate)."""
+
+MORE = 0.10
+"""What a rate gains for the gain that is shown."""
+
+SMALL = 5e-4
+"""Gains and elasticities below this are noise of the difference, and not shown."""
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A rate: its elasticity, the step with 10 % more of it and the share of the step that this gains; `loss`: the share that a
+    rate over 1.1 costs (negative). `part`: kernels, calls or host."""
+
+    name: str
+    words: str
+    part: str
+    elasticity: float
+    step_time_s: float
+    gain: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A change of a switch, or of the plan if there were more memory: what it sets, the step with it, and what it gains (negative:
+    loses). `fits`: whether the job fits then."""
+
+    change: Change
+    step_time_s: float
+    gain: float
+    fits: bool
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        """The change as `--set` takes it; of a way to launch the name alone, since its costs come with it."""
+        launch = tuple(one for one in self.change.sets if one.startswith("runtime.launch="))
+        return launch or self.change.sets
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """All limits, largest elasticity first; `rest` of kernels and calls that no rate explains; switches, largest gain first; what
+    10 % more memory would allow (None: nothing faster). `total`: sum of the elasticities of kernels, calls and host."""
+
+    job: Job
+    step_time_s: float
+    limits: tuple[Limit, ...]
+    rest: dict[str, float]
+    total: float
+    switches: tuple[Turned, ...]
+    memory: Turned | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The shape that `sensitivity --json` prints."""
+        return {
+            "job": self.job.name,
+            "step_time_s": self.step_time_s,
+            "limits": [dict(vars(limit)) for limit in self.limits],
+            "start_up": dict(self.rest),
+            "sum_of_rates": sum(limit.elasticity for limit in self.limits),
+            "total": self.total,
+            "switches": [_turned(switch) for switch in self.switches],
+            "more_memory": None if self.memory is None else _turned(self.memory),
+        }
+
+
+def sensitivity(job: Job, progress: Progress = lambda share: None) -> Sensitivity:
+    """All limits and switches of `job`, in closed form. Raises what `predict` raises for the job itself."""
+    base = predict(job)
+    rates, turns = rates_of(job), tuple(_switches(job))
+    wholes: dict[str, Faster] = {"kernels": seconds_faster(job, KERNELS), "calls": seconds_faster(job, CALLS)}
+    steps, done = len(rates) + len(wholes) + len(turns) + 1, 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        progress(done / steps)
+
+    limits = []
+    for rate in rates:
+        more, less = (predict(rate.faster(k)).step_time_s for k in (1.0 + MORE, 1.0 / (1.0 + MORE)))
+        gain, loss = 1.0 - more / base.step_time_s, 1.0 - less / base.step_time_s
+        limits.append(Limit(rate.name, rate.words, rate.part, elasticity(rate.faster), more, gain, loss))
+        tick()
+    rest, total = {}, sum(limit.elasticity for limit in limits if limit.part == "host")
+    for part, faster_part in wholes.items():
+        whole = elasticity(faster_part)
+        rest[part] = whole - sum(limit.elasticity for limit in limits if limit.part == part)
+        total += whole
+        tick()
+    switches = []
+    for change in turns:
+        if (turned := _priced(job, change, base.step_time_s)) is not None and abs(turned.gain) >= SMALL:
+            switches.append(turned)
+        tick()
+    memory = _memory(job, base.step_time_s)
+    tick()
+    ordered = tuple(sorted(limits, key=lambda limit: (limit.elasticity, limit.name)))
+    return Sensitivity(
+        job, base.step_time_s, ordered, rest, total, tuple(sorted(switches, key=lambda turned: -turned.gain)), memory
+    )
+
+
+def elasticity(faster: Faster, delta: float = DELTA) -> float:
+    """d ln(step) / d ln(rate) by a central difference."""
+    up, down = predict(faster(math.exp(delta))), predict(faster(math.exp(-delta)))
+    return math.log(up.step_time_s / down.step_time_s) / (2.0 * delta)
+
+
+SWITCHES = (
+    *("overlap_tp", "overlap_tp_dgrad", "overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "p2p_scatter", "p2p_sync"),
+    *("fused_norm", "fused_activation", "fused_rope", "fused_dropout_add", "fused_cross_entropy", "fused_optimizer", "fused_wgrad"),
+    *("reduce_every_micro_batch", "reshard_after_forward", "launch_blocking"),
+)
+"""Fields of `Runtime` that are on or off."""
+
+LOW_PRECISION = ("fp8_param_gather", "fp8_weight_cache", "save_original_input")
+EXPERTS = (
+    *("moe_host_wait", "moe_a2a_overlap", "moe_dispatch_fp8", "moe_fused_mlp", "moe_permute_fusion", "moe_fused_router"),
+    "moe_shared_overlap",
+)
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "attention": ("flash", "fused_softmax", "unfused"),
+    "reduce_with": ("reduce_scatter", "all_reduce"),
+}
+"""Fields of `Runtime` with several values."""
+
+
+def _switches(job: Job) -> Iterator[Change]:
+    """Every switch turned, and every other value of a choice."""
+    runtime = job.runtime
+    fields = SWITCHES + (LOW_PRECISION if runtime.recipe else ()) + (EXPERTS if getattr(job.model, "experts", None) else ())
+    for name in fields:
+        yield Change(((f"runtime.{name}", not getattr(runtime, name)),))
+    yield from _launches(job)
+    for name, values in CHOICES.items():
+        yield from (Change(((f"runtime.{name}", value),)) for value in values if value != getattr(runtime, name))
+
+
+LAUNCHES: tuple[Literal["eager", "compile", "cuda_graph"], ...] = ("eager", "compile", "cuda_graph")
+
+
+def _launches(job: Job) -> Iterator[Change]:
+    """Other ways to launch, with the host costs and fused kernels that come with them in the framework's entry."""
+    runtime = job.runtime
+    if runtime.framework not in names("frameworks"):
+        return
+    stated: dict[str, Any] = {"version": runtime.version, "precision": runtime.precision}
+    now = load_runtime(runtime.framework, **stated, launch=runtime.launch)
+    for launch in LAUNCHES:
+        then = load_runtime(runtime.framework, **stated, launch=launch)
+        fields = ((name, getattr(then, name)) for name in type(then).model_fields if getattr(then, name) != getattr(now, name))
+        if launch != runtime.launch:
+            yield Change(tuple((f"runtime.{name}", value) for name, value in fields if name != "source"))
+
+
+def _priced(job: Job, change: Change, now: float) -> Turned | None:
+    """The change with its price; None if the job contradicts itself with it."""
+    after = changed(job, change)
+    try:
+        prediction = None if after is None else predict(after)
+    except WindtunnelError:
+        return None
+    if prediction is None:
+        return None
+    return Turned(change, prediction.step_time_s, 1.0 - prediction.step_time_s / now, prediction.fits)
+
+
+def _memory(job: Job, now: float) -> Turned | None:
+    """The fastest of weaker recompute and larger micro batches that needs up to 10 % more memory than there is."""
+    plan = job.plan
+    weaker = {"full": ("selective", "none"), "selective": ("none",)}.get(plan.recompute, ())
+    candidates = [Change.of(plan__recompute=name, plan__recompute_layers=None) for name in weaker]
+    candidates.append(Change.of(plan__micro_batch=2 * plan.micro_batch))
+    more = Change((("cluster.node.gpu.memory", round(value_of(job, "cluster.node.gpu.memory") * (1.0 + MORE))),))
+    allowed = []
+    for change in candidates:
+        today, then = _priced(job, change, now), _priced(job, change + more, now)
+        if today is not None and then is not None and then.fits and not today.fits and then.gain > SMALL:
+            allowed.append(Turned(change, then.step_time_s, then.gain, False))
+    return max(allowed, key=lambda turned: turned.gain, default=None)
+
+
+def _turned(turned: Turned) -> dict[str, Any]:
+    return {"set": list(turned.sets), "step_time_s": turned.step_time_s, "gain": turned.gain, "fits": turned.fits}
