@@ -16,7 +16,8 @@ from windtunnel.cli.search_space import question
 from windtunnel.cli.source import job_of
 from windtunnel.search.find import Limits, Plans, Search, plans_of
 from windtunnel.search.objective import objectives
-from windtunnel.search.workers import Trial, Workers, workers_of
+from windtunnel.search.trial import Trial, Workers
+from windtunnel.search.workers import workers_of
 
 WITHIN = Limits(gap=-0.25)
 WAYS = {"1 process": (1, None), "2 processes": (2, None), "Ray, 1 worker": (1, "local"), "Ray, 2 workers": (2, "local")}

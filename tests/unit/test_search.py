@@ -14,7 +14,8 @@ from windtunnel.search.find import Limits, Search, plans_of
 from windtunnel.search.objective import objectives
 from windtunnel.search.outcome import outcome_of
 from windtunnel.search.space import WITH_TP, Space
-from windtunnel.search.workers import Here, Processes, Trial
+from windtunnel.search.trial import Trial
+from windtunnel.search.workers import Here, Processes
 from windtunnel.spec import load_job
 
 JOB = load_job("llama3-8b-8xh100", ["plan.global_batch=32"])

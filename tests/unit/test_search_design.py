@@ -7,7 +7,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli import main
-from windtunnel.search.design import Premium, axis_of, design
+from windtunnel.search.design import Premium, design, field_of
 from windtunnel.search.space import Space
 from windtunnel.spec import dump_job, load_job
 
@@ -26,11 +26,11 @@ def _optuna():
 
 
 def test_a_range_is_read_in_its_unit():
-    axis = axis_of(JOB, BANDWIDTH, "2TB/s..8TB/s")
+    axis = field_of(JOB, BANDWIDTH, "2TB/s..8TB/s")
     assert (axis.low, axis.high, axis.unit, axis.scale, axis.whole) == (2.0, 8.0, "TB/s", 1e12, False)
-    assert axis_of(JOB, BANDWIDTH, "2..8TB/s") == axis
-    assert axis_of(JOB, "cluster.node.nic.count", "1..8").whole
-    assert axis_of(JOB, "cluster.node.gpus", "4,8").values == ("4", "8")
+    assert field_of(JOB, BANDWIDTH, "2..8TB/s") == axis
+    assert field_of(JOB, "cluster.node.nic.count", "1..8").whole
+    assert field_of(JOB, "cluster.node.gpus", "4,8").values == ("4", "8")
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_a_range_is_read_in_its_unit():
 )
 def test_what_is_no_range_is_refused(path, text, words):
     with pytest.raises(SpecError, match=words):
-        axis_of(JOB, path, text)
+        field_of(JOB, path, text)
 
 
 def test_more_bandwidth_is_better_and_its_premium_is_paid():
     """Without a price, the fastest memory of those that were tried; with one, dollars = time x GPUs x the price by hand."""
-    axis = axis_of(JOB, BANDWIDTH, "1TB/s..8TB/s")
+    axis = field_of(JOB, BANDWIDTH, "1TB/s..8TB/s")
     result = design(space_of, [axis], trials=6)
     assert result.trials == 6
     tried = [float(one.fields[BANDWIDTH].removesuffix("TB/s")) for one in result.designs]
@@ -69,7 +69,7 @@ def test_more_bandwidth_is_better_and_its_premium_is_paid():
 
 
 def test_a_study_goes_on(tmp_path):
-    axes = [axis_of(JOB, SIZE, "4GiB..120GiB"), axis_of(JOB, BANDWIDTH, "2TB/s..8TB/s")]
+    axes = [field_of(JOB, SIZE, "4GiB..120GiB"), field_of(JOB, BANDWIDTH, "2TB/s..8TB/s")]
     url = f"sqlite:///{tmp_path}/design.db"
     first = design(space_of, axes, trials=6, study=url, fixed_plan=True)
     asked = []
@@ -89,7 +89,7 @@ def test_a_study_goes_on(tmp_path):
 
 def test_no_design_fits():
     with pytest.raises(SpecError, match="no plan fits"):
-        design(space_of, [axis_of(JOB, SIZE, "1GiB..2GiB")], trials=3)
+        design(space_of, [field_of(JOB, SIZE, "1GiB..2GiB")], trials=3)
 
 
 def test_the_verb(capsys):
@@ -103,9 +103,9 @@ def test_the_verb(capsys):
 def test_optuna_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(SpecError, match=r"pip install 'windtunnel\[search\]'"):
-        design(space_of, [axis_of(JOB, SIZE, "80GiB..90GiB")], trials=3)
+        design(space_of, [field_of(JOB, SIZE, "80GiB..90GiB")], trials=3)
 
 
 def test_an_unknown_objective():
     with pytest.raises(UnknownName):
-        design(space_of, [axis_of(JOB, SIZE, "80GiB..90GiB")], "speed", trials=3)
+        design(space_of, [field_of(JOB, SIZE, "80GiB..90GiB")], "speed", trials=3)

@@ -13,7 +13,9 @@ from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Source, 
 from windtunnel.cli.progress import stoppable
 from windtunnel.cli.search_space import question
 from windtunnel.cli.source import LoadedJob, job_of
+from windtunnel.search.design import DesignField, Premium, design, field_of
 from windtunnel.search.space import SWITCHES, Space, parsed
+from windtunnel.spec import dump_job, load_job
 
 EXAMPLES = """\b
 Examples:
@@ -23,7 +25,7 @@ Examples:
 """
 
 
-def command(
+def command(  # long: one option a line
     job: Source = None,
     sets: Annotated[
         list[str] | None,
@@ -58,8 +60,6 @@ def command(
     from rich.console import Console
 
     from windtunnel.report.design import render
-    from windtunnel.search.design import Premium, axis_of, design
-    from windtunnel.spec import dump_job, load_job
 
     pairs = [_pair("--set", text) for text in sets or []]
     varied = {key: values for key, values in pairs if _varies(key, values)}
@@ -75,13 +75,7 @@ def command(
     def space_of(overrides: Sequence[str]) -> Space:
         return question(load, [*plans, *overrides], None, ()).spaces[0]
 
-    axes = [axis_of(loaded.job, key, values) for key, values in varied.items()]
-    by_path = {axis.path: axis for axis in axes if not axis.values}
-    premiums = []
-    for key, dollars in (_pair("--premium", text) for text in premium or []):
-        if key not in by_path or not _is_number(dollars):
-            raise SpecError("--premium", f"{key}={dollars}", f"dollars of a range: {', '.join(by_path) or 'there is none'}")
-        premiums.append(Premium(by_path[key], float(dollars)))
+    axes = [field_of(loaded.job, key, values) for key, values in varied.items()]
     loaded.tell()
     with stoppable(f"designing for {loaded.job.name}") as progress:
         result = design(
@@ -91,7 +85,7 @@ def command(
             trials=trials,
             seed=seed,
             study=study,
-            premiums=premiums,
+            premiums=[_premium(text, axes) for text in premium or []],
             fixed_plan=fixed_plan,
             predictions=predictions,
             stop=progress,
@@ -100,6 +94,14 @@ def command(
         write_json(result.as_dict(), json)
     if not quiet and json != "-":
         Console(highlight=False).print(render(result, top))
+
+
+def _premium(text: str, axes: Sequence[DesignField]) -> Premium:
+    key, dollars = _pair("--premium", text)
+    ranges = {axis.path: axis for axis in axes if not axis.values}
+    if key not in ranges or not _is_number(dollars):
+        raise SpecError("--premium", text, f"dollars of a range: {', '.join(ranges) or 'there is none'}")
+    return Premium(ranges[key], float(dollars))
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

@@ -36,7 +36,7 @@ LEAST_PRICE = 0.01
 
 
 @dataclass(frozen=True)
-class Axis:
+class DesignField:
     """A field of the design: a range from `low` to `high` in `unit`, as `--set` writes it, or a choice among `values`.
 
     `scale`: SI value of one `unit`; `whole`: only whole numbers. Numbers of other ranges have four digits."""
@@ -61,14 +61,14 @@ class Axis:
 _END = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)(.*?)\s*$")
 
 
-def axis_of(base: Job, path: str, text: str) -> Axis:
+def field_of(base: Job, path: str, text: str) -> DesignField:
     """The axis of `path=LOW..HIGH` or `path=A,B,C` for a job; SpecError for a wrong unit, an unknown field or an empty range."""
     said = f"{path}={text}"
     if ".." not in text:
         values = tuple(parsed(path, text))
         for value in values:
             _typed(base, path, value)
-        return Axis(path, values)
+        return DesignField(path, values)
     ends = [_END.match(end) for end in text.split("..", 1)]
     if ends[0] is None or ends[1] is None:
         raise SpecError("--set", said, "two numbers with a unit, such as cluster.node.gpu.memory_bandwidth=2TB/s..8TB/s")
@@ -80,7 +80,7 @@ def axis_of(base: Job, path: str, text: str) -> Axis:
     first, last = (_typed(base, path, f"{end:.12g}{high_unit}") for end in (low, high))
     if not isinstance(first, (int, float)) or isinstance(first, bool):
         raise SpecError("--set", said, "a range only of a field that is a number")
-    return Axis(path, (), low, high, high_unit, last / high, isinstance(first, int))
+    return DesignField(path, (), low, high, high_unit, last / high, isinstance(first, int))
 
 
 def _typed(base: Job, path: str, text: str) -> Any:
@@ -91,7 +91,7 @@ def _typed(base: Job, path: str, text: str) -> Any:
 class Premium:
     """A price of hardware: `dollars` a GPU and hour for each unit of the axis beyond the base job's value."""
 
-    axis: Axis
+    axis: DesignField
     dollars: float
 
     def of(self, base: Job, job: Job) -> float:
@@ -117,7 +117,7 @@ class DesignResult:
     `failed`: trials without a plan, by reason. `importance`: a field's share in what sets designs apart that are good in the first
     objective (PED-ANOVA, Watanabe et al. 2023)."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[DesignField, ...]
     objectives: tuple[Objective, ...]
     designs: tuple[Design, ...]
     front: int
@@ -149,7 +149,7 @@ class DesignResult:
 
 def design(
     space_of: Callable[[Sequence[str]], Space],
-    axes: Sequence[Axis],
+    axes: Sequence[DesignField],
     objective: str = "time",
     *,
     trials: int = 100,
@@ -296,7 +296,7 @@ def _study(optuna: Any, storage: str | None, seed: int, count: int, asked: str) 
 def _result(
     optuna: Any,
     opened: Any,
-    axes: Sequence[Axis],
+    axes: Sequence[DesignField],
     chosen: tuple[Objective, ...],
     designs: Sequence[Design],
     failed: Mapping[str, int],

@@ -24,7 +24,7 @@ from windtunnel.search.objective import Least, Most, Objective, tokens_of
 from windtunnel.search.outcome import Outcome
 from windtunnel.search.space import Columns, Space
 from windtunnel.search.store import Store
-from windtunnel.search.workers import Trial, Workers
+from windtunnel.search.trial import Trial, Workers
 from windtunnel.spec import Job
 
 

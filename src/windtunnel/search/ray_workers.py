@@ -12,7 +12,7 @@ from typing import Any
 from windtunnel.base.errors import EngineError, SpecError
 from windtunnel.search.change import Change
 from windtunnel.search.outcome import Outcome, outcome_of
-from windtunnel.search.workers import Trial
+from windtunnel.search.trial import Trial
 from windtunnel.spec import Job
 
 RETRIES = 10

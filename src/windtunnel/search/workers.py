@@ -13,38 +13,11 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import NamedTuple, Protocol
 
 from windtunnel.base.errors import EngineError
-from windtunnel.search.change import Change
 from windtunnel.search.outcome import Outcome, outcome_of
+from windtunnel.search.trial import Trial, Workers
 from windtunnel.spec import Job
-
-
-class Trial(NamedTuple):
-    """A plan to predict: the `number` by which the caller knows it, its frame, its change, and whether to predict it if it does not
-    fit."""
-
-    number: int
-    frame: int
-    change: Change
-    anyway: bool = False
-
-
-class Workers(Protocol):
-    """Predicts trials in any order."""
-
-    slots: int
-    """Trials that should be under way at a time."""
-
-    def submit(self, trial: Trial) -> None:
-        """Begins a trial."""
-
-    def next(self) -> tuple[Trial, Outcome]:
-        """Waits for one trial that has ended."""
-
-    def close(self) -> None:
-        """Ends the workers; trials under way are lost."""
 
 
 class Here:
