@@ -10,8 +10,7 @@ from typing import Any
 
 from windtunnel.base.errors import EngineError, SpecError
 from windtunnel.search.change import Change
-from windtunnel.search.outcome import Outcome, outcome_of
-from windtunnel.search.workers import Trial
+from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
 from windtunnel.spec import Job
 
 RETRIES = 10
@@ -48,7 +47,7 @@ class RayWorkers:
     def submit(self, trial: Trial) -> None:
         self.under_way[self.task.remote(self.frames, trial.frame, trial.change, self.margin, trial.anyway)] = trial
 
-    def next(self) -> tuple[Trial, Outcome]:
+    def next(self) -> tuple[Trial, PlanOutcome]:
         done, _ = self.ray.wait(list(self.under_way), num_returns=1)
         trial = self.under_way.pop(done[0])
         try:
@@ -64,6 +63,6 @@ class RayWorkers:
             self.ray.shutdown()
 
 
-def _trial(frames: Sequence[Job], frame: int, change: Change, margin: float, anyway: bool) -> Outcome:
+def _trial(frames: Sequence[Job], frame: int, change: Change, margin: float, anyway: bool) -> PlanOutcome:
     """Runs on a worker of the cluster."""
     return outcome_of(frames[frame], change, margin, anyway)
