@@ -81,6 +81,12 @@ class Failure(Noun):
     after: Duration = Duration(mean=3600.0, law="exponential")
     source: str = ""
 
+    @model_validator(mode="after")
+    def _apart(self) -> Failure:
+        if self.gap is not None and self.gap.mean <= 0.0:
+            raise ValueError("a gap between failures above zero, or none")
+        return self
+
     def often(self, factor: float) -> Failure:
         """The kind with its rate multiplied."""
         gap = self.gap.times(1.0 / factor) if self.gap is not None and factor else None
