@@ -87,10 +87,8 @@ def to_json(answer: Goodput) -> dict[str, Any]:
 def _headline(answer: Goodput, width: int) -> RenderableType:
     job, run = answer.job, answer.conditions
     title = Text(say.clean(job.name), style="bold")
-    title.append(
-        f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {run.nodes:,} node{'s' * (run.nodes > 1)}, failures as {answer.reliability}",
-        style="",
-    )
+    nodes = f"{run.nodes:,} node{'s' * (run.nodes > 1)}"
+    title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {nodes}, failures as {answer.reliability}", style="")
     cells = _figures(answer)
     pairs = next((pairs for pairs in (3, 2) if _width(cells, pairs) <= width), 1)
     down = -(-len(cells) // pairs)
