@@ -220,7 +220,8 @@ def main(names: list[str]) -> int:
         wrong += not ok
         of = result.certificate
         print(
-            f"{'ok  ' if ok else 'BAD '} {name}: {len(plans):,} plans, {int(np.isfinite(steps).sum()):,} fit, {int(large.sum()):,} too large; "
+            f"{'ok  ' if ok else 'BAD '} {name}: {len(plans):,} plans, {int(np.isfinite(steps).sum()):,} fit, "
+            f"{int(large.sum()):,} too large; "
             f"best {best:.6f} s by brute force, {found:.6f} s by the search, which predicted {of.predicted}; bound/step median "
             f"{np.nanmedian(ratio):.3f}, least {np.nanmin(ratio):.3f}, above {above}; {searched:.1f} s against {brute:.0f} s",
             flush=True,
