@@ -37,12 +37,13 @@ def search(
 ) -> SearchResult:
     """The best plans of `spaces`, one for each frame, with a certificate.
 
-    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `most`: limits by objective,
-    such as days = 30. `margin`: share of GPU memory to keep free. The search ends when no plan can be better than the best by
-    more than the share `gap`, after `seconds` of predictions, or when `stop`, which gets the finished share, returns true. `jobs`:
-    worker processes; `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that keeps predicted plans. `brought`: the
-    frames' own plans are the user's, not first plans made for them; `command`: for each frame, words that name its job in a command
-    line. Raises SpecError if no combination is a plan, PlanError if no plan fits or keeps the limits.
+    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `most`: limits by
+    objective, such as days = 30. `margin`: share of GPU memory to keep free. The search ends when no plan can be better than
+    the best by more than the share `gap`, after `seconds` of predictions, or when `stop`, which gets the finished share,
+    returns true. `jobs`: worker processes; `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that
+    keeps predicted plans. `brought`: the frames' own plans are the user's, not first plans made for them; `command`: for each
+    frame, words that name its job in a command line. Raises SpecError if no combination is a plan, PlanError if no plan fits
+    or keeps the limits.
     """
     chosen = objectives(objective)
     constraints = [Most(objectives(name)[0], limit) for name, limit in (most or {}).items()]
