@@ -26,7 +26,7 @@ from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.find import Search, plans_of
 from windtunnel.search.objective import objectives
-from windtunnel.search.outcome import Outcome, outcome_of
+from windtunnel.search.outcome import PlanOutcome, outcome_of
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
 from windtunnel.search.workers import Here
@@ -161,7 +161,7 @@ def without_memory(space: Space) -> float:
     return ranked[0].outcome.step_time_s
 
 
-def show(case: str, theirs: dict[str, Any], job: Job, its: Outcome, ours: SearchResult, seconds: float) -> None:
+def show(case: str, theirs: dict[str, Any], job: Job, its: PlanOutcome, ours: SearchResult, seconds: float) -> None:
     plan, best, of = job.plan, ours.best, ours.certificate
     batch = plan.global_batch
     print(case)

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from windtunnel.cli.search_space import question
 from windtunnel.cli.source import job_of
-from windtunnel.search.find import Limits, Plans, Search, plans_of
+from windtunnel.search.find import Plans, Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
-from windtunnel.search.trial import Trial, Workers
-from windtunnel.search.workers import workers_of
+from windtunnel.search.outcome import Trial
+from windtunnel.search.workers import Workers, workers_of
 
-WITHIN = Limits(gap=-0.25)
+WITHIN = SearchLimits(gap=-0.25)
 BUSY = 0.1
 """Share of the time that a process has to run to count: idle processes of Ray do not."""
 

@@ -28,12 +28,48 @@ COMMON = {
     "runtime.overlap_p2p": FLAGS,
 }
 SPACES = {
-    "dense": ("llama3-8b-8xh100", ["cluster.gpus=32", "plan.global_batch=32", "runtime.framework=megatron-core"], {"plan.recompute": ("none", "selective", "full"), "plan.recompute_layers": (None, 1), "plan.sharding": ("none", "zero1", "zero2"), "plan.cp": (1, 2)}),
-    "sharded": ("llama3-8b-8xh100", ["cluster.gpus=32", "plan.global_batch=32"], {"plan.recompute": ("none", "ops", "full"), "plan.sharding": ("fsdp", "hsdp", "zero3", "zero2"), "plan.cp": (1, 2)}),
-    "mixture": ("mixtral-8x7b-64xh100", ["plan.global_batch=128"], {"plan.ep": (1, 2, 4, 8), "plan.etp": (1, 2), "plan.recompute": ("none", "full"), "plan.sharding": ("none", "zero1"), "runtime.moe_a2a_overlap": FLAGS}),
-    "mixed GPUs": ("llama3-8b-8xh100", ["cluster.gpus=32", "plan.global_batch=32", "unequal.mixed=[{nodes=[0,1],gpu='a100-sxm-80gb'}]", "unequal.slow=[{nodes=[2],factor=1.2}]"], {"plan.recompute": ("none", "full"), "plan.sharding": ("fsdp", "zero1"), "plan.stages": (EVEN, BY_SPEED)}),
-    "offload": ("llama2-70b-64xh100", ["plan.global_batch=64"], {"plan.offload.activations": (0, 1, 4), "plan.offload.optimizer": ("none", "host"), "plan.sharding": ("none", "zero1")}),
-}  # fmt: skip
+    "dense": (
+        "llama3-8b-8xh100",
+        ["cluster.gpus=32", "plan.global_batch=32", "runtime.framework=megatron-core"],
+        {
+            "plan.recompute": ("none", "selective", "full"),
+            "plan.recompute_layers": (None, 1),
+            "plan.sharding": ("none", "zero1", "zero2"),
+            "plan.cp": (1, 2),
+        },
+    ),
+    "sharded": (
+        "llama3-8b-8xh100",
+        ["cluster.gpus=32", "plan.global_batch=32"],
+        {"plan.recompute": ("none", "ops", "full"), "plan.sharding": ("fsdp", "hsdp", "zero3", "zero2"), "plan.cp": (1, 2)},
+    ),
+    "mixture": (
+        "mixtral-8x7b-64xh100",
+        ["plan.global_batch=128"],
+        {
+            "plan.ep": (1, 2, 4, 8),
+            "plan.etp": (1, 2),
+            "plan.recompute": ("none", "full"),
+            "plan.sharding": ("none", "zero1"),
+            "runtime.moe_a2a_overlap": FLAGS,
+        },
+    ),
+    "mixed GPUs": (
+        "llama3-8b-8xh100",
+        [
+            "cluster.gpus=32",
+            "plan.global_batch=32",
+            "unequal.mixed=[{nodes=[0,1],gpu='a100-sxm-80gb'}]",
+            "unequal.slow=[{nodes=[2],factor=1.2}]",
+        ],
+        {"plan.recompute": ("none", "full"), "plan.sharding": ("fsdp", "zero1"), "plan.stages": (EVEN, BY_SPEED)},
+    ),
+    "offload": (
+        "llama2-70b-64xh100",
+        ["plan.global_batch=64"],
+        {"plan.offload.activations": (0, 1, 4), "plan.offload.optimizer": ("none", "host"), "plan.sharding": ("none", "zero1")},
+    ),
+}
 
 
 @pytest.fixture(scope="module")

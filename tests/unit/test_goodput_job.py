@@ -208,6 +208,20 @@ def test_larger_nodes_fail_as_often_for_each_gpu() -> None:
     assert other.rate(kind) == pytest.approx(2.0 * eight.rate(kind))
 
 
+def test_spares_are_a_number_or_a_share_of_the_nodes() -> None:
+    large, small = (conditions_of(wt.load(name, ["reliability=llama3-2024"]), 1.0).spares for name in (LLAMA, "llama3-8b-8xh100"))
+    assert (large, small) == (32, 1)
+    assert conditions_of(wt.load(LLAMA, ["reliability=llama3-2024", "reliability.spares=0"]), 1.0).spares == 0
+
+
 def test_set_up_of_groups_is_part_of_a_start() -> None:
     job = job_with()
     assert conditions_of(job, 1.0).init.mean == pytest.approx(300.0 + predict(job).init_time_s)
+
+
+def test_the_schema_takes_names_tables_and_plain_times() -> None:
+    schema = wt.schema()
+    by_name, table = schema["$defs"]["Reliability"]["anyOf"]
+    assert "llama3-2024" in by_name["examples"] and "base" in table["properties"] and "required" not in table
+    kinds = [one.get("type") for one in schema["$defs"]["Duration"]["anyOf"]]
+    assert {"number", "string", "object"} <= set(kinds)

@@ -10,11 +10,10 @@ import pytest
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
-from windtunnel.search.find import Limits, Search, plans_of
+from windtunnel.search.find import Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
-from windtunnel.search.outcome import outcome_of
+from windtunnel.search.outcome import Trial, outcome_of
 from windtunnel.search.space import WITH_TP, Space
-from windtunnel.search.trial import Trial
 from windtunnel.search.workers import Here, Processes
 from windtunnel.spec import load_job
 
@@ -120,7 +119,7 @@ def test_a_limit_leaves_a_gap():
     }
     plans = plans_of([Space(job, fields)], objectives("time"))
     found = Search(plans, objectives("time"), Here(plans.jobs, 0.0))
-    ranked, left = found.run(limits=Limits(predictions=2))
+    ranked, left = found.run(limits=SearchLimits(predictions=2))
     of = found.certificate(left, ranked[0])
     assert left > 0
     assert of.predicted == 2

@@ -118,7 +118,8 @@ def _reliability(name: str) -> str:
     kinds = [kind for _, kind in facts.kinds()]
     nodes, jobs = (sum(getattr(kind, field) for kind in kinds) for field in ("per_node_day", "per_job_day"))
     shared = f", {jobs:.3g} in a day of a job" if jobs else ""
-    return f"{1000.0 * nodes:.3g} failures in 1,000 node-days{shared}, {len(kinds)} kinds, {facts.spares} spares"
+    listed = f"{len(kinds)} kind{'s' * (len(kinds) > 1)}, {100.0 * facts.spare_share:.3g} % spares"
+    return f"{1000.0 * nodes:.3g} failures in 1,000 node-days{shared}, {listed}"
 
 
 SHORT: dict[str, Callable[[str], str]] = {

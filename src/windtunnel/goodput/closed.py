@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from windtunnel.goodput.conditions import Conditions, Rates, loses_work, strikes_recovery
-from windtunnel.goodput.interval import best_interval, trained
+from windtunnel.goodput.interval import best_interval, smooth, trained
 from windtunnel.goodput.recovery import PHASES, recoveries, undisturbed
 
 LONGEST = 30 * 86400.0
@@ -64,14 +64,15 @@ def steady(run: Conditions) -> Steady:
     rates, cost = rates_of(run), run.checkpoint
     interval = run.interval if run.interval is not None else best_interval(run, rates, LONGEST)
     training = trained(interval, rates, cost)
-    smooth = interval / rates.pace + cost.price
+    calm = smooth(interval, rates, cost)
+    drag = min(cost.flush, interval / rates.pace * (1.0 + cost.drag)) * cost.drag / (1.0 + cost.drag)
     down = recoveries(run)
     phases = dict.fromkeys(PHASES, 0.0)
     saves = 0.0
     for name, kind in run.kinds:
         each = run.rate(kind)
         if kind.saves_first:
-            saves += each * (cost.save + cost.flush + 0.5 * cost.flush * min(1.0, cost.flush / smooth))
+            saves += each * (cost.save + cost.flush + 0.5 * cost.flush * min(1.0, cost.flush / calm))
         if not kind.restarts or kind.saves_first and kind.slows <= 1.0:
             phases["detect"] += each * kind.detect.mean
         if not kind.restarts:
@@ -82,13 +83,16 @@ def steady(run: Conditions) -> Steady:
     wall = 1.0 + saves + sum(phases.values())  # for each second of training
     if not math.isfinite(training) or not math.isfinite(wall):
         return _hopeless(run, interval)
-    once = 1.0 / (training * wall)
+    once = 1.0 / training  # for each second of training; divided by wall below, since the product may overflow
+    replay = max(0.0, training - calm)
+    rest = max(0.0, training - interval / rates.pace)  # below calm's where stops that save first stand in for checkpoints
+    drag = min(drag, rest)
     parts = {
-        "useful": interval * once,
-        "slow": (interval / rates.pace - interval) * once,
-        "save": cost.save * once + saves / wall,
-        "drag": (cost.price - cost.save) * once,
-        "replay": max(0.0, training - smooth) * once,
+        "useful": interval * once / wall,
+        "slow": (interval / rates.pace - interval) * once / wall,
+        "save": (max(0.0, rest - drag - replay) * once + saves) / wall,
+        "drag": drag * once / wall,
+        "replay": replay * once / wall,
         **{phase: seconds / wall for phase, seconds in phases.items()},
     }
     failures = {name: run.rate(kind) / (1.0 if strikes_recovery(kind) else wall) for name, kind in run.kinds}

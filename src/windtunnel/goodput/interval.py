@@ -36,7 +36,7 @@ Segment = tuple[float, float, float]
 def trained(interval: float, rates: Rates, cost: CheckpointCost) -> float:
     """A(t): seconds of training, lost ones included, for an interval of work; infinite where none is ever kept."""
     wall = interval / rates.pace
-    c, g = wall + cost.price, wall + cost.save + cost.flush
+    c, g = smooth(interval, rates, cost), wall + cost.save + cost.flush
     rate = rates.loses + rates.saves
     if rate * g < _TINY:
         return c
@@ -48,11 +48,16 @@ def trained(interval: float, rates: Rates, cost: CheckpointCost) -> float:
     beside = rates.pace / (1.0 + cost.drag)
     flushing: Segment = (cost.flush, interval, beside)
     saving: Segment = (cost.save, interval, 0.0)
-    ahead = beside * cost.flush  # work beside the flush, before the durable moment
+    ahead = min(beside * cost.flush, interval)  # work beside the flush, before the durable moment
     begun = _kept(((wall, 0.0, rates.pace), saving, flushing), rate)
-    between = _kept(((max(0.0, wall - ahead / rates.pace), ahead, rates.pace), saving, flushing), rate)
+    between = _kept(((wall - ahead / rates.pace, ahead, rates.pace), saving, flushing), rate)
     work = interval * moments + rates.saves * (begun + moments * between)
     return interval / rate / work
+
+
+def smooth(interval: float, rates: Rates, cost: CheckpointCost) -> float:
+    """c: seconds from one durable moment to the next without failures; a save waits for the flush before it."""
+    return max(interval / rates.pace + cost.price, cost.flush + cost.save)
 
 
 def _kept(segments: Sequence[Segment], rate: float) -> float:

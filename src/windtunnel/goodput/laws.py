@@ -22,7 +22,7 @@ def struck(duration: Duration, rate: float) -> float:
     if duration.law == "exponential":
         return product / (1.0 + product)
     if duration.law == "lognormal" and spread > 0.0:
-        return float(sum(weight * -math.expm1(-product * math.exp(spread * z - 0.5 * spread * spread)) for z, weight in _NODES))
+        return min(1.0, sum(weight * -math.expm1(-product * math.exp(spread * z - 0.5 * spread * spread)) for z, weight in _NODES))
     if duration.law == "uniform" and spread > 0.0:
         half = product * spread
         if half > 1.0:

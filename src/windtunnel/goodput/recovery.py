@@ -120,12 +120,12 @@ def _start(shared: _Shared, kind: Failure, rate: float, owes: bool) -> _Start:
                 seconds += reached * each
                 if at == _NODE and one is shared.swap:
                     has_node = reached
-                reached *= 1.0 - rate * each
+                reached *= max(0.0, 1.0 - rate * each)
         if at == _NODE and not (step and shared.swap.duration.mean > 0.0):
             has_node = reached
         phases.append(seconds)
     owing = 1.0 - has_node if owes else 0.0
-    return _Start(_six(phases), reached, owing, 1.0 - reached - owing)
+    return _Start(_six(phases), reached, owing, max(0.0, 1.0 - reached - owing))
 
 
 def _mean(parts: list[tuple[float, _Start]]) -> _Start:

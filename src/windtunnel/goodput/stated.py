@@ -29,7 +29,7 @@ def stated_conditions(facts: Reliability, nodes: int, step_time_s: float) -> Con
         checkpoint=cost,
         interval=interval_of(policy, cost, step_time_s),
         step=step_time_s,
-        spares=facts.spares,
+        spares=facts.spares_of(nodes),
         swap=facts.swap,
         node_repair=facts.node_repair,
         queue=facts.queue,

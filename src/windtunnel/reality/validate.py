@@ -74,12 +74,8 @@ def validate(
         from_kernels = kernel_scores(path, fitted, gpu, dtype, kernels)
         if from_kernels is not None:
             timed += [replace(score, table="kernels") for score in from_kernels]
-        elif is_layer_table(header_of(text := read_text(path))):
-            timed += [replace(score, table="layers") for score in layer_scores(text, fitted)]
-        elif is_cap_table(header_of(text)):
-            timed += [replace(score, table="power caps") for score in cap_scores(text, statics(), fitted)]
-        elif is_energy_table(header_of(text)):
-            timed += [replace(score, table="energy") for score in energy_scores(text, predict, fitted)]
+        elif (other := _other_scores(text := read_text(path), predict, fitted)) is not None:
+            timed += other
         else:
             tables.append(parse(text, str(path)))
     known = sorted({name for table in tables for name in table.families} | {score.family for score in timed})
@@ -112,6 +108,18 @@ def validate(
         aside=len(set_aside(chosen)),
         verdicts=verdicts(chosen),
     )
+
+
+def _other_scores(text: str, predict: Predict, fitted: Fitted) -> list[Score] | None:
+    """Scores of a table of layers, power caps or energy; None for another table."""
+    header = header_of(text)
+    if is_layer_table(header):
+        return [replace(score, table="layers") for score in layer_scores(text, fitted)]
+    if is_cap_table(header):
+        return [replace(score, table="power caps") for score in cap_scores(text, statics(), fitted)]
+    if is_energy_table(header):
+        return [replace(score, table="energy") for score in energy_scores(text, predict, fitted)]
+    return None
 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:

@@ -18,6 +18,7 @@ from windtunnel.report import words as say
 from windtunnel.report.table import listing
 
 GAP = 3
+SHOWN = 5e-5  # gain of goodput that is listed: 0.01 points, rounded
 BARS = " ▁▂▃▄▅▆▇█"
 PART_NAMES = {
     "useful": "training",
@@ -86,9 +87,8 @@ def to_json(answer: Goodput) -> dict[str, Any]:
 def _headline(answer: Goodput, width: int) -> RenderableType:
     job, run = answer.job, answer.conditions
     title = Text(say.clean(job.name), style="bold")
-    title.append(
-        f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {run.nodes:,} nodes, failures as {answer.reliability}", style=""
-    )
+    nodes = f"{run.nodes:,} node{'s' * (run.nodes > 1)}"
+    title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {nodes}, failures as {answer.reliability}", style="")
     cells = _figures(answer)
     pairs = next((pairs for pairs in (3, 2) if _width(cells, pairs) <= width), 1)
     down = -(-len(cells) // pairs)
@@ -267,7 +267,7 @@ def _levers(answer: Goodput, most: int) -> Table:
         ("gain", "right"),
         *((("days less", "right"),) if days is not None and answer.ends else ()),
     )
-    for lever in answer.levers[:most]:
+    for lever in [one for one in answer.levers if one.gain >= SHOWN][:most]:
         cells = [lever.name, say.percent(lever.goodput, 2), f"{100.0 * lever.gain:+.2f} points"]
         if days is not None and answer.ends:
             cells.append(f"{days / answer.steady.goodput - days / lever.goodput:,.2f}")

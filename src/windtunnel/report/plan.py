@@ -191,6 +191,9 @@ def reasons(answer: Planned) -> Iterator[str]:
             f"With the peak FLOP/s the law would give {_short(best.naive[0])} parameters on {_short(best.naive[1])} tokens, "
             f"{best.naive[0] / best.parameters:.2g} times as large; that would take {say.duration(best.naive_days)}."
         )
-    yield ("Models without --model follow one rule of shapes; plans are the best of a small space; `windtunnel search` looks further. " + _lost(wish))
+    yield (
+        "Models without --model follow one rule of shapes; plans are the best of a small space; `windtunnel search` looks further. "
+        + _lost(wish)
+    )
     for text in answer.left_out:
         yield f"Left out: {text}"

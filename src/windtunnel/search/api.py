@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.search.explain import explain
-from windtunnel.search.find import Candidate, Limits, Plans, Search, plans_of
+from windtunnel.search.find import Candidate, Plans, Search, SearchLimits, plans_of
 from windtunnel.search.objective import Most, Objective, objectives
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
@@ -37,25 +37,18 @@ def search(
 ) -> SearchResult:
     """The best plans of `spaces`, one for each frame, with a certificate.
 
-    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `most`: limits by objective,
-    such as days = 30. `margin`: share of GPU memory
-    to keep
-    free. The search ends when no plan can be better than the best by more than the share `gap`, after `seconds` of predictions,
-    or when
-    `stop`, which gets the finished share, returns true. `jobs`: worker processes; `ray`: a Ray cluster's address instead, or
-    "auto".
-    `out`: a Parquet file that keeps predicted plans. `brought`: the frames' own plans are the user's, not first plans that were
-    made for
-    them; `command`: for each frame, words that name its job in a command line. Raises SpecError if no combination is a plan,
-    PlanError if no plan fits.
+    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `most`: limits by
+    objective, such as days = 30. `margin`: share of GPU memory to keep free. The search ends when no plan can be better than
+    the best by more than the share `gap`, after `seconds` of predictions, or when `stop`, which gets the finished share,
+    returns true. `jobs`: worker processes; `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that
+    keeps predicted plans. `brought`: the frames' own plans are the user's, not first plans made for them; `command`: for each
+    frame, words that name its job in a command line. Raises SpecError if no combination is a plan, PlanError if no plan fits
+    or keeps the limits.
     """
     chosen = objectives(objective)
     constraints = [Most(objectives(name)[0], limit) for name, limit in (most or {}).items()]
     for space in spaces:
-        for each in (*chosen, *(limit.objective for limit in constraints)):
-            if why := each.needs(space.job):
-                raise SpecError("--objective", each.name, "an objective of which the job states all inputs", why)
-        _check_ranks(space.job)
+        _check_job(space.job, (*chosen, *(limit.objective for limit in constraints)))
     plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share), constraints)
     if not len(plans):
         raise SpecError("--set", f"{plans.refused:,} plans", "at least one that does not contradict itself", _most_refused(plans))
@@ -71,37 +64,41 @@ def search(
 
     try:
         found = Search(plans, chosen, workers, store)
-        ranked, left = found.run(limits=Limits(gap, math.inf if seconds is None else seconds), stop=ended)
-        certificate = found.certificate(left, ranked[0] if ranked else None)
+        ranked, left = found.run(limits=SearchLimits(gap, math.inf if seconds is None else seconds), stop=ended)
         if not ranked:
-            if stopped or seconds is not None:
-                raise SpecError("--limit", seconds, "time enough for one plan that fits", f"{certificate.predicted} were tried.")
-            raise _too_large(plans, found)
-        explanation = None
+            raise _nothing(plans, found, stopped, seconds)
+        certificate, explanation = found.certificate(left, ranked[0]), None
         if explained and len(chosen) == 1 and not stopped:
             explanation = explain(found, ranked[0], lambda: ended(0.7))
     finally:
         workers.close()
         if store is not None:
             store.write()
-    front = _front(ranked, chosen)
-    named = command[ranked[0].frame] if command else ()
-    again = ["windtunnel", "predict", *_merged(named, _settings(plans, ranked[0]))]
     shown = tuple(labels) if labels is not None else ("",) * len(plans.jobs)
-    return SearchResult(plans.jobs, shown, chosen, tuple(ranked), front, certificate, explanation, shlex.join(again), brought)
+    again = _command(plans, ranked[0], command)
+    return SearchResult(plans.jobs, shown, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanation, again, brought)
 
 
 CHANCE = ("jitter", "documents", "batches", "spread")
 """Sources of unequal ranks for which there is no bound: they may make a rank faster than the cluster says."""
 
 
-def _check_ranks(job: Job) -> None:
-    """SpecError for a job whose ranks differ by chance."""
+def _check_job(job: Job, chosen: Sequence[Objective]) -> None:
+    """SpecError for a job that lacks an input of an objective, or whose ranks differ by chance."""
+    for each in chosen:
+        if why := each.needs(job):
+            raise SpecError("--objective", each.name, "an objective of which the job states all inputs", why)
     for name in CHANCE if job.unequal is not None else ():
         if getattr(job.unequal, name):
             raise SpecError(
                 f"unequal.{name}", "stated", "nothing: a search has no bound for it", f"Leave it out: --set unequal.{name}=none."
             )
+
+
+def _command(plans: Plans, best: Candidate, command: Sequence[Sequence[str]]) -> str:
+    """The command line that predicts a plan."""
+    named = command[best.frame] if command else ()
+    return shlex.join(["windtunnel", "predict", *_merged(named, _settings(plans, best))])
 
 
 def _merged(named: Sequence[str], settings: Sequence[str]) -> list[str]:
@@ -116,17 +113,24 @@ def _merged(named: Sequence[str], settings: Sequence[str]) -> list[str]:
 
 def _check_limits(plans: Plans) -> None:
     """PlanError if a constraint leaves no plan: which one, and by how much the nearest plan misses it."""
-    if plans.may_fit.any() or not plans.over:
-        return
-    for most, nearest in zip(plans.constraints, plans.nearest, strict=True):
-        if nearest > most.limit:
-            of = most.objective
-            raise PlanError(
-                f"--{'deadline' if of.name == 'days' else 'budget'}",
-                most.limit,
-                f"at least {nearest:,.4g} {of.unit}: no plan that fits needs less",
-                "Allow more, or give more or other machines: --gpus, --on.",
-            )
+    if plans.over and not plans.may_fit.any():
+        raise _over_limit(plans, plans.nearest)
+
+
+def _over_limit(plans: Plans, nearest: Sequence[float]) -> PlanError:
+    """The constraint that the nearest plans miss; the first, if they miss each alone."""
+    most, least = next(
+        (pair for pair in zip(plans.constraints, nearest, strict=True) if pair[1] > pair[0].limit), (plans.constraints[0], 0.0)
+    )
+    of = most.objective
+    return PlanError(
+        "--deadline" if of.name == "days" else "--budget",
+        most.limit,
+        f"at least {least:,.4g} {of.unit}: no plan that fits needs less"
+        if least
+        else "limits that one plan keeps at the same time",
+        "Allow more, or give more or other machines: --gpus, --on.",
+    )
 
 
 def _settings(plans: Plans, best: Candidate) -> list[str]:
@@ -156,6 +160,13 @@ def _most_refused(plans: Plans) -> str:
         return ""
     field = max(plans.reasons, key=lambda where: plans.reasons[where])
     return f"Most of them contradict {field}."
+
+
+def _nothing(plans: Plans, found: Search, stopped: bool, seconds: float | None) -> SpecError:
+    """Why no plan was found."""
+    if stopped or seconds is not None:
+        return SpecError("--limit", seconds, "time enough for one plan that fits", f"{len(found.known)} were tried.")
+    return _over_limit(plans, found.over) if found.over else _too_large(plans, found)
 
 
 def _too_large(plans: Plans, found: Search) -> PlanError:

@@ -20,7 +20,7 @@ from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, WindtunnelError
 from windtunnel.search.change import Change, value_of
-from windtunnel.search.find import Candidate, Limits, Search, plans_of
+from windtunnel.search.find import Candidate, Search, SearchLimits, plans_of
 from windtunnel.search.objective import Objective, objectives
 from windtunnel.search.outcome import outcome_of
 from windtunnel.search.space import Space, parsed
@@ -235,7 +235,7 @@ class _Judge:
             if self.fixed_plan:
                 return self.again(fields, number, Change(()), space)
             plans = plans_of([space], self.chosen[:1])
-            ranked, _ = Search(plans, self.chosen[:1], Here(plans.jobs, 0.0)).run(limits=Limits(predictions=self.predictions))
+            ranked, _ = Search(plans, self.chosen[:1], Here(plans.jobs, 0.0)).run(limits=SearchLimits(predictions=self.predictions))
         except WindtunnelError as error:
             return str(error).split("\n")[0]
         return self.again(fields, number, ranked[0].change, space) if ranked else "no plan fits the memory"

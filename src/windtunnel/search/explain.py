@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from windtunnel.search.change import Change, value_of
-from windtunnel.search.find import Candidate, Limits, Plans, Search
-from windtunnel.search.outcome import Outcome, outcome_of
+from windtunnel.search.find import Candidate, Plans, Search, SearchLimits
+from windtunnel.search.outcome import PlanOutcome, outcome_of
 
 TRIES = 12
 """Predictions for one question, beside those that the search has made."""
@@ -40,11 +40,11 @@ class Relaxed:
 
 
 @dataclass(frozen=True)
-class Known:
+class OwnPlan:
     """The plan that the user brought beside the winner: `parts` [(part of the step, seconds more than the winner's)], largest
     first."""
 
-    outcome: Outcome
+    outcome: PlanOutcome
     loss: float
     parts: tuple[tuple[str, float], ...]
 
@@ -53,7 +53,7 @@ class Known:
 class Explanation:
     decisions: tuple[Decision, ...]
     relaxed: Relaxed | None
-    known: Known | None
+    known: OwnPlan | None
 
 
 def explain(search: Search, best: Candidate, stop: Callable[[], bool] = lambda: False) -> Explanation:
@@ -74,7 +74,7 @@ def _decisions(search: Search, best: Candidate, stop: Callable[[], bool]) -> tup
         if not len(rows):
             continue
         value = plans.columns[best.frame].of(path, int(plans.row[best.row]))
-        ranked, left = search.run(rows, Limits(predictions=TRIES))
+        ranked, left = search.run(rows, SearchLimits(predictions=TRIES))
         least = float(plans.bound[rows, 0].min())
         if not ranked:
             if left == 0:
@@ -113,14 +113,14 @@ def _relaxed(search: Search, best: Candidate) -> Relaxed | None:
     rows = np.flatnonzero(too_large & (plans.bound[:, 0] < best.values[0]) & (plans.bytes < 2.0 * memory))
     if not len(rows):
         return None
-    ranked, _ = search.run(rows, Limits(predictions=TRIES), anyway=True)
+    ranked, _ = search.run(rows, SearchLimits(predictions=TRIES), anyway=True)
     better = [one for one in ranked if one.values[0] < best.values[0] and one.outcome.missing > 0.0]
     if not better:
         return None
     return Relaxed(better[0], better[0].outcome.missing, 1.0 - better[0].values[0] / best.values[0])
 
 
-def _known(search: Search, best: Candidate) -> Known | None:
+def _known(search: Search, best: Candidate) -> OwnPlan | None:
     """The frame's own plan, if it is another one."""
     job = search.plans.jobs[best.frame]
     if not best.change.without_no_ops(job).fields:
@@ -134,4 +134,4 @@ def _known(search: Search, best: Candidate) -> Known | None:
     batch = value_of(job, "plan.global_batch")
     tokens = int(batch) * job.plan.seq
     value = search.objectives[0].value(job, outcome, tokens)
-    return Known(outcome, value / best.values[0] - 1.0, tuple(parts[:3]))
+    return OwnPlan(outcome, value / best.values[0] - 1.0, tuple(parts[:3]))

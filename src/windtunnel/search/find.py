@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,10 +21,10 @@ from windtunnel.search.bound.bounds import bounds
 from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
 from windtunnel.search.objective import Least, Most, Objective, tokens_of
-from windtunnel.search.outcome import Outcome
-from windtunnel.search.space import Columns, Space
+from windtunnel.search.outcome import PlanOutcome, Trial
+from windtunnel.search.space import PlanColumns, Space
 from windtunnel.search.store import Store
-from windtunnel.search.trial import Trial, Workers
+from windtunnel.search.workers import Workers
 from windtunnel.spec import Job
 
 
@@ -34,7 +34,7 @@ class Candidate:
 
     frame: int
     change: Change
-    outcome: Outcome
+    outcome: PlanOutcome
     values: tuple[float, ...]
     row: int = -1
 
@@ -77,7 +77,7 @@ class Plans:
     fit; `nearest`: the least bound of each constraint."""
 
     jobs: tuple[Job, ...]
-    columns: tuple[Columns, ...]
+    columns: tuple[PlanColumns, ...]
     frame: Int64s
     row: Int64s
     bound: Floats
@@ -146,7 +146,7 @@ def _part_of(progress: Callable[[float], object], number: int, count: int) -> Ca
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """When a search ends before its certificate is exact: at a `gap` (share), after `seconds`, after `predictions`."""
 
     gap: float = 0.0
@@ -165,13 +165,14 @@ class Search:
         store: Store | None = None,
     ) -> None:
         self.plans, self.objectives, self.workers, self.store = plans, tuple(objectives), workers, store
-        self.known: dict[int, Outcome] = {}
+        self.known: dict[int, PlanOutcome] = {}
         self.predict_s = 0.0
+        self.over: tuple[float, ...] = ()  # least value of each constraint among plans that miss one
 
     def run(
         self,
         rows: Int64s | None = None,
-        limits: Limits = Limits(),
+        limits: SearchLimits = SearchLimits(),
         stop: Callable[[float], bool] | None = None,
         anyway: bool = False,
     ) -> tuple[list[Candidate], int]:
@@ -223,7 +224,7 @@ class Search:
         self.predict_s += time.perf_counter() - begun
         return best.ranked(), left
 
-    def _known(self, number: int, anyway: bool) -> Outcome | None:
+    def _known(self, number: int, anyway: bool) -> PlanOutcome | None:
         outcome = self.known.get(number)
         if outcome is None and self.store is not None:
             outcome = self.store.get(int(self.plans.frame[number]), self.plans.change(number))
@@ -233,19 +234,22 @@ class Search:
             return None  # it was not predicted, since it does not fit
         return outcome
 
-    def _keep(self, number: int, outcome: Outcome) -> None:
+    def _keep(self, number: int, outcome: PlanOutcome) -> None:
         self.known[number] = outcome
         if self.store is not None:
             self.store.add(int(self.plans.frame[number]), self.plans.change(number), outcome)
 
-    def _note(self, number: int, outcome: Outcome, best: _Best, anyway: bool) -> None:
+    def _note(self, number: int, outcome: PlanOutcome, best: _Best, anyway: bool) -> None:
         if outcome.refused or not (outcome.fits or anyway):
             return
         frame = int(self.plans.frame[number])
         job = self.plans.change(number).apply_unchecked(self.plans.jobs[frame])
         tokens = job.plan.global_batch * job.plan.seq
         values = tuple(each.value(job, outcome, tokens) for each in self.objectives)
-        if all(most.objective.value(job, outcome, tokens) <= most.limit for most in self.plans.constraints):
+        limited = tuple(most.objective.value(job, outcome, tokens) for most in self.plans.constraints)
+        if any(value > most.limit for value, most in zip(limited, self.plans.constraints, strict=True)):
+            self.over = tuple(map(min, zip(limited, self.over or limited, strict=True)))
+        else:
             best.add(Candidate(frame, self.plans.change(number), outcome, values, number))
 
     def certificate(self, left: int, best: Candidate | None) -> Certificate:
@@ -319,6 +323,3 @@ class _Best:
 
 def _dominated(values: Floats, front: Floats) -> bool:
     return bool(((front <= values).all(axis=1) & (front < values).any(axis=1)).any())
-
-
-__all__ = ["Candidate", "Certificate", "Limits", "Plans", "Search", "plans_of", "replace"]

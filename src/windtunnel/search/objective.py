@@ -15,7 +15,7 @@ from windtunnel.goodput import run_of
 from windtunnel.predict.answer.money import DAY, HOUR, KWH, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.predict.price.costs import slowdown
-from windtunnel.search.outcome import Outcome
+from windtunnel.search.outcome import PlanOutcome
 from windtunnel.spec import Job
 
 
@@ -38,7 +38,7 @@ class Objective:
 
     name: str
     unit: str
-    value: Callable[[Job, Outcome, int], float]
+    value: Callable[[Job, PlanOutcome, int], float]
     bound: Callable[[Job, Least], Floats]
     shown: Callable[[float], float] = float
     needs: Callable[[Job], str] = lambda job: ""

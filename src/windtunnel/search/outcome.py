@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import memory_of
@@ -14,7 +15,7 @@ from windtunnel.workload import build
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PlanOutcome:
     """A tried plan. Seconds, bytes, US dollars, joules; `missing` bytes are beyond the GPU's memory less the margin.
 
     `refused`: why the plan contradicts itself; then all numbers are 0. A plan that does not fit is predicted only if asked for.
@@ -36,7 +37,17 @@ class Outcome:
         return not self.refused and self.missing <= 0.0
 
 
-def outcome_of(job: Job, change: Change, margin: float = 0.0, anyway: bool = False) -> Outcome:
+class Trial(NamedTuple):
+    """A plan to predict: the `number` by which the caller knows it, its frame, its change, and whether to predict it if it does not
+    fit."""
+
+    number: int
+    frame: int
+    change: Change
+    anyway: bool = False
+
+
+def outcome_of(job: Job, change: Change, margin: float = 0.0, anyway: bool = False) -> PlanOutcome:
     """The outcome of a changed job; `margin`: share of the usable memory to keep free. `anyway`: predict it even if it does not
     fit."""
     try:
@@ -45,11 +56,11 @@ def outcome_of(job: Job, change: Change, margin: float = 0.0, anyway: bool = Fal
         missing = max(stage.missing + margin * stage.usable for stage in stages)
         fullest = max(stage.total for stage in stages)
         if missing > 0.0 and not anyway:
-            return Outcome(memory=fullest, missing=missing)
+            return PlanOutcome(memory=fullest, missing=missing)
         found = predict(tried)
     except WindtunnelError as error:
-        return Outcome(refused=str(error).split("\n")[0])
-    return Outcome(
+        return PlanOutcome(refused=str(error).split("\n")[0])
+    return PlanOutcome(
         found.step_time_s,
         found.tokens_per_s,
         found.mfu,

@@ -43,7 +43,7 @@ Plan = Callable[[Model, dict[str, Any], Sequence[str]], Prediction]
 
 
 @dataclass(frozen=True)
-class Machine:
+class OfferedMachine:
     """A cluster with a number of GPUs, as a job's table names it."""
 
     cluster: Cluster
@@ -73,7 +73,7 @@ class Alternative:
     FLOP/s instead, in the same time; None where the targets fix the work.
     """
 
-    machine: Machine
+    machine: OfferedMachine
     prediction: Prediction
     parameters: float
     tokens: float
@@ -142,7 +142,7 @@ def _rank(wish: Wish, one: Alternative) -> tuple[float, ...]:
     return (float(not one.good), float(not one.prediction.fits), float(len(one.misses)), *first, one.days)
 
 
-def _machines(wish: Wish, machines: Sequence[str], gpus: Sequence[int], overrides: Sequence[str]) -> Iterator[Machine]:
+def _machines(wish: Wish, machines: Sequence[str], gpus: Sequence[int], overrides: Sequence[str]) -> Iterator[OfferedMachine]:
     """Every cluster with every number of GPUs to try."""
     own: dict[str, Any] = {}
     for text in overrides:
@@ -156,7 +156,7 @@ def _machines(wish: Wish, machines: Sequence[str], gpus: Sequence[int], override
     for name, cluster in clusters.items():
         for count in gpus or ([changes["gpus"]] if "gpus" in changes else _counts(wish, cluster)):
             table = merge(tables[name], {"gpus": count})
-            yield Machine(load_cluster(table), table)
+            yield OfferedMachine(load_cluster(table), table)
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _counts(wish: Wish, cluster: Cluster) -> list[int]:
     days = wish.days or USUAL_DAYS
     most = cluster.gpus
     if wish.work_is_fixed:
-        each = GUESS * Machine(cluster, {}).peak() * wish.goodput / cluster.gpus
+        each = GUESS * OfferedMachine(cluster, {}).peak() * wish.goodput / cluster.gpus
         middle = _work(wish)[0] / (each * days * DAY)
     elif wish.budget is not None:
         hour = tariff_of(cluster).dollars_per_hour or {}
@@ -227,13 +227,13 @@ def _work(wish: Wish) -> tuple[float, float]:
     return compute, wish.sizing.of(compute)[0]
 
 
-def _alternative(wish: Wish, machine: Machine, overrides: Sequence[str], planned: Plan) -> Alternative:
+def _alternative(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], planned: Plan) -> Alternative:
     if wish.work_is_fixed:
         return _for_work(wish, machine, overrides, planned)
     return _in_time(wish, machine, overrides, planned)
 
 
-def _predicted(wish: Wish, machine: Machine, parameters: float, overrides: Sequence[str], planned: Plan) -> Prediction:
+def _predicted(wish: Wish, machine: OfferedMachine, parameters: float, overrides: Sequence[str], planned: Plan) -> Prediction:
     """A plan and its prediction for a model of about `parameters`, or for the wish's own."""
     if wish.model is not None:
         model = wish.model
@@ -244,7 +244,7 @@ def _predicted(wish: Wish, machine: Machine, parameters: float, overrides: Seque
     return planned(model, machine.table, [f"cluster.gpus={machine.cluster.gpus}", *rest])
 
 
-def _for_work(wish: Wish, machine: Machine, overrides: Sequence[str], planned: Plan) -> Alternative:
+def _for_work(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], planned: Plan) -> Alternative:
     """Days and dollars of work that the targets fix."""
     prediction = _predicted(wish, machine, _work(wish)[1], overrides, planned)
     size = parameter_count(prediction.job.model)
@@ -260,7 +260,7 @@ def _for_work(wish: Wish, machine: Machine, overrides: Sequence[str], planned: P
     return Alternative(machine, prediction, size, tokens, loss(wish.law, size, tokens), days, price, limits, tuple(misses))
 
 
-def _in_time(wish: Wish, machine: Machine, overrides: Sequence[str], planned: Plan) -> Alternative:
+def _in_time(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], planned: Plan) -> Alternative:
     """The best model that the money and the days allow."""
     reached = GUESS * machine.peak() * wish.goodput
     for _ in range(MOST_GUESSES):
@@ -294,7 +294,7 @@ def _with_naive(wish: Wish, one: Alternative, seconds: float, overrides: Sequenc
     return replace(one, naive=(parameters, tokens), naive_days=_days(wish, other, tokens))
 
 
-def _seconds(wish: Wish, machine: Machine, prediction: Prediction | None) -> tuple[float, str]:
+def _seconds(wish: Wish, machine: OfferedMachine, prediction: Prediction | None) -> tuple[float, str]:
     """Seconds that the targets allow, and the one that stops first. Power that is paid apart counts once it is predicted."""
     allowed = []
     if wish.days is not None:
@@ -316,6 +316,6 @@ def _days(wish: Wish, prediction: Prediction, tokens: float) -> float:
     return tokens / _rate(wish, prediction) / DAY
 
 
-def _price(machine: Machine, prediction: Prediction, days: float) -> RunPrice:
+def _price(machine: OfferedMachine, prediction: Prediction, days: float) -> RunPrice:
     watts = None if prediction.gpu_power_w is None else cluster_watts(machine.cluster, prediction.gpu_power_w)
     return run_price(tariff_of(machine.cluster), watts, days)

@@ -11,8 +11,7 @@ from typing import Any
 
 from windtunnel.base.errors import EngineError, SpecError
 from windtunnel.search.change import Change
-from windtunnel.search.outcome import Outcome, outcome_of
-from windtunnel.search.trial import Trial
+from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
 from windtunnel.spec import Job
 
 RETRIES = 10
@@ -50,7 +49,7 @@ class RayWorkers:
     def submit(self, trial: Trial) -> None:
         self.under_way[self.task.remote(self.frames, trial.frame, trial.change, self.margin, trial.anyway)] = trial
 
-    def next(self) -> tuple[Trial, Outcome]:
+    def next(self) -> tuple[Trial, PlanOutcome]:
         done, _ = self.ray.wait(list(self.under_way), num_returns=1)
         trial = self.under_way.pop(done[0])
         try:
@@ -90,6 +89,6 @@ def _answers(where: str) -> None:
     socket.create_connection((host, int(port)), PATIENCE).close()
 
 
-def _trial(frames: Sequence[Job], frame: int, change: Change, margin: float, anyway: bool) -> Outcome:
+def _trial(frames: Sequence[Job], frame: int, change: Change, margin: float, anyway: bool) -> PlanOutcome:
     """Runs on a worker of the cluster."""
     return outcome_of(frames[frame], change, margin, anyway)

@@ -59,7 +59,7 @@ class Space:
         """Combinations, whether they can run or not."""
         return int(np.prod([len(values) for values in self.fields.values()], dtype=np.float64))
 
-    def columns(self) -> Columns:
+    def columns(self) -> PlanColumns:
         """All combinations that are plans: degrees divide the GPUs, batches divide, layers suffice; each plan once.
 
         Raises SpecError if there is none, with the rule that dropped the last ones, and for more than MOST."""
@@ -67,7 +67,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Columns:
+class PlanColumns:
     """N plans of one frame: for each open field the place of its value. `values[path][codes[path][n]]` is that of plan n."""
 
     job: Job
@@ -93,8 +93,8 @@ class Columns:
         """The value of a field of plan `number`, as the space names it."""
         return self.values[path][self.codes[path][number]] if path in self.codes else value_of(self.job, path)
 
-    def take(self, rows: Bools | Int64s) -> Columns:
-        return Columns(self.job, self.values, {path: codes[rows] for path, codes in self.codes.items()})
+    def take(self, rows: Bools | Int64s) -> PlanColumns:
+        return PlanColumns(self.job, self.values, {path: codes[rows] for path, codes in self.codes.items()})
 
     def change(self, number: int) -> Change:
         """Plan `number` as a change of the job; values that follow others are resolved."""
@@ -142,7 +142,7 @@ def stages_of(layout: str, layers: int, parts: int) -> tuple[int, ...] | None:
     return fewer(layers, parts, 1 if layout == LIGHT_ENDS else 0, 1)
 
 
-def _expanded(space: Space) -> Columns:
+def _expanded(space: Space) -> PlanColumns:
     """Fields are crossed one by one; rules drop combinations as soon as all of their fields are there."""
     job = space.job
     order = [path for path in _ORDER if path in space.fields] + [path for path in space.fields if path not in _ORDER]
@@ -162,15 +162,15 @@ def _expanded(space: Space) -> Columns:
         still = set(order[place + 1 :])
         ready = [rule for rule in waiting if not still & rule[0]]
         waiting = [rule for rule in waiting if still & rule[0]]
-        columns = Columns(job, space.fields, codes)
+        columns = PlanColumns(job, space.fields, codes)
         for _, rule, why in ready:
             keep = rule(columns)
             if not keep.any():
                 raise SpecError("--set", _written(space.fields), f"at least one plan: none has {why.format(job=job)}")
             codes = {name: column[keep] for name, column in columns.codes.items()}
-            columns = Columns(job, space.fields, codes)
+            columns = PlanColumns(job, space.fields, codes)
         rows = len(columns) if codes else 1
-    return Columns(job, space.fields, codes)
+    return PlanColumns(job, space.fields, codes)
 
 
 _ORDER = tuple(
@@ -178,12 +178,12 @@ _ORDER = tuple(
 )
 
 
-def _dp(columns: Columns) -> Int64s:
+def _dp(columns: PlanColumns) -> Int64s:
     split = columns.numbers("plan.tp") * columns.numbers("plan.cp") * columns.numbers("plan.pp")
     return np.asarray(columns.job.cluster.gpus // split, np.int64)
 
 
-def _ranks(columns: Columns) -> Bools:
+def _ranks(columns: PlanColumns) -> Bools:
     split = columns.numbers("plan.tp") * columns.numbers("plan.cp") * columns.numbers("plan.pp")
     whole = columns.job.cluster.gpus % split == 0
     stated = columns.job.plan.dp
@@ -192,22 +192,22 @@ def _ranks(columns: Columns) -> Bools:
     return np.asarray(whole, np.bool_)
 
 
-def _batches(columns: Columns) -> Bools:
+def _batches(columns: PlanColumns) -> Bools:
     batch = columns.numbers("plan.micro_batch") * _dp(columns)
     return np.asarray(columns.numbers("plan.global_batch") % batch == 0, np.bool_)
 
 
-def micro_batches(columns: Columns) -> Int64s:
+def micro_batches(columns: PlanColumns) -> Int64s:
     """[N] micro batches of a step."""
     return np.asarray(columns.numbers("plan.global_batch") // (columns.numbers("plan.micro_batch") * _dp(columns)), np.int64)
 
 
-def _parts(columns: Columns) -> Bools:
+def _parts(columns: PlanColumns) -> Bools:
     pp, vpp = columns.numbers("plan.pp"), columns.numbers("plan.vpp")
     return np.asarray(((vpp == 1) | (pp > 1)) & (pp * vpp <= columns.job.model.layers), np.bool_)
 
 
-def _schedules(columns: Columns) -> Bools:
+def _schedules(columns: PlanColumns) -> Bools:
     pp, vpp = columns.numbers("plan.pp"), columns.numbers("plan.vpp")
     keep = np.ones(len(columns), np.bool_)
     for place, name in enumerate(columns.values.get("plan.schedule", (columns.job.plan.schedule,))):
@@ -224,7 +224,7 @@ def _schedules(columns: Columns) -> Bools:
     return keep
 
 
-def _rounds(columns: Columns) -> Bools:
+def _rounds(columns: PlanColumns) -> Bools:
     pp, vpp, count = columns.numbers("plan.pp"), columns.numbers("plan.vpp"), micro_batches(columns)
     keep = np.ones(len(columns), np.bool_)
     for place, name in enumerate(columns.values.get("plan.schedule", (columns.job.plan.schedule,))):
@@ -236,12 +236,12 @@ def _rounds(columns: Columns) -> Bools:
     return keep
 
 
-def _experts(columns: Columns) -> Bools:
+def _experts(columns: PlanColumns) -> Bools:
     ranks = columns.numbers("plan.tp") * columns.numbers("plan.cp") * _dp(columns)
     return np.asarray(ranks % (columns.numbers("plan.ep") * columns.numbers("plan.etp")) == 0, np.bool_)
 
 
-def _spelled_once(columns: Columns) -> Bools:
+def _spelled_once(columns: PlanColumns) -> Bools:
     """No second spelling of a plan: without data-parallel ranks nothing is sharded, without tensor parallelism no sequence is."""
     keep = np.ones(len(columns), np.bool_)
     ways = columns.values.get("plan.sharding", ())
@@ -258,7 +258,7 @@ def _spelled_once(columns: Columns) -> Bools:
     return keep
 
 
-def _uneven(columns: Columns) -> Bools:
+def _uneven(columns: PlanColumns) -> Bools:
     """Uneven layouts only where they differ from the even one and leave no stage empty."""
     if "plan.stages" not in columns.codes:
         return np.ones(len(columns), np.bool_)

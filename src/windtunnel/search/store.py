@@ -12,7 +12,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.search.change import Change
-from windtunnel.search.outcome import Outcome
+from windtunnel.search.outcome import PlanOutcome
 from windtunnel.spec import Job, dump_job
 
 BETWEEN = 5.0
@@ -27,15 +27,15 @@ class Store:
     def __init__(self, path: str | Path, frames: Sequence[Job], margin: float) -> None:
         self.path, self.margin = Path(path), margin
         self.digests = [_digest(job, margin) for job in frames]
-        self.known: dict[tuple[str, str], Outcome] = {}
+        self.known: dict[tuple[str, str], PlanOutcome] = {}
         self.written = time.monotonic()
         if self.path.exists():
             self._read()
 
-    def get(self, frame: int, change: Change) -> Outcome | None:
+    def get(self, frame: int, change: Change) -> PlanOutcome | None:
         return self.known.get((self.digests[frame], _key(change)))
 
-    def add(self, frame: int, change: Change, outcome: Outcome) -> None:
+    def add(self, frame: int, change: Change, outcome: PlanOutcome) -> None:
         self.known[self.digests[frame], _key(change)] = outcome
         if time.monotonic() - self.written > BETWEEN:
             self.write()
@@ -73,7 +73,7 @@ class Store:
             raise FileError("--out", str(self.path), "a file that `windtunnel search` wrote, or a new one", f"{reason}.") from error
         for row in rows:
             job, plan, breakdown = row.pop("job"), row.pop("plan"), json.loads(row.pop("breakdown"))
-            self.known[job, plan] = Outcome(**row, breakdown=breakdown)
+            self.known[job, plan] = PlanOutcome(**row, breakdown=breakdown)
 
 
 def _key(change: Change) -> str:

@@ -13,11 +13,27 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Protocol
 
 from windtunnel.base.errors import EngineError
-from windtunnel.search.outcome import Outcome, outcome_of
-from windtunnel.search.trial import Trial, Workers
+from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
 from windtunnel.spec import Job
+
+
+class Workers(Protocol):
+    """Predicts trials in any order."""
+
+    slots: int
+    """Trials that should be under way at a time."""
+
+    def submit(self, trial: Trial) -> None:
+        """Begins a trial."""
+
+    def next(self) -> tuple[Trial, PlanOutcome]:
+        """Waits for one trial that has ended."""
+
+    def close(self) -> None:
+        """Ends the workers; trials under way are lost."""
 
 
 class Here:
@@ -32,7 +48,7 @@ class Here:
     def submit(self, trial: Trial) -> None:
         self.waiting.append(trial)
 
-    def next(self) -> tuple[Trial, Outcome]:
+    def next(self) -> tuple[Trial, PlanOutcome]:
         trial = self.waiting.pop(0)
         return trial, outcome_of(self.frames[trial.frame], trial.change, self.margin, trial.anyway)
 
@@ -50,7 +66,7 @@ def _begin(frames: Sequence[Job], margin: float) -> None:
     _FRAMES, _MARGIN = frames, margin
 
 
-def _run(trial: Trial) -> Outcome:
+def _run(trial: Trial) -> PlanOutcome:
     return outcome_of(_FRAMES[trial.frame], trial.change, _MARGIN, trial.anyway)
 
 
@@ -62,7 +78,7 @@ class Processes:
     def __init__(self, frames: Sequence[Job], margin: float, count: int) -> None:
         self.frames, self.margin, self.count = frames, margin, count
         self.slots, self.restarts = 2 * count, 0
-        self.under_way: dict[Future[Outcome], Trial] = {}
+        self.under_way: dict[Future[PlanOutcome], Trial] = {}
         self.pool = self._pool()
 
     def _pool(self) -> ProcessPoolExecutor:
@@ -78,7 +94,7 @@ class Processes:
             self._again()
             self.submit(trial)
 
-    def next(self) -> tuple[Trial, Outcome]:
+    def next(self) -> tuple[Trial, PlanOutcome]:
         while True:
             done, _ = wait(self.under_way, return_when=FIRST_COMPLETED)
             future = next(iter(done))

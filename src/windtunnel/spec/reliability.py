@@ -1,11 +1,12 @@
 """What interrupts a run, how long each recovery takes, spare nodes, and how checkpoints are written and read.
 
-The kinds of failures are fields, so that `reliability.hang.detect=5min` changes one figure of a catalogue entry. Times are laws: a
-plain time is fixed, a table adds how it varies.
+The kinds of failures are fields, so that `reliability.hang.detect=5min` changes one figure of a catalogue entry. Times are
+laws: a plain time is fixed, a table adds how it varies.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -58,8 +59,8 @@ class Duration(Noun):
 class Failure(Noun):
     """One kind of failure: how often it comes, and what follows.
 
-    `detect` runs from the failure until it is noticed, `diagnose` until it is known what to do; `by_hand` comes on top for failures
-    beyond the share `automatic`; `repair` is spent on the spot before the job starts again.
+    `detect` runs from the failure until it is noticed, `diagnose` until it is known what to do; `by_hand` comes on top for
+    failures beyond the share `automatic`; `repair` is spent on the spot before the job starts again.
     """
 
     per_node_day: NonNegativeFloat = Field(default=0.0, description="failures of a node in a day: grow with the job")
@@ -80,6 +81,12 @@ class Failure(Noun):
     )
     after: Duration = Duration(mean=3600.0, law="exponential")
     source: str = ""
+
+    @model_validator(mode="after")
+    def _apart(self) -> Failure:
+        if self.gap is not None and self.gap.mean <= 0.0:
+            raise ValueError("a gap between failures above zero, or none")
+        return self
 
     def often(self, factor: float) -> Failure:
         """The kind with its rate multiplied."""
@@ -134,9 +141,10 @@ class CheckpointPolicy(Noun):
 class Reliability(Noun):
     """Failures of a cluster by kind, its spare nodes, starts, and checkpoints.
 
-    `spares`: nodes that stand by. `swap`: until a spare has taken a failed node's place. `node_repair`: until a failed node is
-    back. `queue`: until the scheduler gives another node where no spare is left; without it, the job waits for a repair. `init`:
-    a start beyond the set-up of communication groups: processes, contexts, NCCL, the first steps.
+    `spares`: nodes that stand by; by default the share `spare_share` of the nodes, rounded up. `swap`: until a spare has taken
+    a failed node's place. `node_repair`: until a failed node is back. `queue`: until the scheduler gives another node where no
+    spare is left; without it, the job waits for a repair. `init`: a start beyond the set-up of communication groups: processes,
+    contexts, NCCL, the first steps.
     """
 
     id: Name = "reliability"
@@ -150,13 +158,18 @@ class Reliability(Noun):
     gpus_of_node: PositiveInt | None = Field(
         default=None, description="GPUs of the nodes whose failures were counted: other nodes fail as often for each GPU"
     )
-    spares: NonNegativeInt = 0
+    spares: NonNegativeInt | None = None
+    spare_share: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False, strict=True)
     swap: Duration = Duration()
     node_repair: Duration = Duration(mean=86400.0, law="exponential")
     queue: Duration | None = None
     init: Duration = Duration()
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     source: str = ""
+
+    def spares_of(self, nodes: int) -> int:
+        """Nodes that stand by for a job of `nodes` nodes."""
+        return self.spares if self.spares is not None else math.ceil(self.spare_share * nodes - 1e-9)
 
     def kinds(self) -> Iterator[tuple[str, Failure]]:
         """(name, kind) of the kinds that are stated."""
@@ -171,7 +184,7 @@ KINDS_OF_FAILURE = ("crash", "hang", "slow_node", "bad_node", "storage", "networ
 
 def check_reliability(reliability: Reliability, nodes: int) -> None:
     """PlanError for spares beyond the cluster, and for a checkpoint that its storage has no room for."""
-    if reliability.spares > nodes:
+    if reliability.spares is not None and reliability.spares > nodes:
         hint = f"Write reliability.spares={nodes}, or more nodes in cluster.gpus."
         raise PlanError("reliability.spares", reliability.spares, f"at most the {nodes:,} nodes of the job", hint)
     policy = reliability.checkpoint

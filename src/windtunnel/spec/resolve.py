@@ -45,7 +45,7 @@ _OPTIONAL = {
     ),
     "clusters": ("price_per_gpu_hour", "memory_pool", "region"),
     "jobs": ("tokens", "unequal", "reliability"),
-    "reliability": ("queue", "gpus_of_node", *KINDS_OF_FAILURE),
+    "reliability": ("queue", "gpus_of_node", "spares", *KINDS_OF_FAILURE),
     "failure": ("gap",),
     "checkpoint": ("steps", "size", "capacity", "block", "slowdown", "load_time"),
     "gpus": ("l2", "sms", "clock_hz", "power_w", "power_cap_w", "clock_lock", "draw", "kernels_from"),

@@ -12,11 +12,11 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.cells import Cell, cell_of, kinds_of
-from windtunnel.search.bound.layouts import SPLIT, Layout, layout_of
+from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
-from windtunnel.search.bound.stack import Stack, Staged
-from windtunnel.search.bound.step import Rows, StepFloor
-from windtunnel.search.space import BY_SPEED, Columns, micro_batches
+from windtunnel.search.bound.stack import CellStack, Staged
+from windtunnel.search.bound.step import PlanRows, StepFloor
+from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
 
 SAME_LAYOUT = (
     "plan.tp",
@@ -90,7 +90,7 @@ class Floors:
     memory: MemoryFloor
 
 
-def bounds(columns: Columns, progress: Callable[[float], object] | None = None) -> Bounds:
+def bounds(columns: PlanColumns, progress: Callable[[float], object] | None = None) -> Bounds:
     """Bounds of every plan of `columns`. `progress` gets the share that is done."""
     count = len(columns)
     least = Bounds(np.zeros(count), np.zeros((count, 2)), np.zeros(count), np.zeros(count, np.bool_), 0)
@@ -100,13 +100,15 @@ def bounds(columns: Columns, progress: Callable[[float], object] | None = None) 
     floors = Floors(CallFloor(kinds_of(job), parse_settings(job.runtime.nccl, "runtime.nccl")), MemoryFloor())
     cell_of_row, cells = _cells(columns, least.reasons, progress)
     least.refused[:] = np.array([cell is None for cell in cells])[cell_of_row]
-    rows_of = Rows(np.zeros(count, np.int64), micro_batches(columns), **{name: columns.flags(f"runtime.{name}") for name in BY_ROW})
+    rows_of = PlanRows(
+        np.zeros(count, np.int64), micro_batches(columns), **{name: columns.flags(f"runtime.{name}") for name in BY_ROW}
+    )
     families: dict[tuple[object, ...], list[int]] = {}
     for number, cell in enumerate(cells):
         if cell is not None:
             families.setdefault(cell.keys, []).append(number)
     for members in families.values():
-        stack = Stack.of([one for number in members if (one := cells[number]) is not None])
+        stack = CellStack.of([one for number in members if (one := cells[number]) is not None])
         place_in = np.full(len(cells), -1, np.int64)
         place_in[members] = np.arange(len(members))
         rows = np.flatnonzero((place_in[cell_of_row] >= 0) & ~least.refused)
@@ -117,10 +119,10 @@ def bounds(columns: Columns, progress: Callable[[float], object] | None = None) 
 
 
 def _family(
-    columns: Columns,
+    columns: PlanColumns,
     rows: Int64s,
-    plans: Rows,
-    stack: Stack,
+    plans: PlanRows,
+    stack: CellStack,
     floors: Floors,
     least: Bounds,
 ) -> None:
@@ -146,12 +148,12 @@ def _family(
             least.bytes[rows_alike] = floors.memory.allocated(job, layout, stack, staged, used, some)
 
 
-def _frees_parameters(columns: Columns) -> bool:
+def _frees_parameters(columns: PlanColumns) -> bool:
     """Whether a switch changes how state is sharded: ZeRO-2 that gathers parameters again."""
     return "zero2" in columns.values.get("plan.sharding", (columns.job.plan.sharding,))
 
 
-def _layout(columns: Columns, row: int, stack: Stack, reasons: dict[str, int]) -> Layout | None:
+def _layout(columns: PlanColumns, row: int, stack: CellStack, reasons: dict[str, int]) -> PipelineLayout | None:
     """The layout of a plan, with the blocks of the stack's first cell; None if no such pipeline can be."""
     try:
         layout = layout_of(columns.change(row).apply_unchecked(columns.job))
@@ -168,7 +170,7 @@ def _count(reasons: dict[str, int], error: WindtunnelError) -> None:
     reasons[where] = reasons.get(where, 0) + 1
 
 
-def _grouped(columns: Columns, rows: Int64s, paths: Sequence[str]) -> list[Int64s]:
+def _grouped(columns: PlanColumns, rows: Int64s, paths: Sequence[str]) -> list[Int64s]:
     """`rows` split by equal values of `paths`."""
     if not len(rows):
         return []
@@ -181,7 +183,7 @@ def _grouped(columns: Columns, rows: Int64s, paths: Sequence[str]) -> list[Int64
 
 
 def _cells(
-    columns: Columns, reasons: dict[str, int], progress: Callable[[float], object] | None
+    columns: PlanColumns, reasons: dict[str, int], progress: Callable[[float], object] | None
 ) -> tuple[Int64s, list[Cell | None]]:
     """For each plan the number of its cell; the cells, None for one that cannot be."""
     paths = [path for path in columns.codes if path not in OUTSIDE]

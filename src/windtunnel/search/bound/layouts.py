@@ -21,7 +21,7 @@ SPLIT = ("zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev")
 
 
 @dataclass(frozen=True)
-class Layout:
+class PipelineLayout:
     """`counts` [parts, blocks]: repeats of each block in each part of the model; `places`: parts of each stage's virtual stages.
 
     `copies` of the model are in one pipeline. `pairs`: some passes run beside each other; `split`: backward passes run in halves.
@@ -53,7 +53,7 @@ def few_batches(job: Job) -> Job:
     return Change.of(plan__global_batch=plan.micro_batch * job.dp * plan.pp * rounds, unequal=None).apply_unchecked(job)
 
 
-def layout_of(job: Job) -> Layout:
+def layout_of(job: Job) -> PipelineLayout:
     """The layout of a job's pipeline. Raises as `spec.check` and `build` do."""
     workload = build(check(few_batches(job)))
     plan = job.plan
@@ -69,7 +69,7 @@ def layout_of(job: Job) -> Layout:
     paired = any(table(order)[:, 3].any() for order in schedule_of(workload.job))
     split = any(action.direction is Pass.INPUT_GRADIENT for order in workload.schedule for action in order)
     crosses = np.append(False, np.ones(parts - 1, np.bool_) if job.copies > 1 else stage_of[1:] != stage_of[:-1])
-    return Layout(
+    return PipelineLayout(
         plan.pp, plan.vpp, plan.schedule_name, tuple(b.key for b in workload.blocks), counts, job.places, job.copies, paired, split,
         crosses,
     )  # fmt: skip

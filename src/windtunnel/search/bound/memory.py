@@ -15,9 +15,9 @@ from windtunnel.memory.resident import CONTEXT, OTHER_CONTEXT
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.state import state_of
 from windtunnel.search.bound.held import micro_batches_held
-from windtunnel.search.bound.layouts import Layout
-from windtunnel.search.bound.stack import Stack, Staged
-from windtunnel.search.bound.step import Rows
+from windtunnel.search.bound.layouts import PipelineLayout
+from windtunnel.search.bound.stack import CellStack, Staged
+from windtunnel.search.bound.step import PlanRows
 from windtunnel.spec import Job
 from windtunnel.workload.optimizers import OPTIMIZERS
 
@@ -35,7 +35,9 @@ class MemoryFloor:
     def __init__(self) -> None:
         self._widths: dict[tuple[object, ...], tuple[float, ...]] = {}
 
-    def allocated(self, job: Job, layout: Layout, stack: Stack, staged: Staged, cells: Int64s, rows: Rows) -> Floats:
+    def allocated(
+        self, job: Job, layout: PipelineLayout, stack: CellStack, staged: Staged, cells: Int64s, rows: PlanRows
+    ) -> Floats:
         """[N] least bytes on the fullest stage, for plans as in `step.StepFloor`."""
         elements = (stack.dense, stack.experts, stack.quantised + stack.frozen_quantised, stack.frozen)
         counts = layout.stage_counts.T

@@ -10,12 +10,12 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.search.bound.cells import Cell
 from windtunnel.search.bound.chains import Measure
-from windtunnel.search.bound.layouts import Layout
+from windtunnel.search.bound.layouts import PipelineLayout
 from windtunnel.workload.schedules import Pass
 
 
 @dataclass(frozen=True)
-class Stack:
+class CellStack:
     """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, kinds, measures, passes, B]."""
 
     cells: tuple[Cell, ...]
@@ -34,7 +34,7 @@ class Stack:
     sequence_parallel: Bools
 
     @classmethod
-    def of(cls, cells: Sequence[Cell]) -> Stack:
+    def of(cls, cells: Sequence[Cell]) -> CellStack:
         def column(name: str) -> Floats:
             return np.stack([getattr(cell, name) for cell in cells])
 
@@ -82,7 +82,7 @@ class Staged:
     computing: Floats
 
     @classmethod
-    def of(cls, stack: Stack, layout: Layout) -> Staged:
+    def of(cls, stack: CellStack, layout: PipelineLayout) -> Staged:
         chain = Measure.COMPUTE if layout.pairs else Measure.CHAIN
         places = np.array(layout.places, np.int64)  # [S, V]
         first = places.min(axis=1)
@@ -129,7 +129,7 @@ class Staged:
         )
 
 
-def _working(stack: Stack, layout: Layout) -> Floats:
+def _working(stack: CellStack, layout: PipelineLayout) -> Floats:
     """[C, parts] working bytes of the block where a part's backward pass begins: the least of its blocks, which are not in order
     here."""
     unused = np.where(layout.counts > 0.0, 0.0, np.inf)

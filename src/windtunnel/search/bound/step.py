@@ -26,8 +26,8 @@ from windtunnel.network import Group
 from windtunnel.network.groups.shape import group
 from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
-from windtunnel.search.bound.layouts import Layout
-from windtunnel.search.bound.stack import Stack, Staged
+from windtunnel.search.bound.layouts import PipelineLayout
+from windtunnel.search.bound.stack import CellStack, Staged
 from windtunnel.spec import Job
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Axis, Comm
@@ -41,7 +41,7 @@ CHUNK = 4096
 
 
 @dataclass(frozen=True)
-class Rows:
+class PlanRows:
     """N plans of a `StepFloor`: `cell`, places in its cells; `micro_batches`; and the runtime's switches of these names."""
 
     cell: Int64s
@@ -50,10 +50,10 @@ class Rows:
     overlap_param_gather: Bools
     overlap_p2p: Bools
 
-    def take(self, rows: Int64s | slice) -> Rows:
-        return Rows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+    def take(self, rows: Int64s | slice) -> PlanRows:
+        return PlanRows(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
-    def parts(self) -> Iterator[tuple[slice, Rows]]:
+    def parts(self) -> Iterator[tuple[slice, PlanRows]]:
         """The rows in parts that stay in a processor's cache."""
         for start in range(0, len(self.cell), CHUNK):
             part = slice(start, start + CHUNK)
@@ -61,9 +61,9 @@ class Rows:
 
 
 class StepFloor:
-    """Bounds of the plans of one layout whose jobs differ from `job` only in what cells contain, in the batch and in `Rows`."""
+    """Bounds of the plans of one layout whose jobs differ from `job` only in what cells contain, in the batch and in `PlanRows`."""
 
-    def __init__(self, job: Job, layout: Layout, stack: Stack, staged: Staged, cells: Int64s, calls: CallFloor) -> None:
+    def __init__(self, job: Job, layout: PipelineLayout, stack: CellStack, staged: Staged, cells: Int64s, calls: CallFloor) -> None:
         """`cells` [K]: the cells of `stack` that the plans use."""
         self.job, self.layout, self.calls = job, layout, calls
         self.stack, self.staged, self.cells = stack, staged, cells
@@ -79,7 +79,7 @@ class StepFloor:
         offload = job.plan.offload
         self.plain = offload.optimizer == "none" and offload.parameters == "none"  # else other calls and copies take their place
 
-    def seconds(self, rows: Rows) -> Floats:
+    def seconds(self, rows: PlanRows) -> Floats:
         """[N] least seconds of a step."""
         staged, at, layout = self.staged, self.cells, self.layout
         send = self._send()[:, None]  # [K, 1]
