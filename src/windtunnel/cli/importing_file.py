@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, On, Sets, writable, write, write_json
+from windtunnel.cli.common import Json, On, Sets, writable, write_json
 from windtunnel.cli.importing_content import as_dict, save, show
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of

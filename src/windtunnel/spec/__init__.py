@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
     from windtunnel.spec.common import DTYPE_BYTES, Noun, Precision
     from windtunnel.spec.job import Job, check
+    from windtunnel.spec.json_schema import schema
     from windtunnel.spec.load import (
         dump_job,
         load_cluster,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from windtunnel.spec.model import Model
     from windtunnel.spec.plan import Plan
     from windtunnel.spec.runtime import Host, Runtime
-    from windtunnel.spec.schema import schema
 
 _HOME = {
     "Cluster": "cluster",
@@ -56,7 +56,7 @@ _HOME = {
     "load_runtime": "load",
     "match_gpu": "load",
     "names": "catalog",
-    "schema": "schema",
+    "schema": "json_schema",
 }
 
 __all__ = [
@@ -95,5 +95,5 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value  # found once; `spec.schema` is then the function, as its submodule is imported before it
+    globals()[name] = value
     return value
