@@ -16,8 +16,8 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.recipe_values import UNKNOWN, Made, Named, Unknown
 from windtunnel.formats.source import read_source
 
-KEPT = ("model_registry", "default_peft_config")
-"""Functions that stay calls: their arguments say more than what they return."""
+KEPT = ("model_registry", "default_peft_config", "to_graph_trainer_config")
+"""Ends of the names of functions that stay calls: their arguments say more than what they return."""
 _DEEPEST, _MOST_STEPS, _MOST_FILES = 25, 50_000, 60
 _ARITHMETIC: dict[type[ast.AST], Any] = {
     ast.Add: operator.add,
@@ -80,9 +80,20 @@ def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             module.constants[node.targets[0].id] = node.value
         elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                module.imports[alias.asname or alias.name] = ("." * node.level + (node.module or ""), alias.name)
+            take_imports(node, module)
     return module
+
+
+def take_imports(node: ast.ImportFrom, module: PythonFile) -> None:
+    """Adds the names of `from ... import ...` to those of the file."""
+    for alias in node.names:
+        module.imports[alias.asname or alias.name] = ("." * node.level + (node.module or ""), alias.name)
+
+
+def home_of(name: str, module: PythonFile) -> str:
+    """The package that a name of a file comes from: the last word of its path."""
+    where = module.imports.get(name, ("", ""))[0].lstrip(".")
+    return where.rpartition(".")[2] or (module.path.resolve().parent.name if module.path is not None else "")
 
 
 def recipes_of(module: PythonFile) -> list[str]:
@@ -162,6 +173,8 @@ class _Reader:
                 self.notes.append(f"the condition in line {node.lineno} is not known: neither branch is taken")
             else:
                 self.block(node.body if test else node.orelse, module, scope)
+        elif isinstance(node, ast.ImportFrom):
+            take_imports(node, module)
         elif isinstance(node, ast.With):
             self.block(node.body, module, scope)
         elif isinstance(node, (ast.For, ast.While, ast.Try)):
@@ -263,10 +276,13 @@ class _Reader:
             name = node.func.id
             if name in ("hasattr", "getattr", "isinstance"):
                 return self.asked(name, args)
-            found = self.find(name, module) if name not in KEPT else None
+            found = self.find(name, module) if not name.endswith(KEPT) else None
             if found is not None:
                 return self.call_function(*found, args, kwargs)
-            return self.unfollowed(name, args, kwargs)
+            result = self.unfollowed(name, args, kwargs)
+            if name.endswith("model_registry") and isinstance(result, Made):
+                result.home = home_of(name, module)
+            return result
         target = self.value(node.func, module, scope)
         if isinstance(target, Named):
             return self.unfollowed(target.name, args, kwargs)
