@@ -11,6 +11,7 @@ from typing import Any
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats import calculon, deepspeed, llm_analysis, nemo_yaml, neox, several, simumax, torchtitan, trainer
 from windtunnel.formats.deepspeed import from_deepspeed
+from windtunnel.formats.deepspeed_beside import opened
 from windtunnel.formats.huggingface import from_config
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron import from_arguments
@@ -85,10 +86,10 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
     if isinstance(source, Path) and source.suffix.lower() in (".yaml", ".yml"):
-        return _of_table(read_table(source), on, stated)
+        return _of_table(opened(read_table(source), source.parent), on, stated)
     if text.lstrip()[0] in "{[" and not _sections(text):
-        table = parse_json(text, where)
-        return _of_table(table, on, stated)
+        read = parse_json(text, where)
+        return _of_table(opened(read, source.parent) if isinstance(source, Path) else read, on, stated)
     if "--" in text and not _sections(text):
         return from_arguments(text, where, on, stated)
     try:
@@ -108,7 +109,7 @@ def _sections(text: str) -> bool:
     return any(line.strip() in ("[training]", "[parallelism]") for line in text.splitlines())
 
 
-def _of_table(table: dict[str, Any], on: Job | None, stated: Stated | None) -> Imported:
+def _of_table(table: Mapping[str, Any], on: Job | None, stated: Stated | None) -> Imported:
     for form in TABLE_FORMATS:
         if form.telling(table):
             return form.read(table, on, stated)

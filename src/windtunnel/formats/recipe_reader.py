@@ -58,12 +58,14 @@ class PythonFile:
 
 @dataclass
 class Recipe:
-    """The configuration that a function returns, the functions that it called and did not find, and lines not followed."""
+    """The configuration that a function returns, the functions that it called and did not find, lines not followed, and the
+    functions that were followed."""
 
     name: str
     value: Made
     calls: list[str]
     notes: list[str]
+    followed: list[str] = field(default_factory=list)
 
 
 def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
@@ -115,7 +117,7 @@ def read_recipe(module: PythonFile, name: str) -> Recipe:
         raise SpecError(
             "recipe", name, "a function that returns a configuration", f"Recipes here: {', '.join(recipes_of(module)[:8])}."
         )
-    return Recipe(name, value, reader.calls, reader.notes)
+    return Recipe(name, value, reader.calls, reader.notes, list(dict.fromkeys(reader.followed)))
 
 
 def _vague(value: Any) -> bool:
@@ -128,6 +130,7 @@ class _Reader:
         self.steps, self.depth = 0, 0
         self.calls: list[str] = []
         self.notes: list[str] = []
+        self.followed: list[str] = []
         self.files: dict[Path, PythonFile | None] = {}
 
     def call_function(self, module: PythonFile, node: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -278,7 +281,10 @@ class _Reader:
                 return self.asked(name, args)
             found = self.find(name, module) if not name.endswith(KEPT) else None
             if found is not None:
+                self.followed.append(name)
                 return self.call_function(*found, args, kwargs)
+            if name == "replace" and args and isinstance(args[0], Made):  # of dataclasses
+                return Made(args[0].name, args[0].args, {**args[0].fields, **kwargs}, args[0].home)
             result = self.unfollowed(name, args, kwargs)
             if name.endswith("model_registry") and isinstance(result, Made):
                 result.home = home_of(name, module)
