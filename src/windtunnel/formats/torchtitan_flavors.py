@@ -72,6 +72,7 @@ _GPT_OSS = {
 }
 _GLIMMER = {
     **_COMMON,
+    "source": "torchtitan, main of August 2026: torchtitan/models/muse_glimmer",
     "layers": 8,
     "hidden": 256,
     "heads": 4,
