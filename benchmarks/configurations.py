@@ -2,12 +2,14 @@
 
 Prints, for each format, how many files there are and how many gave a job, and the message of each that did not. Files of a
 simulator whose job is several (Calculon, SimuMax) are tried in every pair of a model and an execution that belong together.
+Counted apart: sources whose own numbers contradict each other, which their framework refuses too, and diffusion models.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import product
@@ -23,6 +25,19 @@ SUFFIXES = (".json", ".toml", ".yml", ".yaml", ".sh", ".py")
 KINDS = ("ConfigContainer", "Trainer.Config")
 """What a recipe's function says that it returns."""
 READERS = {"calculon": calculon.READER, "simumax": simumax.READER}
+
+
+APART = (
+    ("contradicts itself", re.compile(r"plan\.pp: got .* at most model\.layers|plan\.ep: got .* ranks of a stage")),
+    ("contradicts itself", re.compile(r"_\d+gpu_.*plan\.global_batch: got .* multiple of micro_batch\*dp")),  # GPUs by its name
+    ("is a diffusion model", re.compile(r"got '(flux-|Wan)|got 't5'")),
+)
+"""Why a source is no job of ours, by its name and message."""
+
+
+def apart(what: str, message: str) -> str:
+    """The reason to count a source apart; nothing for one that loads, or that a user expects to load."""
+    return next((reason for reason, pattern in APART if message and pattern.search(f"{what} {message}")), "")
 
 
 def kind(path: Path) -> str:
@@ -91,10 +106,12 @@ def main() -> None:
     print(f"{len(paths)} files; formats of tables: {', '.join(form.name for form in TABLE_FORMATS)}")
     for named, tried in sorted(tries(paths, arguments.on, arguments.model).items()):
         loaded = sum(1 for _, message in tried if not message)
-        print(f"{named}: {loaded} of {len(tried)} ({100 * loaded / len(tried):.0f} %)")
+        aside = sum(1 for what, message in tried if apart(what, message))
+        count = max(1, len(tried) - aside)
+        print(f"{named}: {loaded} of {count} ({100 * loaded / count:.1f} %); {aside} apart")
         for what, message in tried:
             if message:
-                print(f"  {what}: {message[:300]}", flush=True)
+                print(f"  {what}: {f'({reason}) ' if (reason := apart(what, message)) else ''}{message[:300]}", flush=True)
 
 
 if __name__ == "__main__":

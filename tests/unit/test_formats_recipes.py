@@ -169,3 +169,40 @@ def test_no_python_is_refused() -> None:
 def test_names_on_a_hub(name: str, known: str | None) -> None:
     model = catalogue_model(name)
     assert (model.name if model is not None else None) == known
+
+
+def test_torchtitans_degrees_written_out_are_the_gpus(tmp_path: Path) -> None:
+    """2 shards x 2 stages x 2 tensor ranks are 8 GPUs of a cluster of 8,192; 4 micro batches of 2 sequences make 16 a step."""
+    (tmp_path / "recipes.py").write_text("""
+def tiny_tp2_pp2() -> Trainer.Config:
+    from torchtitan.models.llama3 import model_registry as registry_model_registry
+
+    config = Trainer.Config(model_spec=registry_model_registry("debugmodel"))
+    config.model_spec = replace(config.model_spec, pipelining_fn=pipeline_llm)
+    config.parallelism.data_parallel_shard_degree = 2
+    config.parallelism.tensor_parallel_degree = 2
+    config.parallelism.pipeline_parallel_degree = 2
+    config.parallelism.num_pp_microbatches = 4
+    config.training.seq_len = 2048
+    config.training.num_tokens_per_microbatch_per_dp_rank = 4096
+    return to_graph_trainer_config(config, model_registry)
+""")
+    job = job_of(f"{tmp_path}/recipes.py:tiny_tp2_pp2", None, "h100-ib").job
+    assert job.model.name == "torchtitan-llama3-debugmodel"
+    assert (job.cluster.gpus, job.plan.dp, job.plan.micro_batch, job.plan.global_batch) == (8, 2, 2, 2 * 4 * 2)
+    assert job_of(f"{tmp_path}/recipes.py:tiny_tp2_pp2", ["cluster.gpus=8"], "h100-ib").job.plan == job.plan
+
+
+def test_the_model_of_the_recipe_that_another_builds_on(tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text("""
+def nemotron_3_nano_pretrain_16gpu_h100_bf16_config() -> ConfigContainer:
+    cfg = ConfigContainer(model=HybridModelProvider(), train=Train())
+    cfg.train.global_batch_size = 64
+    return cfg
+
+def some_lightning_pretrain_16gpu_h100_bf16_config() -> ConfigContainer:
+    return nemotron_3_nano_pretrain_16gpu_h100_bf16_config()
+""")
+    loaded = job_of(f"{tmp_path}/recipe.py:some_lightning_pretrain_16gpu_h100_bf16_config", None, "h100-ib")
+    assert loaded.job.model.name == "nemotron-3-nano-30b-a3b"
+    assert any("for nemotron_3_nano_pretrain" in line for line in loaded.assumed)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli.source import job_of, job_of_files
 from windtunnel.formats import kind_of
 from windtunnel.formats.harmless import split
@@ -133,3 +134,52 @@ def test_what_was_ignored_is_split_by_its_effect() -> None:
     assert split(["metrics.log_freq", "parallelism.odd"], "torchtitan") == (["parallelism.odd"], ["metrics.log_freq"])
     assert split(["learning_rate", "unknown"], "accelerate and trainer") == (["unknown"], ["learning_rate"])
     assert split(["rope_theta", "odd"], "huggingface") == (["odd"], ["rope_theta"])
+
+
+DEEPSPEED: dict[str, Any] = {
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "overlap_comm": True},
+    "bf16": {"enabled": "auto"},
+    "gradient_accumulation_steps": "auto",
+    "train_micro_batch_size_per_gpu": "auto",
+}
+
+
+@pytest.mark.parametrize("place", ["ds.json", "configs/ds.json", "../ds.json"])
+def test_a_deepspeed_file_beside_is_opened(tmp_path: Path, place: str) -> None:
+    """Its name says nothing of the stage: 3 with the optimizer on the host is in the file alone."""
+    inner = tmp_path / "here"
+    (inner / "configs").mkdir(parents=True)
+    (inner / place).write_text(json.dumps(DEEPSPEED))
+    axolotl = inner / "axolotl.json"
+    axolotl.write_text(json.dumps(AXOLOTL | {"deepspeed": place}))
+    loaded = job_of(str(axolotl), ["cluster.gpus=16"], "h100-ib")
+    assert (loaded.job.plan.sharding, loaded.job.plan.offload.optimizer, loaded.job.plan.offload.parameters) == (
+        "zero3",
+        "host",
+        "none",
+    )
+    assert loaded.job.plan.global_batch == 2 * 2 * 16  # "auto" leaves both counts to the arguments
+    assert "deepspeed.zero_optimization.overlap_comm" in loaded.ignored
+    assert not any("not beside" in line for line in loaded.assumed)
+
+
+def test_accelerates_deepspeed_file_states_batch_and_precision(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(
+        json.dumps(DEEPSPEED | {"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}, "gradient_accumulation_steps": 6})
+    )
+    accelerate = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "DEEPSPEED", "num_machines": 1, "num_processes": 8}
+    (tmp_path / "a.json").write_text(json.dumps(accelerate | {"deepspeed_config": {"deepspeed_config_file": "ds.json"}}))
+    arguments = {key: value for key, value in ARGUMENTS.items() if key != "gradient_accumulation_steps"}
+    (tmp_path / "t.json").write_text(json.dumps(arguments))
+    job = job_of_files([str(tmp_path / "a.json"), str(tmp_path / "t.json")], None, "h100-ib").job
+    assert (job.plan.sharding, job.plan.global_batch, job.runtime.precision) == ("zero1", 2 * 6 * 8, "bf16")
+
+
+def test_a_deepspeed_file_that_is_elsewhere_or_broken(tmp_path: Path) -> None:
+    (tmp_path / "axolotl.json").write_text(json.dumps(AXOLOTL))
+    loaded = job_of(str(tmp_path / "axolotl.json"), ["cluster.gpus=16"], "h100-ib")
+    assert loaded.job.plan.sharding == "zero3"
+    assert any("not beside" in line for line in loaded.assumed)
+    (tmp_path / "zero3_bf16.json").write_text("{")
+    with pytest.raises(WindtunnelError, match="zero3_bf16"):
+        job_of(str(tmp_path / "axolotl.json"), ["cluster.gpus=16"], "h100-ib")

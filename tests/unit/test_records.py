@@ -31,7 +31,7 @@ from windtunnel.records import (
     write,
     write_shape,
 )
-from windtunnel.records.dataset import KEY, about_text
+from windtunnel.records.kernel_dataset import KEY, about_text
 from windtunnel.records.work import bytes_of, flops_of, visible_pairs
 
 H100 = About(gpu="h100-sxm-80gb", device="NVIDIA H100 80GB HBM3", driver="570.1", libraries={"torch": "2.13.0"}, source="test")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from windtunnel.formats.chakra.node import ChakraNode
 from windtunnel.formats.chakra.writing import encoded
 from windtunnel.formats.exporters import exporter_of, save
 from windtunnel.network import collective
+from windtunnel.network.api import sweep
 from windtunnel.network.groups.shape import flat_group
 from windtunnel.predict import predict
 from windtunnel.records.trace_graph import TraceGraph
@@ -73,3 +75,34 @@ def test_an_exported_step_replays_as_predicted(tmp_path: Path, name: str) -> Non
     save(exporter_of("chakra").export(job, {"ranks": "0,1"}), tmp_path)
     trace = read_trace(sources(sorted(tmp_path.glob("*.et")))[0], read_groups(tmp_path / "comm_group.json"))
     assert replay(trace.graph, job.cluster).end == pytest.approx(predict(job).step_time_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(("code", "op", "share"), [(0, "all_reduce", 1), (2, "all_gather", 16)])
+@pytest.mark.parametrize("network", ["closed", "flow", "packet"])
+@pytest.mark.parametrize("late", [0, 300])
+def test_a_call_over_two_nodes_is_that_of_the_table(
+    tmp_path: Path, code: int, op: str, share: int, network: str, late: int
+) -> None:
+    """16 ranks on 2 nodes; Chakra counts what a rank puts in, the table what a gather gives. All wait for the late rank, in us."""
+    work = [ChakraNode(0, "work", "COMP", [], [], 0, late if rank == 3 else 0) for rank in range(16)]
+    call = ChakraNode(1, "call", "COMM_COLL", [0], [], 0, 0, {"comm_type": code, "comm_size": 2**22})
+    result = replay(graph_of(tmp_path, [[one, call] for one in work]), CLUSTER, ReplayOptions(network=network))
+    (row,) = sweep(CLUSTER, op, 16, [2**22 * share], network=network)
+    assert result.end == pytest.approx(late * 1e-6 + float(str(row["time_us"])) * 1e-6, rel=1e-4)
+    assert result.network == network and result.times.done == 32 and not result.stuck
+
+
+@pytest.mark.parametrize("network", ["flow", "packet"])
+def test_calls_of_two_nodes_share_what_both_need(tmp_path: Path, network: str) -> None:
+    """Two calls at once, each of 4 ranks of either node, take no less than alone and no more than one after the other."""
+    groups = {"1": list(range(0, 16, 2)), "2": list(range(1, 16, 2))}
+    (tmp_path / "groups.json").write_text(json.dumps(groups))
+    for rank in range(16):
+        call = {"comm_type": 0, "comm_size": 2**24, "pg_name": "1" if rank % 2 == 0 else "2"}
+        (tmp_path / f"t.{rank}.et").write_bytes(encoded([ChakraNode(0, "sum", "COMM_COLL", [], [], 0, 0, call)]))
+    both = read_trace(sources(sorted(tmp_path.glob("*.et")))[0], read_groups(tmp_path / "groups.json")).graph
+    assert [len(both.groups[index]) for index in set(both.group.tolist())] == [8, 8]
+    (alone,) = sweep(CLUSTER, "all_reduce", 8, [2**24], network=network, per_node=4)
+    seconds = float(str(alone["time_us"])) * 1e-6
+    end = replay(both, CLUSTER, ReplayOptions(network=network)).end
+    assert seconds * 0.999 <= end <= 2.001 * seconds

@@ -7,13 +7,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from windtunnel.base.errors import FileError
 from windtunnel.cli import complete
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Sets = Annotated[
     list[str] | None,
@@ -72,10 +74,10 @@ def write(text: str, path: str, option: str) -> None:
 
 
 def write_json(data: Any, path: str) -> None:
-    """`data` as `report.json` writes it, for `--json`."""
-    from windtunnel.report.json import dumps
+    """`data` as `report.json_text` writes it, for `--json`."""
+    from windtunnel.report.json_text import json_text
 
-    write(dumps(data), path, "--json")
+    write(json_text(data), path, "--json")
 
 
 def writable(*targets: tuple[str, str | None]) -> None:
@@ -95,6 +97,8 @@ def writable(*targets: tuple[str, str | None]) -> None:
 
 def notes() -> Console:
     """Console on standard error, for messages beside the result."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False)
 
 

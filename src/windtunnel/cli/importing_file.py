@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, On, Sets, writable, write, write_json
-from windtunnel.cli.importing_calls import cluster_of
+from windtunnel.cli.common import Json, On, Sets, writable, write_json
 from windtunnel.cli.importing_content import as_dict, save, show
-from windtunnel.cli.progress import bar
-from windtunnel.cli.source import LoadedJob, folded, is_part, job_of, job_of_files
-from windtunnel.formats import Imported, import_job
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
-from windtunnel.formats.part_of_a_job import part_alone
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.recipes import is_recipe
-from windtunnel.formats.several import together
-from windtunnel.report.words import tokens
-from windtunnel.spec import Model, dump_job
-from windtunnel.spec.graph_model import GraphModel
-from windtunnel.spec.toml import toml_lines
-from windtunnel.workload import active_parameters, parameter_count
+from windtunnel.formats.recipe_names import is_recipe
+from windtunnel.spec.files import SUFFIXES
+
+if TYPE_CHECKING:
+    from windtunnel.spec import Job
 
 EXAMPLES = """\b
 Examples:
@@ -50,20 +43,26 @@ def command(
 ) -> None:
     writable(("--json", json))
     if len(files) == 1 and _configuration(files[0], form):
+        from windtunnel.formats.part_of_a_job import part_alone
+
         part = part_alone(Path(files[0])) if on is None and not sets else None
         if part is None:
             _job(files[0], on, sets, out, json)
             return
         _shown(part, files, out, json)
         return
-    if len(files) > 1 and all(is_part(file) for file in files):
+    if len(files) > 1 and _parts(files):
         _job(files, on, sets, out, json)
         return
-    job = None if on is None else job_of(None, sets, on).job
+    job = None if on is None else _machine(on, sets)
+    from windtunnel.cli.progress import bar
+
     with bar("reading") as shown:
         context = Context(job, cluster, lambda _, done, size: shown(done / max(1, size)))
         reading = read_files(files, context, form)
     if reading.content is Content.COLLECTIVES and cluster is not None:
+        from windtunnel.cli.importing_calls import cluster_of
+
         reading = cluster_of(reading, cluster, sets if on is None else None, files)
     _shown(reading, files, out, json)
 
@@ -87,55 +86,22 @@ def _configuration(file: str, form: str | None) -> bool:
     return importer_of(head_of(path), form).name in CONFIGURATIONS
 
 
+def _parts(files: list[str]) -> bool:
+    """Whether every file is a part of one job."""
+    if not all(Path(file).suffix.lower() in SUFFIXES for file in files):
+        return False
+    from windtunnel.cli.source import is_part
+
+    return all(is_part(file) for file in files)
+
+
+def _machine(on: str, sets: list[str] | None) -> Job:
+    from windtunnel.cli.source import job_of
+
+    return job_of(None, sets, on).job
+
+
 def _job(source: str | list[str], on: str | None, sets: list[str] | None, out: str, json: str | None) -> None:
-    writable(("--out", out))
-    if on is None and not sets:
-        imported: Imported | LoadedJob = import_job(together(source) if isinstance(source, list) else Path(source))
-        job = dump_job(imported.job) if imported.job is not None else None
-    else:
-        imported = job_of_files(source, sets, on) if isinstance(source, list) else job_of(source, sets, on)
-        job = dump_job(imported.job)
-    if json is not None:
-        model = imported.model if isinstance(imported, Imported) else imported.job.model
-        facts = {"model": getattr(model, "name", ""), "parameters": parameter_count(model)}
-        write_json(
-            as_dict(Reading(imported.format, Content.JOB, None, facts, imported.built, imported.ignored, imported.assumed)), json
-        )
-    if json != "-":
-        what = ", ".join(source) if isinstance(source, list) else source
-        written(f"{what} ({imported.format})", imported, job, out)
+    from windtunnel.cli.importing_job import import_as_job  # here: a trace or a log needs no noun of a job
 
-
-def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:
-    """Writes what an importer found, with its notes as comments: the text of a `job`, or the nouns that the source states."""
-    missing = () if job is not None else ("the machine: add --on JOB or --on CLUSTER",)
-    if job is None and isinstance(imported, Imported):
-        nouns: dict[str, Any] = {"model": imported.model, "plan": imported.plan, "runtime": imported.runtime}
-        tables = {k: v.model_dump(mode="json", exclude_none=True) for k, v in nouns.items() if v is not None}
-        job = "\n".join(toml_lines(tables)).lstrip() + "\n"
-    model = imported.model if isinstance(imported, Imported) else imported.job.model
-    notes = {
-        "parameters": (counted(model),),
-        "ignored": folded(imported.ignored, imported.format),
-        "assumed": imported.assumed,
-        "missing": missing,
-    }
-    lines = [f"# from {_flat(what)}"] + [f"# {word}: {_flat(line)}" for word, listed in notes.items() for line in listed]
-    write("\n".join(lines) + "\n\n" + (job or ""), out, "--out")
-
-
-def counted(model: Model | GraphModel) -> str:
-    """Parameters of a model, and of a mixture those that a token meets."""
-    total = parameter_count(model)
-    text = f"{tokens(total)}"
-    if not isinstance(model, GraphModel):
-        if (active := active_parameters(model)) < total:
-            text += f", {tokens(active)} of them active"
-        if model.mtp_layers:
-            text += f"; without the {model.mtp_layers} MTP layers, which published counts leave out too"
-    return text
-
-
-def _flat(text: str) -> str:
-    """One line of printable characters, as a comment must be."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    import_as_job(source, on, sets, out, json)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.common import On, Sets, busy, told, writable
-from windtunnel.cli.importing_file import written
+from windtunnel.cli.importing_job import written
 from windtunnel.cli.source import on_machine
 from windtunnel.formats.pytorch import import_torch
 from windtunnel.spec import dump_job

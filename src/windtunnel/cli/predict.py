@@ -98,7 +98,9 @@ def command(  # long: one option a line
             prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
     loaded.tell()
     if json is not None:
-        write_json(prediction, json)
+        from windtunnel.report.json import to_json
+
+        write_json(to_json(prediction), json)
     if trace is not None:
         from windtunnel.report.trace import write_trace
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 from windtunnel.cli.common import notes
 
 _BETWEEN = 0.1  # seconds
@@ -22,6 +20,8 @@ def bar(what: str) -> Iterator[Callable[[float], None]]:
 
     The bar is drawn on standard error if that is a terminal, from the first report after a second on.
     """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
     console = notes()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     shown = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)

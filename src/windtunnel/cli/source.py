@@ -14,7 +14,7 @@ from windtunnel.formats import Imported, from_arguments, import_job, kind_of
 from windtunnel.formats.deepspeed import implied_ranks
 from windtunnel.formats.harmless import split as split_ignored
 from windtunnel.formats.hub_names import catalogue_model
-from windtunnel.formats.recipes import is_recipe, split
+from windtunnel.formats.recipe_names import is_recipe, split
 from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names

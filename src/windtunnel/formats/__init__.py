@@ -1,121 +1,45 @@
-"""Importers of other tools' job descriptions. Each reports the keys that it ignored and the values that it assumed."""
+"""Importers of other tools' job descriptions. Each reports the keys that it ignored and the values that it assumed.
+
+Names are imported on first use: a trace or a workload needs no reader of configurations.
+"""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from windtunnel.base.errors import FileError, SpecError
-from windtunnel.formats import calculon, deepspeed, llm_analysis, nemo_yaml, neox, several, simumax, torchtitan, trainer
-from windtunnel.formats.deepspeed import from_deepspeed
-from windtunnel.formats.huggingface import from_config
-from windtunnel.formats.imported import Imported
-from windtunnel.formats.megatron import from_arguments
-from windtunnel.formats.recipes import from_recipe, is_recipe
-from windtunnel.formats.source import parse_json, read_source
-from windtunnel.formats.stated import Stated
-from windtunnel.formats.torchtitan import from_torchtitan
-from windtunnel.spec import Job, check
-from windtunnel.spec.files import read_table, shape_trouble
+if TYPE_CHECKING:
+    from windtunnel.formats.deepspeed import from_deepspeed
+    from windtunnel.formats.huggingface import from_config
+    from windtunnel.formats.imported import Imported
+    from windtunnel.formats.jobs import TABLE_FORMATS, import_job, kind_of
+    from windtunnel.formats.megatron import from_arguments
+    from windtunnel.formats.torchtitan import from_torchtitan
 
-__all__ = ["Imported", "from_arguments", "from_config", "from_deepspeed", "from_torchtitan", "import_job", "kind_of"]
+_HOME = {
+    "Imported": "imported",
+    "TABLE_FORMATS": "jobs",
+    "from_arguments": "megatron",
+    "from_config": "huggingface",
+    "from_deepspeed": "deepspeed",
+    "from_torchtitan": "torchtitan",
+    "import_job": "jobs",
+    "kind_of": "jobs",
+}
 
-_KNOWN = (
-    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, NeMo, Accelerate, Axolotl, "
-    + "Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
-)
-
-_TableImporter = Callable[[Mapping[str, Any], Job | None, Stated | None], Imported]
-
-
-@dataclass(frozen=True)
-class TableFormat:
-    """A tool's configuration that is a table (TOML, YAML or JSON): `telling` says whether a table is one."""
-
-    name: str
-    telling: Callable[[Mapping[str, Any]], bool]
-    read: _TableImporter
+__all__ = [
+    "TABLE_FORMATS",
+    "Imported",
+    "from_arguments",
+    "from_config",
+    "from_deepspeed",
+    "from_torchtitan",
+    "import_job",
+    "kind_of",
+]
 
 
-def _is_torchtitan(table: Mapping[str, Any]) -> bool:
-    return bool(torchtitan.TELLING & set(table)) and not {"plan", "cluster"} & set(table)
-
-
-def _is_deepspeed(table: Mapping[str, Any]) -> bool:
-    return bool(deepspeed.TELLING & set(table)) and "model_type" not in table
-
-
-def _several(reader: several.Simulator) -> TableFormat:
-    return TableFormat(
-        reader.name,
-        lambda table: several.telling(reader, table),
-        lambda table, on, stated: several.read(reader, table, on, stated),
-    )
-
-
-TABLE_FORMATS = (
-    *(_several(reader) for reader in (calculon.READER, simumax.READER, llm_analysis.READER)),
-    TableFormat("torchtitan", _is_torchtitan, from_torchtitan),
-    TableFormat("nemo", nemo_yaml.telling, nemo_yaml.from_nemo),
-    TableFormat("trainer", trainer.telling, trainer.from_trainer),
-    TableFormat("gpt-neox", neox.telling, neox.from_neox),
-    TableFormat("deepspeed", _is_deepspeed, lambda table, on, stated: from_deepspeed(table, on)),
-)
-"""Asked in this order; a table that is none of them is a Hugging Face config.json, which says itself what it lacks."""
-
-
-def kind_of(table: Mapping[str, Any]) -> str:
-    """Whose configuration a table is: a name of `TABLE_FORMATS`, or "huggingface"."""
-    return next((form.name for form in TABLE_FORMATS if form.telling(table)), "huggingface")
-
-
-def import_job(source: str | Path, on: Job | None = None, stated: Stated | None = None) -> Imported:
-    """Whatever `source` is: a Hugging Face config.json, a framework's configuration, or Megatron-LM flags (a command line or a
-    launch script); a path or text.
-
-    `on` gives what the source does not say: its cluster, for a config.json also plan and runtime, for DeepSpeed also the model.
-    Without it `job` is None. What the user has `stated` beside the source beats it. Raises `FileError` for what cannot be read,
-    `SpecError` for what cannot be understood or is not modelled.
-    """
-    if isinstance(source, Path) and is_recipe(source):
-        return from_recipe(source, on, stated)
-    text, where = read_source(source)
-    if not text.strip():
-        raise SpecError(where, "", _KNOWN)
-    if isinstance(source, Path) and source.suffix.lower() in (".yaml", ".yml"):
-        return _of_table(read_table(source), on, stated)
-    if text.lstrip()[0] in "{[" and not _sections(text):
-        table = parse_json(text, where)
-        return _of_table(table, on, stated)
-    if "--" in text and not _sections(text):
-        return from_arguments(text, where, on, stated)
-    try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError):
-        raise SpecError(where, text.strip()[:60], _KNOWN) from None
-    trouble = shape_trouble(table)
-    if trouble:
-        raise FileError(where, *trouble)
-    if kind_of(table) == "huggingface":
-        raise SpecError(where, text.strip()[:60], _KNOWN)
-    return _of_table(table, on, stated)
-
-
-def _sections(text: str) -> bool:
-    """Whether a text has lines such as [training], as torchtitan's files have."""
-    return any(line.strip() in ("[training]", "[parallelism]") for line in text.splitlines())
-
-
-def _of_table(table: dict[str, Any], on: Job | None, stated: Stated | None) -> Imported:
-    for form in TABLE_FORMATS:
-        if form.telling(table):
-            return form.read(table, on, stated)
-    imported = from_config(table, stated=stated)
-    if on is None:
-        return imported
-    nouns: dict[str, Any] = {"plan": on.plan, "runtime": on.runtime, "cluster": on.cluster, "tokens": on.tokens, "seed": on.seed}
-    job = check(Job(name=imported.model.name, model=imported.model, source=imported.model.source, **nouns))
-    return replace(imported, plan=job.plan, runtime=job.runtime, job=job)
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

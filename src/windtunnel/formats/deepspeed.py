@@ -128,15 +128,15 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
         "micro_batch": micro,
         "global_batch": total,
         "sharding": f"zero{stage}" if stage else "none",
-        "offload": _offload(keys, stage, assumed),
-        **_zero_plus(keys, stage),
+        "offload": offload_of(keys, stage, assumed),
+        **zero_plus_of(keys, stage),
     }
     if keys.get("activation_checkpointing") is not None:
         assumed.append(f"recompute {on.plan.recompute}: the training script, not activation_checkpointing, says which layers do")
     return Plan(**fields)
 
 
-def _zero_plus(keys: Keys, stage: int) -> dict[str, Any]:
+def zero_plus_of(keys: Keys, stage: int) -> dict[str, Any]:
     """MiCS and ZeRO++: groups and formats of stage 3."""
     group, second = (keys.count(f"zero_optimization.{name}") for name in ("mics_shard_size", "zero_hpz_partition_size"))
     fields: dict[str, Any] = {"shard_group": group, "secondary_group": second if (second or 1) > 1 else None}
@@ -151,7 +151,7 @@ def _zero_plus(keys: Keys, stage: int) -> dict[str, Any]:
     return fields
 
 
-def _offload(keys: Keys, stage: int, assumed: list[str]) -> Offload:
+def offload_of(keys: Keys, stage: int, assumed: list[str]) -> Offload:
     """Optimizer state and parameters on host or NVMe (ZeRO-Offload, ZeRO-Infinity)."""
     fields: dict[str, Any] = {}
     for name, field in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):

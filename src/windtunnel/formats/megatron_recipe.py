@@ -165,11 +165,12 @@ def _precision(value: Made, args: Arguments) -> None:
 
 
 def _model(recipe: Recipe, args: Arguments) -> Model:
-    """The provider's or the hub's name of the model, else the recipe's own."""
+    """The provider's or the hub's name of the model, else the recipe's own, else that of the recipe it builds on."""
     provider = recipe.value.fields.get("model")
     hints = [str(one) for one in provider.args if isinstance(one, str)] if isinstance(provider, Made) else []
     hints += [provider.name] if isinstance(provider, Made) else []
-    for hint in (*hints, recipe.name):
+    bases = [name for name in recipe.followed if "_pretrain_" in name and name.endswith("config")]
+    for hint in (*hints, recipe.name, *bases):
         if (found := catalogue_model(hint)) is not None:
             args.assumed.append(f"model {found.name} of the catalogue, for {hint}")
             return found

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tomllib
 
 from windtunnel.formats.exporters import Written
-from windtunnel.report.json import dumps
+from windtunnel.report.json_text import json_text
 from windtunnel.spec import Job, dump_job
 
 
 def export(job: Job, options: dict[str, str]) -> Written:
     """JSON with the keys of the TOML."""
-    return Written({f"{job.name}.json": dumps(tomllib.loads(dump_job(job))) + "\n"})
+    return Written({f"{job.name}.json": json_text(tomllib.loads(dump_job(job))) + "\n"})

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from windtunnel.formats.head import Head
-from windtunnel.spec import Job
+if TYPE_CHECKING:
+    from windtunnel.formats.head import Head
+    from windtunnel.spec import Job
 
 
 class Content(Enum):

@@ -16,8 +16,8 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.recipe_values import UNKNOWN, Made, Named, Unknown
 from windtunnel.formats.source import read_source
 
-KEPT = ("model_registry", "default_peft_config")
-"""Functions that stay calls: their arguments say more than what they return."""
+KEPT = ("model_registry", "default_peft_config", "to_graph_trainer_config")
+"""Ends of the names of functions that stay calls: their arguments say more than what they return."""
 _DEEPEST, _MOST_STEPS, _MOST_FILES = 25, 50_000, 60
 _ARITHMETIC: dict[type[ast.AST], Any] = {
     ast.Add: operator.add,
@@ -58,12 +58,14 @@ class PythonFile:
 
 @dataclass
 class Recipe:
-    """The configuration that a function returns, the functions that it called and did not find, and lines not followed."""
+    """The configuration that a function returns, the functions that it called and did not find, lines not followed, and the
+    functions that were followed."""
 
     name: str
     value: Made
     calls: list[str]
     notes: list[str]
+    followed: list[str] = field(default_factory=list)
 
 
 def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
@@ -80,9 +82,20 @@ def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             module.constants[node.targets[0].id] = node.value
         elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                module.imports[alias.asname or alias.name] = ("." * node.level + (node.module or ""), alias.name)
+            take_imports(node, module)
     return module
+
+
+def take_imports(node: ast.ImportFrom, module: PythonFile) -> None:
+    """Adds the names of `from ... import ...` to those of the file."""
+    for alias in node.names:
+        module.imports[alias.asname or alias.name] = ("." * node.level + (node.module or ""), alias.name)
+
+
+def home_of(name: str, module: PythonFile) -> str:
+    """The package that a name of a file comes from: the last word of its path."""
+    where = module.imports.get(name, ("", ""))[0].lstrip(".")
+    return where.rpartition(".")[2] or (module.path.resolve().parent.name if module.path is not None else "")
 
 
 def recipes_of(module: PythonFile) -> list[str]:
@@ -104,7 +117,7 @@ def read_recipe(module: PythonFile, name: str) -> Recipe:
         raise SpecError(
             "recipe", name, "a function that returns a configuration", f"Recipes here: {', '.join(recipes_of(module)[:8])}."
         )
-    return Recipe(name, value, reader.calls, reader.notes)
+    return Recipe(name, value, reader.calls, reader.notes, list(dict.fromkeys(reader.followed)))
 
 
 def _vague(value: Any) -> bool:
@@ -117,6 +130,7 @@ class _Reader:
         self.steps, self.depth = 0, 0
         self.calls: list[str] = []
         self.notes: list[str] = []
+        self.followed: list[str] = []
         self.files: dict[Path, PythonFile | None] = {}
 
     def call_function(self, module: PythonFile, node: ast.FunctionDef, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -162,6 +176,8 @@ class _Reader:
                 self.notes.append(f"the condition in line {node.lineno} is not known: neither branch is taken")
             else:
                 self.block(node.body if test else node.orelse, module, scope)
+        elif isinstance(node, ast.ImportFrom):
+            take_imports(node, module)
         elif isinstance(node, ast.With):
             self.block(node.body, module, scope)
         elif isinstance(node, (ast.For, ast.While, ast.Try)):
@@ -263,10 +279,16 @@ class _Reader:
             name = node.func.id
             if name in ("hasattr", "getattr", "isinstance"):
                 return self.asked(name, args)
-            found = self.find(name, module) if name not in KEPT else None
+            found = self.find(name, module) if not name.endswith(KEPT) else None
             if found is not None:
+                self.followed.append(name)
                 return self.call_function(*found, args, kwargs)
-            return self.unfollowed(name, args, kwargs)
+            if name == "replace" and args and isinstance(args[0], Made):  # of dataclasses
+                return Made(args[0].name, args[0].args, {**args[0].fields, **kwargs}, args[0].home)
+            result = self.unfollowed(name, args, kwargs)
+            if name.endswith("model_registry") and isinstance(result, Made):
+                result.home = home_of(name, module)
+            return result
         target = self.value(node.func, module, scope)
         if isinstance(target, Named):
             return self.unfollowed(target.name, args, kwargs)

@@ -29,11 +29,12 @@ class Named:
 
 @dataclass
 class Made:
-    """The result of a call that is not followed: its name, arguments, and what is set on it later."""
+    """The result of a call that is not followed: its name, arguments, what is set on it later, and the function's package."""
 
     name: str
     args: list[Any] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
+    home: str = ""
 
     def get(self, path: str) -> Any:
         """What is at a dotted path, None where nothing is."""

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats import megatron_recipe, torchtitan_recipe
 from windtunnel.formats.imported import Imported
+from windtunnel.formats.recipe_names import split
 from windtunnel.formats.recipe_reader import module_of, read_recipe, recipes_of
 from windtunnel.formats.source import read_source
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job
-
-_NAMED = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)", re.DOTALL)
-
-
-def split(source: str) -> tuple[str, str | None]:
-    """(file, function) of `FILE.py:FUNCTION`; (source, None) of anything else."""
-    match = _NAMED.fullmatch(source)
-    return (match["file"], match["name"]) if match else (source, None)
-
-
-def is_recipe(source: str | Path) -> bool:
-    """Whether a source names a Python file."""
-    return split(str(source))[0].endswith(".py")
 
 
 def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None = None) -> Imported:

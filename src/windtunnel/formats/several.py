@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.deepspeed_beside import opened
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.stated import Stated
@@ -38,7 +39,7 @@ class Simulator:
 
 def together(files: Sequence[str]) -> str:
     """The text of several JSON or YAML files as one. FileError for a file that is neither."""
-    return json.dumps({PARTS: [read_table(Path(file)) for file in files]}, default=str)
+    return json.dumps({PARTS: [opened(read_table(Path(file)), Path(file).parent) for file in files]}, default=str)
 
 
 def telling(reader: Simulator, table: Mapping[str, Any]) -> bool:

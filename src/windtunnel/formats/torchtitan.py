@@ -6,6 +6,7 @@ the output counting as a layer each.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -40,12 +41,13 @@ _DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
 def from_torchtitan(config: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model (by name and flavor), plan and runtime; with `on`, also a job on that job's cluster.
 
-    A degree of -1 is what the GPUs leave: those `stated`, or the machine's.
+    A degree of -1 is what the GPUs leave: those `stated`, or the machine's. Where every degree is written out, their product is
+    the number of GPUs, which `stated` beats.
     """
     keys, assumed = Keys(config), list[str]()
     stated = stated or Stated()
     model = stated.model or _model(keys, assumed)
-    gpus = stated.own_gpus or (on.cluster.gpus if on is not None else stated.gpus)
+    gpus = stated.own_gpus or _written_out(keys, stated, assumed) or (on.cluster.gpus if on is not None else stated.gpus)
     plan = _plan(keys, model, gpus, stated, assumed)
     runtime = _runtime(keys, plan)
     job = None
@@ -58,7 +60,7 @@ def from_torchtitan(config: Mapping[str, Any], on: Job | None = None, stated: St
                 model=model,
                 plan=plan,
                 runtime=runtime,
-                cluster=on.cluster,
+                cluster=on.cluster.model_copy(update={"gpus": gpus}),
                 tokens=tokens,
                 seed=on.seed,
                 source="torchtitan configuration",
@@ -108,6 +110,21 @@ def _of_hub(repository: str, assumed: list[str]) -> Model:
     return load_model(wanted)
 
 
+def _written_out(keys: Keys, stated: Stated, assumed: list[str]) -> int | None:
+    """The product of the degrees where none is left to the machine and they are more than a try on one GPU."""
+    shard = keys.whole("parallelism.data_parallel_shard_degree") or -1
+    if shard < 1:
+        return None
+    others = [(f"{name}_parallel", field) for name, field in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"))]
+    degrees = [shard, keys.count("parallelism.data_parallel_replicate_degree") or 1]
+    degrees += [stated.whole(f"plan.{field}") or keys.count(f"parallelism.{name}_degree") or 1 for name, field in others]
+    total = math.prod(degrees)
+    if total == 1:
+        return None
+    assumed.append(f"{total} GPUs, the product of the degrees (--set cluster.gpus=N)")
+    return total
+
+
 def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
     def degree(name: str, field: str = "") -> int:
         return stated.whole(f"plan.{field}") or keys.count(f"parallelism.{name}_degree") or 1
@@ -123,7 +140,8 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
     local = stated.whole("plan.micro_batch") or keys.count("training.local_batch_size") or keys.count("training.batch_size")
     seq = stated.whole("plan.seq") or keys.count("training.seq_len") or keys.count("training.max_context_length") or 2048
     tokens = keys.count("training.num_tokens_per_microbatch_per_dp_rank")
-    local = local or (max(1, tokens // seq) if tokens else 8)
+    several = keys.count("parallelism.num_pp_microbatches") if pp > 1 else None
+    local = local or (max(1, tokens // seq) * (several or 1) if tokens else 8)
     total = stated.whole("plan.global_batch") or keys.whole("training.global_batch_size") or -1
     if total < 1 and (of_step := keys.count("training.num_tokens_per_train_step")):
         total = max(1, of_step // seq)
@@ -134,7 +152,6 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
         assumed.append(f"global batch {total}: {local} a data-parallel rank (training.global_batch_size left out)")
     micro = local
     if pp > 1:
-        several = keys.count("parallelism.num_pp_microbatches")
         micro = max(1, local // several) if several else keys.count("parallelism.pipeline_parallel_microbatch_size") or 1
     fields: dict[str, Any] = {
         "tp": tp,

@@ -70,6 +70,24 @@ _GPT_OSS = {
     "linear_bias": True,
     "tied_embeddings": False,
 }
+_GLIMMER = {
+    **_COMMON,
+    "source": "torchtitan, main of August 2026: torchtitan/models/muse_glimmer",
+    "layers": 8,
+    "hidden": 256,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "ffn": 768,
+    "max_seq": 4096,
+    "window": 128,
+    "window_pattern": "L3G",
+    "post_norms": True,
+    "qk_norm": True,
+    "attention_gate": True,
+    "tied_embeddings": False,
+}
+_GLIMMER_30B = {"layers": 52, "hidden": 6656, "heads": 32, "head_dim": 128, "ffn": 19968, "vocab": 202048, "window": 2048}
 _DEBUG: dict[str, dict[str, Any]] = {
     "llama3": _LLAMA,
     "llama4": {**_LLAMA, **_LLAMA4},
@@ -77,11 +95,14 @@ _DEBUG: dict[str, dict[str, Any]] = {
     "deepseek_v3": {**_COMMON, **_DEEPSEEK, **_LATENT},
     "gpt_oss": {**_COMMON, **_GPT_OSS},
     "kimi_k2_7": {**_COMMON, **_DEEPSEEK, **_LATENT},
+    "muse_glimmer": _GLIMMER,
 }
 TABLES: dict[str, dict[str, Any]] = {f"{name}-debugmodel": table for name, table in _DEBUG.items()} | {
     "qwen3-debugmodel_non_fused_qkv": {**_QWEN, "tied_embeddings": True},
     "qwen3_5-debugmodel": {**_QWEN, **_QWEN35, "layers": 8, "ffn": 512},
     "qwen3_5-debugmodel_moe": {**_QWEN, **_QWEN35, "layers": 4, "experts": 8, "top_k": 2, "expert_ffn": 256, "shared_ffn": 256},
+    "muse_glimmer-30b": {**_GLIMMER, **_GLIMMER_30B, "max_seq": 16384},
     "qwen3-debugmodel_moe": {**_QWEN, "experts": 64, "top_k": 8, "expert_ffn": 768, "tied_embeddings": False},
 }
-"""Models that only tests use, as tables of `spec.Model`."""
+"""Models that only tests use, and one that the catalogue lacks, as tables of `spec.Model`. Muse Glimmer: main of August 2026,
+without the factor and the cap on its logits."""

@@ -29,7 +29,7 @@ def from_recipe(recipe: Recipe, path: Path, on: Job | None, stated: Stated | Non
     spec = value.fields.get("model_spec")
     if not isinstance(spec, Made) or not spec.args or not isinstance(spec.args[0], str):
         raise SpecError("model_spec", Nothing(), 'a call such as model_registry("8B")', f"In {recipe.name}.")
-    family = path.resolve().parent.name if path.name == "config_registry.py" else recipe.name.split("_")[0]
+    family = spec.home or (path.resolve().parent.name if path.name == "config_registry.py" else recipe.name.split("_")[0])
     table["model"] = {"name": family, "flavor": spec.args[0], "converters": _converters(spec)}
     checkpoint = value.fields.get("activation_checkpoint")
     kind = checkpoint.name if isinstance(checkpoint, Made) else "none"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.deepspeed_beside import fields_of, left_in, precision_of
 from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
@@ -71,7 +72,8 @@ def from_trainer(table: Mapping[str, Any], on: Job | None = None, stated: Stated
         tokens = float(steps * plan.global_batch * plan.seq) if steps else on.tokens
         job = check(Job(name=model.name, tokens=tokens, seed=on.seed, source=f"{form} configuration", **nouns))
     built = tuple(sorted(path for path in keys.used if keys.get(path) is not None))
-    return Imported(form, model, plan, runtime, job, built, keys.left_over(), tuple(assumed))
+    ignored = (*keys.left_over(), *left_in(_file(keys) or {}))
+    return Imported(form, model, plan, runtime, job, built, ignored, tuple(assumed))
 
 
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
@@ -101,12 +103,14 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
     if gpus % (tp * pp * cp):
         raise SpecError("num_processes", gpus, f"a multiple of tp x pp x cp = {tp * pp * cp}")
     dp = gpus // (tp * pp * cp)
-    batches = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size")
+    inside = ("deepspeed.train_micro_batch_size_per_gpu",) if _file(keys) is not None else ()
+    batches = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size", *inside)
     micro = stated.whole("plan.micro_batch") or first_count(keys, batches)
     if micro is None:
         micro = 1
         assumed.append("micro batch 1 (per_device_train_batch_size left out)")
-    steps = first_count(keys, ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps")) or 1
+    accumulated = ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps")
+    steps = first_count(keys, (*accumulated, *([f"deepspeed.{accumulated[0]}"] if inside else []))) or 1
     sequence = stated.whole("plan.seq") or first_count(keys, _SEQUENCES)
     if sequence is None:
         sequence = _USUAL_SEQ
@@ -131,8 +135,15 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
             else None,
             "recompute": "full" if recompute else "none",
             "offload": _offload(keys),
+            **(fields_of(file, assumed) if (file := _file(keys)) is not None and sharding.startswith("zero") else {}),
         }
     )
+
+
+def _file(keys: Keys) -> Mapping[str, Any] | None:
+    """The DeepSpeed configuration, where its file was opened or it stands inside."""
+    table = keys.table.get("deepspeed")
+    return table if isinstance(table, Mapping) else None
 
 
 def _sharding(keys: Keys, assumed: list[str]) -> str:
@@ -143,7 +154,7 @@ def _sharding(keys: Keys, assumed: list[str]) -> str:
         value = file.get("zero_optimization", {})
         stage = value.get("stage", 0) if isinstance(value, Mapping) else 0
     if stage is None and isinstance(file, str) and (stage := named_stage(file)) is not None:
-        assumed.append(f"ZeRO {stage}, as the name {file} says: the file itself is not read")
+        assumed.append(f"ZeRO {stage}, as the name {file} says: the file is not beside this one")
     if stage is not None:
         if stage not in (0, 1, 2, 3):
             raise SpecError("zero_stage", stage, "0, 1, 2 or 3")
@@ -179,7 +190,7 @@ def _offload(keys: Keys) -> dict[str, Any]:
 def _runtime(keys: Keys, plan: Plan, assumed: list[str]) -> Runtime:
     mixed = keys.text("mixed_precision") or ""
     flags = {name: keys.get(name) for name in ("bf16", "fp16", "tf32")}
-    precision = mixed if mixed in ("bf16", "fp16", "fp8") else ""
+    precision = mixed if mixed in ("bf16", "fp16", "fp8") else precision_of(_file(keys) or {})
     if not precision:
         on = ("auto", True, "true", "full")
         precision = (

@@ -1,13 +1,45 @@
-"""Kernel datasets, shared by measurement and prediction: the schema, and the file (Parquet or CSV)."""
+"""Kernel datasets, shared by measurement and prediction: the schema, and the file (Parquet or CSV).
 
-from windtunnel.records.build import concat, dataset
-from windtunnel.records.dataset import About, Dataset
-from windtunnel.records.parquet import read, write
-from windtunnel.records.repeats import merge
-from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, OPS, PHASES
-from windtunnel.records.shapes import read_shape, write_shape
-from windtunnel.records.tell import describe
-from windtunnel.records.text import from_csv, read_any, to_csv
+Names are imported on first use: graphs of traces and measured runs lie in this room too, and need no dataset.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windtunnel.records.build import concat, dataset
+    from windtunnel.records.kernel_dataset import About, Dataset
+    from windtunnel.records.parquet import read, write
+    from windtunnel.records.repeats import merge
+    from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, OPS, PHASES
+    from windtunnel.records.shapes import read_shape, write_shape
+    from windtunnel.records.tell import describe
+    from windtunnel.records.text import from_csv, read_any, to_csv
+
+_HOME = {
+    "About": "kernel_dataset",
+    "COLUMNS": "schema",
+    "DTYPES": "schema",
+    "Dataset": "kernel_dataset",
+    "LEVELS": "schema",
+    "MODES": "schema",
+    "MODULES": "schema",
+    "OPS": "schema",
+    "PHASES": "schema",
+    "concat": "build",
+    "dataset": "build",
+    "describe": "tell",
+    "from_csv": "text",
+    "merge": "repeats",
+    "read": "parquet",
+    "read_any": "text",
+    "read_shape": "shapes",
+    "to_csv": "text",
+    "write": "parquet",
+    "write_shape": "shapes",
+}
 
 __all__ = [
     "COLUMNS",
@@ -31,3 +63,11 @@ __all__ = [
     "write",
     "write_shape",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

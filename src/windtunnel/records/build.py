@@ -8,7 +8,7 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.records.checks import check
-from windtunnel.records.dataset import About, Dataset, arrow_schema
+from windtunnel.records.kernel_dataset import About, Dataset, arrow_schema
 
 ENVIRONMENT = ("gpu", "device", "architecture", "driver", "libraries", "datasheet", "settings")
 """Fields of `About` that all rows of a dataset share: rows that differ in one of them belong to another profile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.records.dataset import Dataset, arrow_schema
+from windtunnel.records.kernel_dataset import Dataset, arrow_schema
 from windtunnel.records.plausible import plausible
 from windtunnel.records.repeats import agree
 from windtunnel.records.schema import COLUMNS, DTYPES, LEVELS, MODES, MODULES, NAMES, OPS, PHASES, STATUSES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.records.checks import check, conform
-from windtunnel.records.dataset import KEY, Dataset, about_of, about_text
+from windtunnel.records.kernel_dataset import KEY, Dataset, about_of, about_text
 
 
 def write(data: Dataset, path: str | Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.records.dataset import About, Dataset
+from windtunnel.records.kernel_dataset import About, Dataset
 from windtunnel.records.tell import tell
 from windtunnel.spec import GPU, load_gpu
 from windtunnel.spec.catalog import names

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.records.checks import check, conform
-from windtunnel.records.dataset import Dataset, about_of, about_text, arrow_schema
+from windtunnel.records.kernel_dataset import Dataset, about_of, about_text, arrow_schema
 from windtunnel.records.parquet import read
 
 MARK = "# windtunnel "

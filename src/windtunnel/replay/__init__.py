@@ -1,7 +1,24 @@
-"""Runs a trace graph on a cluster: its dependencies, streams and groups as written, its calls over our network."""
+"""Runs a trace graph on a cluster: its dependencies, streams and groups as written, its calls over our network.
 
-from windtunnel.replay.options import ReplayOptions
-from windtunnel.replay.result import ReplayResult
-from windtunnel.replay.run import replay
+Names are imported on first use: SimAI's own arithmetic needs neither a cluster nor a network.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windtunnel.replay.options import ReplayOptions
+    from windtunnel.replay.result import ReplayResult
+    from windtunnel.replay.run import replay
+
+_HOME = {"ReplayOptions": "options", "ReplayResult": "result", "replay": "run"}
 
 __all__ = ["ReplayOptions", "ReplayResult", "replay"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

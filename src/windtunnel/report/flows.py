@@ -14,7 +14,7 @@ from windtunnel.base.units import show_size, show_time
 from windtunnel.network.flows.run import FlowsResult
 from windtunnel.network.simulate.collisions import EDGES, Collisions
 from windtunnel.report import words as say
-from windtunnel.report.json import dumps
+from windtunnel.report.json_text import json_text
 from windtunnel.report.table import listing
 
 SCHEMA = "windtunnel.flows/1"
@@ -33,7 +33,7 @@ def flows_json(result: FlowsResult, fabric: str) -> str:
         "makespan_s": result.makespan(), "stats": result.stats, "links": result.hot_links(), "assumed": result.assumed,
         "collisions": None if result.collisions is None else collisions_json(result, result.collisions),
     }  # fmt: skip
-    text = dumps(head).rstrip()
+    text = json_text(head).rstrip()
     return "".join([text[:-2], ',\n  "flows": [\n    ', ",\n    ".join(_rows(result)), "\n  ]\n}\n"])
 
 

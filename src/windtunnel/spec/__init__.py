@@ -1,26 +1,63 @@
-"""The nouns of a job, how they are read, and checks for contradictions. No other behaviour."""
+"""The nouns of a job, how they are read, and checks for contradictions. No other behaviour. Names are imported on first use."""
 
-from windtunnel.spec.catalog import names
-from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
-from windtunnel.spec.common import DTYPE_BYTES, Noun, Precision
-from windtunnel.spec.job import Job, check
-from windtunnel.spec.load import (
-    dump_job,
-    load_cluster,
-    load_fabric,
-    load_gpu,
-    load_job,
-    load_law,
-    load_model,
-    load_node,
-    load_region,
-    load_runtime,
-    match_gpu,
-)
-from windtunnel.spec.model import Model
-from windtunnel.spec.plan import Plan
-from windtunnel.spec.runtime import Host, Runtime
-from windtunnel.spec.schema import schema
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windtunnel.spec.catalog import names
+    from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
+    from windtunnel.spec.common import DTYPE_BYTES, Noun, Precision
+    from windtunnel.spec.job import Job, check
+    from windtunnel.spec.json_schema import schema
+    from windtunnel.spec.load import (
+        dump_job,
+        load_cluster,
+        load_fabric,
+        load_gpu,
+        load_job,
+        load_law,
+        load_model,
+        load_node,
+        load_region,
+        load_runtime,
+        match_gpu,
+    )
+    from windtunnel.spec.model import Model
+    from windtunnel.spec.plan import Plan
+    from windtunnel.spec.runtime import Host, Runtime
+
+_HOME = {
+    "Cluster": "cluster",
+    "DTYPE_BYTES": "common",
+    "Fabric": "cluster",
+    "GPU": "cluster",
+    "Host": "runtime",
+    "Job": "job",
+    "Model": "model",
+    "Nic": "cluster",
+    "Node": "cluster",
+    "Noun": "common",
+    "Plan": "plan",
+    "Precision": "common",
+    "Runtime": "runtime",
+    "ScaleUp": "cluster",
+    "check": "job",
+    "dump_job": "load",
+    "load_cluster": "load",
+    "load_fabric": "load",
+    "load_gpu": "load",
+    "load_job": "load",
+    "load_law": "load",
+    "load_model": "load",
+    "load_node": "load",
+    "load_region": "load",
+    "load_runtime": "load",
+    "match_gpu": "load",
+    "names": "catalog",
+    "schema": "json_schema",
+}
 
 __all__ = [
     "DTYPE_BYTES",
@@ -52,3 +89,11 @@ __all__ = [
     "names",
     "schema",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from windtunnel.formats.astrasim.configuration import AnalyticalNetwork
-from windtunnel.spec.cluster import Cluster
-from windtunnel.spec.load import load_cluster
+
+if TYPE_CHECKING:
+    from windtunnel.spec.cluster import Cluster
 
 BASE = "h100-ib"
 """The cluster whose GPU and host stand in for what a network file does not say."""
@@ -42,4 +45,6 @@ def cluster_of(network: AnalyticalNetwork) -> tuple[Cluster, tuple[str, ...]]:
         assumed.append("the inner ring as direct links")
     if len(network.npus_count) > 2:
         assumed.append("dimensions beyond the second as fast as the second")
+    from windtunnel.spec.load import load_cluster
+
     return load_cluster(table), tuple(assumed)

@@ -8,17 +8,20 @@ from pathlib import Path
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.simai import aicb, settings, topology, workload
 
 
 def recognises(head: Head) -> bool:
     """Whether a file is one of theirs, by its first lines."""
+    from windtunnel.formats.simai import aicb, settings, topology, workload  # here: `windtunnel simai` needs only the workload
+
     lines = head.lines
     return workload.is_workload(lines) or topology.is_topology(lines) or aicb.is_csv(lines) or settings.kind_of(lines) is not None
 
 
 def read(files: Sequence[Path], context: Context) -> Reading:
     """One file. SpecError where several are given: each stands for itself."""
+    from windtunnel.formats.simai import aicb, settings, topology, workload
+
     if len(files) > 1:
         raise SpecError("FILE", f"{len(files)} files", "one file of SimAI at a time")
     path = files[0]
@@ -32,6 +35,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 
 
 def _workload(path: Path) -> Reading:
+    from windtunnel.formats.simai import workload
     from windtunnel.formats.simai.graph import graph_of, left_out
 
     source = workload.read_workload(path)
@@ -45,6 +49,8 @@ def _workload(path: Path) -> Reading:
 
 
 def _topology(path: Path) -> Reading:
+    from windtunnel.formats.simai import topology
+
     source = topology.read_topology(path)
     cluster, assumed = topology.cluster_of(source)
     built = ("a cluster: links of a GPU, nodes below a leaf, its up links",)

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.text_files import lines_of
 from windtunnel.base.units import parse_time
-from windtunnel.spec.cluster import Cluster
-from windtunnel.spec.load import load_cluster
+
+if TYPE_CHECKING:
+    from windtunnel.spec.cluster import Cluster
 
 NODES = {"A100": "hgx-a100-80gb", "A800": "hgx-a800-80gb", "H100": "hgx-h100", "H800": "hgx-h800", "H20": "hgx-h20"}
 _LINK = re.compile(
@@ -150,6 +151,8 @@ def cluster_of(topology: SimaiTopology) -> tuple[Cluster, tuple[str, ...]]:
         if len(ports) > 1:
             assumed.append(f"{len(ports)} links of a GPU to switches are ports of one NIC")
     assumed.append("leaf switches and their up links as two tiers; host, routing and efficiency as in the catalogue's roce")
+    from windtunnel.spec.load import load_cluster
+
     return load_cluster(table), tuple(assumed)
 
 

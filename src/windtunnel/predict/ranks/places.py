@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import PlanError
@@ -118,6 +116,9 @@ def joined(job: Job, places: Places, axis: Axis) -> Int64s:
 
 def smallest_connected(one: Int64s, other: Int64s, count: int) -> Int64s:
     """[count] for each of `count` nodes the smallest node that it is connected with over edges from `one` to `other`."""
+    from scipy.sparse import csr_array  # here: only unequal ranks need scipy, which is slow to import
+    from scipy.sparse.csgraph import connected_components
+
     edges = csr_array((np.ones(len(one), np.int8), (one, other)), shape=(count, count))
     component = connected_components(edges, directed=False)[1]
     first = np.unique(component, return_index=True)[1]

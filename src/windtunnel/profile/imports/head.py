@@ -47,7 +47,7 @@ def _parquet(path: Path) -> FileHead:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from windtunnel.records.dataset import KEY
+    from windtunnel.records.kernel_dataset import KEY
 
     try:
         metadata = pq.read_metadata(path)
