@@ -130,3 +130,12 @@ def test_unknown_fields_and_values_are_refused():
         question(load, ["plan.tp=4,x"], None, ())
     with pytest.raises(SpecError, match="values to try"):
         question(load, ["plan.tp"], None, ())
+
+
+def test_a_job_whose_plan_cannot_run_there_is_searched_all_the_same():
+    asked = question(load, ["cluster.gpus=24", "plan.global_batch=96"], None, ())  # the job's own plan is tp 4, pp 4
+    assert asked.spaces[0].job.cluster.gpus == 24
+    assert asked.own == "The plan without model parallelism"
+    assert 3 in asked.spaces[0].fields["plan.pp"]
+    with pytest.raises(SpecError, match="plan.tp"):
+        question(load, ["cluster.gpus=24", "plan.tp=5"], None, ())

@@ -87,7 +87,7 @@ def command(  # long: one option a line
             out=out,
             stop=progress,
             command=[(*_again(job, model, megatron), *_options(own)) for own in asked.overrides],
-            brought=not asked.loaded.assumed,
+            own=asked.own,
         )
     if json is not None:
         write_json(result.as_dict(), json)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.cli.source import LoadedJob
 from windtunnel.search.change import value_of, written
 from windtunnel.search.defaults import default_fields
@@ -24,12 +24,13 @@ Load = Callable[[list[str]], LoadedJob]
 @dataclass(frozen=True)
 class Question:
     """`spaces`: one a frame; `labels`: what a frame has of its own; `overrides`: that and all that is fixed, as `--set` takes it;
-    `loaded`: the first frame's job as it was read."""
+    `loaded`: the first frame's job as it was read; `own`: what to call its plan."""
 
     spaces: tuple[Space, ...]
     labels: tuple[str, ...]
     overrides: tuple[tuple[str, ...], ...]
     loaded: LoadedJob
+    own: str = "Your plan"
 
 
 def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequence[str]) -> Question:
@@ -53,7 +54,7 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
     first: LoadedJob | None = None
     for frame in every:
         own = [f"{key}={value}" for key, value in frame.items()]
-        loaded = load([*fixed, *own])
+        loaded, name = _loaded(load, [*fixed, *own])
         first = first or loaded
         closed = {key for key, values in texts.items() if len(values) == 1}
         fields = {key: values for key, values in default_fields(loaded.job).items() if key not in closed}
@@ -63,7 +64,38 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
         overrides.append((*fixed, *(text for text in own if not text.startswith("cluster="))))
     if first is None:
         raise SpecError("--set", "no combination", "at least one value of each field")
-    return Question(tuple(spaces), tuple(labels), tuple(overrides), first)
+    return Question(tuple(spaces), tuple(labels), tuple(overrides), first, name)
+
+
+def _loaded(load: Load, overrides: list[str]) -> tuple[LoadedJob, str]:
+    """The job of `overrides`, and what to call its plan. If its own plan cannot run there (on other GPUs, say), one without model
+    parallelism takes its place, as far as the overrides leave it open."""
+    try:
+        loaded = load(overrides)
+    except PlanError:
+        stated = {text.partition("=")[0] for text in overrides}
+        return load(
+            [*(f"{path}={value}" for path, value in PLAINEST.items() if path not in stated), *overrides]
+        ), "The plan without model parallelism"
+    return loaded, "The first plan that fits" if loaded.assumed else "Your plan"
+
+
+PLAINEST = {
+    "plan.tp": "1",
+    "plan.cp": "1",
+    "plan.pp": "1",
+    "plan.vpp": "1",
+    "plan.ep": "1",
+    "plan.etp": "1",
+    "plan.dp": "none",
+    "plan.stages": "none",
+    "plan.schedule": "auto",
+    "plan.micro_batch": "1",
+    "plan.sequence_parallel": "false",
+    "plan.shard_group": "none",
+    "plan.recompute_layers": "none",
+}
+"""A plan that runs wherever the batch divides over the GPUs."""
 
 
 def _label(path: str, value: Any) -> str:

@@ -147,7 +147,7 @@ def certificate_lines(of: Certificate, result: SearchResult) -> list[str]:
 def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
     """Why the user's plan is not the best, and whether memory binds."""
     lines = []
-    whose = "Your plan" if result.brought else "The first plan that fits"
+    whose = result.own
     if why.known is not None:
         outcome = why.known.outcome
         parts = ", ".join(f"{label_of(part)} +{say.seconds(seconds)}" for part, seconds in why.known.parts)

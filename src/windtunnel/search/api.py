@@ -33,7 +33,7 @@ def search(
     stop: Callable[[float], bool] | None = None,
     explained: bool = True,
     command: Sequence[Sequence[str]] = (),
-    brought: bool = True,
+    own: str = "Your plan",
 ) -> SearchResult:
     """The best plans of `spaces`, one for each frame, with a certificate.
 
@@ -41,9 +41,8 @@ def search(
     objective, such as days = 30. `margin`: share of GPU memory to keep free. The search ends when no plan can be better than
     the best by more than the share `gap`, after `seconds` of predictions, or when `stop`, which gets the finished share,
     returns true. `jobs`: worker processes; `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that
-    keeps predicted plans. `brought`: the frames' own plans are the user's, not first plans made for them; `command`: for each
-    frame, words that name its job in a command line. Raises SpecError if no combination is a plan, PlanError if no plan fits
-    or keeps the limits.
+    keeps predicted plans. `own`: what reports call the frames' own plans; `command`: for each frame, words that name its job
+    in a command line. Raises SpecError if no combination is a plan, PlanError if no plan fits or keeps the limits.
     """
     chosen = objectives(objective)
     constraints = [Most(objectives(name)[0], limit) for name, limit in (most or {}).items()]
@@ -76,7 +75,7 @@ def search(
             store.write()
     shown = tuple(labels) if labels is not None else ("",) * len(plans.jobs)
     again = _command(plans, ranked[0], command)
-    return SearchResult(plans.jobs, shown, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanation, again, brought)
+    return SearchResult(plans.jobs, shown, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanation, again, own)
 
 
 CHANCE = ("jitter", "documents", "batches", "spread")

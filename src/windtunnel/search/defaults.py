@@ -1,6 +1,6 @@
 """The default space: what a framework can do with a model on a cluster, by framework.
 
-Degrees are powers of two, and the pipeline's also divisors of the layers. Choices that a rule settles are not opened: sequence
+Degrees are powers of two, and the pipeline's also divisors of the layers and of the GPUs. Choices that a rule settles are not opened: sequence
 parallelism
 goes with tensor parallelism, stages are as even as they can be. `--set plan.tp=4,8` narrows a field; `--set
 runtime.overlap_tp=true,false`
@@ -74,7 +74,7 @@ def _with_own(job: Job, path: str, values: Values) -> Values:
 
 def _stage_counts(job: Job) -> list[int]:
     most = min(job.model.layers, MOST_PP, job.cluster.gpus)
-    counts = {*powers(most), *(d for d in divisors(job.model.layers) if d <= most)}
+    counts = {*powers(most), *(d for d in (*divisors(job.model.layers), *divisors(job.cluster.gpus)) if d <= most)}
     return sorted(count for count in counts if job.cluster.gpus % count == 0)
 
 

@@ -15,8 +15,8 @@ from windtunnel.spec import Job
 @dataclass(frozen=True)
 class SearchResult:
     """`ranked`: predicted plans that fit, best first (several objectives: the undominated ones, `front` of them, first). `jobs` and
-    `labels` are those of the frames. `command`: how to predict the best plan; `brought`: the
-    frames' own plans are the user's."""
+    `labels` are those of the frames. `command`: how to predict the best plan; `own`: what
+    reports call the frames' own plans."""
 
     jobs: tuple[Job, ...]
     labels: tuple[str, ...]
@@ -26,7 +26,7 @@ class SearchResult:
     certificate: Certificate
     explanation: Explanation | None = None
     command: str = ""
-    brought: bool = True
+    own: str = "Your plan"
 
     @property
     def best(self) -> Candidate | None:
