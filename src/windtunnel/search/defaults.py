@@ -1,10 +1,8 @@
 """The default space: what a framework can do with a model on a cluster, by framework.
 
-Degrees are powers of two, and the pipeline's also divisors of the layers and of the GPUs. Choices that a rule settles are not opened: sequence
-parallelism
-goes with tensor parallelism, stages are as even as they can be. `--set plan.tp=4,8` narrows a field; `--set
-runtime.overlap_tp=true,false`
-opens another.
+Degrees are powers of two, and the pipeline's also divisors of the layers and of the GPUs. Choices that a rule settles are not
+opened: sequence parallelism goes with tensor parallelism, stages are as even as they can be. `--set plan.tp=4,8` narrows a
+field; `--set runtime.overlap_tp=true,false` opens another.
 """
 
 from __future__ import annotations
