@@ -15,7 +15,7 @@ from windtunnel.search.bound.cells import Cell, cell_of, kinds_of
 from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import CellStack, Staged
-from windtunnel.search.bound.step import PlanRows, StepFloor
+from windtunnel.search.bound.step import Groups, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
 
 SAME_LAYOUT = (
@@ -88,6 +88,7 @@ class Floors:
 
     calls: CallFloor
     memory: MemoryFloor
+    groups: Groups
 
 
 def bounds(columns: PlanColumns, progress: Callable[[float], object] | None = None) -> Bounds:
@@ -97,7 +98,7 @@ def bounds(columns: PlanColumns, progress: Callable[[float], object] | None = No
     if not count:
         return least
     job = columns.job
-    floors = Floors(CallFloor(kinds_of(job), parse_settings(job.runtime.nccl, "runtime.nccl")), MemoryFloor())
+    floors = Floors(CallFloor(kinds_of(job), parse_settings(job.runtime.nccl, "runtime.nccl")), MemoryFloor(), {})
     cell_of_row, cells = _cells(columns, least.reasons, progress)
     least.refused[:] = np.array([cell is None for cell in cells])[cell_of_row]
     rows_of = PlanRows(
@@ -141,11 +142,18 @@ def _family(
         for rows_alike in _grouped(columns, same, shared):
             job = columns.change(int(rows_alike[0])).apply_unchecked(columns.job)
             some = plans.take(rows_alike)
-            used, cell = np.unique(some.cell, return_inverse=True)
+            used, cell = _places(some.cell, len(stack.cells))
             some = replace(some, cell=cell)
             least.computing[rows_alike] = staged.computing[used][cell] * (some.micro_batches // layout.copies)[:, None]
-            least.seconds[rows_alike] = StepFloor(job, layout, stack, staged, used, floors.calls).seconds(some)
+            least.seconds[rows_alike] = StepFloor(job, layout, stack, staged, used, floors.calls, floors.groups).seconds(some)
             least.bytes[rows_alike] = floors.memory.allocated(job, layout, stack, staged, used, some)
+
+
+def _places(numbers: Int64s, count: int) -> tuple[Int64s, Int64s]:
+    """The different `numbers` below `count` in order, and the place of each among them."""
+    present = np.zeros(count, np.bool_)
+    present[numbers] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[numbers]
 
 
 def _frees_parameters(columns: PlanColumns) -> bool:

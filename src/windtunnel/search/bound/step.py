@@ -60,14 +60,22 @@ class PlanRows:
             yield part, self.take(part)
 
 
+Groups = dict[object, dict[Axis, Group]]
+"""Groups of ranks by axis, for each way to split the ranks."""
+
+
 class StepFloor:
     """Bounds of the plans of one layout whose jobs differ from `job` only in what cells contain, in the batch and in `PlanRows`."""
 
-    def __init__(self, job: Job, layout: PipelineLayout, stack: CellStack, staged: Staged, cells: Int64s, calls: CallFloor) -> None:
-        """`cells` [K]: the cells of `stack` that the plans use."""
+    def __init__(
+        self, job: Job, layout: PipelineLayout, stack: CellStack, staged: Staged, cells: Int64s, calls: CallFloor, groups: Groups
+    ) -> None:
+        """`cells` [K]: the cells of `stack` that the plans use; `groups`: those of plans seen before."""
         self.job, self.layout, self.calls = job, layout, calls
         self.stack, self.staged, self.cells = stack, staged, cells
-        self.groups: dict[Axis, Group] = {}
+        plan = job.plan
+        ranks = (plan.tp, plan.cp, plan.pp, plan.ep, plan.etp, job.dp, job.shard_ranks, job.expert_shard_ranks, job.near_ranks)
+        self.groups = groups.setdefault((ranks, plan.placement, job.cp_sizes), {})
         stage_counts = layout.stage_counts.T
         self.dense, self.experts = stack.dense[cells] @ stage_counts, stack.experts[cells] @ stage_counts  # [K, S]
         runtime = job.runtime
