@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from row_columns import TRAINING
 
@@ -94,6 +94,7 @@ SPEED = [
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from(SPEED), VALUES), st.dictionaries(st.sampled_from(["stage", "overlap_comm"]), VALUES))
+@example({"train_micro_batch_size_per_gpu": 125_000_001}, {})
 def test_deepspeed_configurations(config: dict[str, Any], zero: dict[str, Any]) -> None:
     with suppress(WindtunnelError):
         from_deepspeed({"zero_optimization": zero, **config}, ON)

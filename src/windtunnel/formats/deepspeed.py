@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.spec import DTYPE_BYTES, Job, Plan, check, load_runtime
+from windtunnel.spec.explain import explain
 from windtunnel.spec.offload import Offload
 
 FORMAT = "deepspeed"
@@ -133,7 +136,10 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
     }
     if keys.get("activation_checkpointing") is not None:
         assumed.append(f"recompute {on.plan.recompute}: the training script, not activation_checkpointing, says which layers do")
-    return Plan(**fields)
+    try:
+        return Plan(**fields)
+    except ValidationError as error:  # a number beyond what any plan may have
+        raise explain(error, Plan, "plan") from None
 
 
 def zero_plus_of(keys: Keys, stage: int) -> dict[str, Any]:
