@@ -207,12 +207,7 @@ class Search:
                 self.workers.submit(Trial(number, int(plans.frame[number]), plans.change(number), anyway))
                 under_way += 1
             if ended and place < len(order):
-                rest = order[place:]
-                left += (
-                    int(sum(not best.beats(plans.bound[n]) for n in rest.tolist()))
-                    if len(self.objectives) > 1
-                    else _not_beaten(best, plans.bound[rest, 0])
-                )
+                left += best.open(plans.bound[order[place:]])
                 place = len(order)
             if under_way:
                 trial, outcome = self.workers.next()
@@ -281,10 +276,6 @@ class Search:
         )
 
 
-def _not_beaten(best: _Best, bound: Floats) -> int:
-    return int((bound < best.limit).sum())
-
-
 class _Best:
     """The candidates so far, and the bound at which a plan need not be predicted any more."""
 
@@ -305,6 +296,12 @@ class _Best:
         if len(bound) == 1:
             return bool(bound[0] >= self.limit)
         return bool((self.front * (1.0 - self.gap) <= bound).all(axis=1).any())
+
+    def open(self, bounds: Floats) -> int:
+        """How many plans with these bounds [N, objectives] could still be better."""
+        if bounds.shape[1] == 1:
+            return int((bounds[:, 0] < self.limit).sum())
+        return sum(not self.beats(bound) for bound in bounds)
 
     def share(self, ordered: Floats) -> float:
         """Share of plans, in the order of their bounds, that are dealt with or ruled out."""
