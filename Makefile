@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?= -q -n auto
 # What pip needs to build the C++ module, and the C++ tests need to build: kept in .venv so that a rebuild is incremental.
 BUILD_TOOLS := 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
-CORE := $(shell find cpp/base cpp/dag cpp/exec cpp/fabric cpp/faults cpp/net cpp/bind -name '*.h' -o -name '*.cpp')
+CORE := $(shell find cpp/base cpp/dag cpp/exec cpp/fabric cpp/faults cpp/net cpp/ring cpp/bind -name '*.h' -o -name '*.cpp')
 CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_PYTHON=OFF -DWINDTUNNEL_TESTS=ON
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python test-torch test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short clean
+.PHONY: help setup demo docs test test-cpp test-python test-torch test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -23,6 +23,7 @@ help:
 	@echo "format          lay out Python and C++"
 	@echo "sanitize        the C++ core under ASan, UBSan and TSan; sanitize-short is CI's"
 	@echo "fuzz            mutated files through every reader; fuzz-short is CI's minute"
+	@echo "fleet-faults    faults put into real jobs, and docs/faults.md; fleet-faults-short is CI's cut"
 	@echo "examples        write what examples and documents show anew"
 	@echo "docs            the documents as a site in out/site, with every link checked"
 	@echo "laws            the laws on fresh random examples"
@@ -45,7 +46,7 @@ $(VENV)/.package: $(VENV)/.tools pyproject.toml CMakeLists.txt $(CORE)
 
 $(VENV)/.installed: $(VENV)/.package
 	@echo "Installing what the tests and linters need"
-	@$(PIP) --no-build-isolation -e '.[dev,search]'
+	@$(PIP) --no-build-isolation -e '.[dev,search,fleet]'
 	@touch $@
 
 demo: $(VENV)/.package
@@ -127,6 +128,13 @@ fuzz: setup
 
 fuzz-short: setup
 	$(BIN)/python tests/fuzz/readers.py --count 16000 --seconds 60
+
+# Faults in jobs of real processes, and what the findings say of them. Needs torch (make test-torch installs it); links need root.
+fleet-faults: setup
+	$(BIN)/python -m tests.faults --write
+
+fleet-faults-short: setup
+	$(BIN)/python -m tests.faults --cut
 
 # The C++ tests and fuzzers under ASan and UBSan, then under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
 SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'

@@ -45,6 +45,8 @@ def test_verbs_and_options_exist(path: Path) -> None:
             verb, told = verb.get_command(None, told[0]), told[1:]
         known = {option for parameter in verb.params for option in parameter.opts} | {"--help", "-h"}
         for word in told:
+            if word == "--":  # what follows is another program's
+                break
             option = word.split("=")[0].strip("[],.")
             if option.startswith("-") and len(option) > 1 and not re.fullmatch(r"-[\d.]+", option):
                 assert option in known, f"{command}: no option {option}"

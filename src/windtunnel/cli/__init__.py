@@ -35,6 +35,7 @@ VERBS: Verbs = {
     "replay": ("replay", "A trace graph (Chakra and others) on a cluster, or as ASTRA-sim runs it."),
     "simai": ("simai", "The table of SimAI's analytical mode for one of its workloads, and where it departs from its formulas."),
     "runs": ("runs", "Measured runs: what their steps went to, and which rank waits for whom."),
+    "fleet": ("fleet", "Training jobs that run: every rank times itself."),
     "export": ("exporting", "A job in the files of another tool, or as a file that needs no catalogue."),
 }
 """The verbs; see `cli/verbs.py`."""

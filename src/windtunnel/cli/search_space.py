@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.cli.source import LoadedJob
-from windtunnel.search.change import value_of, written
+from windtunnel.search.change import typed, written
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.space import STAGES, SWITCHES, WITH_TP, Space, Values, check_path, frames, parsed
-from windtunnel.spec import Job, dump_job, load_job
+from windtunnel.spec import Job
 from windtunnel.spec.files import read_table
 
 MOST_FRAMES = 256
@@ -58,7 +57,7 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
         first = first or loaded
         closed = {key for key, values in texts.items() if len(values) == 1}
         fields = {key: values for key, values in default_fields(loaded.job).items() if key not in closed}
-        fields |= {key: tuple(_typed(loaded.job, key, value) for value in values) for key, values in inside.items()}
+        fields |= {key: _values(loaded.job, key, values) for key, values in inside.items()}
         spaces.append(Space(loaded.job, fields))
         labels.append(", ".join(_label(key, value) for key, value in frame.items()))
         overrides.append((*fixed, *(text for text in own if not text.startswith("cluster="))))
@@ -119,11 +118,10 @@ def _word(path: str, value: str) -> bool:
     return path == "plan.stages" and value in STAGES or path == "plan.sequence_parallel" and value == WITH_TP
 
 
-def _typed(job: Job, path: str, text: str) -> Any:
-    """A value as the job's field has it; SpecError if it cannot."""
-    if _word(path, text):
-        return text
-    return value_of(load_job(tomllib.loads(dump_job(job)), [f"{path}={text}"]), path)
+def _values(job: Job, path: str, texts: Sequence[str]) -> Values:
+    """Values as the job's field has them, and words that only a search knows as they are."""
+    plain = iter(typed(job, path, [text for text in texts if not _word(path, text)]))
+    return tuple(text if _word(path, text) else next(plain) for text in texts)
 
 
 def _space_file(path: str) -> dict[str, list[str]]:

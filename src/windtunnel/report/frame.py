@@ -47,9 +47,16 @@ def page(
     body: Markup,
     data: Mapping[str, Any] | None = None,
     made_by: str = "",
+    more_script: str = "",
+    reload: float = 0.0,
 ) -> str:
-    """A whole page. `cards`: (name, value, mood: "", good or bad); `data`: what the script draws; `made_by`: how it was made."""
+    """A whole page. `cards`: (name, value, mood: "", good or bad); `data`: what the script draws; `made_by`: how it was made.
+
+    `more_script`: a further script of `assets/` that draws from `data`; `reload`: seconds after which the page loads itself again.
+    """
     script = asset("page.js") if data is not None else Markup()
+    if more_script:
+        script += asset(more_script)
     return _environment().get_template("page.html.jinja").render(
         title=title,
         subtitle=subtitle,
@@ -60,6 +67,7 @@ def page(
         script=script,
         version=version("windtunnel"),
         made_by=made_by,
+        reload=round(reload),
     ) + "\n"  # fmt: skip
 
 

@@ -76,11 +76,13 @@ def perfetto(tracks: list[Track], stage_name: dict[int, str] | None = None) -> b
             body = cache.get(key)
             if body is None or position in track.arrows:
                 annotation = _event_bytes(names[s.name], categories[s.category], s.micro_batch, s.chunk if chunked else -1)
-                arrows = _arrow_fields(track.arrows.get(position, ((), ())))
+                leaves, lands = track.arrows.get(position, ((), ()))
+                arrows = _arrow_fields((leaves, () if track.lands_at_end else lands))
                 body = _SEQUENCE + _NEEDS + _field(11, uuid + _BEGIN + annotation + arrows)
                 if not arrows:
                     cache[key] = body
-            bodies += (body, end)
+            ids = track.arrows[position][1] if track.lands_at_end and position in track.arrows else ()
+            bodies += (body, _SEQUENCE + _field(11, uuid + _END + _arrow_fields(((), ids))) if ids else end)
         both = np.array([track.start, track.end], np.int64).T
         times += both.ravel().tolist()
     order = np.argsort(np.array(times, np.int64), kind="stable").tolist()  # stable: on a track an end stays before the next begin
@@ -179,5 +181,7 @@ def chrome(tracks: list[Track], stage_name: dict[int, str] | None = None) -> byt
             leaves, lands = track.arrows.get(position, ((), ()))
             flow = {"name": "send", "cat": "pipeline", "ts": at, **place}
             events += [{"ph": "t" if is_send(s) else "s", "id": i, **flow} for i in leaves]
+            if track.lands_at_end:
+                flow["ts"] = max(start, end - 1) / 1e3
             events += [{"ph": "f", "bp": "e", "id": i, **flow} for i in lands]
     return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, sort_keys=True, separators=(",", ":")).encode()

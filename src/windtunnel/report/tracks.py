@@ -17,7 +17,10 @@ Arrows = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Track:
-    """Spans of one stage and stream in time order, none overlapping another; `start` and `end` in ns, `arrows` by position."""
+    """Spans of one stage and stream in time order, none overlapping another; `start` and `end` in ns, `arrows` by position.
+
+    `lands_at_end`: an arrow that ends on a slice ends on its end rather than on its begin: the slice may have waited for it.
+    """
 
     stage: int
     name: str
@@ -25,6 +28,7 @@ class Track:
     start: list[int]
     end: list[int]
     arrows: dict[int, Arrows] = field(default_factory=dict)
+    lands_at_end: bool = False
 
 
 def tracks_of(blocks: Iterable[Span], kernels: Iterable[Span] = (), job: Job | None = None) -> list[Track]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.search.explain import explain
 from windtunnel.search.find import Candidate, Plans, Search, SearchLimits, plans_of
+from windtunnel.search.front import front_first
 from windtunnel.search.objective import Most, Objective, objectives
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
@@ -145,13 +146,7 @@ def _settings(plans: Plans, best: Candidate) -> list[str]:
 
 def _front(ranked: Sequence[Candidate], chosen: Sequence[Objective]) -> int:
     """Candidates that no other beats in every objective; they stand first."""
-    if len(chosen) == 1:
-        return min(1, len(ranked))
-    return sum(not any(_beats(other, one) for other in ranked) for one in ranked)
-
-
-def _beats(one: Candidate, other: Candidate) -> bool:
-    return all(a <= b for a, b in zip(one.values, other.values, strict=True)) and one.values != other.values
+    return 1 if len(chosen) == 1 else front_first(ranked, lambda one: one.values)[1]
 
 
 def _most_refused(plans: Plans) -> str:

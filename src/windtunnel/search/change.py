@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import StageMemory, memory_of
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
-from windtunnel.spec import Job, Noun, check
+from windtunnel.spec import Job, Noun, check, dump_job, load_job
 from windtunnel.workload import build
 
 AnyNoun = TypeVar("AnyNoun", bound=Noun)
@@ -67,6 +68,12 @@ def value_of(job: Job, path: str) -> Any:
     for name in path.split("."):
         value = getattr(value, name)
     return value
+
+
+def typed(job: Job, path: str, texts: Sequence[str]) -> tuple[Any, ...]:
+    """Values as the job's field at `path` has them, from what `--set` takes. SpecError for one that it cannot have."""
+    dumped = dump_job(job)
+    return tuple(value_of(load_job(tomllib.loads(dumped), [f"{path}={text}"]), path) for text in texts)
 
 
 def written(value: object) -> str:

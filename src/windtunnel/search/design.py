@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,13 +18,14 @@ from importlib import import_module
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, WindtunnelError
-from windtunnel.search.change import Change, value_of
+from windtunnel.search.change import Change, typed, value_of
 from windtunnel.search.find import Candidate, Search, SearchLimits, plans_of
+from windtunnel.search.front import front_first
 from windtunnel.search.objective import Objective, objectives
 from windtunnel.search.outcome import outcome_of
 from windtunnel.search.space import Space, parsed
 from windtunnel.search.workers import Here
-from windtunnel.spec import Job, dump_job, load_job
+from windtunnel.spec import Job, dump_job
 
 PREDICTIONS = 24
 """Predictions for the best plan of one design."""
@@ -66,8 +66,7 @@ def field_of(base: Job, path: str, text: str) -> DesignField:
     said = f"{path}={text}"
     if ".." not in text:
         values = tuple(parsed(path, text))
-        for value in values:
-            _typed(base, path, value)
+        typed(base, path, values)
         return DesignField(path, values)
     ends = [_END.match(end) for end in text.split("..", 1)]
     if ends[0] is None or ends[1] is None:
@@ -77,14 +76,10 @@ def field_of(base: Job, path: str, text: str) -> DesignField:
         raise SpecError("--set", said, "both ends in the same unit", f"Write them in {high_unit or 'plain numbers'}.")
     if low >= high:
         raise SpecError("--set", said, "a range from a lower to an upper value", f"Type: {path}={high:g}..{low:g}{high_unit}.")
-    first, last = (_typed(base, path, f"{end:.12g}{high_unit}") for end in (low, high))
+    first, last = typed(base, path, [f"{end:.12g}{high_unit}" for end in (low, high)])
     if not isinstance(first, (int, float)) or isinstance(first, bool):
         raise SpecError("--set", said, "a range only of a field that is a number")
     return DesignField(path, (), low, high, high_unit, last / high, isinstance(first, int))
-
-
-def _typed(base: Job, path: str, text: str) -> Any:
-    return value_of(load_job(tomllib.loads(dump_job(base)), [f"{path}={text}"]), path)
 
 
 @dataclass(frozen=True)
@@ -302,13 +297,11 @@ def _result(
     failed: Mapping[str, int],
     done: int,
 ) -> DesignResult:
-    front = [one for one in designs if not any(_beats(other.values, one.values) for other in designs)]
-    kept = {one.number for one in front}
-    ranked = sorted(designs, key=lambda one: (one.number not in kept, one.values, one.number))
+    ranked, front = front_first(sorted(designs, key=lambda one: (one.values, one.number)), lambda one: one.values)
     importance: dict[str, float] = {}
     if len(designs) >= 2 * len(axes) + 8 and len(axes) > 1:  # fewer say nothing
         importance = _importance(optuna, opened)
-    return DesignResult(tuple(axes), chosen, tuple(ranked), len(front), done, dict(failed), importance)
+    return DesignResult(tuple(axes), chosen, tuple(ranked), front, done, dict(failed), importance)
 
 
 def _importance(optuna: Any, opened: Any) -> dict[str, float]:
@@ -317,7 +310,3 @@ def _importance(optuna: Any, opened: Any) -> dict[str, float]:
         warnings.simplefilter("ignore")  # that it is experimental, and that low values count as good, which is what we want
         judge = optuna.importance.PedAnovaImportanceEvaluator()
         return dict(optuna.importance.get_param_importances(opened, evaluator=judge, target=lambda trial: trial.values[0]))
-
-
-def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
-    return all(a <= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)

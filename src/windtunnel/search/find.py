@@ -20,6 +20,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.search.bound.bounds import bounds
 from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
+from windtunnel.search.front import front_first
 from windtunnel.search.objective import Least, Most, Objective, tokens_of
 from windtunnel.search.outcome import PlanOutcome, Trial
 from windtunnel.search.space import PlanColumns, Space
@@ -311,12 +312,5 @@ class _Best:
         return min(1.0, len(self.all) / must)
 
     def ranked(self) -> list[Candidate]:
-        if self.front.shape[1] == 1:
-            return sorted(self.all, key=lambda one: (one.values, one.row))
-        on = [one for one in self.all if not _dominated(np.array(one.values), self.front)]
-        rest = [one for one in self.all if _dominated(np.array(one.values), self.front)]
-        return sorted(on, key=lambda one: (one.values, one.row)) + sorted(rest, key=lambda one: (one.values, one.row))
-
-
-def _dominated(values: Floats, front: Floats) -> bool:
-    return bool(((front <= values).all(axis=1) & (front < values).any(axis=1)).any())
+        ordered = sorted(self.all, key=lambda one: (one.values, one.row))
+        return ordered if self.front.shape[1] == 1 else front_first(ordered, lambda one: one.values)[0]

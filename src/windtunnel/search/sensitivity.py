@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
-from windtunnel.search.change import Change, changed, value_of
+from windtunnel.search.change import Change, predicted, value_of
 from windtunnel.search.rates import CALLS, KERNELS, Faster, rates_of, seconds_faster
 from windtunnel.spec import Job, load_runtime, names
 
@@ -181,11 +180,7 @@ def _launches(job: Job) -> Iterator[Change]:
 
 def _priced(job: Job, change: Change, now: float) -> Turned | None:
     """The change with its price; None if the job contradicts itself with it."""
-    after = changed(job, change)
-    try:
-        prediction = None if after is None else predict(after)
-    except WindtunnelError:
-        return None
+    prediction = predicted(job, change)
     if prediction is None:
         return None
     return Turned(change, prediction.step_time_s, 1.0 - prediction.step_time_s / now, prediction.fits)

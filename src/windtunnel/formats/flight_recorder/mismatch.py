@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from windtunnel.formats.flight_recorder.entries import group_of
 from windtunnel.formats.kineto.calls import ranks_of
 
 _Call = tuple[str, int]
@@ -24,7 +25,7 @@ def first_mismatch(dumps: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | N
             if listed := ranks_of(group.get("ranks")):
                 ranks[str(name)] = listed
         for entry in dump["entries"]:
-            number, group_name = entry.get("collective_seq_id"), _name(entry)
+            number, group_name = entry.get("collective_seq_id"), group_of(entry)[0]
             if entry.get("is_p2p") or not isinstance(number, int):
                 continue
             calls.setdefault((group_name, number), {})[rank] = entry
@@ -53,8 +54,3 @@ def first_mismatch(dumps: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | N
         "missing_ranks": missing,
         "of_ranks": list(ranks.get(group_name, ())),
     }
-
-
-def _name(entry: Mapping[str, Any]) -> str:
-    group = entry.get("process_group")
-    return str(group[0]) if isinstance(group, (list, tuple)) and group else str(entry.get("pg_id", ""))

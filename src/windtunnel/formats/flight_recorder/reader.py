@@ -19,7 +19,9 @@ import numpy as np
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import read_start
+from windtunnel.formats.flight_recorder.entries import group_of, is_number, number_of, peer_of, time_of
 from windtunnel.formats.flight_recorder.mismatch import first_mismatch
+from windtunnel.formats.flight_recorder.state import hang_of
 from windtunnel.formats.flight_recorder.unpickle import plain
 from windtunnel.formats.kineto.calls import element_bytes, ranks_of, total_bytes
 from windtunnel.formats.reading import Content, Reading
@@ -27,7 +29,6 @@ from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 
 LARGEST = 256 * 1024 * 1024
-_PAIR = re.compile(r"(\d{1,7})\s*(->|<-)\s*(\d{1,7})")
 
 
 def read_dumps(files: Sequence[Path]) -> Reading:
@@ -51,7 +52,7 @@ def read_dumps(files: Sequence[Path]) -> Reading:
         raise FileError(
             str(files[0]), "no dump that can be read", "dumps of PyTorch's NCCL flight recorder", broken[0] if broken else ""
         )
-    created = [_time(e) for dump in dumps.values() for e in dump["entries"]]
+    created = [time_of(e) for dump in dumps.values() for e in dump["entries"]]
     zero = min((at for at in created if at == at), default=0.0)
     traces = tuple(_trace(rank, dumps[rank], zero, names[rank]) for rank in sorted(dumps))
     facts = {
@@ -59,6 +60,7 @@ def read_dumps(files: Sequence[Path]) -> Reading:
         "entries": sum(len(dump["entries"]) for dump in dumps.values()),
         "groups": len({str(name) for dump in dumps.values() for name in dump["pg_config"]}),
         "first_mismatch": first_mismatch(dumps),
+        "hang": hang_of(dumps).as_dict(),
         "per_rank": {str(rank): _counts(dumps[rank]) for rank in sorted(dumps)},
     }
     run = Run(Steps.of([], []), traces, {"nccl": str(next(iter(dumps.values())).get("nccl_version", ""))}, str(files[0]))
@@ -99,27 +101,27 @@ def _rank(dump: Mapping[str, Any], path: Path, taken: Mapping[int, object]) -> t
 
 
 def _trace(rank: int, dump: Mapping[str, Any], zero: float, source: str) -> RankTrace:
-    entries = sorted(dump["entries"], key=lambda e: _time(e) if _time(e) == _time(e) else math.inf)
+    entries = sorted(dump["entries"], key=lambda e: time_of(e) if time_of(e) == time_of(e) else math.inf)
     names: dict[str, int] = {}
     groups: dict[str, int] = {}
     config = dump["pg_config"]
     rows = []
     for entry in entries:
         name = str(entry.get("profiling_name", ""))
-        group = _group(entry)[0]
+        group = group_of(entry)[0]
         ranks = ranks_of(config.get(group, {}).get("ranks"))
         if ranks:
             groups.setdefault(group, len(groups))
         comm = comm_of(name.split(":", 1)[-1])
         start, end = entry.get("time_discovered_started_ns"), entry.get("time_discovered_completed_ns")
-        seconds = max((end - start) * 1e-9, 0.0) if _number(start) and _number(end) else 0.0
-        at = _time(entry)
+        seconds = max((end - start) * 1e-9, 0.0) if is_number(start) and is_number(end) else 0.0
+        at = time_of(entry)
         rows.append(
             (
                 names.setdefault(name, len(names)), at - zero if at == at else 0.0, seconds, int(comm),
                 _bytes(entry, comm, len(ranks)),
-                groups.get(group, -1), _whole(entry.get("collective_seq_id")),
-                _peer(name, ranks, rank),
+                groups.get(group, -1), number_of(entry.get("collective_seq_id")),
+                peer_of(name, ranks, rank),
             )
         )  # fmt: skip
     columns = list(zip(*rows, strict=True)) if rows else [()] * 8
@@ -147,30 +149,21 @@ def _side(entry: Mapping[str, Any], side: str) -> float:
         return float("nan")
     total = 0.0
     for shape, kind in zip(sizes, kinds, strict=False):
-        if not isinstance(shape, (list, tuple)) or not all(_number(extent) for extent in shape):
+        if not isinstance(shape, (list, tuple)) or not all(is_number(extent) for extent in shape):
             return float("nan")
         total += float(np.prod([float(extent) for extent in shape])) * element_bytes(kind)
     return total
 
 
-def _peer(name: str, ranks: tuple[int, ...], own: int) -> int:
-    """The other end of `nccl:send 3->0`; the numbers count within the group."""
-    match = _PAIR.search(name)
-    if match is None:
-        return -1
-    ends = [ranks[int(end)] if int(end) < len(ranks) else -1 for end in (match[1], match[3])]
-    return next((end for end in ends if end >= 0 and end != own), -1)
-
-
 def _counts(dump: Mapping[str, Any]) -> dict[str, Any]:
     entries = dump["entries"]
-    times = [int(e["time_created_ns"]) for e in entries if _number(e.get("time_created_ns"))]
+    times = [int(e["time_created_ns"]) for e in entries if is_number(e.get("time_created_ns"))]
     facts: dict[str, Any] = {
         "entries": len(entries),
         "states": dict(Counter(str(e.get("state")) for e in entries)),
         "names": dict(Counter(str(e.get("profiling_name", "")).split(" ")[0] for e in entries)),
         "pgs": len(dump["pg_config"]),
-        "groups_in_entries": sorted({_group(e)[1] for e in entries}),
+        "groups_in_entries": sorted({group_of(e)[1] for e in entries}),
         "version": str(dump.get("version", "")),
         "nccl": str(dump.get("nccl_version", "")),
         "has_frames": any("frames" in e for e in entries),
@@ -180,28 +173,7 @@ def _counts(dump: Mapping[str, Any]) -> dict[str, Any]:
     if entries:
         last = entries[-1]
         facts["last"] = {
-            "pg": list(_group(last)), "name": str(last.get("profiling_name", "")), "seq": _whole(last.get("collective_seq_id")),
-            "state": str(last.get("state")), "sizes": last.get("input_sizes"),
+            "pg": list(group_of(last)), "name": str(last.get("profiling_name", "")), "seq":
+            number_of(last.get("collective_seq_id")), "state": str(last.get("state")), "sizes": last.get("input_sizes"),
         }  # fmt: skip
     return facts
-
-
-def _group(entry: Mapping[str, Any]) -> tuple[str, str]:
-    """Name and description of an entry's group."""
-    group = entry.get("process_group")
-    if isinstance(group, (list, tuple)) and group:
-        return str(group[0]), str(group[1]) if len(group) > 1 else ""
-    return str(entry.get("pg_id", "")), ""
-
-
-def _time(entry: Mapping[str, Any]) -> float:
-    created: Any = entry.get("time_created_ns")
-    return float(created) * 1e-9 if _number(created) else float("nan")
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**62
-
-
-def _whole(value: Any) -> int:
-    return int(value) if _number(value) else -1

@@ -31,10 +31,14 @@ _SENT, _RECEIVED = int(Task.SEND), int(Task.RECEIVE)
 _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFER)
 
 
+WAITING = ("gpipe", "1f1b")
+"""Schedules whose passes wait for every transfer."""
+
+
 def overlaps(job: Job) -> bool:
     """Whether passes continue while results are sent: plain 1F1B and GPipe wait for each transfer; with virtual stages or split
     backward passes, frameworks post it and continue."""
-    return job.runtime.overlap_p2p and job.plan.schedule_name not in ("gpipe", "1f1b")
+    return job.runtime.overlap_p2p and job.plan.schedule_name not in WAITING
 
 
 class PipelineTransfers:
@@ -65,7 +69,7 @@ class PipelineTransfers:
         self._places, self._backs, self._crosses = self.places.tolist(), self.backs.tolist(), self.crosses.tolist()
         # a host that waits for one transfer before it posts the next would deadlock if neighbours send to each other at the same
         # time
-        self.sync = runtime.p2p_sync and not overlaps(job) and job.plan.schedule_name in ("gpipe", "1f1b", "interleaved")
+        self.sync = runtime.p2p_sync and not overlaps(job) and job.plan.schedule_name in (*WAITING, "interleaved")
         self.size, self.seconds, self.gathered = workload.boundary, 0.0, 0.0  # gathered: bytes that tp gathers after each transfer
         if self.stages > 1:
             if job.plan.tp > 1 and not job.plan.sequence_parallel and runtime.p2p_scatter:

@@ -18,13 +18,7 @@ from windtunnel.search.bound.stack import CellStack, Staged
 from windtunnel.search.bound.step import Groups, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
 
-SAME_LAYOUT = (
-    "plan.tp",
-    "plan.cp",
-    "plan.ep",
-    "plan.etp",
-    "plan.sharding",
-    "plan.shard_group",
+CELLS_ONLY = (
     "plan.micro_batch",
     "plan.global_batch",
     "plan.sequence_parallel",
@@ -35,37 +29,21 @@ SAME_LAYOUT = (
     "runtime.overlap_tp",
     "runtime.overlap_tp_dgrad",
 )
+"""Fields that matter inside cells only, or in the number of micro batches."""
+
+INSIDE = (*CELLS_ONLY, "plan.recompute")
+"""Fields that matter neither for how state is sharded nor for the calls that end a step."""
+
+SAME_LAYOUT = (*CELLS_ONLY, "plan.tp", "plan.cp", "plan.ep", "plan.etp", "plan.sharding", "plan.shard_group")
 """Fields on which neither the blocks of a stage nor its schedule depend."""
 
-OUTSIDE = (
-    "plan.pp",
-    "plan.vpp",
-    "plan.stages",
-    "plan.schedule",
-    "plan.global_batch",
-    "plan.dp",
-    "runtime.overlap_grad_reduce",
-    "runtime.overlap_param_gather",
-    "runtime.overlap_p2p",
-)
-"""Fields that do not change a cell."""
-
-INSIDE = (
-    "plan.micro_batch",
-    "plan.global_batch",
-    "plan.recompute",
-    "plan.recompute_modules",
-    "plan.sequence_parallel",
-    "plan.cp_kind",
-    "plan.cp_sizes",
-    "plan.cp_balance",
-    "runtime.overlap_tp",
-    "runtime.overlap_tp_dgrad",
-)
-"""Fields that matter inside cells only: neither for how state is sharded nor for the calls that end a step."""
-
 BY_ROW = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p")
-"""Switches of the runtime that are columns of `step.Rows`."""
+"""Switches of the runtime that are columns of `step.PlanRows`."""
+
+ROW_FIELDS = tuple(f"runtime.{name}" for name in BY_ROW)
+
+OUTSIDE = ("plan.pp", "plan.vpp", "plan.stages", "plan.schedule", "plan.global_batch", "plan.dp", *ROW_FIELDS)
+"""Fields that do not change a cell."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +106,10 @@ def _family(
     least: Bounds,
 ) -> None:
     """Fills the bounds of `rows`, whose cells have the same blocks."""
-    inside = (*INSIDE, *(f"runtime.{name}" for name in BY_ROW if not _frees_parameters(columns)))
+    inside = INSIDE if _frees_parameters(columns) else (*INSIDE, *ROW_FIELDS)
     shared = [path for path in columns.codes if path not in inside]
     by_speed = BY_SPEED in columns.values.get("plan.stages", ())  # then ranks matter, and so do the fields that place them
-    alike = (*(f"runtime.{name}" for name in BY_ROW), *(() if by_speed else SAME_LAYOUT))
+    alike = ROW_FIELDS if by_speed else (*ROW_FIELDS, *SAME_LAYOUT)
     by_layout = _grouped(columns, rows, [path for path in columns.codes if path not in alike])
     for same in by_layout:
         layout = _layout(columns, int(same[0]), stack, least.reasons)

@@ -24,6 +24,7 @@ from windtunnel.compute.cpu import cpu_seconds, update_bytes
 from windtunnel.memory.host_copies import HOST_ACHIEVED, host_memory_rate
 from windtunnel.network import Group
 from windtunnel.network.groups.shape import group
+from windtunnel.predict.program.pipeline import WAITING
 from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.layouts import PipelineLayout
@@ -32,9 +33,6 @@ from windtunnel.spec import Job
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Axis, Comm
 from windtunnel.workload.passes.fsdp import INT8
-
-WAITING = ("gpipe", "1f1b")
-"""Schedules whose passes wait for every transfer (`predict.program.pipeline.overlaps`)."""
 
 CHUNK = 4096
 """Plans whose bounds are computed at once."""

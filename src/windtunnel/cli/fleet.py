@@ -1,0 +1,16 @@
+"""`windtunnel fleet`: the group of verbs for jobs that run."""
+
+from __future__ import annotations
+
+from windtunnel.cli.verbs import Verbs
+
+VERBS: Verbs = {
+    "run": ("fleet_run", "A training command, unchanged, with every rank timing itself."),
+    "collect": ("fleet_collect", "Takes what the nodes of a job send, and keeps it."),
+    "ship": ("fleet_ship", "Sends the rings of a node to a collector."),
+    "startup": ("fleet_startup", "How long the process groups of a mesh take to make, and how many operations of the store."),
+    "show": ("fleet_show", "What a watched run's records say: slow ranks and links, declines; a page, a trace."),
+    "monitor": ("fleet_monitor", "Beside a running job: tells hangs, slow ranks and links, and declines as they come."),
+    "compare": ("fleet_compare", "A watched run beside the prediction of its job: what leaves it, and what that costs."),
+    "hang": ("fleet_hang", "Who holds up a job that does not move, from its records or from flight-recorder dumps."),
+}

@@ -1,0 +1,71 @@
+"""`windtunnel fleet collect --dir FOLDER`: takes what the nodes of a job send, keeps it, answers questions."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fleet collect --dir run1
+  windtunnel fleet collect --dir run1 --host 10.0.0.5 --token-file token
+  windtunnel fleet collect --dir run1 --db postgresql://wt@db/fleet --otlp http://otel:4318
+"""
+
+
+def command(
+    dir: Annotated[str, typer.Option("--dir", "-d", metavar="FOLDER", help="Where the run is kept; made if it is not there.")],
+    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port; 0: a free one.")] = 8470,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    unix: Annotated[
+        str | None, typer.Option("--unix", metavar="SOCKET", help="Listen on a Unix socket of the owner's instead.")
+    ] = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option("--token-file", metavar="FILE", help="Shared secret; default: $WINDTUNNEL_FLEET_TOKEN; none: no token."),
+    ] = None,
+    db: Annotated[
+        str | None, typer.Option("--db", metavar="URL", help="Database of the index; default: SQLite in the folder.")
+    ] = None,
+    keep_days: Annotated[float, typer.Option("--keep-days", min=0, help="Days that sections are kept.")] = 7.0,
+    keep_gib: Annotated[float, typer.Option("--keep-gib", min=0, help="GiB of sections that are kept.")] = 200.0,
+    keep_summaries: Annotated[float, typer.Option("--keep-summaries", min=0, help="Days that summaries are kept.")] = 365.0,
+    otlp: Annotated[str | None, typer.Option("--otlp", metavar="URL", help="Send spans to an OTLP/HTTP receiver.")] = None,
+    otlp_ranks: Annotated[str, typer.Option("--otlp-ranks", metavar="R,R", help="Ranks whose sections become spans.")] = "0",
+) -> None:
+    from windtunnel.base.errors import SpecError
+    from windtunnel.fleet.collect.policy import CollectPolicy
+    from windtunnel.fleet.collect.serve import serve
+
+    try:
+        ranks = [int(part) for part in otlp_ranks.split(",") if part]
+    except ValueError as error:
+        raise SpecError("--otlp-ranks", otlp_ranks, "numbers with commas", "For example --otlp-ranks 0,8.") from error
+    policy = CollectPolicy(
+        raw_seconds=keep_days * 86400, raw_bytes=round(keep_gib * (1 << 30)), summary_seconds=keep_summaries * 86400
+    )
+    token = token_of(token_file)
+    if token is None and unix is None and host not in ("127.0.0.1", "::1", "localhost"):
+        raise SpecError("--host", host, "an address of this machine alone, or a token", "Give --token-file FILE.")
+    serve(
+        Path(dir), host, port, unix=Path(unix) if unix else None, token=token, db=db, policy=policy, otlp=otlp, otlp_ranks=ranks,
+        ready=lambda address: typer.echo(f"collecting into {dir} at {address}"),
+    )  # fmt: skip
+
+
+def token_of(file: str | None) -> str | None:
+    """The shared secret of a file or of the environment."""
+    from windtunnel.base.errors import FileError
+
+    if file is None:
+        return os.environ.get("WINDTUNNEL_FLEET_TOKEN") or None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(file, str(error), "a file with the token in its first line") from error
+    if not token or "\n" in token or not token.isascii():
+        raise FileError(file, "nothing, several lines or letters beyond ASCII", "one line of ASCII")
+    return token

@@ -1,0 +1,104 @@
+"""`windtunnel fleet run`: a training command under the monitor, with all that belongs beside it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windtunnel.base.errors import SpecError, WindtunnelError
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fleet run -- torchrun --nproc-per-node 8 train.py --steps 100
+  windtunnel fleet run --collect -- torchrun --nproc-per-node 8 train.py
+  windtunnel fleet run --collector http://node0:8470 -- torchrun --nnodes 4 … train.py
+"""
+
+SUMMARY_STEPS = 200
+
+
+def command(
+    program: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="The command that trains, after --.")],
+    folder: Annotated[Path, typer.Option("--dir", help="Records go to a folder of the run in it.")] = Path("out/fleet"),
+    run: Annotated[str, typer.Option("--run", help="The run's name; the same on every node. Otherwise the time.")] = "",
+    collect: Annotated[bool, typer.Option("--collect", help="Start a collector beside the command; it ends with it.")] = False,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Of --collect: where other nodes ship to. Needs a token.")
+    ] = "127.0.0.1:0",
+    collector: Annotated[str, typer.Option("--collector", metavar="URL", help="Ship this node's records to a collector.")] = "",
+    monitor: Annotated[
+        bool | None, typer.Option("--monitor/--no-monitor", help="Tell alarms while the job runs; with --collector not.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="full; steps:N, calls in every N-th step only; summary, no calls.")
+    ] = "full",
+) -> None:
+    """Exits as the command does."""
+    from windtunnel.fleet.launch.agents import NodeAgents
+    from windtunnel.fleet.launch.command import environment, run_command
+    from windtunnel.fleet.ship.post import connection_to
+    from windtunnel.fleet.watch.settings import WatchSettings
+
+    name = run or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    if "/" in name or name in (".", ".."):
+        raise SpecError("--run", name, "a name without /", "Say the folder with --dir.")
+    replace(WatchSettings(), detail=policy).every()
+    if collector and collect:
+        raise SpecError(
+            "--collector", collector, "--collect or --collector URL", "--collect on one node, --collector on the others."
+        )
+    if collector:
+        connection_to(collector, 1.0)
+    place = _listening(listen) if collect else None
+    agents = NodeAgents(folder / name, place, collector, monitor if monitor is not None else not collector)
+    with agents:
+        at = f", collected at {agents.url}" if agents.url else ""
+        typer.echo(f"windtunnel fleet: records in {folder / name}{at}", err=True)
+        code = run_command(program, environment(folder, name, policy, agents.url))
+    _summary(folder / name, agents.url if collector else "")
+    raise typer.Exit(code)
+
+
+def _listening(text: str) -> tuple[str, int]:
+    """Host and port of --listen. SpecError for another form, and where others could reach a collector that has no token."""
+    missing = [one for one in ("starlette", "uvicorn", "httptools", "sqlalchemy", "prometheus_client") if find_spec(one) is None]
+    if missing:
+        raise SpecError("--collect", f"no {', '.join(missing)}", "what a collector needs", "Type: pip install 'windtunnel[fleet]'")
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise SpecError("--listen", text, "HOST:PORT", "For example --listen 0.0.0.0:8470.")
+    if host not in ("127.0.0.1", "localhost", "[::1]") and not os.environ.get("WINDTUNNEL_FLEET_TOKEN"):
+        raise SpecError(
+            "--listen", text, "an address of this machine alone, or a token", "Set WINDTUNNEL_FLEET_TOKEN on every node."
+        )
+    return host.strip("[]"), int(port)
+
+
+def _summary(folder: Path, url: str) -> None:
+    """A few lines on what the run was, on standard error; whatever goes wrong here is no failure of the command."""
+    from windtunnel.cli.common import notes
+    from windtunnel.cli.fleet_source import aligned_run
+    from windtunnel.fleet.findings.judge import judge
+    from windtunnel.fleet.monitor import killed
+    from windtunnel.report.fleet import fleet_short
+
+    console = notes()
+    try:
+        recorded, _ = aligned_run(folder, SUMMARY_STEPS)
+        lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed(recorded))
+    except WindtunnelError:
+        console.print("windtunnel fleet: nothing was recorded: no process of the command imported torch", markup=False)
+        return
+    except Exception as error:
+        lines = [f"windtunnel fleet: no summary: {type(error).__name__}: {error}"]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(
+        f"  records: {url or folder}; a page: windtunnel fleet show {url or folder} --html run.html", markup=False, soft_wrap=True
+    )

@@ -1,0 +1,119 @@
+"""The questions of a run (`RunStore`) put to a collector over HTTP or a Unix socket, for those who do not have its folder."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from typing import Any, Protocol
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.batch import Stamps
+from windtunnel.fleet.collect.store import Heartbeat, OpenSection, Wanted
+from windtunnel.fleet.ship.post import connection_to
+from windtunnel.records.sections import COLUMNS, Sections, joined
+
+TIMEOUT = 120.0
+"""Seconds that a collector may take for one answer."""
+ENDLESS = 1 << 40
+
+
+class CollectedRun(Protocol):
+    """What `RunStore` and `AskedRun` both answer."""
+
+    def sections(self, steps: Wanted = None, ranks: Wanted = None) -> Sections: ...
+
+    def heartbeats(self) -> list[Heartbeat]: ...
+
+    def overview(self) -> dict[str, Any]: ...
+
+    def exchanges(self) -> dict[str, list[Stamps]]: ...
+
+    def close(self) -> None: ...
+
+
+class AskedRun:
+    """A run at `http://host:port` or `unix:PATH`. FileError where nobody answers, or the answer is a refusal."""
+
+    def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT) -> None:
+        self.url = url
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._connection = connection_to(url, timeout)
+        self._ahead = 0.0  # the collector's clock less this machine's
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._connection.close()
+
+    def now(self) -> float:
+        """Unix seconds on the collector's clock, as of the last `overview`."""
+        return time.time() + self._ahead
+
+    def overview(self) -> dict[str, Any]:
+        """As `RunStore.overview`."""
+        told: dict[str, Any] = json.loads(self._asked("/v1/overview"))
+        self._ahead = float(told.pop("now", time.time())) - time.time()
+        return told
+
+    def heartbeats(self) -> list[Heartbeat]:
+        """As `RunStore.heartbeats`."""
+        found = json.loads(self._asked("/v1/heartbeats"))
+        return [Heartbeat(**{**one, "open": tuple(OpenSection(**inside) for inside in one["open"])}) for one in found]
+
+    def exchanges(self) -> dict[str, list[Stamps]]:
+        """As `RunStore.exchanges`."""
+        return {node: [Stamps(*one) for one in rows] for node, rows in json.loads(self._asked("/v1/exchanges")).items()}
+
+    def sections(self, steps: Wanted = None, ranks: Wanted = None) -> Sections:
+        """As `RunStore.sections`; what is too much for one answer is asked for in halves of its steps."""
+        chosen = f"&ranks={','.join(map(str, sorted(ranks)))}" if ranks is not None else ""
+        if steps is not None and not isinstance(steps, range):
+            return self._sections(",".join(map(str, sorted(steps))), chosen)
+        low, high = (steps.start, steps.stop) if steps is not None else (-1, ENDLESS)
+        return self._span(low, high, chosen)
+
+    def _span(self, low: int, high: int, chosen: str) -> Sections:
+        try:
+            return self._sections(f"{low}:{high}", chosen)
+        except _TooMuch:
+            last = max((beat.step for beat in self.heartbeats()), default=low)
+            high = min(high, last + 1)
+            middle = (low + high) // 2
+            if not low < middle < high:
+                raise
+            return joined([self._span(low, middle, chosen), self._span(middle, high if high <= last else ENDLESS, chosen)])
+
+    def _sections(self, steps: str, chosen: str) -> Sections:
+        import pyarrow as pa
+
+        table = pa.ipc.open_stream(self._asked(f"/v1/sections?steps={steps}{chosen}&format=arrow")).read_all()
+        tables = json.loads(table.schema.metadata[b"windtunnel"])
+        return Sections.of(
+            **{name: table.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS},
+            names=tuple(tables["names"]), groups=tuple(tuple(one) for one in tables["groups"]),
+            group_names=tuple(tables["group_names"]), hosts={int(rank): host for rank, host in tables["hosts"].items()},
+            zero=float(tables["zero"]),
+        )  # fmt: skip
+
+    def _asked(self, path: str) -> bytes:
+        try:
+            self._connection.request("GET", path, headers=self._headers)
+            response = self._connection.getresponse()
+            raw = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise FileError(self.url, str(error) or "no answer", "a collector that runs", _TRY) from error
+        if response.status == 401:
+            raise FileError(self.url, "a token is needed", "the collector's token", "Set WINDTUNNEL_FLEET_TOKEN.")
+        if response.status == 400 and b"rows" in raw:
+            raise _TooMuch(self.url, "more rows than one answer may have", "fewer steps", "Type --last 20.")
+        if response.status != 200:
+            raise FileError(self.url, f"status {response.status}", "a collector of this version of windtunnel", _TRY)
+        return raw
+
+
+_TRY = "`windtunnel fleet collect` prints its address; name its folder if it has ended."
+
+
+class _TooMuch(FileError):
+    """An answer would have had too many rows."""

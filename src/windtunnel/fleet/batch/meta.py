@@ -1,0 +1,94 @@
+"""The head of a batch in words: who sends, the rings, their heartbeats and their new lines of text. JSON, checked by msgspec."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import msgspec
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.ring import RingMeta
+
+MOST_RINGS = 4096
+"""Rings of one batch: a node has as many as it has ranks."""
+
+
+class Stamps(NamedTuple):
+    """One exchange with the collector, unix ns: sent by the node, received and answered by the collector, back at the node."""
+
+    sent: int
+    received: int
+    answered: int
+    back: int
+
+
+class RingIdentity(msgspec.Struct, omit_defaults=True):
+    """Who writes a ring: `ring.RingMeta` on the wire."""
+
+    run: str
+    rank: int
+    world: int
+    local_rank: int
+    host: str
+    pid: int
+    device: str
+    offset_ns: int
+    capacity: int
+    facts: dict[str, Any] = {}
+
+    def key(self) -> str:
+        """16 hexadecimal digits that name the ring: another process, or another start of the job, has another."""
+        text = f"{self.run}\0{self.host}\0{self.rank}\0{self.pid}\0{self.offset_ns}"
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def identity_of(meta: RingMeta) -> RingIdentity:
+    """The identity of a ring from its header."""
+    return RingIdentity(**{name: getattr(meta, name) for name in RingIdentity.__struct_fields__})
+
+
+class RankBeat(msgspec.Struct, omit_defaults=True):
+    """How a ring's rank is. Counts are totals since the ring was made."""
+
+    ring: str
+    head: int  # rows that the rank has written
+    step: int
+    beat_ns: int  # unix ns of the rank's last sign of life, on its host's clock
+    process: str  # running, sleeping, stopped, zombie or gone
+    ended: int | None = None  # exit code that the process gave
+    next: int = 0  # rows below it were sent or lost, but for those that are waiting
+    waiting: list[int] = []  # rows below `next` that were still open
+    lost: int = 0  # rows that the ring dropped before they were read
+    reduced: int = 0  # rows that were sent as a part of a summary only
+    identity: RingIdentity | None = None  # when the collector may not know the ring
+    lines_from: int = 0  # lines of text that the collector has
+    lines: list[int] = []  # of BatchMeta.lines: the ring's next lines
+
+
+class BatchMeta(msgspec.Struct, omit_defaults=True):
+    """What a batch says beside its tables."""
+
+    node: str
+    sent_ns: int
+    beats: list[RankBeat] = []
+    lines: list[tuple[str, Any]] = []  # (kind, value); each distinct line of the node once
+    exchanges: list[tuple[int, int, int, int]] = []  # Stamps of earlier batches
+
+
+_ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(BatchMeta)
+
+
+def meta_bytes(meta: BatchMeta) -> bytes:
+    return _ENCODER.encode(meta)
+
+
+def meta_of(raw: bytes) -> BatchMeta:
+    """FileError for anything but a BatchMeta with up to MOST_RINGS rings whose lines exist."""
+    try:
+        meta = _DECODER.decode(raw)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:
+        raise FileError("a batch", str(error)[:80], "a batch that `windtunnel fleet ship` made") from error
+    if len(meta.beats) > MOST_RINGS or any(not 0 <= line < len(meta.lines) for beat in meta.beats for line in beat.lines):
+        raise FileError("a batch", "too many rings, or lines that it does not have", "a batch that `windtunnel fleet ship` made")
+    return meta

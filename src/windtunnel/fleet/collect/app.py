@@ -1,0 +1,134 @@
+"""The collector over HTTP: batches in, questions answered. Ingest is plain ASGI, the rest Starlette.
+
+| path | what |
+|---|---|
+| POST /v1/batches | a batch; 200 when durable, 400 malformed, 401, 409 unknown rings, 413 too large, 429 or 503 with Retry-After |
+| POST /v1/rings | {"rings": [id]} → {"rings": {id: {"next", "waiting"}}}: how far the collector has each, for a new shipper |
+| GET /v1/sections, summaries, heartbeats, groups, hosts, facts, overview, findings, exchanges | the run (`collect.questions`) |
+| GET /metrics | Prometheus |
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from windtunnel.fleet.collect.collector import Collector, Receipt
+from windtunnel.fleet.collect.questions import question_routes
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_MOST_ASKED = 4096
+
+
+class CollectorApp:
+    """An ASGI application. With a token, each request must carry `Authorization: Bearer TOKEN`."""
+
+    def __init__(self, collector: Collector, token: str | None = None) -> None:
+        self._collector = collector
+        self._secret = f"Bearer {token}".encode() if token else None
+        self._rest = Starlette(
+            routes=[
+                Route("/v1/rings", self._rings, methods=["POST"]),
+                Route("/metrics", self._metrics),
+                *question_routes(collector),
+            ]
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._rest(scope, receive, send)
+        headers = dict(scope["headers"])
+        if self._secret is not None and not hmac.compare_digest(headers.get(b"authorization", b""), self._secret):
+            return await _answer(send, 401, {"error": "a token is needed: Authorization: Bearer TOKEN"})
+        if scope["path"] == "/v1/batches" and scope["method"] == "POST":
+            return await self._batch(headers, receive, send)
+        return await self._rest(scope, receive, send)
+
+    async def _batch(self, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        came = time.time_ns()
+        most = self._collector.policy.body_bytes
+        declared = headers.get(b"content-length", b"0")
+        if not declared.isdigit() or int(declared) > most:
+            return await _answer(send, 413, {"error": f"a batch of more than {most} bytes"}, close=True)
+        body = await _body(receive, most)
+        if body is None:
+            return await _answer(send, 413, {"error": f"a batch of more than {most} bytes"}, close=True)
+        receipt = await self._collector.take(body, came)
+        await _answer(send, receipt.status, _told(receipt, came), retry_after=receipt.retry_after)
+
+    async def _rings(self, request: Request) -> Response:
+        """How far known rings have come. What was told was durable before."""
+        try:
+            asked = [str(key) for key in json.loads(await _bounded(request))["rings"]][:_MOST_ASKED]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return JSONResponse({"error": 'a body such as {"rings": ["0123456789abcdef"]}'}, 400)
+        try:
+            await self._collector.log.append(b"", 0)
+        except OSError as error:
+            return JSONResponse({"error": str(error)}, 503, {"Retry-After": "5"})
+        known = {key: self._collector.rings.by_key[key] for key in asked if key in self._collector.rings.by_key}
+        return JSONResponse({
+            "rings": {
+                key: {"next": ring.beat.next, "waiting": ring.beat.waiting, "lost": ring.beat.lost, "reduced": ring.beat.reduced}
+                for key, ring in known.items()
+            }
+        })  # fmt: skip
+
+    async def _metrics(self, request: Request) -> Response:
+        return Response(self._collector.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _told(receipt: Receipt, came: int) -> dict[str, Any]:
+    if receipt.status == 200:
+        return {"received": came}
+    return {"received": came, "error": receipt.reason or "rings that are not known", "unknown": list(receipt.unknown)}
+
+
+async def _body(receive: Receive, most: int) -> bytes | None:
+    """The whole body, or None if it is longer than `most`."""
+    message = await receive()
+    if not message.get("more_body"):  # the common case: one piece
+        whole: bytes = message.get("body", b"")
+        return whole if len(whole) <= most else None
+    parts, size = [message.get("body", b"")], len(message.get("body", b""))
+    while message.get("more_body"):
+        message = await receive()
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            return None
+    return b"".join(parts)
+
+
+async def _bounded(request: Request) -> bytes:
+    raw = b""
+    async for part in request.stream():
+        raw += part
+        if len(raw) > 1 << 20:
+            raise ValueError("too long")
+    return raw
+
+
+async def _answer(send: Send, status: int, value: dict[str, Any], *, retry_after: float = 0.0, close: bool = False) -> None:
+    """JSON with the collector's clock as the last thing that it looks at."""
+    headers = [(b"content-type", b"application/json")]
+    if retry_after:
+        headers.append((b"retry-after", str(max(1, round(retry_after))).encode()))
+    if close:
+        headers.append((b"connection", b"close"))
+    value["answered"] = time.time_ns()
+    body = msgspec.json.encode(value)
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,185 @@
+"""The collector of one run: recovers its folder, takes batches, compacts in a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.batch import head_of
+from windtunnel.fleet.batch.message import words_of
+from windtunnel.fleet.collect.compact import Compactor
+from windtunnel.fleet.collect.decode import words_in
+from windtunnel.fleet.collect.index import RunIndex, default_url
+from windtunnel.fleet.collect.log import BatchLog, mapped, recovered, segment_path, segments
+from windtunnel.fleet.collect.metrics import CollectorMetrics
+from windtunnel.fleet.collect.policy import CollectPolicy
+from windtunnel.fleet.collect.retention import drop_expired
+from windtunnel.fleet.collect.spans import SpanExporter
+
+LOG = logging.getLogger("windtunnel.fleet.collect")
+_NICE = 5
+_RETENTION_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of a batch: an HTTP status, the rings that the collector does not know (409), seconds to wait (429, 503)."""
+
+    status: int
+    unknown: Sequence[str] = ()
+    retry_after: float = 0.0
+    reason: str = ""
+
+
+class Collector:
+    """One per folder: a lock file keeps a second one out (FileError). Used from one event loop."""
+
+    def __init__(
+        self, folder: Path, db: str | None = None, policy: CollectPolicy | None = None, otlp: str | None = None,
+        otlp_ranks: Sequence[int] = (0,),
+    ) -> None:  # fmt: skip
+        self.folder, self.policy = folder, policy or CollectPolicy()
+        for part in (folder, folder / "log", folder / "data"):
+            try:
+                part.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise FileError(str(part), error.strerror or str(error), "a folder that can be written") from error
+        self._lock = _locked(folder / "lock")
+        self.index = RunIndex(db or default_url(folder), create=True)
+        state = self.index.read()
+        self.rings, self.failures = state.rings, 0
+        left = self._recover(state.compacted)
+        self.spans = SpanExporter(otlp, otlp_ranks, self.rings) if otlp else None
+        self.compactor = Compactor(folder, self.index, self.rings, self.spans.offer if self.spans else None)
+        self._sealed: queue.Queue[int | None] = queue.Queue()
+        self._closing = threading.Event()
+        self._backlog: dict[int, int] = {}
+        for number in left:
+            self._seal(number)
+        self.log = BatchLog(
+            folder / "log", max([state.compacted, *left]) + 1, self._seal, self.policy.segment_bytes, self.policy.segment_seconds
+        )
+        self.metrics = CollectorMetrics(self)
+        self._thread = threading.Thread(target=self._compact, name="compaction", daemon=True)
+        self._thread.start()
+
+    def _recover(self, compacted: int) -> list[int]:
+        """Reads the log beyond the index; its segments. Those that the index has already are removed."""
+        left = []
+        for number in segments(self.folder / "log"):
+            path = segment_path(self.folder / "log", number)
+            if number <= compacted:
+                path.unlink()
+                continue
+            cut = recovered(path)
+            if cut:
+                LOG.warning("%s: cut %d bytes of an unfinished batch", path.name, cut)
+            words = words_in(mapped(path), self.rings, take=True)
+            for boot, sequence in words.boots.items():
+                self.rings.sequences[boot] = max(sequence, self.rings.sequences.get(boot, 0))
+            left.append(number)
+        return left
+
+    async def take(self, body: bytes, received_ns: int) -> Receipt:
+        """A batch of a node; returns when it is durable, or refused."""
+        if self.log.pending_bytes > self.policy.pending_bytes:
+            return self._refused(503, 1.0, "too much waits for the disk")
+        if self.backlog_bytes() > self.policy.backlog_bytes:
+            return self._refused(429, 2.0, "too much waits for compaction")
+        try:
+            head = head_of(body)
+            meta = words_of(body, head)
+        except FileError as error:
+            self.metrics.refused.labels("400").inc()
+            return Receipt(400, reason=str(error))
+        before = self.rings.sequences.get(head.boot, 0)
+        undo = None
+        if head.sequence <= before:
+            self.metrics.duplicates.inc()
+            body = b""
+        else:
+            unknown = self.rings.unknown(meta)
+            if unknown:
+                self.metrics.refused.labels("409").inc()
+                return Receipt(409, unknown)
+            self.rings.take(meta, received_ns)
+            self.rings.sequences[head.boot] = head.sequence
+
+            def undo() -> None:
+                self.rings.sequences[head.boot] = before
+
+        try:
+            await self.log.append(body, received_ns, undo)
+        except OSError as error:
+            LOG.error("log: %s", error)
+            return self._refused(503, 5.0, f"the disk: {error.strerror}")
+        if body:
+            self.metrics.batches.inc()
+            self.metrics.bytes.inc(len(body))
+        return Receipt(200)
+
+    def _refused(self, status: int, after: float, reason: str) -> Receipt:
+        self.metrics.refused.labels(str(status)).inc()
+        return Receipt(status, retry_after=after, reason=reason)
+
+    def backlog_bytes(self) -> int:
+        """Bytes of closed segments that wait for compaction."""
+        return sum(list(self._backlog.values()))
+
+    def _seal(self, number: int) -> None:
+        self._backlog[number] = segment_path(self.folder / "log", number).stat().st_size
+        self._sealed.put(number)
+
+    def _compact(self) -> None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # of this thread only, on Linux
+        looked = 0.0
+        while (number := self._sealed.get()) is not None and not self._closing.is_set():
+            while True:
+                try:
+                    self.compactor.compact(number)
+                    break
+                except Exception as error:  # whatever it is, the segment stays and is tried again: nothing acknowledged is given up
+                    self.failures += 1
+                    LOG.error("compaction of segment %d: %s", number, error)
+                    if self._closing.wait(min(30.0, 2.0**self.failures)):
+                        return
+            self._backlog.pop(number, None)
+            if time.monotonic() - looked > _RETENTION_SECONDS:
+                looked = time.monotonic()
+                drop_expired(self.folder, self.index, self.policy, time.time())
+
+    async def tick(self) -> None:
+        """To be called each second or so: closes a segment whose time has come."""
+        await self.log.seal_if_old(time.time())
+
+    def close(self) -> None:
+        """Ends the threads; the log stays as it is, and the next start goes on from it."""
+        self._closing.set()
+        self._sealed.put(None)
+        self._thread.join()
+        self.log.close()
+        if self.spans is not None:
+            self.spans.close()
+        self.index.close()
+        os.close(self._lock)
+
+
+def _locked(path: Path) -> int:
+    import fcntl
+
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        raise FileError(str(path), "a collector that runs", "one collector a folder", "End it, or name another --dir.") from error
+    return file

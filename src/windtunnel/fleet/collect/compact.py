@@ -1,0 +1,156 @@
+"""Segments of the log become Parquet: rows, summaries by rank, step and section, and clock exchanges. A segment goes over whole or
+not at all: files are written and synchronised first, then one transaction of the index names them and the segment, then the segment
+goes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.fleet.collect.decode import SegmentPart, chunks, reduced, words_in
+from windtunnel.fleet.collect.index import Compacted, RunFile, RunIndex
+from windtunnel.fleet.collect.log import mapped, segment_path
+from windtunnel.fleet.collect.registry import Rings
+
+ROW_COLUMNS = {
+    "rank": "int32", "ring": "int32", "number": "int64", "step": "int64", "section": "uint8", "name": "int32", "begin": "int64",
+    "nanos": "int64", "late": "int64", "comm": "uint8", "bytes": "int64", "group": "int32", "call": "int64", "peer": "int32",
+    "sends": "bool", "micro_batch": "int32", "state": "uint8",
+}  # fmt: skip
+"""Columns of a file of sections. Times in ns of the host's own clock."""
+SUMMARY_COLUMNS = {
+    "rank": "int32", "ring": "int32", "step": "int64", "section": "uint8", "count": "int64", "sum": "int64", "least": "int64",
+    "most": "int64",
+}  # fmt: skip
+EXCHANGE_COLUMNS = {"node": "string", "sent": "int64", "received": "int64", "answered": "int64", "back": "int64"}
+
+
+class Compactor:
+    """Compacts segments of a run's folder, one at a time. `seen` gets each chunk's rows with a column `rank` (spans go out from
+    there).
+    """
+
+    def __init__(
+        self, folder: Path, index: RunIndex, rings: Rings, seen: Callable[[dict[str, Int64s]], None] | None = None
+    ) -> None:
+        self.folder, self.index, self.rings, self.seen = folder, index, rings, seen
+        self.rows = self.bad = 0  # in total
+
+    def compact(self, segment: int) -> Compacted:
+        """Takes over a segment and removes it. Repeating it after a kill at any point gives the same files."""
+        raw = mapped(segment_path(self.folder / "log", segment))
+        words = words_in(raw, self.rings, take=False)
+        ranks = np.array([ring.identity.rank for ring in self.rings.by_number], np.int64)
+        done = Compacted(segment, boots=words.boots, beats=words.beats)
+        sections = _Writer(self.folder, "sections", segment, ROW_COLUMNS)
+        summaries = _Writer(self.folder, "summaries", segment, SUMMARY_COLUMNS)
+        bad = words.bad
+        for chunk in chunks(raw, words, self.rings):
+            self._chunk(chunk, ranks, sections, summaries)
+            done.open_rows.update(chunk.open_rows)
+            bad += chunk.bad
+        done.files += [*sections.close(), *summaries.close(), *_exchanges(self.folder, segment, words.exchanges)]
+        _synchronise(self.folder / "data")
+        self.index.add(done, self.rings)
+        segment_path(self.folder / "log", segment).unlink()
+        self.rows += sections.count
+        self.bad += bad
+        return done
+
+    def _chunk(self, chunk: SegmentPart, ranks: Int64s, sections: _Writer, summaries: _Writer) -> None:
+        for rows, writer in ((chunk.rows, sections), (reduced(chunk.rows), summaries), (chunk.summaries, summaries)):
+            if len(rows["ring"]):
+                rows["rank"] = ranks[rows["ring"]]
+                writer.write(rows)
+        if self.seen is not None and len(chunk.rows["ring"]):
+            self.seen(chunk.rows)
+
+
+class _Writer:
+    """One Parquet file, written in row groups, under a temporary name until it is whole."""
+
+    def __init__(self, folder: Path, kind: str, segment: int, columns: dict[str, str]) -> None:
+        self.columns, self.count = columns, 0
+        self.kind, self.segment = kind, segment
+        self.folder, self.path = folder, f"data/{kind}-{segment:08d}.parquet"
+        self._writer: Any = None
+        self._spans: dict[str, tuple[int, int]] = {}
+
+    def write(self, rows: dict[str, Any]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        types = {name: getattr(pa, "bool_" if kind == "bool" else kind)() for name, kind in self.columns.items()}
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self.folder / (self.path + ".tmp"), pa.schema(list(types.items())), compression="zstd", compression_level=1,
+                use_dictionary=[name for name in ("rank", "ring", "section", "name", "comm", "group", "node") if name in types],
+                column_encoding={
+                    name: "DELTA_BINARY_PACKED" for name in ("number", "begin", "step", "call", "sent") if name in types
+                },
+                write_statistics=[name for name in ("rank", "step", "begin") if name in types],
+            )  # fmt: skip
+        arrays = [pa.array(_typed(rows[name], kind)) for name, kind in self.columns.items()]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._writer.schema), row_group_size=1 << 20)
+        self.count += len(arrays[0])
+        for name in ("step", "rank", "begin"):
+            if name in rows and name in self.columns:
+                low, high = self._spans.get(name, (1 << 62, -(1 << 62)))
+                self._spans[name] = (min(low, int(rows[name].min())), max(high, int(rows[name].max())))
+
+    def close(self) -> list[RunFile]:
+        """The file, if anything was written, durable under its name."""
+        if self._writer is None:
+            return []
+        self._writer.close()
+        whole, unfinished = self.folder / self.path, self.folder / (self.path + ".tmp")
+        _synchronise(unfinished)
+        unfinished.rename(whole)
+        file = RunFile(self.path, self.kind, self.segment, self.count, whole.stat().st_size)
+        spans = {name: self._spans.get(name, (-1, -1)) for name in ("step", "rank", "begin")}
+        (steps, ranks, times) = spans.values()
+        return [
+            replace(
+                file,
+                first_step=steps[0],
+                last_step=steps[1],
+                first_rank=ranks[0],
+                last_rank=ranks[1],
+                first_ns=times[0],
+                last_ns=times[1],
+            )
+        ]
+
+
+def _exchanges(folder: Path, segment: int, exchanges: Iterable[tuple[str, int, int, int, int]]) -> list[RunFile]:
+    """For each node and ten seconds the exchange with the shortest way, which says the most about its clock."""
+    best: dict[tuple[str, int], tuple[str, int, int, int, int]] = {}
+    for one in exchanges:
+        node, sent, received, answered, back = one
+        key = (node, sent // 10_000_000_000)
+        way = (back - sent) - (answered - received)
+        if key not in best or way < (best[key][4] - best[key][1]) - (best[key][3] - best[key][2]):
+            best[key] = one
+    writer = _Writer(folder, "exchanges", segment, EXCHANGE_COLUMNS)
+    if best:
+        writer.write(dict(zip(EXCHANGE_COLUMNS, zip(*best.values(), strict=True), strict=True)))
+    return writer.close()
+
+
+def _typed(values: Any, kind: str) -> Any:
+    return list(values) if kind == "string" else np.asarray(values).astype(kind, copy=False)
+
+
+def _synchronise(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

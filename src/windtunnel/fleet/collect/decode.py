@@ -1,0 +1,156 @@
+"""Batches of a segment as columns of the run: ranks, the run's names and groups, rows and summaries."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.batch import OPEN_ROWS, ROWS, SUMMARIES, BatchTable, RankBeat
+from windtunnel.fleet.batch.message import tables_of, words_of
+from windtunnel.fleet.batch.rows import grouped
+from windtunnel.fleet.collect.log import Frame, frames
+from windtunnel.fleet.collect.registry import Rings, RunNumbers
+
+CHUNK_ROWS = 1 << 19
+"""Rows that are decoded at once: some 150 MB."""
+
+
+@dataclass
+class Words:
+    """What the batches of a segment say beside their tables."""
+
+    frames: list[tuple[Frame, list[str], int]] = field(default_factory=list)  # with its rings, and the rank of the first
+    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)  # ring -> last heartbeat, and when it came
+    boots: dict[bytes, int] = field(default_factory=dict)
+    exchanges: list[tuple[str, int, int, int, int]] = field(default_factory=list)
+    bad: int = 0
+
+
+def words_in(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> Words:
+    """Reads the words of a segment; with `take`, `rings` learns from them (a collector that runs has learnt already)."""
+    found = Words()
+    for frame in frames(raw, check=take):
+        body = raw[frame.offset : frame.offset + frame.head.size]
+        try:
+            meta = words_of(body, frame.head)
+        except FileError:
+            found.bad += 1
+            continue
+        if take:
+            keep = {beat.ring: (beat.identity, beat.lines) for beat in meta.beats}
+            rings.take(meta, frame.received_ns)
+            for beat in meta.beats:
+                beat.identity, beat.lines = keep[beat.ring]
+        found.boots[frame.head.boot] = max(frame.head.sequence, found.boots.get(frame.head.boot, 0))
+        keys = [beat.ring for beat in meta.beats]
+        ring = rings.by_key.get(keys[0]) if keys else None
+        found.frames.append((frame, keys, ring.identity.rank if ring else -1))
+        for beat in meta.beats:
+            beat.identity, beat.lines = None, []
+            if beat.ring in rings.by_key:
+                found.beats[beat.ring] = (beat, frame.received_ns)
+        found.exchanges += [(meta.node, *stamps) for stamps in meta.exchanges]
+    return found
+
+
+@dataclass
+class SegmentPart:
+    """Rows and summaries of some batches in columns, each with its ring's number, and the open rows of each ring."""
+
+    rows: dict[str, Int64s]
+    summaries: dict[str, Int64s]
+    open_rows: dict[str, bytes]
+    bad: int = 0
+
+
+def chunks(raw: bytes | mmap.mmap, words: Words, rings: Rings) -> Iterator[SegmentPart]:
+    """The tables of a segment, by ranks: batches of the same node come one after another, in the order in which they were sent."""
+    order = sorted(words.frames, key=lambda item: (item[2], item[0].head.boot, item[0].head.sequence))
+    numbers = RunNumbers(rings.by_number)
+    building = _Building()
+    for frame, keys, _ in order:
+        building.add(raw[frame.offset : frame.offset + frame.head.size], frame, keys, rings)
+        if building.count >= CHUNK_ROWS:
+            yield building.chunk(numbers)
+            building = _Building()
+    yield building.chunk(numbers)
+
+
+class _Building:
+    def __init__(self) -> None:
+        self.rows: list[BatchTable] = []
+        self.row_rings: list[Int64s] = []
+        self.summaries: list[BatchTable] = []
+        self.summary_rings: list[Int64s] = []
+        self.open_rows: dict[str, bytes] = {}
+        self.count = self.bad = 0
+
+    def add(self, body: bytes, frame: Frame, keys: Sequence[str], rings: Rings) -> None:
+        try:
+            rows, open_rows, summaries = tables_of(body, frame.head)
+        except FileError:
+            self.bad += 1
+            return
+        known = [rings.by_key.get(key) for key in keys]
+        own = np.array([-1 if ring is None else ring.number for ring in known], np.int64)
+        if (own < 0).any() or not len(rows.runs) == len(open_rows.runs) == len(summaries.runs) == len(keys):
+            self.bad += 1
+            return
+        if len(rows):
+            self.rows.append(rows)
+            self.row_rings.append(np.repeat(own, rows.runs))
+        if len(summaries):
+            self.summaries.append(summaries)
+            self.summary_rings.append(np.repeat(own, summaries.runs))
+        self.open_rows.update(open_by_ring(keys, open_rows))
+        self.count += len(rows)
+
+    def chunk(self, numbers: RunNumbers) -> SegmentPart:
+        rows = _columns(self.rows, self.row_rings, ROWS)
+        if len(rows["ring"]):
+            rows["name"] = numbers.names(rows["ring"], rows["name"]).astype(np.int64)
+            rows["group"] = numbers.groups(rows["ring"], rows["group"]).astype(np.int64)
+        return SegmentPart(rows, _columns(self.summaries, self.summary_rings, SUMMARIES), self.open_rows, self.bad)
+
+
+def open_by_ring(keys: Sequence[str], table: BatchTable) -> dict[str, bytes]:
+    """Open rows of each ring as int64 [columns, n]; b"" where it has none."""
+    if not len(table):
+        return dict.fromkeys(keys, b"")
+    joint = np.stack([table.columns[name] for name in OPEN_ROWS])
+    ends = np.cumsum(table.runs)
+    return {key: joint[:, end - count : end].tobytes() for key, count, end in zip(keys, table.runs, ends, strict=True)}
+
+
+def open_columns(raw: bytes) -> dict[str, Int64s]:
+    """The columns of a ring's open rows."""
+    joint: Any = np.frombuffer(raw, np.int64).reshape(len(OPEN_ROWS), -1)
+    return dict(zip(OPEN_ROWS, joint, strict=True))
+
+
+def reduced(rows: dict[str, Int64s]) -> dict[str, Int64s]:
+    """Summaries of rows in columns, by ring, step and section. Rows without a time are left out."""
+    known = np.flatnonzero(rows["nanos"] >= 0)
+    if not len(known):
+        return {name: np.zeros(0, np.int64) for name in ("ring", *SUMMARIES)}
+    ring, step, section, nanos = (rows[name][known] for name in ("ring", "step", "section", "nanos"))
+    order, starts = grouped(ring, step, section)
+    first, time = order[starts], nanos[order]
+    return {
+        "ring": ring[first], "step": step[first], "section": section[first], "count": np.diff(starts, append=len(order)),
+        "sum": np.add.reduceat(time, starts), "least": np.minimum.reduceat(time, starts), "most": np.maximum.reduceat(time, starts),
+    }  # fmt: skip
+
+
+def _columns(tables: Sequence[BatchTable], rings: Sequence[Int64s], names: Sequence[str]) -> dict[str, Int64s]:
+    if not tables:
+        return {name: np.zeros(0, np.int64) for name in ("ring", *names)}
+    found = {name: np.concatenate([table.columns[name] for table in tables]) for name in names}
+    found["ring"] = np.concatenate(rings)
+    return found

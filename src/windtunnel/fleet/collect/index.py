@@ -1,0 +1,184 @@
+"""The index of a run: files, rings, senders and texts, in SQLite or PostgreSQL through SQLAlchemy. One transaction a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.batch import RankBeat, RingIdentity
+from windtunnel.fleet.collect.registry import Rings, TextTable
+
+META = sa.MetaData()
+FILES = sa.Table(
+    "wt_files", META,
+    sa.Column("path", sa.String(200), primary_key=True), sa.Column("kind", sa.String(16)), sa.Column("segment", sa.BigInteger),
+    sa.Column("rows", sa.BigInteger), sa.Column("bytes", sa.BigInteger),
+    sa.Column("first_step", sa.BigInteger), sa.Column("last_step", sa.BigInteger),
+    sa.Column("first_rank", sa.BigInteger), sa.Column("last_rank", sa.BigInteger),
+    sa.Column("first_ns", sa.BigInteger), sa.Column("last_ns", sa.BigInteger),
+)  # fmt: skip
+BOOTS = sa.Table("wt_boots", META, sa.Column("boot", sa.String(32), primary_key=True), sa.Column("sequence", sa.BigInteger))
+RINGS = sa.Table(
+    "wt_rings", META,
+    sa.Column("number", sa.BigInteger, primary_key=True), sa.Column("ring", sa.String(16), unique=True),
+    sa.Column("identity", sa.Text), sa.Column("beat", sa.Text), sa.Column("received_ns", sa.BigInteger),
+    sa.Column("texts", sa.Text), sa.Column("open_rows", sa.LargeBinary),
+)  # fmt: skip
+TEXTS = sa.Table(
+    "wt_texts", META, sa.Column("kind", sa.String(8), primary_key=True), sa.Column("number", sa.BigInteger, primary_key=True),
+    sa.Column("value", sa.Text),
+)  # fmt: skip
+STATE = sa.Table("wt_state", META, sa.Column("name", sa.String(16), primary_key=True), sa.Column("value", sa.BigInteger))
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """A Parquet file of the run: `kind` is sections, summaries or exchanges. Steps, ranks and times that it spans; -1 where it has
+    none.
+    """
+
+    path: str  # relative to the run's folder
+    kind: str
+    segment: int
+    rows: int
+    bytes: int
+    first_step: int = -1
+    last_step: int = -1
+    first_rank: int = -1
+    last_rank: int = -1
+    first_ns: int = -1
+    last_ns: int = -1
+
+
+@dataclass
+class Compacted:
+    """What one segment became: what is written to the index in one transaction."""
+
+    segment: int
+    files: list[RunFile] = field(default_factory=list)
+    boots: dict[bytes, int] = field(default_factory=dict)
+    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)  # ring -> its last heartbeat, when it came
+    open_rows: dict[str, bytes] = field(default_factory=dict)  # ring -> its open rows, int64 [columns, n]
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """What the index knows: rings with what they said, files, open rows by ring, and the last segment that it holds."""
+
+    rings: Rings
+    files: Sequence[RunFile]
+    open_rows: Mapping[str, bytes]
+    compacted: int
+
+
+class RunIndex:
+    """The index at a database URL. FileError if it cannot be opened."""
+
+    def __init__(self, url: str, *, create: bool) -> None:
+        self.url = url
+        try:
+            self.engine = sa.create_engine(url)
+            if self.engine.dialect.name == "sqlite":
+                sa.event.listen(self.engine, "connect", _of_sqlite)
+            if create:
+                META.create_all(self.engine)
+            with self.engine.connect() as connection:
+                connection.execute(sa.select(STATE)).all()
+        except (sa.exc.SQLAlchemyError, ImportError) as error:
+            reason = str(error).splitlines()[0][:200]
+            raise FileError(url, reason, "a database that SQLAlchemy can open, such as sqlite:///index.db") from error
+
+    def read(self) -> IndexState:
+        """All of it, as of one moment."""
+        rings = Rings()
+        with self.engine.connect() as connection:
+            state = {name: value for name, value in connection.execute(sa.select(STATE.c.name, STATE.c.value))}
+            files = [RunFile(*row) for row in connection.execute(sa.select(FILES).order_by(FILES.c.path))]
+            for kind, _, value in connection.execute(sa.select(TEXTS).order_by(TEXTS.c.kind, TEXTS.c.number)):
+                table = _table(rings, kind)
+                table.numbers[value] = len(table.values)
+                table.values.append(value)
+            open_rows = {}
+            for row in connection.execute(sa.select(RINGS).order_by(RINGS.c.number)):
+                identity = msgspec.json.decode(row.identity, type=RingIdentity)
+                ring = rings.add(row.ring, identity, msgspec.json.decode(row.beat, type=RankBeat), row.received_ns)
+                ring.names, ring.groups, ring.lines = msgspec.json.decode(row.texts)
+                open_rows[row.ring] = row.open_rows or b""
+            for boot, sequence in connection.execute(sa.select(BOOTS)):
+                rings.sequences[bytes.fromhex(boot)] = sequence
+        return IndexState(rings, files, open_rows, state.get("compacted", 0))
+
+    def add(self, what: Compacted, rings: Rings) -> None:
+        """Takes over a segment, whole or not at all. `rings` gives numbers and texts, and may know more than the segment."""
+        with self.engine.begin() as connection:
+            if what.files:
+                connection.execute(sa.insert(FILES), [vars(file) for file in what.files])
+            boots = {boot.hex(): sequence for boot, sequence in what.boots.items()}
+            _put(connection, BOOTS, "boot", [{"boot": boot, "sequence": sequence} for boot, sequence in boots.items()])
+            for kind in ("name", "group", "fact"):
+                known = connection.scalar(sa.select(sa.func.count()).select_from(TEXTS).where(TEXTS.c.kind == kind)) or 0
+                new = [
+                    {"kind": kind, "number": number, "value": value}
+                    for number, value in enumerate(_table(rings, kind).values[known:], known)
+                ]
+                if new:
+                    connection.execute(sa.insert(TEXTS), new)
+            _put(connection, RINGS, "number", [_ring_row(what, rings, key) for key in what.beats])
+            _put(connection, STATE, "name", [{"name": "compacted", "value": what.segment}])
+
+    def compacted(self) -> int:
+        """The last segment that the index holds."""
+        with self.engine.connect() as connection:
+            return connection.scalar(sa.select(STATE.c.value).where(STATE.c.name == "compacted")) or 0
+
+    def files(self) -> list[RunFile]:
+        """The run's files."""
+        with self.engine.connect() as connection:
+            return [RunFile(*row) for row in connection.execute(sa.select(FILES).order_by(FILES.c.path))]
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """Takes files out of the index."""
+        if paths:
+            with self.engine.begin() as connection:
+                connection.execute(sa.delete(FILES).where(FILES.c.path.in_(list(paths))))
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _of_sqlite(connection: Any, _: Any) -> None:
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA busy_timeout=10000")
+
+
+def _table(rings: Rings, kind: str) -> TextTable:
+    return {"name": rings.names, "group": rings.groups}.get(kind, rings.facts)
+
+
+def _ring_row(what: Compacted, rings: Rings, key: str) -> dict[str, Any]:
+    ring, (beat, received) = rings.by_key[key], what.beats[key]
+    return {
+        "number": ring.number, "ring": key, "identity": msgspec.json.encode(ring.identity).decode(),
+        "beat": msgspec.json.encode(beat).decode(), "received_ns": received,
+        "texts": msgspec.json.encode([ring.names, ring.groups, ring.lines]).decode(), "open_rows": what.open_rows.get(key, b""),
+    }  # fmt: skip
+
+
+def _put(connection: sa.Connection, table: sa.Table, key: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Inserts rows, in place of those of the same key. Deleting first is the one way that every database knows."""
+    for at in range(0, len(rows), 500):
+        part = list(rows[at : at + 500])
+        connection.execute(sa.delete(table).where(table.c[key].in_([row[key] for row in part])))
+        connection.execute(sa.insert(table), part)
+
+
+def default_url(folder: Path) -> str:
+    """The index in the run's own folder."""
+    return f"sqlite:///{folder / 'index.db'}"

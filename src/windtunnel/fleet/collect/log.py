@@ -1,0 +1,198 @@
+"""The collector's log: batches one after another in segments, written and synchronised in groups before any of them is
+acknowledged.
+
+A segment is a file of frames; a frame is 16 bytes (size of the batch, the same size inverted, when it came in unix ns) and the
+batch, which carries its own checksum. After a kill the last segment may end in half a frame: `recovered` cuts that off. It was
+never acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.batch.message import BatchHead, head_of
+
+FRAME = struct.Struct("<IIq")
+_ONES = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A batch in a segment: where it begins, its head, and when it came."""
+
+    offset: int
+    head: BatchHead
+    received_ns: int
+
+
+def segment_path(folder: Path, number: int) -> Path:
+    return folder / f"segment-{number:08d}.wtlog"
+
+
+def segments(folder: Path) -> list[int]:
+    """Numbers of the segments of a folder, in order."""
+    return sorted(int(path.stem[8:]) for path in folder.glob("segment-*.wtlog") if path.stem[8:].isdigit())
+
+
+def frames(raw: bytes | mmap.mmap, *, check: bool = True) -> Iterator[Frame]:
+    """The whole frames of a segment up to its end, or to the first that is torn; `check` compares checksums too."""
+    at = 0
+    while at + FRAME.size <= len(raw):
+        size, inverse, received = FRAME.unpack_from(raw, at)
+        if size ^ inverse != _ONES or at + FRAME.size + size > len(raw):
+            return
+        at += FRAME.size
+        try:
+            head = head_of(raw[at : at + size], check=check)
+        except FileError:
+            return
+        yield Frame(at, head, received)
+        at += size
+
+
+def mapped(path: Path) -> bytes | mmap.mmap:
+    """A segment's bytes. FileNotFoundError if it was compacted meanwhile."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+
+
+def recovered(path: Path) -> int:
+    """Cuts a torn end off a segment; the bytes that were cut."""
+    raw = mapped(path)
+    end = 0
+    for frame in frames(raw):
+        end = frame.offset + frame.head.size
+    cut = len(raw) - end
+    if cut:
+        with path.open("r+b") as file:
+            file.truncate(end)
+            os.fsync(file.fileno())
+    return cut
+
+
+@dataclass
+class _Entry:
+    body: bytes
+    received_ns: int
+    done: asyncio.Future[None]
+    undo: Callable[[], None] | None
+
+
+class BatchLog:
+    """Appends batches from one event loop. `append` returns when the batch is on disk.
+
+    What comes while a group is written makes the next group: one `fdatasync` serves all of them. A segment is closed at
+    `most_bytes` or at `most_seconds` after its first batch; `sealed` then gets its number.
+    """
+
+    def __init__(self, folder: Path, first: int, sealed: Callable[[int], None], most_bytes: int, most_seconds: float) -> None:
+        self.folder, self.pending_bytes, self.groups = folder, 0, 0
+        self._sealed, self._most_bytes, self._most_seconds = sealed, most_bytes, most_seconds
+        self._number, self._size, self._opened = first, 0, 0.0
+        self._file = -1
+        self._queue: list[_Entry] = []
+        self._flusher: asyncio.Task[None] | None = None
+        self._pool = ThreadPoolExecutor(1, "log")
+
+    async def append(self, body: bytes, received_ns: int, undo: Callable[[], None] | None = None) -> None:
+        """Waits until `body` (b"": all that was given before) is durable. OSError if it could not be written: `undo` was then
+        called.
+        """
+        loop = asyncio.get_running_loop()
+        entry = _Entry(body, received_ns, loop.create_future(), undo)
+        self._queue.append(entry)
+        self.pending_bytes += len(body)
+        if self._flusher is None or self._flusher.done():
+            self._flusher = loop.create_task(self._flush())
+        await entry.done
+
+    async def _flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._queue:
+            group, self._queue = self._queue, []
+            try:
+                await loop.run_in_executor(self._pool, self._write, group)
+            except OSError as error:
+                # Who repeats a batch of this group may wait in the next one already: it is refused too, and tried again later.
+                failed, self._queue = group + self._queue, []
+                for entry in reversed(failed):
+                    if entry.undo is not None:
+                        entry.undo()
+                self._settle(failed, error)
+            else:
+                self.groups += 1
+                self._settle(group, None)
+
+    def _settle(self, group: list[_Entry], error: OSError | None) -> None:
+        for entry in group:
+            self.pending_bytes -= len(entry.body)
+            if entry.done.done():  # the client has gone
+                continue
+            if error is None:
+                entry.done.set_result(None)
+            else:
+                entry.done.set_exception(error)
+
+    def _write(self, group: list[_Entry]) -> None:
+        parts: list[bytes] = []
+        for entry in group:
+            if entry.body:
+                parts += [FRAME.pack(len(entry.body), len(entry.body) ^ _ONES, entry.received_ns), entry.body]
+        if not parts:
+            return
+        now = group[-1].received_ns / 1e9
+        if self._file < 0:
+            self._open(now)
+        raw = b"".join(parts)
+        try:
+            _write_all(self._file, raw)
+            os.fdatasync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            self._seal()
+            raise
+        self._size += len(raw)
+        if self._size >= self._most_bytes or now - self._opened >= self._most_seconds:
+            self._seal()
+
+    def _open(self, now: float) -> None:
+        path = segment_path(self.folder, self._number)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._size, self._opened = 0, now
+        folder = os.open(self.folder, os.O_RDONLY)
+        os.fsync(folder)  # the file's name, too
+        os.close(folder)
+
+    def _seal(self) -> None:
+        os.close(self._file)
+        self._file = -1
+        self._number += 1
+        self._sealed(self._number - 1)
+
+    async def seal_if_old(self, now: float) -> None:
+        """Closes a segment that has had its time, though nothing more comes."""
+        await self.append(b"", 0)
+        if not self._queue and self._file >= 0 and now - self._opened >= self._most_seconds:
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._seal)
+
+    def close(self) -> None:
+        """Closes the open segment; it stays as it is."""
+        self._pool.shutdown()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _write_all(file: int, raw: bytes) -> None:
+    view = memoryview(raw)
+    while view:
+        view = view[os.write(file, view) :]

@@ -1,0 +1,40 @@
+"""Which files of a run are dropped: the oldest sections beyond their age or bytes, summaries beyond theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from windtunnel.fleet.collect.index import RunFile, RunIndex
+from windtunnel.fleet.collect.policy import CollectPolicy
+
+
+def expired(files: Sequence[RunFile], ages: Sequence[float], policy: CollectPolicy) -> list[RunFile]:
+    """Files to drop; `ages`: seconds since each was written. The newest file of sections always stays."""
+    gone = [
+        file for file, age in zip(files, ages, strict=True)
+        if age > (policy.raw_seconds if file.kind == "sections" else policy.summary_seconds)
+    ]  # fmt: skip
+    raw = sorted((file for file in files if file.kind == "sections"), key=lambda file: file.segment, reverse=True)
+    total = 0
+    for file in raw:
+        total += file.bytes
+        if total > policy.raw_bytes and file not in gone:
+            gone.append(file)
+    return [file for file in gone if not raw or file != raw[0]]
+
+
+def drop_expired(folder: Path, index: RunIndex, policy: CollectPolicy, now: float) -> int:
+    """Drops them, from the index first; the number of files."""
+    files = index.files()
+    ages = []
+    for file in files:
+        try:
+            ages.append(now - (folder / file.path).stat().st_mtime)
+        except FileNotFoundError:
+            ages.append(float("inf"))
+    gone = expired(files, ages, policy)
+    index.forget([file.path for file in gone])
+    for file in gone:
+        (folder / file.path).unlink(missing_ok=True)
+    return len(gone)

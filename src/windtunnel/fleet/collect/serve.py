@@ -1,0 +1,88 @@
+"""Runs a collector until SIGTERM or SIGINT: uvicorn on one event loop, compaction in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.collect.policy import CollectPolicy
+
+_TICK = 1.0
+BACKLOG = 4096
+"""Connections that may wait to be accepted: all nodes of a job begin at once."""
+
+
+def serve(
+    folder: Path, host: str = "127.0.0.1", port: int = 8470, *, unix: Path | None = None, token: str | None = None,
+    db: str | None = None, policy: CollectPolicy | None = None, otlp: str | None = None, otlp_ranks: Sequence[int] = (0,),
+    ready: Callable[[str], None] = lambda _: None,
+) -> None:  # fmt: skip
+    """Collects into `folder`. `port` 0 takes a free one; `ready` gets the address. FileError if the folder, database or address is
+    taken.
+    """
+    import uvicorn
+
+    from windtunnel.fleet.collect.app import CollectorApp
+    from windtunnel.fleet.collect.collector import Collector
+
+    collector = Collector(folder, db, policy, otlp, otlp_ranks)
+    try:
+        listener, address = _listening(host, port, unix)
+        config = uvicorn.Config(
+            CollectorApp(collector, token), http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="off",
+            ws="none", backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False, date_header=False,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        ready(address)
+        with listener:
+            config.get_loop_factory()  # fails early where the loop is missing
+            with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+                runner.run(_served(server, collector.tick, listener))
+    finally:
+        collector.close()
+        if unix is not None:
+            unix.unlink(missing_ok=True)
+
+
+async def _served(server: object, tick: Callable[[], object], listener: socket.socket) -> None:
+    async def ticking() -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            try:
+                await tick()  # type: ignore[misc]  # a coroutine of the collector
+            except OSError as error:
+                logging.getLogger("windtunnel.fleet.collect").error("log: %s", error)
+
+    beside = asyncio.ensure_future(ticking())
+    try:
+        await server.serve(sockets=[listener])  # type: ignore[attr-defined]  # uvicorn.Server
+    finally:
+        beside.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await beside
+
+
+def _listening(host: str, port: int, unix: Path | None) -> tuple[socket.socket, str]:
+    where = str(unix) if unix is not None else f"{host}:{port}"
+    try:
+        if unix is not None:
+            unix.unlink(missing_ok=True)
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listener.bind(str(unix))
+            unix.chmod(0o600)
+            address = f"unix:{unix}"
+        else:
+            listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            shown = f"[{host}]" if ":" in host else host
+            address = f"http://{shown}:{listener.getsockname()[1]}"
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise FileError(where, error.strerror or str(error), "an address that is free", "Name another --port.") from error
+    return listener, address

@@ -1,0 +1,392 @@
+"""A run that was collected, or is being collected: its sections, summaries, heartbeats, groups and hosts."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.batch import Stamps
+from windtunnel.fleet.batch.rows import grouped
+from windtunnel.fleet.collect.compact import EXCHANGE_COLUMNS, ROW_COLUMNS, SUMMARY_COLUMNS
+from windtunnel.fleet.collect.decode import chunks, open_columns, reduced, words_in
+from windtunnel.fleet.collect.index import RunIndex, default_url
+from windtunnel.fleet.collect.log import mapped, segment_path, segments
+from windtunnel.fleet.collect.registry import Rings, RingState, RunNumbers
+from windtunnel.records.sections import Section, Sections
+
+Wanted = range | Collection[int] | None
+"""Steps or ranks: None stands for all."""
+_TRIES = 8
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StepSummaries:
+    """Rows counted by rank, step and section, N groups. Seconds on the device; rows whose time is unknown are not counted."""
+
+    rank: Int32s
+    step: Int64s
+    section: Uint8s
+    count: Int64s
+    sum: Floats
+    least: Floats
+    most: Floats
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
+@dataclass(frozen=True)
+class OpenSection:
+    """What a rank was in when it last spoke. `begin` in unix seconds of its host's clock."""
+
+    section: str
+    name: str
+    group: str
+    step: int
+    begin: float
+    call: int
+    peer: int
+    state: int  # ring.RowState: OPEN, the host is in it; ISSUED, the device is
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """The last words of a rank's ring. Times in unix seconds: `beat` on its host's clock, `received` on the collector's."""
+
+    rank: int
+    host: str
+    run: str
+    pid: int
+    ring: str
+    step: int
+    head: int
+    beat: float
+    received: float
+    process: str
+    ended: int | None
+    lost: int
+    reduced: int
+    open: tuple[OpenSection, ...]
+
+
+@dataclass
+class _Tail:
+    """The run as of one moment: the index, and what the log holds beyond it."""
+
+    rings: Rings
+    files: Mapping[str, list[Any]]
+    open_rows: dict[str, bytes]
+    rows: list[dict[str, Int64s]]
+    summaries: list[dict[str, Int64s]]
+    exchanges: list[tuple[str, int, int, int, int]]
+
+
+def open_run(folder: str | Path, db: str | None = None) -> RunStore:
+    """The run in a collector's folder, while the collector runs or after. `db`: its `--db`. FileError if there is none."""
+    return RunStore(Path(folder), db)
+
+
+class RunStore:
+    """Reads a run. Each question is answered as of now."""
+
+    def __init__(self, folder: Path, db: str | None = None) -> None:
+        if not (folder / "log").is_dir():
+            raise FileError(str(folder), "no run", "a folder that `windtunnel fleet collect --dir` wrote")
+        self.folder, self.index = folder, RunIndex(db or default_url(folder), create=False)
+
+    def close(self) -> None:
+        self.index.close()
+
+    def sections(self, steps: Wanted = None, ranks: Wanted = None) -> Sections:
+        """Sections of `steps` and `ranks`: those that ended, and those that each rank was in when it last spoke (seconds NaN).
+
+        `begin` is on the clock of each rank's host: `fleet.findings.clocks.align` brings them onto one.
+        """
+        return self._repeated(lambda: self._sections(steps, ranks))
+
+    def rows(self, steps: Wanted = None, ranks: Wanted = None, columns: Collection[str] = tuple(ROW_COLUMNS)) -> dict[str, Any]:
+        """Columns of `compact.ROW_COLUMNS` as they are kept: whole numbers, ns; rows that ended only."""
+        kinds = {name: kind for name, kind in ROW_COLUMNS.items() if name in columns or name in ("rank", "step")}
+        return self._repeated(lambda: self._rows(self._tail(tables=True), steps, ranks, kinds))
+
+    def summaries(self, steps: Wanted = None, ranks: Wanted = None) -> StepSummaries:
+        """Counts and times by rank, step and section; kept longer than sections are."""
+        return self._repeated(lambda: self._summaries(steps, ranks))
+
+    def heartbeats(self) -> list[Heartbeat]:
+        """The last words of the newest ring of each rank, by rank."""
+        tail = self._repeated(lambda: self._tail(tables=True))
+        names = [str(json.loads(value)) for value in tail.rings.names.values]
+        groups = _groups(tail.rings)[0]
+        return [_heartbeat(ring, tail.open_rows.get(key, b""), names, groups) for key, ring in _by_rank(tail.rings)]
+
+    def groups(self) -> dict[str, tuple[int, ...]]:
+        """Process groups: name -> ranks. Groups of the same name have their ranks beside it."""
+        names, ranks = _groups(self._repeated(lambda: self._tail(tables=False)).rings)
+        several = {name for name in names if names.count(name) > 1}
+        return {f"{name} {list(one)}" if name in several else name: one for name, one in zip(names, ranks, strict=True)}
+
+    def hosts(self) -> dict[int, str]:
+        """Rank -> the machine that it runs on."""
+        return {
+            rank: ring.identity.host
+            for rank, ring in sorted(_newest(self._repeated(lambda: self._tail(tables=False)).rings).items())
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """What the job says of itself: facts of its rings and lines of kind "fact" (such as its mesh), the newest of each name."""
+        rings = self._repeated(lambda: self._tail(tables=False)).rings
+        found: dict[str, Any] = {}
+        for ring in rings.by_number:
+            found.update(ring.identity.facts)
+        for kind, value in map(json.loads, rings.facts.values):
+            found.update(value if isinstance(value, dict) else {kind: value})
+        return found
+
+    def overview(self) -> dict[str, Any]:
+        """The newest run: its name, its world, device meshes, facts that all ranks agree on, their devices, and rows that were
+        lost."""
+        rings = self._repeated(lambda: self._tail(tables=False)).rings
+        newest = _newest(rings)
+        if not newest:
+            return {"run": "", "world": 0, "meshes": [], "facts": {}, "lost": 0}
+        lines = map(json.loads, rings.facts.values)
+        first = rings.by_number[-1].identity
+        facts = dict(first.facts)
+        for ring in newest.values():
+            facts = {key: value for key, value in facts.items() if ring.identity.facts.get(key) == value}
+        devices = {ring.identity.device for ring in newest.values()}
+        return {
+            "run": first.run, "world": first.world, "meshes": [value for kind, value in lines if kind == "mesh"],
+            "facts": {**facts, "devices": sorted(devices)}, "lost": sum(ring.beat.lost for ring in newest.values()),
+        }  # fmt: skip
+
+    def exchanges(self) -> dict[str, list[Stamps]]:
+        """Timestamps that each node exchanged with the collector."""
+        return self._repeated(self._exchanges)
+
+    def _sections(self, steps: Wanted, ranks: Wanted) -> Sections:
+        tail = self._tail(tables=True)
+        tail.rows += _open_rows(tail)
+        return _as_sections(self._rows(tail, steps, ranks), tail.rings)
+
+    def _rows(self, tail: _Tail, steps: Wanted, ranks: Wanted, columns: Mapping[str, str] = ROW_COLUMNS) -> dict[str, Any]:
+        rank_of = np.array([ring.identity.rank for ring in tail.rings.by_number], np.int64)
+        parts = [self._file(file, columns, steps, ranks) for file in tail.files["sections"] if _touches(file, steps, ranks)]
+        for rows in tail.rows:
+            rows["rank"] = rank_of[rows["ring"]]
+            parts.append(_chosen({name: rows[name] for name in columns}, steps, ranks))
+        return _together(parts, columns)
+
+    def _summaries(self, steps: Wanted, ranks: Wanted) -> StepSummaries:
+        tail = self._tail(tables=True)
+        rank_of = np.array([ring.identity.rank for ring in tail.rings.by_number], np.int64)
+        parts = [
+            self._file(file, SUMMARY_COLUMNS, steps, ranks) for file in tail.files["summaries"] if _touches(file, steps, ranks)
+        ]
+        for rows in [*tail.summaries, *map(reduced, tail.rows)]:
+            rows["rank"] = rank_of[rows["ring"]]
+            parts.append(_chosen({name: rows[name] for name in SUMMARY_COLUMNS}, steps, ranks))
+        return _as_summaries(_together(parts, SUMMARY_COLUMNS))
+
+    def _exchanges(self) -> dict[str, list[Stamps]]:
+        tail = self._tail(tables=False)
+        rows = [*tail.exchanges]
+        for file in tail.files["exchanges"]:
+            columns = self._table(file.path, EXCHANGE_COLUMNS).to_pydict()
+            rows += zip(*(columns[name] for name in EXCHANGE_COLUMNS), strict=True)
+        found: dict[str, list[Stamps]] = {}
+        for node, *stamps in sorted(rows):
+            found.setdefault(node, []).append(Stamps(*stamps))
+        return found
+
+    def _tail(self, *, tables: bool) -> _Tail:
+        state = self.index.read()
+        files: dict[str, list[Any]] = {"sections": [], "summaries": [], "exchanges": []}
+        for file in state.files:
+            files[file.kind].append(file)
+        tail = _Tail(state.rings, files, dict(state.open_rows), [], [], [])
+        log = self.folder / "log"
+        raws = [mapped(segment_path(log, number)) for number in segments(log) if number > state.compacted]
+        if self.index.compacted() != state.compacted:  # a segment may have gone after the index was read, and before it was listed
+            raise FileNotFoundError(errno.ENOENT, "compacted meanwhile", str(log))
+        for raw in raws:
+            words = words_in(raw, tail.rings, take=True)
+            tail.exchanges += words.exchanges
+            for chunk in chunks(raw, words, tail.rings) if tables else ():
+                tail.rows.append(chunk.rows)
+                tail.summaries.append(chunk.summaries)
+                tail.open_rows.update(chunk.open_rows)
+        return tail
+
+    def _file(self, file: Any, columns: Mapping[str, str], steps: Wanted, ranks: Wanted) -> dict[str, Any]:
+        import pyarrow.compute as pc
+
+        asked = None
+        for name, wanted, low, high in (
+            ("step", steps, file.first_step, file.last_step),
+            ("rank", ranks, file.first_rank, file.last_rank),
+        ):
+            if wanted is not None and not all(value in wanted for value in (low, high)) or not _solid(wanted):
+                one = _asked(pc.field(name), wanted)
+                asked = one if asked is None else asked & one
+        table = self._table(file.path, columns, asked)
+        return {name: table.column(name).to_numpy() for name in columns}
+
+    def _table(self, path: str, columns: Mapping[str, str], asked: Any = None) -> Any:
+        import pyarrow.parquet as pq
+
+        return pq.read_table(self.folder / path, columns=list(columns), filters=asked)
+
+    def _repeated(self, question: Callable[[], T]) -> T:
+        """An answer from one state of the run: asked again if a file was compacted or dropped meanwhile."""
+        for _ in range(_TRIES):
+            try:
+                return question()
+            except FileNotFoundError as error:
+                last = error
+        raise FileError(str(self.folder), f"{last.filename} is missing", "a run whose files are all there")
+
+
+def _solid(wanted: Wanted) -> bool:
+    return wanted is None or isinstance(wanted, range)
+
+
+def _asked(field: Any, wanted: Wanted) -> Any:
+    if isinstance(wanted, range) and wanted.step == 1:
+        return (field >= wanted.start) & (field < wanted.stop)
+    return field.isin(sorted(wanted or ()))
+
+
+def _touches(file: Any, steps: Wanted, ranks: Wanted) -> bool:
+    return _spans(steps, file.first_step, file.last_step) and _spans(ranks, file.first_rank, file.last_rank)
+
+
+def _spans(wanted: Wanted, low: int, high: int) -> bool:
+    if wanted is None:
+        return True
+    return len(wanted) > 0 and min(wanted) <= high and max(wanted) >= low
+
+
+def _chosen(rows: dict[str, Any], steps: Wanted, ranks: Wanted) -> dict[str, Any]:
+    keep = np.ones(len(rows["rank"]), bool)
+    for name, wanted in (("step", steps), ("rank", ranks)):
+        if wanted is not None:
+            keep &= _among(rows[name], wanted)
+    return rows if keep.all() else {name: column[keep] for name, column in rows.items()}
+
+
+def _among(values: Int64s, wanted: range | Collection[int]) -> Any:
+    if isinstance(wanted, range) and wanted.step == 1:  # which may have no end
+        return (values >= wanted.start) & (values < wanted.stop)
+    return np.isin(values, np.asarray(list(wanted), np.int64))
+
+
+def _together(parts: Sequence[dict[str, Any]], columns: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in columns
+    }  # fmt: skip
+
+
+def _open_rows(tail: _Tail) -> Iterator[dict[str, Int64s]]:
+    numbers = RunNumbers(tail.rings.by_number)
+    for key, raw in tail.open_rows.items():
+        if raw:
+            rows = open_columns(raw)
+            rows["ring"] = np.full(len(rows["step"]), tail.rings.by_key[key].number, np.int64)
+            rows["name"] = numbers.names(rows["ring"], rows["name"]).astype(np.int64)
+            rows["group"] = numbers.groups(rows["ring"], rows["group"]).astype(np.int64)
+            yield rows
+
+
+def _as_sections(rows: dict[str, Any], rings: Rings) -> Sections:
+    zero = int(rows["begin"].min()) // 1_000_000_000 if len(rows["begin"]) else 0
+    nanos, host = rows["nanos"], rows["nanos"] + rows["late"]
+    names, ranks = _groups(rings)
+    return Sections.of(
+        rows["rank"], rows["step"], rows["section"], (rows["begin"] - zero * 1_000_000_000) / 1e9, _seconds(nanos),
+        host_seconds=_seconds(host), comm=rows["comm"], bytes=np.where(rows["bytes"] < 0, np.nan, rows["bytes"]), name=rows["name"],
+        group=rows["group"], call=rows["call"], peer=rows["peer"], sends=rows["sends"], micro_batch=rows["micro_batch"],
+        names=tuple(str(json.loads(value)) for value in rings.names.values), groups=ranks, group_names=names,
+        hosts={rank: ring.identity.host for rank, ring in _newest(rings).items()}, zero=float(zero),
+    )  # fmt: skip
+
+
+def _seconds(nanos: Int64s) -> Floats:
+    return np.where(nanos < 0, np.nan, nanos / 1e9)
+
+
+def _as_summaries(rows: dict[str, Any]) -> StepSummaries:
+    if not len(rows["rank"]):
+        none = np.zeros(0)
+        return StepSummaries(
+            none.astype(np.int32), none.astype(np.int64), none.astype(np.uint8), none.astype(np.int64), none, none, none
+        )
+    order, starts = grouped(rows["rank"].astype(np.int64), rows["step"].astype(np.int64), rows["section"].astype(np.int64))
+    first = order[starts]
+    return StepSummaries(
+        rows["rank"][first].astype(np.int32), rows["step"][first].astype(np.int64), rows["section"][first].astype(np.uint8),
+        np.add.reduceat(rows["count"][order], starts).astype(np.int64), np.add.reduceat(rows["sum"][order], starts) / 1e9,
+        np.minimum.reduceat(rows["least"][order], starts) / 1e9, np.maximum.reduceat(rows["most"][order], starts) / 1e9,
+    )  # fmt: skip
+
+
+def _groups(rings: Rings) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]:
+    """Names and ranks of the run's groups: lines {"name": …, "ranks": […]}."""
+    values = [json.loads(value) for value in rings.groups.values]
+    named = [value if isinstance(value, dict) else {"name": str(value)} for value in values]
+    return tuple(str(one.get("name", "")) for one in named), tuple(tuple(map(int, one.get("ranks", ()))) for one in named)
+
+
+def _newest(rings: Rings) -> dict[int, RingState]:
+    """Rank -> its newest ring: of a job that was started again, the one that was introduced last."""
+    return {ring.identity.rank: ring for ring in rings.by_number}
+
+
+def _by_rank(rings: Rings) -> list[tuple[str, RingState]]:
+    return [(ring.key, ring) for _, ring in sorted(_newest(rings).items())]
+
+
+def _heartbeat(ring: RingState, raw: bytes, names: Sequence[str], groups: Sequence[str]) -> Heartbeat:
+    who, beat = ring.identity, ring.beat
+    return Heartbeat(
+        who.rank,
+        who.host,
+        who.run,
+        who.pid,
+        ring.key,
+        beat.step,
+        beat.head,
+        beat.beat_ns / 1e9,
+        ring.received_ns / 1e9,
+        beat.process,
+        beat.ended,
+        beat.lost,
+        beat.reduced,
+        tuple(_opened(ring, raw, names, groups)),
+    )
+
+
+def _opened(ring: RingState, raw: bytes, names: Sequence[str], groups: Sequence[str]) -> Iterator[OpenSection]:
+    rows = open_columns(raw) if raw else {"step": np.zeros(0, np.int64)}
+    for at in range(len(rows["step"])):
+        name, group, section = (int(rows[key][at]) for key in ("name", "group", "section"))
+        yield OpenSection(
+            Section(section).name if section < len(Section) else str(section),
+            names[ring.names[name]] if 0 <= name < len(ring.names) else "",
+            groups[ring.groups[group]] if 0 <= group < len(ring.groups) else "",
+            int(rows["step"][at]),
+            int(rows["begin"][at]) / 1e9,
+            int(rows["call"][at]),
+            int(rows["peer"][at]),
+            int(rows["state"][at]),
+        )

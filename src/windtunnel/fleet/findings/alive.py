@@ -1,0 +1,142 @@
+"""From records and heartbeats to what each rank was in: the states that `hang.py` judges, and when to ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.base.comm import Comm
+from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report, is_silent
+from windtunnel.records.sections import Section, Sections
+
+HEARTBEAT = 1.0
+"""Seconds between two looks; a process that shows no life for two of them is silent."""
+LEAST_STALL = 10.0
+"""Seconds without any progress, while all processes live, before anybody asks why."""
+STALL_STEPS = 5.0
+"""The same in steps of the usual length: a job of long steps may stand still for long."""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """The last sign of life of a rank's process. `silent`: seconds since its monitor last beat; `progress`: records written so
+    far."""
+
+    rank: int
+    silent: float
+    progress: int
+    step: int = -1
+    process: str = ""
+    ended: int | None = None
+    host: str = ""
+
+
+def group_labels(sections: Sections) -> list[str]:
+    """A label for each group: its name, made unique by its ranks."""
+    labels = []
+    for index, ranks in enumerate(sections.groups):
+        name = sections.group_names[index] if index < len(sections.group_names) and sections.group_names[index] else "group"
+        members = ",".join(str(rank) for rank in ranks[:4]) + (",…" if len(ranks) > 4 else "")
+        labels.append(f"{name} [{members}]")
+    return labels
+
+
+def rank_states(
+    sections: Sections, beats: Mapping[int, Beat], now: float
+) -> tuple[dict[int, RankState], dict[str, tuple[int, ...]]]:
+    """States of all ranks that have a beat, and the groups by label. `now`: unix seconds, on the clock of the sections.
+
+    A rank whose process ended of itself waits for nobody.
+    """
+    labels = group_labels(sections)
+    states = {}
+    order = np.lexsort((sections.begin, sections.rank))
+    ranks, starts = np.unique(sections.rank[order], return_index=True)
+    by_rank = dict(zip(ranks.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
+    for rank, beat in beats.items():
+        if beat.ended is not None:
+            states[rank] = RankState(rank, process="ended", doing=f"ended with code {beat.ended}", host=beat.host)
+        else:
+            states[rank] = _state(sections, by_rank.get(rank, np.zeros(0, np.int64)), labels, beat, now)
+    groups = {label: ranks for label, ranks in zip(labels, sections.groups, strict=True) if all(rank in beats for rank in ranks)}
+    return states, groups
+
+
+def _state(sections: Sections, rows: Int64s, labels: list[str], beat: Beat, now: float) -> RankState:
+    is_open = ~np.isfinite(sections.seconds[rows])
+    collective = (sections.section[rows] == Section.CALL) & (sections.peer[rows] < 0) & (sections.group[rows] >= 0)
+    begun = _last_calls(sections, rows[collective], labels)
+    finished = _last_calls(sections, rows[collective & ~is_open], labels)
+    pending = []
+    doing, since = "", float("nan")
+    for row in rows[is_open]:
+        kind = Section(int(sections.section[row]))
+        name = sections.names[sections.name[row]] if 0 <= sections.name[row] < len(sections.names) else ""
+        if kind is Section.CALL:
+            label = labels[sections.group[row]] if sections.group[row] >= 0 else ""
+            comm, number, peer = Comm(int(sections.comm[row])), int(sections.call[row]), int(sections.peer[row])
+            pending.append(PendingCall(label, number, comm, name, peer, bool(sections.sends[row]), float(sections.begin[row])))
+        if kind is not Section.STEP:
+            inner = name if kind in (Section.CALL, Section.RANGE, Section.MODULE) and name else kind.name.lower().replace("_", " ")
+            doing, since = f"{doing} > {inner}" if doing else inner, now - (sections.zero + float(sections.begin[row]))
+    doing = doing or "Python between sections"
+    return RankState(beat.rank, tuple(pending), begun, finished, beat.silent, beat.process, doing, since, beat.host)
+
+
+def _last_calls(sections: Sections, rows: Int64s, labels: list[str]) -> dict[str, int]:
+    """Group → the largest number among calls."""
+    last = np.full(len(labels), -1, np.int64)
+    np.maximum.at(last, sections.group[rows], sections.call[rows])
+    return {label: int(number) for label, number in zip(labels, last, strict=True) if number >= 0}
+
+
+def stall_seconds(sections: Sections, least: float = LEAST_STALL) -> float:
+    """Seconds without a new record after which a job of such steps stands still."""
+    steps = sections.seconds[(sections.section == Section.STEP) & np.isfinite(sections.seconds)]
+    return max(least, STALL_STEPS * float(np.median(steps))) if len(steps) else least
+
+
+@dataclass
+class HangWatch:
+    """Asks why when a job stands still: feed it the newest records at each look; it answers once for each standstill, and again
+    when a further rank falls silent.
+
+    A silent process is asked about after two heartbeats; a job whose processes all live, after `LEAST_STALL` seconds and
+    `STALL_STEPS` usual steps without a new record.
+    """
+
+    heartbeat: float = HEARTBEAT
+    least_stall: float = LEAST_STALL
+    _moved: float = float("nan")
+    _progress: int = -1
+    _told: bool = False  # this standstill, while all processes live
+    _named: frozenset[int] = frozenset()  # silent ranks that were told of
+
+    def look(self, sections: Sections, beats: Mapping[int, Beat], now: float) -> HangReport | None:
+        """The report of a hang that has just been noticed, else None."""
+        living = [beat for beat in beats.values() if beat.ended is None]
+        progress = sum(beat.progress for beat in living)
+        silent = frozenset(beat.rank for beat in living if is_silent(beat.process, beat.silent, 2 * self.heartbeat))
+        if progress != self._progress or not np.isfinite(self._moved):
+            self._progress, self._moved = progress, now
+            self._told = self._told and bool(silent)
+        self._named &= silent
+        stalled = now - self._moved > stall_seconds(sections, self.least_stall)
+        if not living or not (silent - self._named or (stalled and not self._told)):
+            return None
+        self._told, self._named = True, silent
+        states, groups = rank_states(sections, beats, now)
+        return hang_report(states, groups, silence=2 * self.heartbeat, settled=stalled)
+
+    def next_look(self, beats: Mapping[int, Beat]) -> float:
+        """Seconds until a look is worth it: a heartbeat, or sooner where a process that is late would count as silent by then."""
+        overdue = [beat.silent for rank, beat in beats.items() if beat.ended is None and rank not in self._named]
+        left = 2 * self.heartbeat - max(overdue, default=0.0)
+        return min(self.heartbeat, max(left, 0.0) + 0.05 * self.heartbeat)
+
+    def again(self) -> None:
+        """The last answer told nothing: it asks again at the next look."""
+        self._told, self._named = False, frozenset()

@@ -1,0 +1,302 @@
+"""One clock for the machines of a job: offsets and drifts such that nothing arrives before it was sent.
+
+Each machine's clock is brought onto a reference by a correction that is a continuous line of straight pieces in time. A pair of
+events of which one came first (`findings.pairs`) bounds the difference of two corrections from one side. All pairs together
+make a linear programme. Among the corrections that satisfy them it takes those whose least slack is largest, then the next, so
+that two machines have the same slack both ways. That is right where ways are as long there as back, and at most the slack wrong
+otherwise. The idea of bounding clocks by message pairs is that of Duda et al., "Estimating global time in distributed systems"
+(ICDCS 1987).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, csr_array, hstack, vstack
+
+from windtunnel.base.arrays import Floats
+from windtunnel.base.errors import SpecError
+from windtunnel.fleet.findings.pairs import Before, ends, exchange_pairs, message_pairs
+from windtunnel.records.sections import Sections
+
+PIECE_SECONDS = 900.0
+"""Length of a straight piece: a quartz clock's rate moves by some 0.1 ppm in that time."""
+_BINS = 24
+_ROUNDS = 12
+_TOLERANCE = 1e-9
+_MOST_BOUNDED = 64
+_MOST_SLACK = 1e7  # µs
+
+
+@dataclass(frozen=True)
+class MachineClocks:
+    """Corrections of the machines' clocks. Seconds.
+
+    The time on the reference's clock is `t + correction` of t, which is counted from `zero`. `bound` says how far a machine's
+    correction can be wrong at the worst moment, given the pairs and whatever the ways between machines are; `slack` the smallest
+    that any pair has left, negative where the pairs contradict each other.
+    """
+
+    nodes: tuple[str, ...]
+    reference: str
+    zero: float
+    knots: Floats  # [K]
+    values: Floats  # [nodes, K]: corrections at the knots
+    bound: Floats  # [nodes]; inf where nothing links a machine to the reference; NaN where it was not asked for
+    slack: float
+    hosts: Mapping[int, str]  # rank -> node
+
+    def correction(self, node: str, time: Any) -> Floats:
+        """What to add to `time` (seconds after `zero` on the node's clock). 0 for a machine that is not known."""
+        times = np.asarray(time, np.float64)
+        if node not in self.nodes:
+            return np.zeros_like(times)
+        return _interpolated(self.knots, self.values[self.nodes.index(node)], times)
+
+    def offset(self, node: str) -> float:
+        """Seconds that a node's clock is ahead of the reference in the middle of the run."""
+        return -float(self.correction(node, (self.knots[0] + self.knots[-1]) / 2))
+
+    def drift(self, node: str) -> float:
+        """How much faster a node's clock runs than the reference's, over the whole run: 1e-4 is 100 ppm."""
+        first, last = self.correction(node, self.knots[0]), self.correction(node, self.knots[-1])
+        rate = float(last - first) / float(self.knots[-1] - self.knots[0])
+        return 1 / (1 + rate) - 1
+
+
+def clocks_of(
+    sections: Sections, exchanges: Mapping[str, Sequence[Sequence[int]]] | None = None, *, reference: str | None = None,
+    bounds: bool = True,
+) -> MachineClocks:  # fmt: skip
+    """The clocks of the machines in `sections.hosts`, from their messages and collectives, and from timestamps that their shippers
+    exchanged with the collector (`RunStore.exchanges()`). `reference`: the machine whose clock is right; default: the first by
+    name.
+
+    SpecError if the reference is not among them.
+    """
+    pairs = message_pairs(sections)
+    if exchanges:
+        pairs += exchange_pairs(exchanges, sections.zero)
+    return solved(pairs, sorted(set(sections.hosts.values())), sections.zero, dict(sections.hosts), reference, bounds=bounds)
+
+
+def solved(
+    pairs: Sequence[Before], nodes: Sequence[str], zero: float, hosts: Mapping[int, str], reference: str | None = None, *,
+    bounds: bool = True,
+) -> MachineClocks:  # fmt: skip
+    """Clocks that satisfy `pairs`. Machines that only appear in pairs are added to `nodes`."""
+    names = list(dict.fromkeys([*nodes, *(name for pair in pairs for name in (pair.source, pair.target))]))
+    first = reference or (names[0] if names else "")
+    if names and first not in names:
+        raise SpecError("reference", first, ", ".join(names[:12]))
+    times = np.concatenate([np.zeros(0), *(pair.early for pair in pairs), *(pair.late for pair in pairs)])
+    low, high = (float(times.min()), float(times.max())) if len(times) else (0.0, 1.0)
+    knots = np.linspace(low, max(high, low + 1e-3), 2 + int((high - low) / PIECE_SECONDS))
+    if not pairs:
+        none = np.zeros((len(names), len(knots)))
+        bound = np.array([0.0 if name == first else np.inf for name in names])
+        return MachineClocks(tuple(names), first, zero, knots, none, bound, np.inf, hosts)
+    programme = _Programme(pairs, names, names.index(first), knots)
+    values, slack = programme.solve()
+    bound = programme.bounds(values) if bounds and len(names) <= _MOST_BOUNDED else np.full(len(names), np.nan)
+    return MachineClocks(tuple(names), first, zero, knots, values, bound, slack, hosts)
+
+
+def align(sections: Sections, clocks: MachineClocks) -> Sections:
+    """The sections on the reference's clock: begins corrected, durations by the clock's rate."""
+    begin, finish = sections.begin.copy(), ends(sections)
+    shift = sections.zero - clocks.zero
+    stretch = np.ones(len(begin))
+    for node in set(clocks.hosts.values()):
+        ranks = [rank for rank, host in clocks.hosts.items() if host == node]
+        mine = np.flatnonzero(np.isin(sections.rank, ranks))
+        early = clocks.correction(node, sections.begin[mine] + shift)
+        late = clocks.correction(node, finish[mine] + shift)
+        length = finish[mine] - sections.begin[mine]
+        known = np.isfinite(length) & (length > 0)
+        stretch[mine[known]] += (late[known] - early[known]) / length[known]
+        begin[mine] += early
+    return replace(sections, begin=begin, seconds=sections.seconds * stretch, host_seconds=sections.host_seconds * stretch)
+
+
+def negative_arrows(sections: Sections) -> int:
+    """Pairs whose second event comes before the first by more than a nanosecond: on one clock there are none."""
+    return sum(int((pair.late - pair.early < -_TOLERANCE).sum()) for pair in message_pairs(sections))
+
+
+class _Programme:
+    """Unknowns: corrections at the knots of each machine, then a slack for each two machines that have a pair."""
+
+    def __init__(self, pairs: Sequence[Before], names: Sequence[str], reference: int, knots: Floats) -> None:
+        self.names, self.knots, self.reference = names, knots, reference
+        place = {name: at for at, name in enumerate(names)}
+        self.pairs = [(place[pair.source], place[pair.target], pair.early, pair.late) for pair in pairs if len(pair.early)]
+        links = sorted({(min(a, b), max(a, b)) for a, b, _, _ in self.pairs})
+        self.link = {link: at for at, link in enumerate(links)}
+        self.size = len(names) * len(knots)
+        # Unknowns are what is left beside a first solution: small, whatever the offsets are.
+        self.start = self._rough()
+        self.chosen = [self._envelope(*pair) for pair in self.pairs]
+
+    def solve(self) -> tuple[Floats, float]:
+        """Corrections [machines, knots] and the least slack of all pairs; pairs that a round left out and broke join the next."""
+        for _ in range(_ROUNDS):
+            matrix, limit = self._rows()
+            found = self._balanced(matrix, limit)
+            values = self.start + found[: self.size].reshape(len(self.names), -1)
+            if not self._join(values, found[self.size :]):
+                break
+        return values, min(float(self._slacks(pair, values).min()) for pair in self.pairs)
+
+    def _balanced(self, matrix: Any, limit: Floats) -> Floats:
+        """Corrections and slacks, seconds: the least slack as large as can be, then the next, as far as machines need it.
+
+        A plain sum would give a tight pair up for several loose ones. Solved in microseconds: HiGHS' tolerance of 1e-7 is absolute.
+        """
+        links, size = len(self.link), self.size
+        matrix = hstack([matrix, csr_array((matrix.shape[0], 1))])
+        least = np.full(links, -np.inf)
+        found = np.zeros(size + links)
+        for _ in range(2 * len(self.names) + 2):
+            free = np.flatnonzero(np.isinf(least))
+            if not len(free):
+                break
+            count = len(free)
+            cells = (np.tile(np.arange(count), 2), np.concatenate([np.full(count, size + links), size + free]))
+            above = coo_array((np.concatenate([np.ones(count), -np.ones(count)]), cells), shape=(count, size + links + 1))
+            cost = np.zeros(size + links + 1)
+            cost[-1] = -1.0
+            answer = linprog(
+                cost,
+                csr_array(vstack([matrix, above])),
+                np.concatenate([limit * 1e6, np.zeros(count)]),
+                bounds=[*self._fixed(), *[(low if np.isfinite(low) else None, _MOST_SLACK) for low in least], (None, _MOST_SLACK)],
+                method="highs",
+            )
+            if answer.x is None:
+                break
+            found = np.asarray(answer.x[:-1]) / 1e6
+            tight = free[np.asarray(answer.ineqlin.marginals)[-count:] < -_TOLERANCE]
+            if not len(tight):
+                break
+            least[tight] = answer.x[-1] - 1e-4
+        return found
+
+    def bounds(self, values: Floats) -> Floats:
+        """The farthest that each machine's correction can be from `values` at any knot, with every chosen pair satisfied."""
+        matrix, limit = self._rows()
+        matrix = csr_array(matrix[:, : self.size])
+        limit = np.maximum(
+            limit, matrix @ (values - self.start).ravel()
+        )  # pairs that contradict each other count as just satisfied
+        found = np.zeros(len(self.names))
+        for node in range(len(self.names)):
+            if node == self.reference:
+                continue
+            for knot in range(len(self.knots)):
+                at = node * len(self.knots) + knot
+                for sign in (1.0, -1.0):
+                    cost = np.zeros(self.size)
+                    cost[at] = sign
+                    answer = linprog(cost, matrix, limit * 1e6, bounds=self._fixed(), method="highs")
+                    worst = np.inf if answer.x is None else abs(answer.x[at] / 1e6 + self.start.ravel()[at] - values.ravel()[at])
+                    found[node] = max(found[node], worst)
+        return found
+
+    def _fixed(self) -> list[tuple[float | None, float | None]]:
+        """The reference stays as it is; the others are free."""
+        knots = len(self.knots)
+        return [(0.0, 0.0) if at // knots == self.reference else (None, None) for at in range(self.size)]
+
+    def _rough(self) -> Floats:
+        """Constant corrections along the links from the reference: half of the difference of the least gaps both ways."""
+        gap: dict[tuple[int, int], float] = {}
+        for a, b, early, late in self.pairs:
+            gap[a, b] = min(gap.get((a, b), np.inf), float((late - early).min()))
+        start, known = np.zeros(len(self.names)), {self.reference}
+        waiting = [self.reference]
+        while waiting:
+            one = waiting.pop(0)
+            for other in range(len(self.names)):
+                there, back = gap.get((one, other)), gap.get((other, one))
+                if other in known or (there is None and back is None):
+                    continue
+                # corrections c with c[one] - c[other] <= there, c[other] - c[one] <= back
+                middle = (back - there) / 2 if there is not None and back is not None else (back if there is None else -there)
+                start[other] = start[one] + float(middle or 0.0)
+                known.add(other)
+                waiting.append(other)
+        return np.repeat(start[:, None], len(self.knots), axis=1)
+
+    def _slacks(self, pair: tuple[int, int, Floats, Floats], values: Floats) -> Floats:
+        a, b, early, late = pair
+        return (late + _interpolated(self.knots, values[b], late)) - (early + _interpolated(self.knots, values[a], early))
+
+    def _envelope(self, a: int, b: int, early: Floats, late: Floats) -> Any:
+        """Pairs that can bind: the tightest of each slice of the run, and the lower hull of the gaps over time."""
+        gap = late - early
+        slot = np.minimum((_BINS * (early - early.min()) / max(float(np.ptp(early)), 1e-9)).astype(int), _BINS - 1)
+        order = np.lexsort((gap, slot))
+        first = np.concatenate([[True], np.diff(slot[order]) != 0])
+        return np.unique(np.concatenate([order[first], _lower_hull(early, gap)]))
+
+    def _join(self, values: Floats, slacks: Floats) -> bool:
+        """Takes in pairs that have less slack than their link; whether there were any."""
+        more = False
+        for at, pair in enumerate(self.pairs):
+            link = self.link[min(pair[:2]), max(pair[:2])]
+            broken = np.flatnonzero(self._slacks(pair, values) < slacks[link] - _TOLERANCE)
+            new = np.setdiff1d(broken, self.chosen[at])
+            if len(new):
+                worst = new[np.argsort(self._slacks(pair, values)[new])[:200]]
+                self.chosen[at] = np.union1d(self.chosen[at], worst)
+                more = True
+        return more
+
+    def _rows(self) -> tuple[Any, Floats]:
+        """c[source](early) - c[target](late) + slack <= late - early, for the chosen pairs, around the first solution."""
+        blocks, limits = [], []
+        for (a, b, early, late), chosen in zip(self.pairs, self.chosen, strict=True):
+            left, right = _weights(self.knots, early[chosen]), _weights(self.knots, late[chosen])
+            count, knots = len(chosen), len(self.knots)
+            rows, weights, columns = [], [], []
+            for node, (place, share), sign in ((a, left, 1.0), (b, right, -1.0)):
+                rows += [np.arange(count)] * 2
+                columns += [node * knots + place, node * knots + place + 1]
+                weights += [sign * (1 - share), sign * share]
+            rows.append(np.arange(count))
+            columns.append(np.full(count, self.size + self.link[min(a, b), max(a, b)]))
+            weights.append(np.ones(count))
+            cells = (np.concatenate(rows), np.concatenate(columns))
+            blocks.append(coo_array((np.concatenate(weights), cells), shape=(count, self.size + len(self.link))))
+            limits.append(self._slacks((a, b, early[chosen], late[chosen]), self.start))
+        return csr_array(vstack(blocks)), np.concatenate(limits)
+
+
+def _weights(knots: Floats, times: Floats) -> tuple[Any, Floats]:
+    """The piece that each time lies in, and how far in it; beyond the ends the outer pieces go on."""
+    place = np.clip(np.searchsorted(knots, times) - 1, 0, len(knots) - 2)
+    return place, (times - knots[place]) / (knots[place + 1] - knots[place])
+
+
+def _interpolated(knots: Floats, values: Floats, times: Floats) -> Floats:
+    place, share = _weights(knots, times)
+    found: Floats = values[place] * (1 - share) + values[place + 1] * share
+    return found
+
+
+def _lower_hull(x: Floats, y: Floats) -> Any:
+    """Indices of the lower convex hull of points (Andrew's monotone chain)."""
+    hull: list[int] = []
+    for at in np.lexsort((y, x)).tolist():
+        while len(hull) > 1:
+            o, a = hull[-2], hull[-1]
+            if (x[a] - x[o]) * (y[at] - y[o]) - (y[a] - y[o]) * (x[at] - x[o]) > 0:
+                break
+            hull.pop()
+        hull.append(at)
+    return np.array(hull, np.int64)

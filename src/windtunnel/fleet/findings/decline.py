@@ -1,0 +1,160 @@
+"""A step that takes longer and longer: which part of it grows, on whom, and what it is not.
+
+A step's length is the own work of its slowest rank, plus what its ranks wait for. Each part of it is a series over the steps:
+own work of every rank, gaps of the host, late data, how late each rank comes to its calls, and the transfers of calls once all
+ranks are there. A part grows where Mann and Kendall's test says so and Sen's slope times the number of steps is worth a word. The
+verdict is the part that explains most of what the step has lost; the others are listed with their slopes as what it is not. There
+is a decline where the step grows beyond doubt, or where it seems to and a part of it that explains that grows beyond doubt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.fleet.findings.finding import Finding, Verdict, listed
+from windtunnel.fleet.findings.link import Transfers
+from windtunnel.fleet.findings.steps import StepTable
+from windtunnel.records.sections import Section
+
+LEVEL = 1e-4
+"""Chance that a steady step is called a decline."""
+HINT = 0.05
+"""The same, where a part of the step grows beyond doubt: other parts' noise hides in the step what is plain in the part."""
+LEAST = 0.02
+"""Growth over the window, as a share of the step, below which there is no decline."""
+FEWEST_STEPS = 30
+MOST_POINTS = 24
+"""Points of a series that the tests see; longer ones are averaged in blocks, so that what happens now and then counts."""
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Growth of a series over its window in its own unit (Sen's slope times the window), and the chance that a steady one shows
+    it."""
+
+    growth: float
+    chance: float
+    start: float  # value at the window's first step, by the fitted line
+
+
+def trend_of(values: Floats) -> Trend:
+    """The trend of a series in equal steps; NaN points are left out. Fewer than ten points: none."""
+    at = np.flatnonzero(np.isfinite(values))
+    if len(at) < 10:
+        return Trend(0.0, 1.0, float("nan"))
+    series = values[at]
+    if len(at) > MOST_POINTS:
+        blocks = np.array_split(np.arange(len(at)), MOST_POINTS)
+        at, series = np.array([at[block].mean() for block in blocks]), np.array([series[block].mean() for block in blocks])
+    slope, intercept, _, _ = stats.theilslopes(series, at)
+    rise = np.sign(series[None, :] - series[:, None])[np.triu_indices(len(series), 1)].sum()
+    count = len(series)
+    spread = np.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
+    chance = float(stats.norm.sf((abs(rise) - 1) / spread)) if rise > 0 else 1.0
+    return Trend(float(slope * (len(values) - 1)), chance, float(intercept))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of the step that may grow: seconds of a step at the end beyond those at the beginning."""
+
+    verdict: Verdict
+    growth: float
+    chance: float
+    ranks: tuple[int, ...]
+    text: str
+
+
+def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2) -> Finding | None:
+    """Why the steps of a run grow; None where they do not. Ranks must be on one clock."""
+    steps = table.steps[warm_up:]
+    if len(steps) < FEWEST_STEPS:
+        return None
+    whole = _cut(table, warm_up)
+    length = np.full(len(steps), np.nan)
+    known = np.isfinite(whole.step).any(0)
+    length[known] = np.nanmedian(whole.step[:, known], axis=0)
+    total = trend_of(length)
+    if total.chance > HINT or total.growth < LEAST * total.start:
+        return None
+    parts = sorted(_parts(whole, transfers), key=lambda one: -one.growth)
+    best = parts[0] if parts else None
+    share = best.growth / total.growth if best else 0.0
+    explained = best is not None and best.chance <= LEVEL and share >= 0.3
+    if not explained and total.chance > LEVEL:
+        return None
+    if best is None or not explained:
+        best = _Part(Verdict.UNEXPLAINED, total.growth, total.chance, (), "no part that is measured grows with it")
+    was, now = total.start * 1e3, (total.start + total.growth) * 1e3
+    evidence = [f"a step took {was:.1f} ms at step {int(steps[0])} and takes {now:.1f} ms now"]
+    evidence.append(best.text if best.verdict is Verdict.UNEXPLAINED else _told(best, total.growth))
+    excluded = tuple(f"{part.verdict}: {_told(part, total.growth)}" for part in parts if part.verdict is not best.verdict)
+    who = f" of {listed(best.ranks)}" if best.ranks else ""
+    hosts = {host for host, rank in zip(table.hosts, table.ranks, strict=True) if host and int(rank) in best.ranks}
+    text = f"steps grow by {total.growth / total.start:.1%}: {best.verdict}{who}"
+    return Finding(
+        best.verdict, best.ranks, tuple(sorted(hosts)), 1.0 - best.chance, best.growth, total.growth, int(steps[0]), text,
+        tuple(evidence), excluded,
+    )  # fmt: skip
+
+
+def _told(part: _Part, total: float) -> str:
+    share = min(max(part.growth, 0.0) / total, 1.0)
+    return f"{part.text}: {part.growth * 1e3:+.1f} ms, {share:.0%} of the decline"
+
+
+def _cut(table: StepTable, warm_up: int) -> StepTable:
+    work = {section: values[:, warm_up:] for section, values in table.work.items()}
+    parts = (table.step, table.own, table.starved, table.blocked, table.late)
+    step, own, starved, blocked, late = (values[:, warm_up:] for values in parts)
+    return StepTable(table.ranks, table.steps[warm_up:], table.hosts, table.roles, step, work, own, starved, blocked, late)
+
+
+def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
+    """What may grow. Own work and gaps count by the rank whose growth is largest: the others wait for it."""
+    own = table.own
+    gaps = np.nan_to_num(table.work[Section.HOST_GAP])
+    data = np.nan_to_num(table.work[Section.DATA])
+    parts = [
+        _worst(table, own, Verdict.COMPUTE, "its own work grows, as a lower clock makes it"),
+        _worst(table, data, Verdict.DATA, "its waiting for data grows"),
+        _skew(table, gaps),
+    ]
+    if np.nansum(table.starved) > 0:
+        parts.append(_worst(table, np.nan_to_num(table.starved), Verdict.NO_CORE, "its waiting for a core grows"))
+    moved = _moved(table.steps, transfers)
+    trend = trend_of(moved)
+    parts.append(_Part(Verdict.BANDWIDTH, trend.growth, trend.chance, (), "transfers grow once all ranks have come"))
+    return parts
+
+
+def _worst(table: StepTable, values: Floats, verdict: Verdict, text: str) -> _Part:
+    """The rank whose series grows most; all ranks, where they grow alike."""
+    trends = [trend_of(row) for row in values]
+    growth = np.array([trend.growth for trend in trends])
+    worst = int(np.argmax(growth))
+    alike = growth > 0.5 * growth[worst] if growth[worst] > 0 else np.zeros(len(growth), bool)
+    everyone = alike.sum() > 0.5 * len(growth)
+    ranks = () if everyone else tuple(int(rank) for rank in table.ranks[alike])
+    return _Part(verdict, float(growth[worst]), min(1.0, trends[worst].chance * len(trends)), ranks, text)
+
+
+def _skew(table: StepTable, gaps: Floats) -> _Part:
+    """Launch skew: gaps of the host, or lateness at calls that neither own work nor late data explain."""
+    of_gaps = _worst(table, gaps, Verdict.LAUNCH_SKEW, "gaps of the host grow (garbage collection, Python)")
+    known = (table.own, table.starved, table.blocked, table.work[Section.DATA])
+    rest = table.step - sum(np.nan_to_num(part) for part in known)
+    of_rest = _worst(table, rest, Verdict.LAUNCH_SKEW, "time of the host outside of all sections grows")
+    return of_gaps if of_gaps.growth >= of_rest.growth and of_gaps.chance <= LEVEL else of_rest
+
+
+def _moved(steps: Int64s, transfers: Transfers) -> Floats:
+    """Seconds of transfers in each step, of calls that join several ranks."""
+    place = np.searchsorted(steps, transfers.step)
+    fits = (place < len(steps)) & (np.take(steps, np.minimum(place, len(steps) - 1)) == transfers.step)
+    total = np.bincount(place[fits], transfers.seconds[fits], len(steps))
+    return np.where(np.bincount(place[fits], minlength=len(steps)) > 0, total, np.nan)

@@ -1,0 +1,56 @@
+"""A finding: one thing that is wrong with a running job, with its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """What is wrong."""
+
+    SLOW_RANK = "slow rank"
+    SLOW_MACHINE = "slow machine"
+    SLOW_LINK = "slow link"
+    SLOW_UPLINK = "slow uplink"  # all links of one machine
+    HANG = "hang"
+    LAUNCH_SKEW = "launch skew"
+    BANDWIDTH = "bandwidth"
+    DATA = "late data"
+    COMPUTE = "slower computing"  # a clock that drops, a machine that throttles
+    NO_CORE = "no core"  # a process that could run and has no core: its host is too full
+    UNEXPLAINED = "unexplained"
+    UNEXPECTED = "not as predicted"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`confidence` is 1 - the chance that a healthy job shows this much, over all ranks that were looked at. `size` is relative
+    (0.1: 10 % slower than its equals) for slow things, and seconds of a step for what grows; `cost` is seconds of every step."""
+
+    verdict: Verdict
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    confidence: float
+    size: float
+    cost: float
+    since_step: int  # -1 unknown
+    text: str
+    evidence: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()  # what else it could have been, and why it is not
+    part: str = ""  # of a step that is not as predicted: its section or call
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with the same keys."""
+        return {**asdict(self), "verdict": str(self.verdict)}
+
+
+def listed(ranks: tuple[int, ...] | list[int], most: int = 8) -> str:
+    """`rank 3`, `ranks 1, 2 and 5`, `ranks 0, 1, 2 … (64 of them)`."""
+    texts = [str(rank) for rank in ranks]
+    if len(texts) == 1:
+        return f"rank {texts[0]}"
+    if len(texts) > most:
+        return f"ranks {', '.join(texts[:3])} … ({len(texts)} of them)"
+    return f"ranks {', '.join(texts[:-1])} and {texts[-1]}"

@@ -1,0 +1,261 @@
+"""Ranks and machines that compute more slowly than their equals, with a confidence.
+
+A rank's excess of a step is its own time (`StepTable.own`: without waiting) over the middle one of its role, less 1. What decides
+is the mean of its excesses over the window without its largest twentieth: one hiccup of a machine makes no slow rank. Two things
+may make healthy ranks differ, and a rank must stand out from both. Ranks differ from each other for the whole window: the robust
+spread of the other ranks' figures, Student's t with as many degrees of freedom as there are ranks less two. Steps differ from each
+other: the pooled variance of the other ranks' excesses, hiccups and all. A rank is named where the less convincing of the two is
+less likely than `LEVEL` for all ranks together, and the excess is worth a word (`LEAST`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.fleet.findings.finding import Finding, Verdict, listed
+from windtunnel.fleet.findings.steps import WORK, StepTable
+from windtunnel.records.sections import Section
+
+LEVEL = 1e-4
+"""Chance that any of all ranks of a healthy job is named at one look."""
+LEAST = 0.04
+"""Excess below which a rank is shown and not named: a step is that uneven by itself."""
+FEWEST_STEPS = 8
+FEWEST_EQUALS = 4
+WARM_UP = 2
+"""First steps of a run that count for nothing: allocations, compilation, connections."""
+WINDOW = 100
+"""Steps that are looked at; more hide what began lately."""
+MANY = 64
+"""Ranks of a role from which on the spread counts the rank itself too."""
+FINEST = 0.002
+"""Spread below which no measurement is trusted."""
+
+
+@dataclass(frozen=True)
+class RankPace:
+    """R ranks in a window of steps: mean excess, its standard error, the chance that a healthy rank shows as much."""
+
+    ranks: Int64s
+    excess: Floats
+    steady: Floats  # the excess without its largest twentieth of the steps
+    error: Floats
+    chance: Floats
+    own: Floats  # seconds of own work in a step, mean
+    steps: tuple[int, int]  # first and last of the window
+
+
+def pace_of(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> RankPace:
+    """How each rank compares with its equals over the last `window` steps. Ranks with too few steps or equals: NaN, chance 1."""
+    own = table.own[:, warm_up:][:, -window:]
+    steps = table.steps[warm_up:][-window:]
+    count = len(table.ranks)
+    excess, steady, error = (np.full(count, np.nan) for _ in range(3))
+    chance = np.ones(count)
+    for role in np.unique(table.roles):
+        members = np.flatnonzero(table.roles == role)
+        values = own[members]
+        whole = np.isfinite(values).all(0)  # a step that all ranks have; the newest one is often cut
+        if len(members) < FEWEST_EQUALS or whole.sum() < FEWEST_STEPS:
+            continue
+        excess[members], steady[members], error[members], chance[members] = _compared(values[:, whole])
+    mean = np.array([np.mean(row[np.isfinite(row)]) if np.isfinite(row).any() else np.nan for row in own])
+    return RankPace(table.ranks, excess, steady, error, chance, mean, (int(steps[0]), int(steps[-1])) if len(steps) else (-1, -1))
+
+
+def _compared(own: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Excess, excess without its largest steps, standard error and chance of each of R equal ranks over S steps."""
+    count, steps = own.shape
+    each = own / np.maximum(np.median(own, axis=0), 1e-9) - 1.0
+    figure = np.sort(each, axis=1)[:, : steps - max(1, -(-steps // 20))].mean(axis=1)
+    from_usual = figure - np.median(figure)
+    draws = steps * _independent(each)
+    if count > MANY:  # one rank more or less moves no spread
+        between = np.full(count, _center_and_spread(figure)[1])
+        by_steps = _chernoff(from_usual, each.ravel(), draws)
+    else:
+        between = np.array([_center_and_spread(np.delete(figure, index))[1] for index in range(count)])
+        rest = (np.delete(each, index, axis=0).ravel() for index in range(count))
+        by_steps = np.array([_chernoff(from_usual[[index]], other, draws)[0] for index, other in enumerate(rest)])
+    between = np.maximum(between, FINEST)
+    by_ranks = stats.t.sf(from_usual / between, max(count - 2, 2))
+    error = np.maximum(between, np.median(each.std(axis=1, ddof=1)) / np.sqrt(draws))
+    chance = np.maximum(by_ranks, by_steps)
+    mean = each.mean(axis=1)
+    return mean - np.median(mean), from_usual, error, chance
+
+
+def _independent(each: Floats) -> float:
+    """Share of the steps that count as independent: bursts of noise last longer than a step."""
+    centered = each - each.mean(axis=1, keepdims=True)
+    power = float((centered**2).sum())
+    lag = float((centered[:, 1:] * centered[:, :-1]).sum()) / power if power > 0 else 0.0
+    return (1.0 - max(lag, 0.0)) / (1.0 + max(lag, 0.0))
+
+
+def _chernoff(means: Floats, values: Floats, draws: float) -> Floats:
+    """Upper bounds of the chance that the mean of `draws` of `values` (about their own mean) is at least each of `means`."""
+    centered = values - values.mean()
+    scale = max(float(centered.std()), FINEST)
+    tilt = np.geomspace(0.01, 100.0, 80) / scale
+    power = np.minimum(tilt[:, None] * centered[None, :], 600.0)
+    top = power.max(axis=1)
+    cumulant = top + np.log(np.exp(power - top[:, None]).mean(axis=1))
+    bound: Floats = np.exp(np.minimum(0.0, draws * (cumulant[:, None] - tilt[:, None] * means[None, :])).min(axis=0))
+    return bound
+
+
+def _center_and_spread(values: Floats) -> tuple[float, float]:
+    """Median, and the normal-consistent median absolute deviation with a correction for few values."""
+    center = float(np.median(values))
+    return center, float(1.4826 * np.median(np.abs(values - center)) * (1.0 + 1.2 / max(len(values) - 1, 1)))
+
+
+def slow_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> list[Finding]:
+    """The slow ones, worst first; ranks of a machine that are slow together are one finding of the machine."""
+    pace = pace_of(table, window=window, warm_up=warm_up)
+    named = _named(pace)
+    found = []
+    left = set(named.tolist())
+    for host, members in _machines(table).items():
+        slow = [index for index in members if index in left]
+        if len(members) >= 2 and len(slow) >= 0.75 * len(members) and len(_machines(table)) > 1:
+            found.append(_finding(table, pace, slow, host))
+            left -= set(slow)
+    found += [_finding(table, pace, [index], "") for index in sorted(left)]
+    return sorted(found, key=lambda one: -one.size)
+
+
+def _named(pace: RankPace) -> Int64s:
+    """Places of the ranks that stand out."""
+    limit = LEVEL / max(int(np.isfinite(pace.excess).sum()), 1)
+    return np.flatnonzero((pace.chance < limit) & (np.fmin(pace.excess, pace.steady) >= LEAST))
+
+
+def starved_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> list[Finding]:
+    """Ranks whose processes wait for a core so much more than their equals' that it alone makes them slow: their hosts are full.
+
+    They compute at the pace of the others when they may: no device is to blame.
+    """
+    if not np.nansum(table.starved) > 0:
+        return []
+    both = replace(table, own=table.own + np.nan_to_num(table.starved))
+    alone = set(_named(pace_of(table, window=window, warm_up=warm_up)).tolist())
+    pace = pace_of(both, window=window, warm_up=warm_up)
+    found = []
+    for index in [one for one in _named(pace).tolist() if one not in alone]:
+        last = slice(max(len(table.steps) - window, min(warm_up, len(table.steps))), None)
+        rank, size = int(table.ranks[index]), float(pace.excess[index])
+        share = float(np.nansum(table.starved[index, last]) / np.nansum(both.own[index, last]))
+        where = f" on {table.hosts[index]}" if table.hosts[index] else ""
+        cost = _cost(both.own[[index]], np.delete(both.own, index, axis=0))
+        found.append(Finding(
+            Verdict.NO_CORE, (rank,), (table.hosts[index],) if table.hosts[index] else (),
+            1.0 - min(1.0, float(pace.chance[index]) * len(table.ranks)), size, cost, -1,
+            f"rank {rank}{where} waits for a core {share:.0%} of the time that it computes; "
+            f"without that a step is {cost * 1e3:.1f} ms shorter",
+            (f"with its waits for a core it is {size:+.1%} against its equals, without them it does not stand out",),
+            ("a slow device: it computes at the pace of the others when it has a core",),
+        ))  # fmt: skip
+    return sorted(found, key=lambda one: -one.size)
+
+
+def _machines(table: StepTable) -> dict[str, list[int]]:
+    machines: dict[str, list[int]] = {}
+    for index, host in enumerate(table.hosts):
+        if host:
+            machines.setdefault(host, []).append(index)
+    return machines
+
+
+def _finding(table: StepTable, pace: RankPace, slow: list[int], host: str) -> Finding:
+    ranks = tuple(int(table.ranks[index]) for index in slow)
+    since = since_step(table, slow)
+    size = _excess_since(table, slow, since) if since >= 0 else float(np.mean(pace.excess[slow]))
+    error = float(np.max(pace.error[slow]))
+    confidence = 1.0 - min(1.0, float(np.max(pace.chance[slow])) * len(table.ranks))
+    own = table.own
+    others = np.delete(own, slow, axis=0)
+    cost = _cost(own[slow], others)
+    first, last = pace.steps
+    parts = [f"{label} {ratio - 1:+.1%}" for label, ratio in _sections(table, slow)]
+    evidence = [
+        f"own work of steps {max(first, since)} to {last}: {size:+.1%} against its equals, standard error {error:.1%}",
+        "by section: " + ", ".join(parts),
+    ]
+    late = table.late[slow][:, -WINDOW:]
+    if np.isfinite(late).any():
+        evidence.append(f"comes to its calls {np.nanmean(late) * 1e3:+.2f} ms after the middle one of its groups")
+    starved = float(np.nansum(table.starved[slow]) / max(np.nansum(table.starved[slow] + own[slow]), 1e-9))
+    if starved >= 0.005:
+        evidence.append(f"waits for a core {starved:.1%} of that time besides; it is not counted")
+    past = _against_past(table, slow, since)
+    if past is not None:
+        evidence.append(f"against its own steps before {since}: {past:+.1%}")
+    verdict = Verdict.SLOW_MACHINE if host else Verdict.SLOW_RANK
+    name = f"machine {host} ({listed(ranks)})" if host else listed(ranks)
+    where = "" if host or not table.hosts[slow[0]] else f" on {table.hosts[slow[0]]}"
+    text = f"{name}{where} computes {size:.0%} longer than its equals; without that a step is {cost * 1e3:.1f} ms shorter"
+    hosts = tuple(sorted({table.hosts[index] for index in slow if table.hosts[index]}))
+    excluded = ("a slow link: time in calls is not counted", "waiting for others: likewise")
+    return Finding(verdict, ranks, hosts, confidence, size, cost, since, text, tuple(evidence), excluded)
+
+
+def _cost(slow: Floats, others: Floats) -> float:
+    """Seconds of a step that end with the slow ones: how much longer the longest of them works than the longest of the others."""
+    whole = np.flatnonzero(np.isfinite(slow).all(0) & np.isfinite(others).all(0))[-WINDOW:]
+    if not len(others) or not len(whole):
+        return 0.0
+    return float(np.maximum(slow[:, whole].max(axis=0) - others[:, whole].max(axis=0), 0.0).mean())
+
+
+def _sections(table: StepTable, slow: list[int]) -> list[tuple[str, float]]:
+    """Each section's own time against the middle of the same role."""
+    equals = table.roles == table.roles[slow[0]]
+    ratios = []
+    for section in (*WORK, Section.DATA):
+        values = table.work[section][:, -WINDOW:]
+        usual = np.nanmedian(values[equals]) if np.isfinite(values[equals]).any() else np.nan
+        mine = np.nanmean(values[slow]) if np.isfinite(values[slow]).any() else np.nan
+        if np.isfinite(usual) and usual > 0 and np.isfinite(mine):
+            ratios.append((section.name.lower(), float(mine / usual)))
+    return ratios
+
+
+def since_step(table: StepTable, slow: list[int]) -> int:
+    """The step from which the excess is there: the split of the steps with the least squared error. -1: from the start."""
+    equals = table.roles == table.roles[slow[0]]
+    whole = np.isfinite(table.own[equals]).all(0)
+    if whole.sum() < 2 * FEWEST_STEPS:
+        return -1
+    excess = table.own[slow].mean(0)[whole] / np.maximum(np.median(table.own[equals][:, whole], axis=0), 1e-9) - 1.0
+    steps = table.steps[whole]
+    count = len(excess)
+    total = np.cumsum(excess)
+    cut = np.arange(3, count - 2)
+    before, after = total[cut - 1] / cut, (total[-1] - total[cut - 1]) / (count - cut)
+    gain = cut * (count - cut) / count * (after - before) ** 2
+    best = int(np.argmax(gain))
+    noise = float(np.median(np.abs(np.diff(excess)))) / 0.954 + 1e-9  # of differences of two normal values
+    if after[best] - before[best] < LEAST / 2 or gain[best] < 16.0 * noise**2:
+        return -1
+    return int(steps[cut[best]])
+
+
+def _excess_since(table: StepTable, slow: list[int], since: int) -> float:
+    """Mean excess from step `since` on."""
+    equals = table.roles == table.roles[slow[0]]
+    own = table.own[:, table.steps >= since]
+    return float(np.nanmean(own[slow] / np.nanmedian(own[equals], axis=0))) - 1.0
+
+
+def _against_past(table: StepTable, slow: list[int], since: int) -> float | None:
+    if since < 0:
+        return None
+    now, then = table.steps >= since, table.steps < since
+    mine = table.own[slow]
+    return float(np.nanmean(mine[:, now]) / np.nanmean(mine[:, then]) - 1.0)

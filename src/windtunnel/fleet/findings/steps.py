@@ -1,0 +1,156 @@
+"""Sections → a table of ranks × steps: what each rank did itself, what it waited for, and when it came to its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
+from windtunnel.records.sections import NO_CORE, Section, Sections
+
+WORK = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER)
+"""Sections in which a rank computes. What calls and gaps inside them hold up is taken out."""
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """R ranks × S steps, seconds; NaN where a rank has no record of a step.
+
+    `work[section]` is the rank's own time in it, without blocking calls and gaps of the host; `own` is the sum over `WORK`.
+    `starved` is what `WORK` took longer because the process could run and had no core: no part of `own`, nor of `work`.
+    `blocked` is the time that calls held it up. `late` is how much later than the middle one of its group it came to its calls,
+    the mean over the step's calls.
+    """
+
+    ranks: Int64s
+    steps: Int64s
+    hosts: tuple[str, ...]  # [R]
+    roles: Int32s  # [R] ranks of one role do the same work
+    step: Floats  # [R, S]
+    work: Mapping[Section, Floats]  # each [R, S]; DATA, CHECKPOINT and HOST_GAP too
+    own: Floats
+    starved: Floats
+    blocked: Floats
+    late: Floats
+
+
+def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> StepTable:
+    """The table of all complete sections. `roles`: rank → what work it does (its pipeline stage); without it all do the same.
+
+    Ranks must be on one clock (`clocks.align`) for `late`. Sections of a rank may not overlap, but for calls and gaps, which lie
+    inside others or between them.
+    """
+    done = sections.where(np.isfinite(sections.seconds) & (sections.step >= 0))
+    ranks, row = np.unique(done.rank, return_inverse=True)
+    steps, column = np.unique(done.step, return_inverse=True)
+    shape = (len(ranks), len(steps))
+    cell = row * len(steps) + column
+    no_core = (done.section == Section.HOST_GAP) & (done.name == _number(done.names, NO_CORE))
+    held, gaps, waits = _held_up(done, row, no_core)
+    work = {}
+    for section in (*WORK, Section.DATA, Section.CHECKPOINT, Section.HOST_GAP):
+        mine = (done.section == section) & ~no_core
+        inside = held[mine] + gaps[mine] + waits[mine] if section in WORK else 0.0
+        work[section] = _sums(cell[mine], np.maximum(done.seconds[mine] - inside, 0.0), shape)
+    lengths = _sums(cell[done.section == Section.STEP], done.seconds[done.section == Section.STEP], shape)
+    known = np.isfinite(np.stack([work[section] for section in WORK]))
+    own = np.where(known.any(0), np.nansum(np.stack([work[section] for section in WORK]), 0), np.nan)
+    working = np.isin(done.section, WORK)
+    starved = _sums(cell[working], waits[working], shape)
+    calls = done.section == Section.CALL
+    blocked = _sums(cell[calls], _blocking(done)[calls], shape)
+    role = np.array([(roles or {}).get(int(rank), 0) for rank in ranks], np.int32)
+    hosts = tuple(done.hosts.get(int(rank), "") for rank in ranks)
+    late = _lateness(done, cell, shape)
+    return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, late)
+
+
+def _number(names: tuple[str, ...], name: str) -> int:
+    """The number of a name; one that no row has, if it is not there."""
+    return names.index(name) if name in names else len(names)
+
+
+def _sums(cell: Int64s, values: Floats, shape: tuple[int, int]) -> Floats:
+    """Sums by cell; NaN where a cell has no value."""
+    size = shape[0] * shape[1]
+    total = np.bincount(cell, values, size)
+    return np.where(np.bincount(cell, minlength=size) > 0, total, np.nan).reshape(shape)
+
+
+def _blocking(done: Sections) -> Floats:
+    """Seconds that each call holds its rank up, as far as the rank itself knows."""
+    return np.minimum(np.where(np.isfinite(done.host_seconds), done.host_seconds, done.seconds), done.seconds)
+
+
+def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Floats, Floats]:
+    """For each section of `WORK`: seconds that calls inside it held it up, of gaps inside it, and of its waits for a core.
+    [N], 0 elsewhere.
+
+    A call holds up for its time on the host. A call that still runs when its section ends held it up from then on that it was
+    issued: the section could not end before (DDP waits for its last buckets so). Of waits for a core only their sum is known:
+    the part of them that fell into what held the section up is counted there.
+    """
+    held, gaps, waits = np.zeros(len(done)), np.zeros(len(done)), np.zeros(len(done))
+    outer = np.flatnonzero(np.isin(done.section, WORK))
+    if not len(outer):
+        return held, gaps, waits
+    span = float(np.nanmax(done.begin + done.seconds) - np.nanmin(done.begin)) + 1.0
+    key = row * span + (done.begin - np.nanmin(done.begin))
+    outer = outer[np.argsort(key[outer], kind="stable")]
+    inner = np.flatnonzero((done.section == Section.CALL) | (done.section == Section.HOST_GAP))
+    place = np.searchsorted(key[outer], key[inner], side="right") - 1
+    inside = place >= 0
+    host = outer[np.maximum(place, 0)]
+    end = done.begin + done.seconds
+    inside &= (row[host] == row[inner]) & (done.begin[inner] < end[host])
+    inner, host = inner[inside], host[inside]
+    left = end[host] - done.begin[inner]  # seconds of the section after the call began
+    is_call = done.section[inner] == Section.CALL
+    waiting = no_core[inner]
+    gap = ~is_call & ~waiting
+    np.add.at(gaps, host[gap], np.minimum(done.seconds[inner], left)[gap])
+    np.add.at(waits, host[waiting], np.minimum(done.seconds[inner], left)[waiting])
+    np.add.at(held, host[is_call], np.minimum(_blocking(done)[inner], left)[is_call])
+    tail = is_call & (end[inner] >= end[host] - 1e-6)
+    last = np.full(len(done), np.inf)
+    np.minimum.at(last, host[tail], left[tail])
+    held = np.where(np.isfinite(last), np.maximum(held, last), held)
+    held = np.minimum(held, done.seconds)
+    free = 1.0 - (held + gaps) / np.maximum(done.seconds, 1e-9)
+    return held, gaps, waits * np.clip(free, 0.0, 1.0)
+
+
+def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:
+    """Mean over the matched calls of a rank's step of its begin minus the middle begin of the call. [R, S]"""
+    calls = np.flatnonzero((done.section == Section.CALL) & (done.group >= 0) & (done.call >= 0) & (done.peer < 0))
+    empty = np.full(shape, np.nan)
+    if not len(calls):
+        return empty
+    order = calls[np.lexsort((done.begin[calls], done.call[calls], done.group[calls]))]
+    group, call, begin = done.group[order], done.call[order], done.begin[order]
+    first = np.flatnonzero(np.append(True, (np.diff(group) != 0) | (np.diff(call) != 0)))
+    size = np.diff(np.append(first, len(order)))
+    middle = begin[first + (size - 1) // 2]
+    several = np.repeat(size > 1, size)
+    late = (begin - np.repeat(middle, size))[several]
+    where = cell[order[several]]
+    counts = np.bincount(where, minlength=empty.size)
+    total = np.bincount(where, late, empty.size)
+    return np.where(counts > 0, total / np.maximum(counts, 1), np.nan).reshape(shape)
+
+
+def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
+    """Rank → pipeline stage, from device meshes as the monitor records them (`names`, `shape`, `ranks`).
+
+    Empty where no mesh has an axis `pp`.
+    """
+    for mesh in meshes:
+        names = [str(name) for name in mesh.get("names", ())]
+        if "pp" in names:
+            ranks = np.asarray(mesh["ranks"], np.int64).reshape([int(extent) for extent in mesh["shape"]])
+            stages = np.moveaxis(ranks, names.index("pp"), 0)
+            return {int(rank): stage for stage, part in enumerate(stages) for rank in part.ravel() if int(rank) < world}
+    return {}

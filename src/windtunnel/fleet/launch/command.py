@@ -1,0 +1,60 @@
+"""Runs a command so that each of its training processes watches itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from windtunnel.base.errors import Nothing, SpecError
+
+HOOK = Path(__file__).resolve().parent / "hook"
+"""The folder whose `sitecustomize` starts the monitor."""
+
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal has sent it to the command too
+
+
+def environment(
+    folder: Path, run: str, policy: str = "full", collector: str = "", base: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """`base` with what the monitor needs: its folder on PYTHONPATH, and its settings."""
+    paths = [str(HOOK), *(path for path in base.get("PYTHONPATH", "").split(os.pathsep) if path)]
+    added = {"DIR": str(folder.absolute()), "RUN": run, "POLICY": policy, "COLLECTOR": collector}
+    return {
+        **{name: value for name, value in base.items() if name != "WINDTUNNEL_FLEET_PID"},
+        "PYTHONPATH": os.pathsep.join(paths),
+        **{f"WINDTUNNEL_FLEET_{name}": value for name, value in added.items() if value},
+    }
+
+
+def run_command(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    """Runs `command` with the environment `variables` to its end and passes signals on; its exit code, 128 + signal as in shells.
+
+    SpecError if there is no such command.
+    """
+    if not command:
+        raise SpecError("COMMAND", Nothing(), "a command after --", "Type: windtunnel fleet run -- torchrun … script.py")
+    watched = {*_PASSED_ON, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        child = subprocess.Popen(
+            list(command), env=dict(variables), preexec_fn=lambda: _set_mask(before)
+        )  # the mask would be inherited
+    except (OSError, subprocess.SubprocessError) as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise SpecError("COMMAND", command[0], "a program on PATH", f"It does not start: {error}.") from error
+    try:
+        while child.poll() is None:
+            told = signal.sigwaitinfo(watched)
+            if told.si_signo != signal.SIGCHLD and not (told.si_signo == signal.SIGINT and told.si_code == _FROM_TERMINAL):
+                child.send_signal(told.si_signo)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return 128 - child.returncode if child.returncode < 0 else int(child.returncode)
+
+
+def _set_mask(mask: set[int]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

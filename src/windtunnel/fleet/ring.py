@@ -1,0 +1,272 @@
+"""A rank's ring: a memory-mapped file of its last records. The kernel keeps it when the process is killed.
+
+The file has a header page, a text area (names, groups and facts, one JSON line each, only ever appended), and rows of 64 bytes. Row
+number n of the run lies in slot n mod capacity. A row is written open when its section begins, and again when it ends: a hang shows
+what the rank was in. The head is raised after the row is written: a reader sees whole rows, and drops those that the writer has
+overtaken meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet._ring import Rows
+
+MAGIC = b"WTRING01"
+HEADER_BYTES = 4096
+TEXT_BYTES = 1 << 20
+ROWS = 1 << 16
+"""Default capacity: 4 MiB, some 1,000 steps of 64 records."""
+
+
+class RowState(IntEnum):
+    """What has happened of a row's section."""
+
+    EMPTY = 0
+    OPEN = 1  # the host is in it
+    ISSUED = 2  # the host is past it, the device is not known to be
+    DONE = 3
+
+
+ROW = np.dtype([
+    ("begin", "<i8"),  # ns, unix time of the host's clock
+    ("nanos", "<i8"),  # on the device, or of the process on a CPU; -1 not known yet
+    ("host_nanos", "<i8"),  # from begin to end on the host; -1 still open
+    ("bytes", "<i8"),  # of a call; -1 unknown
+    ("call", "<i8"),  # number in its group; -1 none
+    ("step", "<i4"),
+    ("peer", "<i4"),  # -1 none
+    ("name", "<i2"),  # number of the text line of kind "name"; -1 none
+    ("group", "<i2"),  # number of the text line of kind "group"; -1 none
+    ("micro_batch", "<i2"),  # -1 unknown
+    ("section", "u1"),  # records.sections.Section
+    ("comm", "u1"),  # base.comm.Comm
+    ("state", "u1"),  # RowState
+    ("sends", "u1"),
+    ("stamp", "<u4"),  # low 32 bits of the row's number: a slot that was overtaken shows another
+    ("spare", "V2"),
+])  # fmt: skip
+"""One record, 64 bytes, little-endian."""
+
+PACK = struct.Struct("<qqqqqiihhhBBBBI2x")
+assert PACK.size == ROW.itemsize == 64
+
+_ROWS_AT = HEADER_BYTES + TEXT_BYTES
+
+# Offsets of the header. Each counter is one aligned 8-byte word, written by one process only.
+_MAGIC, _META, _META_BYTES = 0, 256, HEADER_BYTES - 256
+HEAD, TEXT_USED, BEAT, STEP, ENDED, DROPPED = 64, 72, 80, 88, 96, 104
+_WORD = struct.Struct("<q")
+
+
+@dataclass(frozen=True)
+class RingMeta:
+    """Who writes a ring. `offset_ns`: unix time minus monotonic time of this host when the ring was made."""
+
+    run: str
+    rank: int
+    world: int
+    local_rank: int
+    host: str
+    pid: int
+    device: str  # "cpu" or the GPU's name
+    offset_ns: int
+    capacity: int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RingWriter:
+    """The one writer of a ring; its threads may write at the same time. Times are unix time in ns that runs with the monotonic
+    clock, so that a step of the system's clock moves nothing; `skew` (ns, parts per million) sets it wrong, for tests of clocks.
+
+    `rows` is the compiled writer of the rows themselves (`_ring.Rows`); hooks in the training process call it directly.
+    Raises FileError if the folder cannot be written.
+    """
+
+    def __init__(
+        self, path: Path, run: str, rank: int, world: int, local_rank: int = 0, *,
+        device: str = "cpu", host: str = "", rows: int = ROWS, facts: Mapping[str, Any] | None = None,
+        skew: tuple[int, float] = (0, 0.0),
+    ) -> None:  # fmt: skip
+        self.path = path
+        self.capacity = rows
+        size = HEADER_BYTES + TEXT_BYTES + rows * PACK.size
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+            with path.open("xb") as file:
+                file.truncate(size)
+            with path.open("r+b") as file:
+                self._map = mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise FileError(str(path), error.strerror or str(error), "a folder that can be written") from error
+        self.rows = Rows(self._map, _ROWS_AT, HEAD, STEP, DROPPED, skew[0], skew[1] * 1e-6)
+        self.clock = self.rows.now
+        self.meta = RingMeta(
+            run, rank, world, local_rank, host or socket.gethostname(), os.getpid(), device,
+            self.clock() - time.monotonic_ns(), rows, dict(facts or {}),
+        )  # fmt: skip
+        text = json.dumps(self.meta.__dict__, separators=(",", ":")).encode()
+        if len(text) >= _META_BYTES:
+            raise FileError(str(path), "facts of more than 3 KiB", "fewer facts of the run")
+        self._map[_META : _META + len(text)] = text
+        self._lock = threading.RLock()  # re-entrant: a signal handler may write amid a write
+        self._text_used = 0
+        self._lines: dict[tuple[str, str], int] = {}
+        self._counts: dict[str, int] = {}
+        self.beat()
+        self._map[_MAGIC : _MAGIC + 8] = MAGIC  # last: a reader takes no half-made ring
+
+    def write(
+        self, section: int, step: int, begin: int, nanos: int = -1, host_nanos: int = -1, *, state: int = RowState.OPEN,
+        name: int = -1, comm: int = 0, size: int = -1, group: int = -1, call: int = -1, peer: int = -1, sends: int = 0,
+        micro_batch: int = -1,
+    ) -> int:  # fmt: skip
+        """A new row; its number, for `rewrite`. Times in ns."""
+        return self.rows.write(
+            section, step, begin, nanos, host_nanos, state, name, comm, size, group, call, peer, bool(sends), micro_batch
+        )
+
+    def rewrite(self, number: int, nanos: int, host_nanos: int, state: int) -> None:
+        """What became of row `number`; nothing if the ring has gone round since."""
+        self.rows.rewrite(number, nanos, host_nanos, state)
+
+    def drop(self, count: int = 1) -> None:
+        """Counts rows that were not written."""
+        self.rows.drop(count)
+
+    def beat(self) -> None:
+        """The process lives."""
+        _WORD.pack_into(self._map, BEAT, self.clock())
+
+    def at_step(self, step: int) -> None:
+        """The step that the rank is in."""
+        self.rows.at_step(step)
+
+    def ended(self, code: int = 0) -> None:
+        """The job ended of itself: no later silence is a hang."""
+        _WORD.pack_into(self._map, ENDED, code + 1)
+
+    def resumed(self) -> None:
+        """The job goes on after all."""
+        _WORD.pack_into(self._map, ENDED, 0)
+
+    def text(self, kind: str, value: object) -> int:
+        """The number of a line of `kind` ("name", "group", "mesh", "fact"), appended when it is new; -1 where the area is full."""
+        line = json.dumps(value, separators=(",", ":"))
+        with self._lock:
+            known = self._lines.get((kind, line))
+            return self._append(kind, line) if known is None else known
+
+    def _append(self, kind: str, line: str) -> int:
+        raw = f'["{kind}",{line}]\n'.encode()
+        if self._text_used + len(raw) > TEXT_BYTES:
+            return -1
+        start = HEADER_BYTES + self._text_used
+        self._map[start : start + len(raw)] = raw
+        self._text_used += len(raw)
+        _WORD.pack_into(self._map, TEXT_USED, self._text_used)
+        self._lines[kind, line] = number = self._counts.get(kind, 0)
+        self._counts[kind] = number + 1
+        return number
+
+    def close(self) -> None:
+        """Unmaps the file and leaves it."""
+        self.rows.release()
+        self._map.close()
+
+
+@dataclass(frozen=True)
+class RingTail:
+    """What was read of a ring: whole rows `first … first + len(rows) - 1`, of which `lost` before `first` were overtaken."""
+
+    first: int
+    rows: Any  # [n] of ROW
+    lost: int
+    beat_ns: int
+    step: int
+    ended: int | None  # exit code that the process gave, if it ended of itself
+    dropped: int = 0  # rows that the writer did not write, all in all: a step had too many
+
+
+class RingReader:
+    """Reads a ring while its writer lives, and after. FileError for a file that is no ring."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise FileError(str(path), str(error), "a ring of `windtunnel fleet`") from error
+        if self._map[:8] != MAGIC:
+            raise FileError(str(path), "no ring, or one that is being made", "a ring of `windtunnel fleet`")
+        self.meta = RingMeta(**json.loads(bytes(self._map[_META:HEADER_BYTES]).rstrip(b"\0")))
+        self._text_read = 0
+        self._lines: list[tuple[str, Any]] = []
+
+    def read(self, start: int) -> RingTail:
+        """Rows from number `start` to the head. Open rows come as they are, and again when a caller asks from them on."""
+        head = self._word(HEAD)
+        first = max(start, head - self.meta.capacity, 0)
+        rows = self._rows(first, head)
+        now = self._word(HEAD)
+        overtaken = max(0, now - self.meta.capacity - first)
+        rows, first = rows[overtaken:], first + overtaken
+        fits = rows["stamp"] == (np.arange(first, first + len(rows)) & 0xFFFFFFFF)
+        if not fits.all():
+            keep = len(fits) - int(np.argmin(fits[::-1]))
+            rows, first = rows[keep:], first + keep
+        ended = self._word(ENDED)
+        return RingTail(
+            first, rows, first - min(start, first), self._word(BEAT), self._word(STEP), ended - 1 if ended else None,
+            self._word(DROPPED),
+        )  # fmt: skip
+
+    def head(self) -> int:
+        """Rows that were written so far."""
+        return self._word(HEAD)
+
+    def at(self, numbers: Any) -> tuple[Any, Any]:
+        """Rows of these numbers, and which of them are whole: the others were overtaken."""
+        area = np.frombuffer(self._map, ROW, self.meta.capacity, HEADER_BYTES + TEXT_BYTES)
+        rows = area[numbers % self.meta.capacity]  # a copy
+        del area
+        return rows, (rows["stamp"] == (numbers & 0xFFFFFFFF)) & (numbers > self._word(HEAD) - self.meta.capacity)
+
+    def lines(self) -> Sequence[tuple[str, Any]]:
+        """All lines of the text area so far: (kind, value)."""
+        used = self._word(TEXT_USED)
+        if used > self._text_read:
+            raw = bytes(self._map[HEADER_BYTES + self._text_read : HEADER_BYTES + used])
+            self._lines += [(kind, value) for kind, value in map(json.loads, raw.splitlines())]
+            self._text_read = used
+        return self._lines
+
+    def close(self) -> None:
+        """Unmaps the file."""
+        self._map.close()
+
+    def _rows(self, first: int, head: int) -> Any:
+        capacity = self.meta.capacity
+        area = np.frombuffer(self._map, ROW, capacity, _ROWS_AT)
+        rows = area[np.arange(first, head) % capacity]  # a copy
+        del area
+        return rows
+
+    def _word(self, offset: int) -> int:
+        return int(_WORD.unpack_from(self._map, offset)[0])

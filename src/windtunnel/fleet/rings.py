@@ -1,0 +1,73 @@
+"""All rings of a run as one table of sections."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.ring import RingReader, RowState
+from windtunnel.records.sections import Sections, joined
+
+SUFFIX = ".ring"
+
+
+def ring_path(folder: Path, rank: int) -> Path:
+    """The ring of `rank` in the folder of its run."""
+    return folder / f"rank-{rank:06d}{SUFFIX}"
+
+
+def ring_files(folder: Path) -> list[Path]:
+    """The rings in `folder`, by rank."""
+    return sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.stem)])
+
+
+@contextmanager
+def open_rings(folder: Path) -> Iterator[list[RingReader]]:
+    """Readers of all rings in `folder`, by rank; those that are being made are left out. FileError where there is none."""
+    readers: list[RingReader] = []
+    for path in ring_files(folder):
+        with suppress(FileError):
+            readers.append(RingReader(path))
+    if not readers:
+        raise FileError(str(folder), "no ring in it", "the folder of a run that `windtunnel fleet run` watched")
+    try:
+        yield sorted(readers, key=lambda reader: reader.meta.rank)
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def read_rings(folder: Path) -> Sections:
+    """What all rings of `folder` hold now, as one table, while their ranks run or after.
+
+    Sections that are open, and those whose time on the device is not known yet, have NaN seconds. FileError where there is no ring.
+    """
+    with open_rings(folder) as readers:
+        return joined([ring_sections(reader, reader.read(0).rows) for reader in readers])
+
+
+def ring_sections(reader: RingReader, rows: Any) -> Sections:
+    """Rows [n] of `ring.ROW` of one ring as sections; `begin` counts from the first of them."""
+    rows = rows[rows["state"] != RowState.EMPTY]
+    lines = reader.lines()
+    groups = [value for kind, value in lines if kind == "group"]
+    zero_ns = int(rows["begin"].min()) if len(rows) else 0
+    return Sections.of(
+        reader.meta.rank, rows["step"], rows["section"], (rows["begin"] - zero_ns) * 1e-9, _known(rows["nanos"], 1e-9),
+        host_seconds=_known(rows["host_nanos"], 1e-9), name=rows["name"], comm=rows["comm"], bytes=_known(rows["bytes"], 1.0),
+        group=rows["group"], call=rows["call"], peer=rows["peer"], sends=rows["sends"] != 0, micro_batch=rows["micro_batch"],
+        names=tuple(str(value) for kind, value in lines if kind == "name"),
+        groups=tuple(tuple(value["ranks"]) for value in groups), group_names=tuple(value["name"] for value in groups),
+        hosts={reader.meta.rank: reader.meta.host}, zero=zero_ns * 1e-9,
+    )  # fmt: skip
+
+
+def _known(values: Any, scale: float) -> Any:
+    """Integers as floats, -1 as NaN."""
+    return np.where(values < 0, np.nan, values * scale)

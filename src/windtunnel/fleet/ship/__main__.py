@@ -1,0 +1,29 @@
+"""`python -m windtunnel.fleet.ship FOLDER URL [SECONDS]`: the shipper without the command line's start-up. It waits so many seconds
+for new rings when all ranks have ended; inf: until SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.fleet.ship.policy import ShipPolicy
+from windtunnel.fleet.ship.shipper import ship
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) not in (2, 3):
+        print("usage: python -m windtunnel.fleet.ship FOLDER URL [SECONDS]", file=sys.stderr)
+        return 2
+    policy = ShipPolicy(linger=float(arguments[2])) if len(arguments) == 3 else ShipPolicy()
+    try:
+        ship(Path(arguments[0]), arguments[1], policy, token=os.environ.get("WINDTUNNEL_FLEET_TOKEN") or None)
+    except WindtunnelError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

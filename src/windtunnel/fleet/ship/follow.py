@@ -1,0 +1,111 @@
+"""A ring as it is read on: which rows are new, which of those that were open have ended, which the ring dropped."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.fleet.batch.meta import RankBeat, identity_of
+from windtunnel.fleet.ring import ROW, RingReader, RowState
+from windtunnel.fleet.ship.process import ProcessLook
+
+MOST_WAITING = 2048
+"""Rows of a ring that may wait for their end; the oldest beyond are given up as lost."""
+_OPEN_SHOWN, _ISSUED_SHOWN = 8, 4
+
+
+@dataclass
+class Progress:
+    """How far a ring was sent: changes when the collector has said so."""
+
+    next: int = 0
+    waiting: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    lost: int = 0
+    reduced: int = 0
+    lines: int = 0
+    introduced: bool = False
+
+
+@dataclass
+class RingLook:
+    """What one look at a ring gave, and the progress once it was sent."""
+
+    numbers: Int64s  # of rows that ended
+    rows: Any  # [n] of ROW
+    open_numbers: Int64s
+    open_rows: Any
+    beat: RankBeat
+    after: Progress
+    over: bool  # nothing more will come
+
+
+class RingFollower:
+    """Reads one ring. `look` changes nothing; `sent` takes over what it found."""
+
+    def __init__(self, path: Path, reader: RingReader) -> None:
+        self.path, self.reader = path, reader
+        self.inode = os.stat(path).st_ino
+        self.identity = identity_of(reader.meta)
+        self.key = self.identity.key()
+        self.process = ProcessLook(reader.meta.pid)
+        self.progress = Progress()
+        self.over = False
+        self._doubtful: Int64s = np.zeros(0, np.int64)
+
+    def resume(self, told: dict[str, Any]) -> None:
+        """Goes on from where the collector has come with this ring."""
+        self.progress = Progress(
+            int(told["next"]), np.array(told["waiting"], np.int64), int(told.get("lost", 0)), int(told.get("reduced", 0))
+        )
+
+    def look(self, most: int) -> RingLook:
+        """New rows, up to `most`, and rows that have ended since."""
+        state = self.process.state()  # before the ring is read: a process that is gone writes no more
+        now = self.progress
+        tail = self.reader.read(now.next)
+        rows, numbers = tail.rows[:most], np.arange(tail.first, tail.first + len(tail.rows[:most]))
+        cut = len(tail.rows) > most
+        lost = now.lost + max(0, tail.first - now.next)
+        old, whole = self.reader.at(now.waiting) if len(now.waiting) else (np.zeros(0, ROW), np.zeros(0, bool))
+        lost += int((~whole).sum())
+        numbers = np.concatenate([now.waiting[whole], numbers])
+        rows = np.concatenate([old[whole], rows])
+        # A row that is read while it is rewritten may be done without its times: it is believed when it is read so again.
+        doubt = (rows["state"] == RowState.DONE) & (rows["nanos"] < 0)
+        done = (rows["state"] == RowState.DONE) & ~(doubt & ~np.isin(numbers, self._doubtful))
+        self._doubtful = numbers[doubt]
+        waiting = numbers[~done]
+        lost += max(0, len(waiting) - MOST_WAITING)
+        over = (tail.ended is not None or state in ("gone", "zombie")) and not cut and not (doubt & ~done).any()
+        after = Progress(
+            max(now.next, tail.first + min(most, len(tail.rows))), waiting[-MOST_WAITING:], lost, now.reduced, now.lines, True
+        )
+        shown = _shown(rows, ~done)
+        beat = RankBeat(
+            self.key, after.next if cut else tail.first + len(tail.rows), tail.step, tail.beat_ns, state, tail.ended, after.next,
+            after.waiting.tolist(), lost + tail.dropped, now.reduced,
+        )  # fmt: skip
+        return RingLook(numbers[done], rows[done], numbers[shown], rows[shown], beat, after, over)
+
+    def sent(self, found: RingLook) -> None:
+        """The collector has it."""
+        self.progress, self.over = found.after, found.over
+
+    def woken(self) -> bool:
+        """Whether a ring that had ended goes on: a process may start its watch again."""
+        return self.over and self.reader.read(1 << 62).ended is None and self.process.state() not in ("gone", "zombie")
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+def _shown(rows: Any, open_now: Any) -> Any:
+    """Rows to show as what the rank is in: the newest that the host is in, and the oldest that the device is in."""
+    inside = np.flatnonzero(open_now & (rows["state"] == RowState.OPEN))[-_OPEN_SHOWN:]
+    issued = np.flatnonzero(open_now & (rows["state"] == RowState.ISSUED))[:_ISSUED_SHOWN]
+    return np.concatenate([inside, issued])

@@ -1,0 +1,229 @@
+"""The shipper of a node: finds rings as they appear, sends what is new, waits where it is asked to, ends with its ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.fleet.batch import SUMMARIES, Batch, BatchMeta, BatchTable, Stamps, encode, summarised, table_of_rows
+from windtunnel.fleet.batch.columns import MOST_ROWS
+from windtunnel.fleet.batch.meta import MOST_RINGS
+from windtunnel.fleet.ring import RingReader
+from windtunnel.fleet.ship.clock import node_clock
+from windtunnel.fleet.ship.follow import RingFollower, RingLook
+from windtunnel.fleet.ship.policy import ShipPolicy
+from windtunnel.fleet.ship.post import Poster
+
+_BACKOFF = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+_FIRST_ROW_BYTES = 10.0
+_EXCHANGES_KEPT = 32
+
+
+@dataclass
+class Shipped:
+    """What a shipper has done."""
+
+    batches: int = 0
+    rows: int = 0
+    bytes: int = 0
+    lost: int = 0
+    reduced: int = 0
+
+
+class NodeShipper:
+    """Ships the rings of a folder to a collector."""
+
+    def __init__(self, folder: Path, url: str, policy: ShipPolicy | None = None, token: str | None = None) -> None:
+        self.folder, self.policy = folder, policy or ShipPolicy()
+        if self.policy.detail not in ("full", "summary"):
+            raise SpecError("detail", self.policy.detail, "full or summary")
+        self.clock = node_clock()
+        self.poster = Poster(url, token, self.policy.timeout, self.clock)
+        self.boot, self.sequence = os.urandom(16), 0
+        self.followers: list[RingFollower] = []
+        self.done = Shipped()
+        self.stop = threading.Event()
+        self._seen: set[tuple[str, int]] = set()
+        self._exchanges: list[Stamps] = []
+        self._row_bytes, self._allowance, self._allowed_at = _FIRST_ROW_BYTES, 0.0, time.monotonic()
+
+    def run(self) -> Shipped:
+        """Ships until all ranks have ended and nothing is left, or until `stop` is set: then once more."""
+        try:
+            self._until_the_end()
+        finally:
+            for follower in self.followers:
+                follower.close()
+            self.poster.close()
+        return self.done
+
+    def _until_the_end(self) -> None:
+        ended = 0.0
+        while True:
+            last = self.stop.is_set()
+            begin = time.monotonic()
+            self.find()
+            before = self.done.rows
+            delivered = self.once()
+            while last and delivered and self.done.rows > before:  # what one batch could not hold
+                before = self.done.rows
+                delivered = self.once()
+            busy = [follower for follower in self.followers if not follower.over]
+            if last or (not delivered and self.stop.is_set()):
+                return
+            if self._seen and not busy:
+                ended = ended or begin
+                if begin - ended >= self.policy.linger:
+                    return
+            else:
+                ended = 0.0
+            world = max((follower.identity.world for follower in busy), default=1)
+            self.stop.wait(max(0.0, self.policy.seconds(world) - (time.monotonic() - begin)))
+
+    def find(self) -> None:
+        """Follows rings that are new in the folder, or in a folder of a run in it. A ring made anew under the same name is another;
+        the old one is read to its end.
+        """
+        for path in sorted([*self.folder.glob("*.ring"), *self.folder.glob("*/*.ring")]):
+            try:
+                if (str(path), os.stat(path).st_ino) in self._seen:
+                    continue
+                follower = RingFollower(path, RingReader(path))
+            except (FileError, OSError, ValueError, TypeError):  # no ring, or one that is being made
+                continue
+            if not self._resumed(follower):
+                follower.close()
+                continue
+            self._seen.add((str(path), follower.inode))
+            self.followers.append(follower)
+
+    def _resumed(self, follower: RingFollower) -> bool:
+        """Asks how far the collector has the ring; False if nobody answers: the ring waits."""
+        reply = self.poster.post("/v1/rings", json.dumps({"rings": [follower.key]}).encode())
+        if reply.status != 200:
+            self._refuse(reply.status)
+            return False
+        told = reply.value.get("rings", {}).get(follower.key)
+        if told is not None:
+            follower.resume(told)
+        return True
+
+    def once(self) -> bool:
+        """Sends what is new, in one batch; whether the collector has it."""
+        following = [follower for follower in self.followers if not follower.over or follower.woken()][:MOST_RINGS]
+        if not following:
+            return True
+        found = [follower.look(MOST_ROWS // (2 * len(following))) for follower in following]
+        self.sequence += 1
+        batch, rows = self._batch(following, found, introduce=False)
+        raw = encode(batch)
+        refused, tries, since = False, 0, time.monotonic()
+        while True:
+            reply = self.poster.post("/v1/batches", raw)
+            if reply.status == 200:
+                break
+            self._refuse(reply.status)
+            if reply.status == 409 and not refused:
+                refused = True
+                batch, rows = self._batch(following, found, introduce=True)
+                raw = encode(batch)
+                continue
+            over = all(one.over for one in found)
+            if self.stop.is_set() or (over and time.monotonic() - since > self.policy.patience):
+                return False
+            self.stop.wait(_BACKOFF[min(tries, len(_BACKOFF) - 1)] if not reply.status else reply.retry_after)
+            tries += 1
+        self._taken(following, found, rows, len(raw), reply.stamps)
+        return True
+
+    def _taken(
+        self, following: Sequence[RingFollower], found: Sequence[RingLook], rows: int, size: int, stamps: Stamps | None
+    ) -> None:
+        if stamps is not None:
+            self._exchanges = [*self._exchanges, stamps][-_EXCHANGES_KEPT:]
+        if rows:
+            self._row_bytes = 0.9 * self._row_bytes + 0.1 * size / rows
+        before = [(follower.progress.lost, follower.progress.reduced) for follower in following]
+        for follower, one in zip(following, found, strict=True):
+            one.after.lines = max(one.after.lines, one.beat.lines_from + len(one.beat.lines))
+            follower.sent(one)
+        self.done.batches += 1
+        self.done.rows += rows
+        self.done.bytes += size
+        for follower, (lost, reduced) in zip(following, before, strict=True):
+            self.done.lost += follower.progress.lost - lost
+            self.done.reduced += follower.progress.reduced - reduced
+
+    def _batch(self, following: Sequence[RingFollower], found: Sequence[RingLook], *, introduce: bool) -> tuple[Batch, int]:
+        """What was found as a batch, and its rows. `introduce`: rings say again who they are, with all of their text."""
+        lines: dict[str, tuple[int, tuple[str, Any]]] = {}
+        for follower, one in zip(following, found, strict=True):
+            beat = one.beat
+            known = 0 if introduce else follower.progress.lines
+            beat.lines_from, beat.lines = known, []
+            for line in list(follower.reader.lines())[known:]:
+                text = json.dumps(line)
+                beat.lines.append(lines.setdefault(text, (len(lines), line))[0])
+            beat.identity = follower.identity if introduce or not follower.progress.introduced else None
+        table = table_of_rows([one.numbers for one in found], [one.rows for one in found])
+        rows, summaries = self._within_budget(table, found, [follower.progress.reduced for follower in following])
+        open_rows = table_of_rows([one.open_numbers for one in found], [one.open_rows for one in found])
+        meta = BatchMeta(
+            os.uname().nodename, self.clock(), [one.beat for one in found], [line for _, line in lines.values()],
+            [(one.sent, one.received, one.answered, one.back) for one in self._exchanges[-1:]],
+        )  # fmt: skip
+        return Batch(self.boot, self.sequence, meta, rows, open_rows, summaries), len(rows)
+
+    def _within_budget(self, table: BatchTable, found: Sequence[RingLook], before: Sequence[int]) -> tuple[BatchTable, BatchTable]:
+        """The rows to send as they are, and summaries of the rest: the newest steps that do not fit the node's bytes."""
+        runs = table.runs
+        rate = self.policy.bytes_per_second
+        now = time.monotonic()
+        self._allowance = min(self._allowance + rate * (now - self._allowed_at), 10 * rate)
+        self._allowed_at = now
+        fits = int(self._allowance / self._row_bytes) if rate else len(table)
+        if self.policy.detail == "summary":
+            fits = 0
+        if not len(table) or fits >= len(table):
+            self._allowance -= len(table) * self._row_bytes
+            return table, BatchTable.empty(SUMMARIES, len(runs))
+        step = table.columns["step"]
+        last = np.sort(step)[fits]  # the first step that does not fit goes as a summary whole, and so do later ones
+        full = step < last
+        ring = np.repeat(np.arange(len(runs)), runs)
+        kept, rest = _part(table, full, ring), _part(table, ~full, ring)
+        self._allowance -= len(kept) * self._row_bytes
+        for one, reduced, count in zip(found, before, rest.runs.tolist(), strict=True):
+            one.after.reduced = one.beat.reduced = reduced + count
+        return kept, summarised(rest)
+
+    def _refuse(self, status: int) -> None:
+        """Statuses that no waiting cures."""
+        if status == 401:
+            raise SpecError("--token-file", "a token that the collector does not take", "the collector's token")
+        if status in (400, 404, 413):
+            raise SpecError("--collector", f"status {status}", "a collector of this version of windtunnel")
+
+
+def _part(table: BatchTable, chosen: Any, ring: Any) -> BatchTable:
+    runs = np.bincount(ring[chosen], minlength=len(table.runs)).astype(np.int64)
+    return BatchTable(runs, {name: column[chosen] for name, column in table.columns.items()})
+
+
+def ship(folder: Path, url: str, policy: ShipPolicy | None = None, token: str | None = None) -> Shipped:
+    """Ships the rings of `folder` until their ranks have ended, or until SIGTERM or SIGINT. SpecError: wrong address or token."""
+    import signal
+
+    shipper = NodeShipper(folder, url, policy, token)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: shipper.stop.set())
+    return shipper.run()

@@ -1,0 +1,242 @@
+"""Real processes that start a mesh on this machine, over gloo on loopback.
+
+`python -m windtunnel.fleet.startup.measure '{"mesh": "dp=2,pp=2,tp=2", …}'` prints one line of JSON. It is a process of its own
+because it
+imports torch once and forks the ranks before any thread exists. Servers of stores run in another process, so that no rank serves
+the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.fleet.startup.counts import Operations, StartCounts, World
+from windtunnel.fleet.startup.layout import parse_mesh
+
+LIMIT = timedelta(seconds=300)
+
+
+@dataclass(frozen=True)
+class StartCase:
+    """A start to measure: `path` "torch" (init_process_group and init_device_mesh) or "ordered" (`init_mesh`), over `store`. With
+    `count`
+    operations are counted and every group adds up its ranks once; the seconds of such a run are not to be used.
+    """
+
+    mesh: str
+    path: str = "ordered"
+    store: str = "tcp"
+    world: World = "full"
+    ranks_per_node: int = 8
+    count: bool = False
+
+
+@dataclass(frozen=True)
+class StartRun:
+    """Seconds from the common beginning until the last rank was done, operations of all ranks, and the resident MiB of the largest
+    rank.
+    """
+
+    seconds: float
+    counts: StartCounts
+    mebibytes: float = field(default=0.0)
+
+
+def measure(case: StartCase) -> StartRun:
+    """Runs `case` in a fresh interpreter. WindtunnelError with the ranks' words if it fails."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    command = [sys.executable, "-m", "windtunnel.fleet.startup.measure", json.dumps(asdict(case))]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise WindtunnelError(f"the start of {case.mesh} failed:\n{done.stderr[-2000:]}")
+    found = json.loads(done.stdout.splitlines()[-1])
+    counts = StartCounts(Operations.of(found["shared"]), Operations.of(found["local"]))
+    return StartRun(found["seconds"], counts, found["mebibytes"])
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@contextlib.contextmanager
+def servers(case: StartCase, nodes: int) -> Iterator[tuple[int, list[int]]]:
+    """Ports of the shared store and of each node's; their processes end with the block."""
+    with contextlib.ExitStack() as ending:
+        if case.store == "redis":
+            port = _free_port()
+            folder = ending.enter_context(tempfile.TemporaryDirectory())
+            words = [
+                "redis-server",
+                "--port",
+                str(port),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--dir",
+                folder,
+            ]
+            try:
+                server = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+            except FileNotFoundError:
+                raise SpecError("--store", "redis", "tcp, hierarchical", "redis-server is not installed.") from None
+            ending.callback(server.wait)
+            ending.callback(server.kill)
+            yield port, [0] * nodes
+            return
+        there, here = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _serve(here, 1 + (nodes if case.store == "hierarchical" else 0))
+        ending.callback(os.waitpid, child, 0)
+        ending.callback(os.kill, child, signal.SIGKILL)
+        os.close(here)
+        with os.fdopen(there) as pipe:
+            ports = json.loads(pipe.readline())
+        yield ports[0], ports[1:] or [0] * nodes
+
+
+def _serve(pipe: int, stores: int) -> None:
+    import torch.distributed as dist
+
+    kept = [dist.TCPStore("127.0.0.1", 0, None, True, LIMIT, wait_for_workers=False) for _ in range(stores)]
+    os.write(pipe, (json.dumps([one.port for one in kept]) + "\n").encode())
+    while True:
+        signal.pause()
+
+
+def _start(case: StartCase, store: Any, rank: int) -> dict[str, Any]:
+    """Starts the mesh; its groups by axis."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from windtunnel.fleet.startup.groups import init_mesh
+
+    layout = parse_mesh(case.mesh)
+    if case.path == "ordered":
+        return init_mesh(layout.names, layout.shape, store=store, rank=rank, world=case.world, timeout=LIMIT).groups
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=layout.world, timeout=LIMIT)
+    mesh = init_device_mesh("cpu", layout.shape, mesh_dim_names=layout.names)
+    return {name: mesh.get_group(name) for name in layout.names}
+
+
+def _opened(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any, Callable[[], StartCounts]]:
+    """The rank's store, and what was asked of it so far."""
+    from windtunnel.fleet.startup.counting import CountingStore
+    from windtunnel.fleet.startup.node_store import NodeStore
+    from windtunnel.fleet.startup.store import StorePlace, open_store
+
+    world = parse_mesh(case.mesh).world
+    place = StorePlace(
+        "127.0.0.1", port, rank, world, case.ranks_per_node, local_port, False, f"start-{port}-{os.getppid()}", LIMIT
+    )
+    store = open_store(case.store, place)
+    if not case.count:
+        return store, lambda: StartCounts(Operations())
+    if isinstance(store, NodeStore):
+        local = CountingStore(store.local)
+        shared = CountingStore(store.shared) if rank % case.ranks_per_node == 0 else None
+        opened = (lambda: shared) if shared is not None else (lambda: CountingStore(store.shared))
+        counted = NodeStore(local, opened, rank, world, case.ranks_per_node)
+        return counted, lambda: StartCounts(shared.operations if shared is not None else Operations(), local.operations)
+    only = CountingStore(store)
+    return only, lambda: StartCounts(only.operations)
+
+
+def _rank(case: StartCase, rank: int, ports: tuple[int, int], gates: tuple[int, int], answer: int) -> None:
+    """A forked rank: connects, waits for the first gate, starts, reports, waits for the second gate and ends."""
+    import torch
+    import torch.distributed as dist
+
+    store, counted = _opened(case, rank, *ports)
+    os.write(answer, b"ready\n")
+    os.read(gates[0], 1)
+    groups = _start(case, store, rank)
+    end = time.monotonic()
+    counts = counted()
+    if case.count:
+        for axis, group in groups.items():
+            total = torch.tensor([float(rank)])
+            dist.all_reduce(total, group=group)
+            if total.item() != sum(dist.get_process_group_ranks(group)):
+                raise WindtunnelError(f"the group of {axis} adds up to {total.item()}")
+    with open("/proc/self/status", encoding="ascii") as status:
+        resident = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+    tables = {"shared": counts.shared.table(), "local": counts.local.table()}
+    os.write(answer, (json.dumps({"end": end, "mebibytes": resident / 1024} | tables) + "\n").encode())
+    os.read(gates[1], 1)
+
+
+def _forked(case: StartCase, rank: int, ports: tuple[int, int], gates: list[tuple[int, int]]) -> tuple[int, Any]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            for _, opener in gates:
+                os.close(opener)
+            os.close(reading)
+            _rank(case, rank, ports, (gates[0][0], gates[1][0]), writing)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+    os.close(writing)
+    return child, os.fdopen(reading)
+
+
+def _run(case: StartCase) -> dict[str, Any]:
+    """All ranks of a case, forked from here."""
+    import torch.distributed  # noqa: F401  once, for all ranks
+
+    world = parse_mesh(case.mesh).world
+    nodes = -(-world // case.ranks_per_node)
+    with servers(case, nodes) as (port, local_ports):
+        gates = [os.pipe(), os.pipe()]
+        children: list[tuple[int, Any]] = []
+        for rank in range(world):
+            children.append(_forked(case, rank, (port, local_ports[rank // case.ranks_per_node]), gates))
+        try:
+            for _, pipe in children:
+                if pipe.readline() != "ready\n":
+                    raise WindtunnelError("a rank ended before it began")
+            begin = time.monotonic()
+            os.close(gates[0][1])
+            answers = [json.loads(pipe.readline() or "null") for _, pipe in children]
+            os.close(gates[1][1])
+        finally:
+            for child, _ in children:
+                if sys.exc_info()[0] is not None:
+                    os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+    if None in answers:
+        raise WindtunnelError("a rank failed")
+    total = {part: sum((Operations.of(one[part]) for one in answers), Operations()).table() for part in ("shared", "local")}
+    return {"seconds": max(one["end"] for one in answers) - begin, "mebibytes": max(one["mebibytes"] for one in answers), **total}
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(json.dumps(_run(StartCase(**json.loads(sys.argv[1])))) + "\n")
+    except WindtunnelError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(1) from error

@@ -1,0 +1,37 @@
+"""DDP, FSDP2, tensor parallelism: the dimensions of each DeviceMesh, as a line of kind "mesh": {"names", "shape", "ranks"}.
+
+The groups of a mesh carry its dimension's name as their description; `groups.GroupBook` reads it there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windtunnel.fleet.watch.context import WatchContext
+
+
+def watch_meshes(context: WatchContext) -> None:
+    """Every mesh with named dimensions, from now on."""
+    ring = context.recorder.ring
+
+    def tell(mesh: Any) -> None:
+        names = getattr(mesh, "mesh_dim_names", None)
+        if names:
+            ranks = mesh.mesh
+            ring.text("mesh", {"names": list(names), "shape": list(ranks.shape), "ranks": ranks.flatten().tolist()})
+
+    def around(original: Any) -> Any:
+        def start(self: Any, *args: Any, **options: Any) -> None:
+            original(self, *args, **options)
+            if context.recorder.live:
+                try:
+                    tell(self)
+                except Exception:  # a mesh on a device whose ranks cannot be read now
+                    return
+
+        return start
+
+    def found(module: Any) -> None:
+        context.patches.wrap(module.DeviceMesh, "__init__", around)
+
+    context.imports.when("torch.distributed.device_mesh", found)

@@ -1,0 +1,19 @@
+"""torchtitan: trains with plain PyTorch (meshes, FSDP2, pipelining, a container that is an optimizer), which is watched anyway.
+
+What is left to do is its name and the batches that it draws outside of a DataLoader's iterator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windtunnel.fleet.watch.context import WatchContext
+
+
+def watch_torchtitan(context: WatchContext) -> None:
+    """Notes the framework."""
+
+    def found(module: Any) -> None:
+        context.recorder.ring.text("fact", {"framework": "torchtitan"})
+
+    context.imports.when("torchtitan.trainer", found)

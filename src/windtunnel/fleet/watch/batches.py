@@ -1,0 +1,61 @@
+"""Waiting for the next batch, and saving checkpoints."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from windtunnel.fleet.watch.imports import AfterImport
+from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.recorder import Recorder
+from windtunnel.records.sections import Section
+
+
+def watch_batches(recorder: Recorder, patches: Patches) -> None:
+    """`next` on a DataLoader's iterator."""
+    from torch.utils.data import dataloader
+
+    section = int(Section.DATA)
+
+    def make(original: Any) -> Any:
+        def following(iterator: Any) -> Any:
+            if not recorder.live:
+                return original(iterator)
+            mark = recorder.open(section)
+            try:
+                return original(iterator)
+            finally:
+                recorder.close(mark)
+
+        return following
+
+    patches.wrap(dataloader._BaseDataLoaderIter, "__next__", make)
+
+
+def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> None:
+    """torch.save, and save and async_save of torch.distributed.checkpoint once that is imported."""
+    import torch
+
+    inside = [False]
+
+    def make(name: str, original: Any) -> Any:
+        def save(*args: Any, **options: Any) -> Any:
+            mark = None if inside[0] else recorder.open_range(Section.CHECKPOINT, recorder.name(name))
+            if mark is None:
+                return original(*args, **options)
+            inside[0] = True
+            try:
+                return original(*args, **options)
+            finally:
+                inside[0] = False
+                recorder.close(mark)
+
+        return save
+
+    patches.wrap(torch, "save", partial(make, "torch.save"))
+
+    def checkpoint(module: Any) -> None:
+        for name in ("save", "async_save"):
+            patches.wrap(module, name, partial(make, f"checkpoint.{name}"))
+
+    imports.when("torch.distributed.checkpoint", checkpoint)

@@ -1,0 +1,231 @@
+"""Every collective, send and receive that Python asks a process group for.
+
+The methods of the class torch.distributed.ProcessGroup are replaced: functions of torch.distributed, FSDP2, batches of sends and
+receives and object collectives all end there, whichever way a script imported them. Bytes are the total buffer, as nccl-tests
+counts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from windtunnel.base.comm import Comm
+from windtunnel.fleet.watch.groups import GroupBook
+from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.recorder import Mark, Recorder
+
+_SEND_RECV, _ALL_REDUCE = int(Comm.SEND_RECV), int(Comm.ALL_REDUCE)
+_PENDING = 4096
+"""Works that nobody waited for: beyond so many the oldest is forgotten, its row stays open."""
+
+
+def _bytes(tensors: Any) -> int:
+    """Of a tensor, or of (nested) lists of tensors."""
+    if isinstance(tensors, (list, tuple)):
+        return _bytes(tensors[0]) if len(tensors) == 1 else sum(map(_bytes, tensors))
+    return int(tensors.nbytes)
+
+
+def _first(args: tuple[Any, ...], ranks: int) -> int:
+    return _bytes(args[0])
+
+
+def _second(args: tuple[Any, ...], ranks: int) -> int:
+    return _bytes(args[1])
+
+
+def _second_of_all(args: tuple[Any, ...], ranks: int) -> int:
+    return _bytes(args[1]) * ranks
+
+
+def _first_of_all(args: tuple[Any, ...], ranks: int) -> int:
+    return _bytes(args[0]) * ranks
+
+
+def _four(args: tuple[Any, ...], ranks: int) -> int:
+    return 4
+
+
+COLLECTIVES: dict[str, tuple[Comm, str, Callable[[tuple[Any, ...], int], int]]] = {
+    "allreduce": (Comm.ALL_REDUCE, "all_reduce", _first),
+    "allreduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _first),
+    "broadcast": (Comm.BROADCAST, "broadcast", _first),
+    "reduce": (Comm.REDUCE, "reduce", _first),
+    "allgather": (Comm.ALL_GATHER, "all_gather", _second_of_all),
+    "allgather_coalesced": (Comm.ALL_GATHER, "all_gather_coalesced", _second_of_all),
+    "_allgather_base": (Comm.ALL_GATHER, "all_gather_into_tensor", _first),
+    "all_gather_single": (Comm.ALL_GATHER, "all_gather_into_tensor", _first),
+    "allgather_into_tensor_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first),
+    "all_gather_single_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first),
+    "reduce_scatter": (Comm.REDUCE_SCATTER, "reduce_scatter", _first_of_all),
+    "_reduce_scatter_base": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second),
+    "reduce_scatter_single": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second),
+    "reduce_scatter_tensor_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second),
+    "reduce_scatter_single_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second),
+    "alltoall_base": (Comm.ALL_TO_ALL, "all_to_all_single", _second),
+    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _second),
+    "alltoall": (Comm.ALL_TO_ALL, "all_to_all", _second),
+    "gather": (Comm.GATHER, "gather", _second_of_all),
+    "scatter": (Comm.SCATTER, "scatter", _first_of_all),
+    "barrier": (Comm.ALL_REDUCE, "barrier", _four),
+    "monitored_barrier": (Comm.ALL_REDUCE, "monitored_barrier", _four),
+}
+"""Method of ProcessGroup -> the call, its name in the records, and its bytes from the arguments and the group's size."""
+
+TRANSFERS = {"send": True, "recv": False, "recv_anysource": False}
+"""Method of ProcessGroup -> whether it sends."""
+
+
+class CallWatch:
+    """Watches process groups. A call ends when its Work is seen to have ended.
+
+    That is at the return of `wait`; for works that C++ waits for, at the next asynchronous call, the end of the backward or of the
+    step, whichever comes first: the end is late by up to that long. A callback of the future would be exact, but wakes a thread of
+    gloo for the interpreter's lock: tens of µs a call (measured on 2 cores). On a GPU it runs where the call was made, and is used.
+    """
+
+    def __init__(self, recorder: Recorder, groups: GroupBook, patches: Patches) -> None:
+        import torch.distributed as dist
+
+        self.recorder, self.groups = recorder, groups
+        self.pending: dict[int, tuple[Any, list[Mark]]] = {}  # id of the Work; holding the Work keeps the id its own
+        self._coalescing: list[Mark] | None = None
+        self.originals: dict[str, Any] = {}  # name of a collective -> PyTorch's own method
+        for method, (comm, name, size) in COLLECTIVES.items():
+            patches.wrap(dist.ProcessGroup, method, partial(self._collective, int(comm), name, size))
+        for method, sends in TRANSFERS.items():
+            patches.wrap(dist.ProcessGroup, method, partial(self._transfer, sends, "send" if sends else "recv"))
+        patches.wrap(dist.ProcessGroup, "_start_coalescing", self._start_coalescing)
+        patches.wrap(dist.ProcessGroup, "_end_coalescing", self._end_coalescing)
+        patches.wrap(dist.Work, "wait", self._wait)
+
+    def sweep(self) -> None:
+        """Ends the calls whose Work has ended out of sight; it does not block."""
+        for key, (work, marks) in list(self.pending.items()):
+            if work.is_completed():
+                self.pending.pop(key, None)
+                for mark in marks:
+                    self.recorder.close(mark)
+        while len(self.pending) > _PENDING:
+            self.pending.pop(next(iter(self.pending)), None)
+
+    def _collective(self, comm: int, name: str, size: Callable[[tuple[Any, ...], int], int], original: Any) -> Any:
+        recorder, entry_of = self.recorder, self.groups.entry
+        self.originals[name] = original
+
+        def call(group: Any, *args: Any, **options: Any) -> Any:
+            mark = None
+            if recorder.live:
+                entry = entry_of(group)
+                number = entry.next_call()
+                if recorder.calls:
+                    try:
+                        total = size(args, len(entry.ranks))
+                    except Exception:  # unusual arguments: the call itself says what is wrong with them
+                        total = -1
+                    mark = recorder.open_call(entry.number, comm, recorder.name(name), total, number)
+            work = original(group, *args, **options)
+            if mark is not None:
+                given = options.get("opts") or (args[-1] if args else None)
+                self._follow(work, mark, getattr(given, "asyncOp", False))
+            return work
+
+        return call
+
+    def reduce_bucket(self, group: Any, tensors: Any, options: Any) -> Any:
+        """An all-reduce of DDP's reducer. As any other, in one frame: it runs once a bucket, with cold caches."""
+        recorder, entry = self.recorder, self.groups.entry(group)
+        size = tensors[0].nbytes if len(tensors) == 1 else _bytes(tensors)
+        mark = recorder.open_call(entry.number, _ALL_REDUCE, recorder.name("all_reduce"), size, entry.next_call())
+        work = self.originals["all_reduce"](group, tensors, options)
+        if mark is None or self._coalescing is not None or recorder.events is not None:
+            if mark is not None:
+                self._follow(work, mark, True)
+            return work
+        recorder.issued(mark)
+        if self.pending:
+            self.sweep()
+        self.pending[id(work)] = work, [mark]
+        return work
+
+    def _transfer(self, sends: bool, name: str, original: Any) -> Any:
+        recorder, entry_of = self.recorder, self.groups.entry
+
+        def call(group: Any, *args: Any, **options: Any) -> Any:
+            mark = None
+            if recorder.live:
+                entry = entry_of(group)
+                try:
+                    peer, total = entry.ranks[args[1]] if len(args) == 3 else -1, _bytes(args[0])
+                except Exception:  # the call itself says what is wrong with its arguments
+                    return original(group, *args, **options)
+                number = entry.next_transfer(peer, sends)
+                mark = recorder.open_call(entry.number, _SEND_RECV, recorder.name(name), total, number, peer, sends)
+            work = original(group, *args, **options)
+            if mark is not None:
+                self._follow(work, mark, False)
+            return work
+
+        return call
+
+    def _follow(self, work: Any, mark: Mark, detached: bool) -> None:
+        """Ends `mark` when `work` does; `detached`: the caller may never wait for it."""
+        if self._coalescing is not None:
+            self._coalescing.append(mark)
+        elif work is None:
+            self.recorder.close(mark)
+        elif detached:
+            self.recorder.issued(mark)
+            if self.pending:
+                self.sweep()
+            if self.recorder.events is None or not self._called_back(work, mark):
+                self.pending[id(work)] = work, [mark]
+        else:
+            self.pending[id(work)] = work, [mark]
+
+    def _called_back(self, work: Any, mark: Mark) -> bool:
+        """Has the end of `mark` recorded on the stream of the work's future; False for a backend whose works have none."""
+        try:
+            work.get_future().add_done_callback(partial(self._completed, mark))
+        except RuntimeError:
+            return False
+        return True
+
+    def _completed(self, mark: Mark, future: Any) -> None:
+        self.recorder.close(mark)
+
+    def _wait(self, original: Any) -> Any:
+        pending, recorder = self.pending, self.recorder
+
+        def wait(work: Any, *args: Any, **options: Any) -> Any:
+            done = original(work, *args, **options)
+            if pending:
+                found = pending.pop(id(work), None)
+                if found is not None:
+                    for mark in found[1]:
+                        recorder.close(mark)
+            return done
+
+        return wait
+
+    def _start_coalescing(self, original: Any) -> Any:
+        def start(group: Any, *args: Any, **options: Any) -> Any:
+            self._coalescing = []
+            return original(group, *args, **options)
+
+        return start
+
+    def _end_coalescing(self, original: Any) -> Any:
+        def end(group: Any, *args: Any, **options: Any) -> Any:
+            marks, self._coalescing = self._coalescing or [], None
+            work = original(group, *args, **options)
+            if work is not None and marks:
+                self.pending[id(work)] = work, marks
+            elif marks:
+                for mark in marks:
+                    self.recorder.close(mark)
+            return work
+
+        return end

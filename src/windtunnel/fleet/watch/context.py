@@ -1,0 +1,22 @@
+"""What an adapter gets to work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windtunnel.fleet.watch.groups import GroupBook
+from windtunnel.fleet.watch.imports import AfterImport
+from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.recorder import Recorder
+from windtunnel.fleet.watch.steps import StepWatch
+
+
+@dataclass(frozen=True)
+class WatchContext:
+    """The monitor of this process, as its parts."""
+
+    recorder: Recorder
+    steps: StepWatch
+    groups: GroupBook
+    patches: Patches
+    imports: AfterImport

@@ -1,0 +1,138 @@
+"""`start`, `stop` and what a script may say of itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.settings import PREFIX, WatchSettings, settings_of
+from windtunnel.records.sections import Section
+
+_OWNER = PREFIX + "PID"
+"""The process that is watched: workers of a DataLoader and other children inherit RANK, and must leave its ring alone."""
+
+
+class _Door:
+    """The monitor of this process, if there is one, and what waits for the rank to be known."""
+
+    session: Any = None
+    waiting: Patches | None = None
+    fork_seen = False
+
+
+def start(settings: WatchSettings | None = None, **changes: Any) -> None:
+    """Starts the monitor; nothing if it runs. `changes` are fields of WatchSettings, over those of the environment.
+
+    Where RANK is not set and no process group exists, it starts with the first process group or optimizer step.
+    SpecError for a bad setting, FileError if the folder of the rings cannot be written.
+    """
+    if _Door.session is not None or os.environ.get(_OWNER, str(os.getpid())) != str(os.getpid()):
+        return
+    chosen = replace(settings or settings_of(), **changes)
+    chosen.every()
+    import torch.distributed as dist
+
+    if "RANK" in os.environ or (dist.is_available() and dist.is_initialized()):
+        _begin(chosen)
+    elif _Door.waiting is None:
+        _wait_for_rank(chosen)
+
+
+def stop() -> None:
+    """Puts every function back and leaves the ring as it is; nothing if no monitor runs."""
+    if _Door.waiting is not None:
+        _Door.waiting.restore()
+        _Door.waiting = None
+    if _Door.session is not None:
+        _Door.session.stop()
+        _Door.session = None
+        os.environ.pop(_OWNER, None)
+
+
+def active() -> bool:
+    """Whether a monitor runs in this process."""
+    return _Door.session is not None
+
+
+@contextmanager
+def section(name: str) -> Iterator[None]:
+    """A range of the script's own, by name (Section.RANGE)."""
+    session = _Door.session
+    mark = session.recorder.open_range(Section.RANGE, session.recorder.name(name)) if session is not None else None
+    try:
+        yield
+    finally:
+        if mark is not None:
+            session.recorder.close(mark)
+
+
+def micro_batch(index: int) -> None:
+    """Forwards and backwards from here on belong to micro batch `index` of the step; -1: they are counted."""
+    if _Door.session is not None:
+        _Door.session.recorder.micro_batch = index
+
+
+def step() -> None:
+    """The step ends here: for loops whose optimizer is none of torch.optim. From the first call on, optimizers end no step."""
+    if _Door.session is not None:
+        _Door.session.steps.by_hand = True
+        _Door.session.steps.end_step()
+
+
+def auto_start() -> None:
+    """`start` for scripts that know nothing of it: whatever goes wrong is told in one line, and the script goes on."""
+    try:
+        start()
+    except Exception as error:  # the training comes first
+        print(f"windtunnel fleet: this rank is not watched: {error}", file=sys.stderr)
+
+
+def _begin(settings: WatchSettings) -> None:
+    from windtunnel.fleet.watch.session import WatchSession
+
+    if _Door.waiting is not None:
+        _Door.waiting.restore()
+        _Door.waiting = None
+    if not _Door.fork_seen:
+        _Door.fork_seen = True
+        os.register_at_fork(after_in_child=_forked)
+    _Door.session = WatchSession(settings)
+    os.environ[_OWNER] = str(os.getpid())
+
+
+def _wait_for_rank(settings: WatchSettings) -> None:
+    import torch.distributed as dist
+    from torch.optim import optimizer
+
+    patches = _Door.waiting = Patches()
+
+    def make(original: Any) -> Any:
+        def init_process_group(*args: Any, **options: Any) -> Any:
+            done = original(*args, **options)
+            if _Door.waiting is patches:
+                _begin(settings)
+            return done
+
+        return init_process_group
+
+    if dist.is_available():
+        patches.wrap(dist, "init_process_group", make)
+
+    def first(*_: Any) -> None:
+        if _Door.waiting is patches:
+            _begin(settings)
+
+    patches.on_restore(optimizer.register_optimizer_step_pre_hook(partial(first)).remove)
+
+
+def _forked() -> None:
+    if _Door.session is not None:
+        _Door.session.forked()
+        _Door.session = None
+    _Door.waiting = None

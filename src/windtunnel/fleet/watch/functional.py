@@ -1,0 +1,109 @@
+"""Functional collectives (torch.distributed._functional_collectives: DTensor, tensor parallelism), whose Work lives in C++.
+
+A call ends when its result is waited for. Graphs that torch.compile made call the operators themselves and are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from windtunnel.base.comm import Comm
+from windtunnel.fleet.watch.groups import GroupBook
+from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.recorder import Mark, Recorder
+
+_PENDING = 1024
+
+
+def _own(size: int, ranks: int) -> int:
+    return size
+
+
+def _times(size: int, ranks: int) -> int:
+    return size * ranks
+
+
+FUNCTIONS: dict[str, tuple[Comm, str, Callable[[int, int], int], int]] = {
+    "broadcast": (Comm.BROADCAST, "broadcast", _own, 2),
+    "all_reduce": (Comm.ALL_REDUCE, "all_reduce", _own, 2),
+    "all_gather_single": (Comm.ALL_GATHER, "all_gather_into_tensor", _times, 2),
+    "all_gather_single_autograd": (Comm.ALL_GATHER, "all_gather_into_tensor", _times, 2),
+    "reduce_scatter_single": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _own, 3),
+    "reduce_scatter_single_autograd": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _own, 3),
+    "all_reduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _own, 2),
+    "all_gather_single_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _times, 1),
+    "reduce_scatter_single_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _own, 3),
+    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _own, 3),
+    "all_to_all_single_autograd": (Comm.ALL_TO_ALL, "all_to_all_single", _own, 3),
+}
+"""Function -> the call, its name, bytes from those of the input and the group's size, and the place of the argument `group`."""
+
+
+class FunctionalCalls:
+    """Watches the functions, and `wait_tensor`."""
+
+    def __init__(self, recorder: Recorder, groups: GroupBook, patches: Patches) -> None:
+        import torch.distributed._functional_collectives as functions
+
+        self.recorder, self.groups, self._functions = recorder, groups, functions
+        self.pending: dict[int, tuple[Any, Mark]] = {}  # id of the result's tensor; holding it keeps the id its own
+        for function, (comm, name, size, place) in FUNCTIONS.items():
+            patches.wrap(functions, function, partial(self._call, int(comm), name, size, place))
+        patches.wrap(functions, "wait_tensor", self._wait)
+
+    def sweep(self) -> None:
+        """Once a step: results that nobody waited for are forgotten, beyond a number."""
+        while len(self.pending) > _PENDING:
+            self.pending.pop(next(iter(self.pending)), None)
+
+    def _call(self, comm: int, name: str, size: Callable[[int, int], int], place: int, original: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            mark = self._open(comm, name, size, args, options.get("group", args[place] if len(args) > place else None))
+            done = original(*args, **options)
+            if mark is not None:
+                self._follow(done, mark)
+            return done
+
+        return call
+
+    def _open(self, comm: int, name: str, size: Callable[[int, int], int], args: Any, group: Any) -> Mark | None:
+        if not self.recorder.live or self._functions._are_we_tracing():
+            return None
+        try:
+            import torch.distributed as dist
+
+            real = group if isinstance(group, dist.ProcessGroup) else self._group(group)
+            entry = self.groups.entry(real)
+            tensors = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
+            total = size(sum(tensor.nbytes for tensor in tensors), len(entry.ranks))
+        except Exception:  # the function says what is wrong with its arguments
+            return None
+        return self.recorder.open_call(entry.number, comm, self.recorder.name(name), total, entry.next_call())
+
+    def _group(self, group: Any) -> Any:
+        from torch.distributed.distributed_c10d import _resolve_process_group
+
+        return _resolve_process_group(self._functions._resolve_group_name(group, ""))
+
+    def _follow(self, done: Any, mark: Mark) -> None:
+        one = done[0] if isinstance(done, (list, tuple)) and done else done
+        inner = getattr(one, "elem", None)
+        if inner is None:  # waited for already
+            self.recorder.close(mark)
+            return
+        self.recorder.issued(mark)
+        self.pending[id(inner)] = inner, mark
+
+    def _wait(self, original: Any) -> Any:
+        pending = self.pending
+
+        def wait_tensor(tensor: Any) -> Any:
+            done = original(tensor)
+            found = pending.pop(id(tensor), None) if pending else None
+            if found is not None:
+                self.recorder.close(found[1])
+            return done
+
+        return wait_tensor

@@ -1,0 +1,53 @@
+"""Attributes of other people's modules and classes that the monitor replaces, and puts back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_ABSENT = object()
+
+
+class Patches:
+    """Replaced attributes, in order. Owners keep what they had, so that `restore` leaves them as they were."""
+
+    def __init__(self) -> None:
+        self._done: list[tuple[Any, str, Any, Any]] = []
+        self._removals: list[Callable[[], object]] = []
+
+    def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
+        """Sets owner.name to make(what it was). False, and nothing done, where the owner has no such attribute."""
+        kept = vars(owner).get(name, _ABSENT)
+        original = kept if kept is not _ABSENT else getattr(owner, name, _ABSENT)
+        if original is _ABSENT:
+            return False
+        own = make(original)
+        for copied in ("__name__", "__qualname__", "__doc__", "__module__"):
+            if hasattr(original, copied) and hasattr(own, "__dict__"):
+                setattr(own, copied, getattr(original, copied))
+        if hasattr(own, "__dict__"):
+            own.__wrapped__ = original
+        setattr(owner, name, own)
+        self._done.append((owner, name, kept, own))
+        return True
+
+    def on_restore(self, remove: Callable[[], object]) -> None:
+        """`remove` is called by `restore`: for hooks that others keep in lists."""
+        self._removals.append(remove)
+
+    def restore(self) -> None:
+        """Puts all back, last first. What somebody else has replaced since stays: it calls ours, which then only passes on."""
+        while self._removals:
+            self._removals.pop()()
+        while self._done:
+            owner, name, kept, own = self._done.pop()
+            if vars(owner).get(name) is not own:
+                continue
+            if kept is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, kept)
+
+    def attributes(self) -> list[tuple[Any, str]]:
+        """(owner, name) of all that is replaced now."""
+        return [(owner, name) for owner, name, _, _ in self._done]

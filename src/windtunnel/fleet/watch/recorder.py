@@ -1,0 +1,106 @@
+"""The hot path: opens and closes rows of the ring. On a CPU its functions are those of the compiled writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windtunnel.fleet.ring import RingWriter
+from windtunnel.fleet.watch.settings import WatchSettings
+from windtunnel.records.sections import NO_CORE, Section
+
+_STEP = int(Section.STEP)
+
+Mark = int
+"""An open row: its number."""
+
+
+class Recorder:
+    """Writes a rank's rows. `events` (device.DeviceEvents) times what runs on a GPU; None: the clock does.
+
+    Look `open`, `open_call`, `close` and `next_step` up at each call: `use_device` exchanges them. `live` is False once the monitor
+    has stopped: wrappers that could not be taken off then only pass on.
+    """
+
+    def __init__(self, ring: RingWriter, settings: WatchSettings) -> None:
+        self.ring, self.rows = ring, ring.rows
+        self.events: Any = None
+        self.live = True
+        self.micro_batch = -1  # what the user or a framework says; -1: it is counted
+        self.rows.every = settings.every()
+        self.rows.rows_a_step = self.rows.left = settings.rows_a_step
+        self.gap_ns = settings.gap_ns
+        self._names: dict[str, int] = {}
+        self.rows.live, self.rows.calls = True, self.rows.every > 0
+        self.now: Callable[[], int] = self.rows.now
+        self.open: Callable[..., Mark] = self.rows.open
+        self.open_call: Callable[..., Mark | None] = self.rows.open_call
+        self.close: Callable[[Mark], None] = self.rows.close
+        self.issued: Callable[[Mark], None] = self.rows.issued
+        self.next_step: Callable[..., Mark] = self.rows.next_step  # the step of an open row ends, the next begins: its row
+        # How long the thread waited for a core in its own work: the machine's doing, not the rank's.
+        first, last = int(Section.FORWARD), int(Section.OPTIMIZER)
+        self.rows.watch_cores(first, last, int(Section.HOST_GAP), self.name(NO_CORE), max(settings.gap_ns, 1))
+
+    @property
+    def step(self) -> int:
+        """The number of the step that the rank is in."""
+        return self.rows.step
+
+    @property
+    def calls(self) -> bool:
+        """Whether calls of this step are recorded."""
+        return self.rows.calls
+
+    def use_device(self, events: Any) -> None:
+        """From now on events on the streams time what is opened."""
+        self.events = events
+        self.open, self.open_call, self.close = self._open_on_device, self._open_call_on_device, self._close_on_device
+        self.next_step = self._next_step_on_device
+
+    def stop(self) -> None:
+        """Nothing is written any more."""
+        self.live = self.rows.live = False
+
+    def name(self, text: str) -> int:
+        """The number of a name."""
+        number = self._names.get(text)
+        if number is None:
+            number = self._names[text] = self.ring.text("name", text)
+        return number
+
+    def open_range(self, section: int, name: int) -> Mark | None:
+        """A range that somebody named; None where the step has too many rows."""
+        if not self.live:
+            return None
+        if self.rows.left <= 0:
+            self.ring.drop()
+            return None
+        return self.open(section, name)
+
+    def past(self, section: int, name: int, began: int, nanos: int) -> None:
+        """A section of the host that is over."""
+        self.rows.past(section, name, began, nanos)
+
+    def _next_step_on_device(self, open_row: Mark = -1) -> Mark:
+        if open_row >= 0:
+            self.close(open_row)
+        self.rows.begin_step()
+        return self.open(_STEP)
+
+    def _open_on_device(self, section: int, name: int = -1, micro_batch: int = -1) -> Mark:
+        row = self.rows.open(section, name, micro_batch)
+        self.events.begin(row)
+        return row
+
+    def _open_call_on_device(self, *call: Any) -> Mark | None:
+        row = self.rows.open_call(*call)
+        if row is not None:
+            self.events.begin(row)
+        return row
+
+    def _close_on_device(self, row: Mark) -> None:
+        """The section ends on the device when the event of this place has come; one that began before there was a device, here."""
+        self.rows.issued(row)
+        if not self.events.end(row, self.rows.begin_of(row)):
+            self.rows.close(row)

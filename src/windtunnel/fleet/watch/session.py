@@ -1,0 +1,134 @@
+"""The monitor of this process from start to stop."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from windtunnel.fleet.ring import RingWriter
+from windtunnel.fleet.rings import ring_path
+from windtunnel.fleet.watch.adapters import ADAPTERS
+from windtunnel.fleet.watch.batches import watch_batches, watch_saves
+from windtunnel.fleet.watch.beat import BeatThread
+from windtunnel.fleet.watch.calls import CallWatch
+from windtunnel.fleet.watch.context import WatchContext
+from windtunnel.fleet.watch.functional import FunctionalCalls
+from windtunnel.fleet.watch.groups import GroupBook
+from windtunnel.fleet.watch.imports import AfterImport
+from windtunnel.fleet.watch.modules import ModuleWatch
+from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.recorder import Recorder
+from windtunnel.fleet.watch.reducer import watch_reducers
+from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
+from windtunnel.fleet.watch.steps import StepWatch
+
+_RINGS: dict[Path, tuple[RingWriter, GroupBook]] = {}
+"""Rings of this process: a monitor that starts again goes on in its ring, with its steps and the numbers of its calls."""
+
+
+class WatchSession:
+    """A running monitor. It needs to know the process's rank: from RANK, or from a process group that exists."""
+
+    def __init__(self, settings: WatchSettings) -> None:
+        import torch
+
+        self.settings, self.pid = settings, os.getpid()
+        self.ring, groups = self._ring()
+        self.recorder = Recorder(self.ring, settings)
+        self.patches, self.imports = Patches(), AfterImport()
+        self._calls = CallWatch(self.recorder, groups, self.patches)
+        functional = FunctionalCalls(self.recorder, groups, self.patches)
+        self.steps = StepWatch(self.recorder, self._sweep)
+        self._functional = functional
+        self.context = WatchContext(self.recorder, self.steps, groups, self.patches, self.imports)
+        self.steps.watch_optimizers(self.patches)
+        self.steps.watch_garbage(self.patches)
+        self.patches.wrap(torch.autograd, "backward", self.steps.around_backward)
+        watch_reducers(self.patches, self._calls)
+        watch_batches(self.recorder, self.patches)
+        watch_saves(self.recorder, self.patches, self.imports)
+        self.modules = ModuleWatch(self.steps)
+        for adapter in ADAPTERS:
+            adapter(self.context)
+        self._cuda: Any = torch.cuda if settings.device == "auto" and torch.cuda.is_available() else None
+        self._failed = False
+        self.patches.wrap(sys, "excepthook", self._around_excepthook)
+        self.beat = BeatThread(self.ring, settings.beat_seconds)
+        atexit.register(self._at_exit)
+        self.steps.begin()
+
+    def stop(self) -> None:
+        """Puts everything back and leaves the ring."""
+        self.recorder.stop()
+        self.imports.stop()
+        self.modules.stop()
+        self.patches.restore()
+        self.steps.finish()
+        self.beat.stop()
+        atexit.unregister(self._at_exit)
+        self.ring.ended(0)
+
+    def forked(self) -> None:
+        """This process is a child of the watched one: it leaves the ring alone."""
+        self.recorder.stop()
+        self.imports.stop()
+        self.modules.stop()
+        self.patches.restore()
+        atexit.unregister(self._at_exit)
+
+    def _ring(self) -> tuple[RingWriter, GroupBook]:
+        import torch
+        import torch.distributed as dist
+
+        joined = dist.is_available() and dist.is_initialized()
+        rank = dist.get_rank() if joined else int(os.environ.get("RANK", "0"))
+        world = dist.get_world_size() if joined else int(os.environ.get("WORLD_SIZE", "1"))
+        path = ring_path(self.settings.folder / self.settings.run, rank).absolute()
+        known = _RINGS.get(path)
+        if known is not None:
+            known[0].resumed()
+            return known
+        on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
+        facts = {"torch": str(torch.__version__), "policy": self.settings.detail}
+        ring = RingWriter(
+            path, self.settings.run, rank, world, int(os.environ.get("LOCAL_RANK", "0")),
+            device=torch.cuda.get_device_name() if on_gpu else "cpu",
+            host=os.environ.get(PREFIX + "HOST", "") or socket.gethostname(), rows=self.settings.rows, facts=facts,
+            skew=self.settings.clock,
+        )  # fmt: skip
+        _RINGS[path] = ring, GroupBook(ring)
+        return _RINGS[path]
+
+    def _sweep(self) -> None:
+        """Once a step: what ended out of sight."""
+        if self._calls.pending:
+            self._calls.sweep()
+        if self._functional.pending:
+            self._functional.sweep()
+        if self.recorder.events is not None:
+            self.recorder.events.poll()
+        elif self._cuda is not None and self._cuda.is_initialized():
+            self._use_device()
+
+    def _use_device(self) -> None:
+        from windtunnel.fleet.watch.device import DeviceEvents
+
+        self.ring.text("fact", {"device": self._cuda.get_device_name()})
+        self.recorder.use_device(DeviceEvents(self.ring, self._cuda))
+
+    def _around_excepthook(self, original: Any) -> Any:
+        def failed(*args: Any) -> None:
+            self._failed = True
+            original(*args)
+
+        return failed
+
+    def _at_exit(self) -> None:
+        if os.getpid() == self.pid:
+            self.recorder.stop()
+            self.steps.finish()
+            self.ring.ended(1 if self._failed else 0)

@@ -1,0 +1,83 @@
+"""What the monitor does in this process, from WINDTUNNEL_FLEET_* variables of the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from windtunnel.base.errors import SpecError
+
+PREFIX = "WINDTUNNEL_FLEET_"
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """Where the records go and how many there are.
+
+    `detail`: "full" (every call), "steps:N" (calls in every N-th step only) or "summary" (no calls). `rows_a_step`: calls, ranges
+    and gaps beyond so many rows of a step are left out and counted. `gap_ns`: shorter garbage collections leave no row.
+    `clock`: (ns, ppm) by which this process's clock is set wrong, for tests of clocks.
+    """
+
+    folder: Path = Path("out/fleet")
+    run: str = "job"
+    detail: str = "full"
+    beat_seconds: float = 0.25
+    rows: int = 1 << 16
+    rows_a_step: int = 4096
+    gap_ns: int = 100_000
+    device: str = "auto"  # "auto": CUDA events once the process uses a GPU; "cpu": never
+    clock: tuple[int, float] = (0, 0.0)
+
+    def every(self) -> int:
+        """Calls are recorded in every so many steps; 0 never. SpecError for an unknown detail."""
+        if self.detail == "full":
+            return 1
+        if self.detail == "summary":
+            return 0
+        match = re.fullmatch(r"steps:([1-9]\d{0,8})", self.detail)
+        if match is None:
+            raise SpecError("policy", self.detail, "full, steps:N, summary", "Type steps:10 for the calls of every tenth step.")
+        return int(match[1])
+
+
+def settings_of(environment: Mapping[str, str] = os.environ) -> WatchSettings:
+    """WatchSettings as the environment has them. SpecError for a value that does not parse."""
+
+    def given(name: str, otherwise: str) -> str:
+        return environment.get(PREFIX + name, "") or otherwise
+
+    def number(name: str, otherwise: float, least: float) -> float:
+        text = given(name, str(otherwise))
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not least <= value < 1e12:
+            raise SpecError(PREFIX + name, text, f"a number of at least {least:g}")
+        return value
+
+    base = WatchSettings()
+    settings = WatchSettings(
+        folder=Path(given("DIR", str(base.folder))), run=given("RUN", base.run), detail=given("POLICY", base.detail),
+        beat_seconds=number("BEAT", base.beat_seconds, 0.01), rows=int(number("ROWS", base.rows, 64)),
+        rows_a_step=int(number("ROWS_A_STEP", base.rows_a_step, 16)), gap_ns=int(number("GAP_NS", base.gap_ns, 0)),
+        device=given("DEVICE", base.device), clock=_clock(given("CLOCK", "0,0")),
+    )  # fmt: skip
+    settings.every()
+    if settings.device not in ("auto", "cpu"):
+        raise SpecError(PREFIX + "DEVICE", settings.device, "auto, cpu")
+    return settings
+
+
+def _clock(text: str) -> tuple[int, float]:
+    try:
+        offset, _, ppm = text.partition(",")
+        return int(offset), float(ppm or 0)
+    except ValueError:
+        raise SpecError(
+            PREFIX + "CLOCK", text, "offset in ns and drift in ppm", "Type 500000000,100 for +500 ms and 100 ppm."
+        ) from None

@@ -1,0 +1,179 @@
+"""Steps, and the parts of each that every PyTorch loop has: forward, backward, optimizer, batches, saves, garbage collection."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.recorder import Mark, Recorder
+from windtunnel.records.sections import Section
+
+_FORWARD, _BACKWARD, _OPTIMIZER = int(Section.FORWARD), int(Section.BACKWARD), int(Section.OPTIMIZER)
+
+
+class StepWatch:
+    """The state of a step on this rank. A step ends with an optimizer that follows a forward or backward.
+
+    Further optimizers before the next forward (parameters split over several) end no step; their time falls into the next one.
+    """
+
+    def __init__(self, recorder: Recorder, sweep: Callable[[], None]) -> None:
+        self.recorder, self._sweep = recorder, sweep
+        self.forwards = self.backwards = 0  # in this step, for the numbers of micro batches
+        self.by_hand = False  # the user calls `step()`: optimizers end none
+        self.at_step_end: list[Callable[[], None]] = []  # called after steps without a forward, and while `attentive`
+        self.attentive = False
+        self.inside_forward = self._inside_backward = False
+        self._step: Mark = -1
+        self._optimizers: list[Mark | None] = []  # of the optimizers that are in their step; None: inside another
+        self._gaps: deque[tuple[int, int, int]] = deque(maxlen=256)
+        self._collecting = 0
+        self.names: dict[type, int] = {}
+
+    def begin(self) -> None:
+        """The first step, or the first after a pause."""
+        self._step = self.recorder.next_step()
+
+    def end_step(self) -> None:
+        """The step ends here and the next begins."""
+        if self._gaps:
+            self._write_gaps()
+        if self.attentive or not self.forwards:
+            for action in self.at_step_end:
+                action()
+        self._sweep()
+        self._step = self.recorder.next_step(self._step)
+        self.forwards = self.backwards = 0
+        self.inside_forward = False
+
+    def finish(self) -> None:
+        """The monitor stops: what is over is written; the step that was begun stays open."""
+        self._write_gaps()
+        self._sweep()
+
+    # --- forward ---
+
+    def before_forward(self, module: Any) -> Mark | None:
+        """Opens a forward of an outermost module; None inside another."""
+        recorder = self.recorder
+        if self.inside_forward or not recorder.live:
+            return None
+        name = self.names.get(type(module))
+        if name is None:
+            name = self.names[type(module)] = recorder.name(type(module).__name__)
+        self.inside_forward = True
+        counted = self.forwards
+        self.forwards = counted + 1
+        given = recorder.micro_batch
+        return recorder.open(_FORWARD, name, given if given >= 0 else counted)
+
+    def open_forward(self, name: int, counted: int) -> Mark:
+        """A forward of micro batch `counted`, if nobody says another."""
+        self.inside_forward = True
+        self.forwards += 1
+        given = self.recorder.micro_batch
+        return self.recorder.open(_FORWARD, name, given if given >= 0 else counted)
+
+    def close_forward(self, opened: Mark | None) -> None:
+        """Its end."""
+        if opened is not None:
+            self.inside_forward = False
+            self.recorder.close(opened)
+
+    # --- backward ---
+
+    def around_backward(self, original: Any) -> Any:
+        """torch.autograd.backward; one inside another (recomputation) is part of it."""
+        recorder, sweep = self.recorder, self._sweep
+
+        def backward(*args: Any, **options: Any) -> Any:
+            if self._inside_backward or not recorder.live:
+                return original(*args, **options)
+            counted, given = self.backwards, recorder.micro_batch
+            self._inside_backward, self.backwards = True, counted + 1
+            mark = recorder.open(_BACKWARD, -1, given if given >= 0 else counted)
+            try:
+                done = original(*args, **options)
+                sweep()
+                recorder.close(mark)
+                return done
+            finally:
+                self._inside_backward = False
+
+        return backward
+
+    def timed_backward(self, name: int, counted: int, original: Any, *args: Any, **options: Any) -> Any:
+        """original(*args) as the backward of micro batch `counted`, if nobody says another. One that fails stays open."""
+        given = self.recorder.micro_batch
+        self._inside_backward = True
+        self.backwards += 1
+        mark = self.recorder.open(_BACKWARD, name, given if given >= 0 else counted)
+        try:
+            done = original(*args, **options)
+            self._sweep()
+            self.recorder.close(mark)
+            return done
+        finally:
+            self._inside_backward = False
+
+    # --- optimizer ---
+
+    def watch_optimizers(self, patches: Patches) -> None:
+        """Every torch.optim.Optimizer, through its global hooks."""
+        from torch.optim import optimizer
+
+        patches.on_restore(optimizer.register_optimizer_step_pre_hook(self._before_optimizer).remove)
+        patches.on_restore(optimizer.register_optimizer_step_post_hook(self._after_optimizer).remove)
+
+    def around_optimizer(self, original: Any) -> Any:
+        """A framework's own optimizer: those of torch.optim inside it are part of it."""
+
+        def step(*args: Any, **options: Any) -> Any:
+            self._before_optimizer()
+            done = original(*args, **options)
+            self._after_optimizer()
+            return done
+
+        return step
+
+    def _before_optimizer(self, *_: Any) -> None:
+        self._optimizers.append(self.recorder.open(_OPTIMIZER) if self.recorder.live and not self._optimizers else None)
+
+    def _after_optimizer(self, *_: Any) -> None:
+        mark = self._optimizers.pop() if self._optimizers else None
+        if mark is not None:
+            self.recorder.close(mark)
+            if not self.by_hand and (self.forwards or self.backwards):
+                self.end_step()
+
+    # --- garbage collection ---
+
+    def watch_garbage(self, patches: Patches) -> None:
+        """Collections of at least `gap_ns`. They are written at the end of the step: a collection may come amid a write."""
+        recorder, gap_ns = self.recorder, self.recorder.gap_ns
+
+        def collected(phase: str, info: dict[str, int]) -> None:
+            if phase == "start":
+                self._collecting = recorder.now()
+            elif self._collecting:
+                nanos = recorder.now() - self._collecting
+                if nanos >= gap_ns:
+                    self._gaps.append((self._collecting, nanos, info["generation"]))
+                self._collecting = 0
+
+        gc.callbacks.append(collected)
+        patches.on_restore(partial(_without, gc.callbacks, collected))
+
+    def _write_gaps(self) -> None:
+        while self._gaps:
+            began, nanos, generation = self._gaps.popleft()
+            self.recorder.past(Section.HOST_GAP, self.recorder.name(f"gc {generation}"), began, nanos)
+
+
+def _without(items: list[Any], item: Any) -> None:
+    if item in items:
+        items.remove(item)

@@ -1,0 +1,157 @@
+"""A watched run in the terminal and as JSON: what is wrong, the ranks' paces, what the records rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from windtunnel.fleet.findings.finding import listed
+from windtunnel.fleet.findings.hang import HangReport
+from windtunnel.fleet.findings.judge import Judged
+from windtunnel.fleet.findings.slow import WARM_UP
+from windtunnel.fleet.recorded import Recorded
+from windtunnel.records.sections import Section
+from windtunnel.report import words as say
+from windtunnel.report.fleet_hang import show_hang
+from windtunnel.report.table import listing
+
+MOST_RANKS = 8
+
+
+def fleet_notes(recorded: Recorded, clocks: str = "") -> list[str]:
+    """What the records are of, and what they lack."""
+    devices = ", ".join(str(one) for one in recorded.facts.get("devices", ())) or "an unknown device"
+    backend = recorded.facts.get("backend")
+    timed = (
+        "CUDA events on the streams"
+        if any(str(one) != "cpu" for one in recorded.facts.get("devices", ()))
+        else "the process's clock"
+    )
+    notes = [
+        f"{len(recorded.sections):,} records of {len(recorded.beats)} of {recorded.world} ranks on {devices}; times are of {timed}."
+    ]
+    if backend:
+        notes.append(f"Process groups ran on {backend}.")
+    if clocks:
+        notes.append(clocks)
+    if recorded.lost:
+        notes.append(f"{recorded.lost:,} older records are gone: the ring went round before anybody read them.")
+    missing = sorted(set(range(recorded.world)) - set(recorded.beats))
+    if missing:
+        shown = ", ".join(str(rank) for rank in missing[:8])
+        notes.append(f"Nothing is known of {len(missing)} ranks: {shown}{' …' if len(missing) > 8 else ''}.")
+    return notes
+
+
+def _headline(judged: Judged) -> str:
+    """How many ranks, machines and steps, and how long a step takes."""
+    table = judged.table
+    middle = float(np.nanmedian(table.step)) if np.isfinite(table.step).any() else float("nan")
+    step = f", a step takes {say.seconds(middle)}" if middle == middle else ""
+    hosts, ranks, steps = len(set(table.hosts)), len(table.ranks), len(table.steps)
+    return (
+        f"{ranks} rank{'s' if ranks != 1 else ''} on {hosts} machine{'s' if hosts != 1 else ''}, "
+        f"{steps} step{'s' if steps != 1 else ''}{step}"
+    )
+
+
+def fleet_short(recorded: Recorded, judged: Judged, killed: Sequence[int] = ()) -> list[str]:
+    """The end of a run in a few lines: its size, and each finding in one line. `killed`: ranks that did not end of themselves."""
+    lines = [f"windtunnel fleet: {_headline(judged)}"]
+    lines += [f"  {number}. {one.text[:1].upper()}{one.text[1:]}" for number, one in enumerate(judged.findings, 1)]
+    if not judged.findings:
+        lines.append("  nothing stands out")
+    if killed:
+        lines.append(f"  did not end of {'itself' if len(killed) == 1 else 'themselves'}: {listed(list(killed))}")
+    return lines
+
+
+def show_fleet(
+    recorded: Recorded, judged: Judged, notes: list[str], console: Console, hang: HangReport | None = None
+) -> None:  # fmt: skip
+    """Why the job does not move, if it does not; the findings; then the slowest ranks and the usual step."""
+    console.print(f"[bold]{say.clean(recorded.run) or 'run'}[/]: {_headline(judged)}", highlight=False)
+    console.print()
+    if hang is not None:
+        console.print("The job does not move", style="bold")
+        show_hang(hang.as_dict(), console)
+        console.print()
+    if not judged.findings:
+        console.print("Nothing stands out." if hang is None else "Nothing stood out before.")
+    for number, one in enumerate(judged.findings, 1):
+        console.print(f"{number}. {one.text[:1].upper()}{one.text[1:]}.", markup=False, highlight=False)
+        for text in (*one.evidence, *(f"not {text}" for text in one.excluded)):
+            console.print(f"     {text}", markup=False, highlight=False)
+    console.print()
+    _parts(judged, console)
+    _paces(judged, console)
+    for note in notes:
+        console.print(note, style="dim", markup=False, highlight=False)
+
+
+def _parts(judged: Judged, console: Console) -> None:
+    """Where a step goes: the middle rank's seconds by section."""
+    table = judged.table
+    rows = [(section.name.lower().replace("_", " "), values) for section, values in table.work.items() if np.isfinite(values).any()]
+    rows.append(("blocked in calls", table.blocked))
+    shown = listing(("a step, own time", "left"), ("middle", "right"), ("slowest rank", "right"))
+    for name, values in rows:
+        settled = values[:, WARM_UP:]
+        if np.isfinite(settled).any():
+            means = np.nan_to_num(settled).mean(axis=1)
+            shown.add_row(name, say.seconds(float(np.median(means))), say.seconds(float(means.max())))
+    if shown.row_count:
+        console.print(shown)
+        console.print()
+
+
+def _paces(judged: Judged, console: Console) -> None:
+    pace = judged.pace
+    if not np.isfinite(pace.excess).any():
+        console.print("Too few steps or equal ranks to compare them (8 steps, 4 ranks).", style="dim", highlight=False)
+        return
+    shown = listing(
+        ("rank", "right"), ("machine", "left"), ("own work", "right"), ("against its equals", "right"), ("error", "right")
+    )
+    for index in np.argsort(-np.nan_to_num(pace.excess, nan=-9.0), kind="stable")[:MOST_RANKS]:
+        shown.add_row(
+            str(int(pace.ranks[index])), say.clean(judged.table.hosts[index]), say.seconds(float(pace.own[index])),
+            f"{pace.excess[index]:+.1%}", f"{pace.error[index]:.1%}",
+        )  # fmt: skip
+    console.print(shown)
+    console.print()
+
+
+def fleet_dict(recorded: Recorded, judged: Judged, hang: HangReport | None = None) -> dict[str, Any]:
+    """Plain data: run, ranks with their paces, findings, seconds of a step by section, and why the job does not move."""
+    table, pace = judged.table, judged.pace
+    parts = {
+        **{Section(one).name.lower(): values for one, values in table.work.items()},
+        "own": table.own,
+        "blocked": table.blocked,
+    }
+    ranks = [
+        {
+            "rank": int(rank), "host": table.hosts[index], "excess": _plain(pace.excess[index]), "error": _plain(pace.error[index]),
+            "chance": _plain(pace.chance[index]),
+            **{f"{name}_s": _mean(values[index]) for name, values in parts.items()},
+        }
+        for index, rank in enumerate(table.ranks)
+    ]  # fmt: skip
+    return {
+        "run": recorded.run, "world": recorded.world, "steps": len(table.steps), "records": len(recorded.sections),
+        "lost": recorded.lost, "step_time_s": _mean(table.step.ravel()), "facts": dict(recorded.facts),
+        "findings": [one.as_dict() for one in judged.findings], "hang": None if hang is None else hang.as_dict(), "ranks": ranks,
+    }  # fmt: skip
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _mean(values: Any) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None

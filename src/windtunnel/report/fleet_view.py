@@ -1,0 +1,132 @@
+"""What a page of a watched run draws: paces of ranks over time, the mesh, who waits for whom, and what flows in each group."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.fleet.findings.matched import meetings_of
+from windtunnel.fleet.findings.steps import StepTable
+from windtunnel.records.sections import Section, Sections
+
+MOST_BINS = 160
+"""Columns of the heat map; longer runs are averaged."""
+UNIT = 0.005
+"""Relative excess of one step of a cell's colour."""
+MOST_WAITS = 4
+
+SHOWN = {
+    "own work": None, "forward": Section.FORWARD, "backward": Section.BACKWARD, "optimizer": Section.OPTIMIZER,
+    "data": Section.DATA, "gaps": Section.HOST_GAP,
+}  # fmt: skip
+"""Layers of the heat map by name; None: the sum of all own work."""
+
+
+def heat_layers(table: StepTable) -> dict[str, dict[str, Any]]:
+    """Layer → `values` (int8 in base64, [R × T], excess over the middle of the role in `UNIT`s; -128 unknown) and `usual` (ms,
+    [T])."""
+    layers = {}
+    for name, section in SHOWN.items():
+        values = table.own if section is None else table.work[section]
+        if not np.isfinite(values).any():
+            continue
+        binned = _binned(values)
+        middle = np.full_like(binned, np.nan)
+        for role in np.unique(table.roles):
+            mine = table.roles == role
+            known = np.isfinite(binned[mine]).any(0)
+            middle[np.ix_(mine, known)] = np.nanmedian(binned[mine][:, known], axis=0)
+        # Against the usual own work, not the usual of the layer: 2 ms more of garbage collection is little, however little is
+        # usual.
+        scale = middle if section in (None, Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER) else np.nanmedian(table.own)
+        excess = (binned - middle) / np.maximum(scale, 1e-9)
+        coded = np.where(np.isfinite(excess), np.clip(np.rint(excess / UNIT), -127, 127), -128).astype(np.int8)
+        known = np.isfinite(binned).any(0)
+        usual = np.full(binned.shape[1], np.nan)
+        usual[known] = np.nanmedian(binned[:, known], axis=0)
+        layers[name] = {
+            "values": base64.b64encode(coded.tobytes()).decode(),
+            "usual": [None if not np.isfinite(one) else round(float(one) * 1e3, 4) for one in usual],
+        }
+    return layers
+
+
+def bin_steps(table: StepTable) -> list[int]:
+    """First step of each column."""
+    return [int(part[0]) for part in np.array_split(table.steps, min(MOST_BINS, len(table.steps)))] if len(table.steps) else []
+
+
+def _binned(values: Floats) -> Floats:
+    """[R, S] averaged to at most `MOST_BINS` columns; NaN where a rank has nothing."""
+    parts = np.array_split(values, min(MOST_BINS, values.shape[1]), axis=1)
+    out = np.full((values.shape[0], len(parts)), np.nan)
+    for column, part in enumerate(parts):
+        known = np.isfinite(part)
+        some = known.any(1)
+        out[some, column] = np.nansum(part[some], axis=1) / known[some].sum(1)
+    return out
+
+
+def mesh_of(meshes: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> dict[str, Any]:
+    """Axes and coordinates [R][axes] of the largest recorded mesh that covers the ranks; one axis where there is none."""
+    fits = [mesh for mesh in meshes if set(ranks) <= {int(rank) for rank in np.ravel(mesh["ranks"])}]
+    if not fits:
+        return {"axes": ["rank"], "shape": [len(ranks)], "coordinates": [[place] for place in range(len(ranks))]}
+    mesh = max(fits, key=lambda one: len(one["names"]))
+    grid = np.asarray(mesh["ranks"], np.int64).reshape([int(extent) for extent in mesh["shape"]])
+    where = {int(rank): [int(one) for one in place] for place, rank in np.ndenumerate(grid)}
+    return {
+        "axes": [str(n) for n in mesh["names"]],
+        "shape": list(grid.shape),
+        "coordinates": [where[int(rank)] for rank in ranks],
+    }
+
+
+def waits_of_ranks(sections: Sections, ranks: Sequence[int], steps: int) -> list[list[list[float]]]:
+    """For each rank: [rank that came last, milliseconds of a step that this one waited for it], most first."""
+    found: list[list[list[float]]] = [[] for _ in ranks]
+    ended = np.flatnonzero((sections.section == Section.CALL) & np.isfinite(sections.seconds))
+    rows, starts = meetings_of(sections, ended)
+    if not len(rows):
+        return found
+    sizes = np.diff(np.append(starts, len(rows)))
+    begin, rank = sections.begin[rows], sections.rank[rows].astype(np.int64)
+    latest = np.maximum.reduceat(begin, starts)
+    meeting = np.repeat(np.arange(len(starts)), sizes)
+    came_last = np.flatnonzero(begin == latest[meeting])
+    last = rank[came_last[np.searchsorted(meeting[came_last], np.arange(len(starts)))]][meeting]
+    lost = np.minimum(latest[meeting] - begin, sections.seconds[rows])
+    places = np.full(int(max(rank.max(), *ranks)) + 1, -1, np.int64)
+    places[np.asarray(ranks, np.int64)] = np.arange(len(ranks))
+    waits = (rank != last) & (lost > 0) & (places[rank] >= 0)
+    size = int(last.max()) + 1
+    keys, which = np.unique(places[rank[waits]] * size + last[waits], return_inverse=True)
+    total = np.bincount(which.ravel(), lost[waits], len(keys)) / max(steps, 1) * 1e3
+    for at in np.lexsort((-total, keys // size)).tolist():
+        mine = found[int(keys[at]) // size]
+        if len(mine) < MOST_WAITS:
+            mine.append([int(keys[at]) % size, round(float(total[at]), 3)])
+    return found
+
+
+def flows_of(sections: Sections, steps: int) -> list[dict[str, Any]]:
+    """Groups with what flows in them: name, ranks, calls and bytes of a step (of one rank), milliseconds in calls of a step."""
+    found = []
+    calls = np.flatnonzero((sections.section == Section.CALL) & (sections.group >= 0))
+    group, many = sections.group[calls], len(sections.groups)
+    count = np.bincount(group, minlength=many)
+    moved = np.bincount(group, np.nan_to_num(sections.bytes[calls]), many)
+    held = np.bincount(group, np.nan_to_num(sections.seconds[calls]), many)
+    for index in np.flatnonzero(count).tolist():
+        ranks = sections.groups[index]
+        share = max(len(ranks) * max(steps, 1), 1)
+        name = sections.group_names[index] if index < len(sections.group_names) else ""
+        found.append({
+            "name": name or "group", "ranks": [int(rank) for rank in ranks], "calls": round(float(count[index]) / share, 2),
+            "bytes": float(moved[index]) / share, "ms": round(float(held[index]) / share * 1e3, 3),
+        })  # fmt: skip
+    return found

@@ -1,0 +1,123 @@
+"""What a prediction expects of the sections that ranks time of themselves: by pipeline stage, with error bars."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats
+from windtunnel.predict import Prediction, predict
+from windtunnel.predict.answer.metrics import MODELLED_NETWORK
+from windtunnel.predict.category import SPAN_GROUPS, Category, StepGroup, Task, idle_key
+from windtunnel.predict.prediction import Span
+from windtunnel.records.intervals import union, within
+from windtunnel.records.sections import Section
+from windtunnel.runs.expected import expected_run
+from windtunnel.runs.observed import CallKind, observe
+from windtunnel.spec import Job
+from windtunnel.workload.ops import Phase
+
+PASSES = {
+    Task.FORWARD.key: Section.FORWARD,
+    Task.BACKWARD.key: Section.BACKWARD,
+    Task.BACKWARD_INPUT.key: Section.BACKWARD,
+    Task.BACKWARD_WEIGHT.key: Section.BACKWARD,
+    Task.FORWARD_AND_BACKWARD.key: Section.BACKWARD,
+    Task.UPDATE.key: Section.OPTIMIZER,
+    Task.CPU_UPDATE.key: Section.OPTIMIZER,
+}
+"""Task of a span of the timeline -> the section that a rank times it as."""
+
+_SECTION_OF_PHASE = {
+    Phase.FORWARD.name.lower(): Section.FORWARD,
+    Phase.RECOMPUTE.name.lower(): Section.BACKWARD,
+    Phase.DGRAD.name.lower(): Section.BACKWARD,
+    Phase.WGRAD.name.lower(): Section.BACKWARD,
+    Phase.OPTIMIZER.name.lower(): Section.OPTIMIZER,
+}
+_MOVES = (StepGroup.COMMUNICATION, StepGroup.OFFLOAD)
+_COMPUTES = (StepGroup.COMPUTE, StepGroup.RECOMPUTE, StepGroup.OPTIMIZER)
+
+
+@dataclass(frozen=True)
+class ExpectedSections:
+    """P pipeline stages; seconds of a step.
+
+    `own[section]` [P]: without what calls hold up, or with it where a device runs behind its host and a section's time on the
+    device holds them (`blocking` of `expected_sections`). `data`, `between` [P]: waiting for the next batch; neither in a section
+    nor in a call. `calls`: seconds of one call and how often a rank makes it in a step. Errors are relative.
+    """
+
+    step: float
+    own: Mapping[Section, Floats]
+    data: Floats
+    between: Floats
+    calls: Mapping[CallKind, tuple[float, float]]
+    errors: Mapping[Section, float]
+    step_error: float
+    call_error: float
+
+
+def expected_sections(job: Job, blocking: bool, profile: str | Path | None = None) -> ExpectedSections:
+    """The sections of a predicted step. `blocking`: calls hold up the code that makes them, as on a CPU. `profile`: a dataset of
+    measurements on the job's GPU, as `predict` takes it.
+
+    A section's error is that of its kernels, weighted by their seconds: errors of one class of kernels are not independent. Raises
+    SpecError for a step of more kernels than `runs.expected.MOST_EVENTS`.
+    """
+    answer = predict(job, profile=profile)
+    stages = len(answer.by_stage)
+    own = {section: np.zeros(stages) for section in (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER)}
+    calls, busy = (_by_stage(answer, groups) for groups in (_MOVES, _COMPUTES)) if blocking else ({}, {})
+    for span in answer.timeline:
+        section = PASSES.get(span.category)
+        if section is not None:
+            own[section][span.stage] += span.end - span.start
+            own[section][span.stage] -= _exposed(span, calls, busy)
+    listed = observe(expected_run(job), job).calls
+    data = np.array([parts.get(idle_key(Category.DATA), 0.0) for parts in answer.by_stage])
+    host = np.array([parts.get("host", 0.0) for parts in answer.by_stage])
+    achieved = job.cluster.achieved
+    error = MODELLED_NETWORK if achieved is None or achieved.relative_error is None else achieved.relative_error
+    return ExpectedSections(answer.step_time_s, own, data, host, listed, _errors(answer), answer.relative_error, error)
+
+
+_Intervals = tuple[Floats, Floats]
+
+
+def _by_stage(answer: Prediction, groups: tuple[StepGroup, ...]) -> dict[int, _Intervals]:
+    """When each stage has a kernel or call of these groups under way."""
+    begin: dict[int, list[float]] = defaultdict(list)
+    end: dict[int, list[float]] = defaultdict(list)
+    for span in answer.kernel_timeline:
+        if SPAN_GROUPS.get(span.category) in groups:
+            begin[span.stage].append(span.start)
+            end[span.stage].append(span.end)
+    return {stage: union(np.array(begin[stage]), np.array(end[stage])) for stage in begin}
+
+
+def _exposed(span: Span, calls: Mapping[int, _Intervals], busy: Mapping[int, _Intervals]) -> float:
+    """Seconds of a span in which its stage has calls under way and no kernel."""
+    if span.stage not in calls:
+        return 0.0
+    here, there = np.array([span.start]), np.array([span.end])
+    moving = calls[span.stage]
+    inside = (np.clip(moving[0], span.start, span.end), np.clip(moving[1], span.start, span.end))
+    hidden = within(busy[span.stage], *inside).sum() if span.stage in busy else 0.0
+    return float(within(moving, here, there)[0] - hidden)
+
+
+def _errors(answer: Prediction) -> dict[Section, float]:
+    """Relative error of each section's kernels on the slowest stage."""
+    total: dict[Section, float] = defaultdict(float)
+    weighed: dict[Section, float] = defaultdict(float)
+    for row in answer.kernels:
+        section = _SECTION_OF_PHASE.get(row.phase)
+        if section is not None:
+            total[section] += row.seconds_total
+            weighed[section] += row.seconds_total * row.relative_error
+    return {section: weighed[section] / total[section] for section in total if total[section] > 0}

@@ -1,0 +1,67 @@
+"""The harness of the fault matrix. gloo on loopback, work of a device emulated by sleeps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.bench import Bench
+from tests.faults.cases import CASES
+from tests.faults.moving import straggler
+from tests.faults.outcome import Outcome, passed, share_bounds
+from tests.faults.page import page
+from tests.faults.run import folder, running
+from tests.faults.standing import SILENT_LIMIT, stopped, within
+from tests.faults.training import Job
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+def test_a_rank_that_is_stopped_half_of_the_time_and_one_that_is_stopped_for_good() -> None:
+    with Bench() as bench:
+        slow = straggler(0.5, bench, 3)
+        assert slow.right and not slow.wrong and slow.details["excess"] > 0.3
+        still = stopped(bench, 5, stages=4)
+        assert still.right and not still.wrong
+
+
+def test_nothing_is_left_of_a_run() -> None:
+    """Also of ranks that are stopped when the block is left."""
+    with Bench() as bench:
+        with folder() as path, running(bench.zygote, Job(path, ranks=2, steps=10_000)) as pids:
+            time.sleep(0.2)
+            os.kill(pids[1], signal.SIGSTOP)
+        assert not Path(path).exists()
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids.values())
+
+
+def test_bounds_of_shares() -> None:
+    assert share_bounds(0, 200)[1] == pytest.approx(3 / 200, rel=0.01)
+    assert share_bounds(40, 40)[0] == pytest.approx(1 - 3 / 40, abs=0.003)
+    low, high = share_bounds(38, 40)
+    assert low == pytest.approx(0.8308, abs=1e-4) and high == pytest.approx(0.9939, abs=1e-4)  # tables of Clopper and Pearson
+
+
+def test_the_cut_fails_on_wrong_names_and_on_misses() -> None:
+    case = next(one for one in CASES if one.name == "hang")
+    good = Outcome(True, said="rank 1", seconds=1.0)
+    assert passed(case, [good, good]) == ""
+    assert "named what is not wrong" in passed(case, [good, Outcome(True, ("rank 2",))])
+    assert "1 of 2 right" in passed(case, [good, within(Outcome(True, said="rank 1", seconds=9.0), SILENT_LIMIT)])
+    assert passed(next(one for one in CASES if one.name == "fade"), [Outcome(False)]) == ""
+
+
+def test_the_page_says_what_failed_and_what_did_not_run() -> None:
+    hang, fade = (next(one for one in CASES if one.name == name) for name in ("hang", "fade"))
+    text = page(
+        [
+            (hang, [Outcome(True, (), "rank 1", 1.5), Outcome(False, ("rank 3: silent",), "rank 3: silent")], ""),
+            (fade, [], "no root"),
+        ]
+    )
+    assert "1 of 2 named what is not wrong; one of them: rank 3: silent." in text and "no root" in text and "1.50, 1.50" in text

@@ -1,0 +1,136 @@
+"""`windtunnel fleet run --collect` around two real ranks: gloo on loopback, CPU clock."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from windtunnel.cli.fleet_source import read_run
+from windtunnel.fleet.collect import open_run
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("starlette")
+pytestmark = pytest.mark.torch
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "training" / "fleet_ddp.py"
+LONG = 240
+"""Seconds for what takes ten on an idle machine."""
+
+
+def started(folder: Path, *rest: str, options: tuple[str, ...] = ("--collect",)) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "windtunnel", "fleet", "run", "--dir", str(folder), "--run", "job", *options, "--", *rest]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def training(*arguments: str) -> list[str]:
+    return [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE), *arguments
+    ]  # fmt: skip
+
+
+def ended(child: subprocess.Popen[str], timeout: float = LONG) -> tuple[int, str, str]:
+    try:
+        said, errors = child.communicate(timeout=timeout)
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.communicate()
+    return child.returncode, said, errors
+
+
+def beside(folder: Path) -> list[int]:
+    """Processes of which the command line names the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in line and int(path.parent.name) != os.getpid():
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_one_command_collects_ships_and_sums_up(tmp_path: Path) -> None:
+    code, said, errors = ended(started(tmp_path, *training("--steps", "12")))
+    assert code == 0, errors
+    assert said.startswith("loss ") and "ms a step" in said
+    assert re.search(r"records in .*job, collected at http://127\.0\.0\.1:\d+", errors)
+    assert "windtunnel fleet: 2 ranks on 1 machine, 1" in errors and "windtunnel fleet show" in errors
+    assert beside(tmp_path) == []
+    kept, rings = read_run(str(tmp_path)), read_run(str(tmp_path / "job"))
+    assert len(kept.sections) == len(rings.sections) > 100
+    run = open_run(tmp_path / "job" / "collected")
+    assert {beat.ended for beat in run.heartbeats()} == {0} and run.overview()["world"] == 2
+    run.close()
+
+
+def test_the_exit_code_is_kept_and_nothing_stays_behind(tmp_path: Path) -> None:
+    code, _, errors = ended(started(tmp_path, sys.executable, "-c", "raise SystemExit(7)"))
+    assert code == 7 and "nothing was recorded" in errors and beside(tmp_path) == []
+
+
+def test_records_of_killed_ranks_are_shipped_and_a_signal_is_passed_on(tmp_path: Path) -> None:
+    child = started(tmp_path, *training("--steps", "1000000"))
+    folder = tmp_path / "job"
+    try:
+        until = time.monotonic() + LONG
+        while not (folder.is_dir() and len(list(folder.glob("*.ring"))) == 2 and _steps(folder) >= 3):
+            assert time.monotonic() < until and child.poll() is None
+            time.sleep(0.2)
+        recorded = read_run(str(folder))
+        os.kill(recorded.pids[1], signal.SIGKILL)  # the launcher then ends the other rank and fails
+        code, _, errors = ended(child)
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.communicate()
+    assert code != 0 and "did not end of" in errors and beside(tmp_path) == []
+    run = open_run(folder / "collected")
+    table = run.sections()
+    assert set(table.rank.tolist()) == {0, 1} and next(beat for beat in run.heartbeats() if beat.rank == 1).process == "gone"
+    run.close()
+
+
+def test_sigterm_ends_the_command_and_all_beside_it(tmp_path: Path) -> None:
+    child = started(tmp_path, sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
+    try:
+        assert child.stdout is not None and child.stdout.readline() == "up\n"
+        child.send_signal(signal.SIGTERM)
+        code, _, _ = ended(child)
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.communicate()
+    assert code == 128 + signal.SIGTERM and beside(tmp_path) == []
+
+
+def test_agents_end_when_fleet_run_is_killed(tmp_path: Path) -> None:
+    child = started(tmp_path, sys.executable, "-c", "import time; print('up', flush=True); time.sleep(5)")
+    try:
+        assert child.stdout is not None and child.stdout.readline() == "up\n"
+        assert len(beside(tmp_path)) >= 4  # fleet run, collector, shipper, monitor
+        child.kill()
+        child.wait(30)
+        until = time.monotonic() + LONG
+        while beside(tmp_path):
+            assert time.monotonic() < until, beside(tmp_path)
+            time.sleep(0.2)
+    finally:
+        child.communicate()
+
+
+def _steps(folder: Path) -> int:
+    try:
+        recorded = read_run(str(folder))
+    except Exception:  # nothing has come yet
+        return 0
+    return min(beat.step for beat in recorded.beats.values()) if len(recorded.beats) == 2 else 0

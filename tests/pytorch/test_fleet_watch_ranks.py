@@ -1,0 +1,189 @@
+"""The monitor in two real processes: gloo on loopback, CPU clock."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from windtunnel.base.comm import Comm
+from windtunnel.fleet.ring import RingReader
+from windtunnel.fleet.rings import open_rings, read_rings, ring_path
+from windtunnel.records.sections import Section, Sections
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+SCRIPTS = Path(__file__).with_name("fleet_scripts.py")
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "training" / "fleet_ddp.py"
+LONG = 240
+"""Seconds for what takes five on an idle machine."""
+
+
+@contextmanager
+def ranks(name: str, folder: Path, world: int = 2, **extra: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes of a script, ended at the latest when the block is left."""
+    store = folder / f"store-{name}-{'-'.join(extra.values())}"
+    children = []
+    code = (
+        "import torch.distributed as d, sys, functools, runpy; sys.argv = sys.argv[1:]\n"
+        f"d.init_process_group = functools.partial(d.init_process_group, init_method='file://{store}', rank={{rank}}, "
+        f"world_size={world})\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    for rank in range(world):
+        variables = {
+            **os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1",
+            "WINDTUNNEL_FLEET_DIR": str(folder), "WINDTUNNEL_FLEET_RUN": "run", **extra,
+        }  # fmt: skip
+        script = [sys.executable, "-c", code.format(rank=rank), str(SCRIPTS), name, str(folder)]
+        children.append(subprocess.Popen(script, env=variables, stderr=subprocess.PIPE, text=True))
+    try:
+        yield children
+    finally:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+            child.communicate()
+
+
+def run(name: str, folder: Path, **extra: str) -> Sections:
+    """The table after a script has ended well."""
+    with ranks(name, folder, **extra) as children:
+        for child in children:
+            _, errors = child.communicate(timeout=LONG)
+            assert child.returncode == 0, errors
+    return read_rings(folder / "run") if (folder / "run").exists() else Sections.of([], [], [], [], [])
+
+
+def of_rank(table: Sections, rank: int, step: int, section: Section) -> Sections:
+    return table.where((table.rank == rank) & (table.step == step) & (table.section == section))
+
+
+def test_ddp_is_timed_and_weights_are_equal_bit_by_bit(tmp_path: Path) -> None:
+    table = run("ddp", tmp_path, WATCHED="1")
+    run("ddp", tmp_path, WATCHED="0")
+    watched, plain = (torch.load(tmp_path / f"weights{on}.pt") for on in (1, 0))
+    assert all(torch.equal(watched[name], plain[name]) for name in plain)
+    weights = sum(tensor.numel() * 4 for tensor in plain.values())
+    for rank in (0, 1):
+        for step in (2, 3, 4, 5):
+            for section in (Section.FORWARD, Section.BACKWARD):
+                assert of_rank(table, rank, step, section).micro_batch.tolist() == [0, 1], (rank, step, section)
+            assert len(of_rank(table, rank, step, Section.OPTIMIZER)) == len(of_rank(table, rank, step, Section.STEP)) == 1
+            calls = of_rank(table, rank, step, Section.CALL)
+            reduced = calls.where((calls.comm == Comm.ALL_REDUCE) & (calls.bytes > 100))
+            assert len(reduced) >= 4 and reduced.bytes.sum() == 2 * weights  # two micro batches, each all weights
+            assert (calls.seconds > 0).all()
+    one, two = (table.where((table.rank == rank) & (table.section == Section.CALL) & (table.step >= 2)) for rank in (0, 1))
+    assert one.call.tolist() == two.call.tolist() and one.bytes.tolist() == two.bytes.tolist()
+    assert {table.groups[group] for group in one.group} == {(0, 1)}
+
+
+def test_steps_follow_on_each_other(tmp_path: Path) -> None:
+    table = run("ddp", tmp_path, WATCHED="1")
+    steps = table.where((table.rank == 0) & (table.section == Section.STEP))
+    ended = steps.begin[:-1] + steps.seconds[:-1]
+    assert steps.step.tolist() == list(range(len(steps))) and np.isnan(steps.seconds[-1])
+    assert (np.abs(steps.begin[1:] - ended) < 1.0).all() and (steps.begin[1:] >= ended - 1e-6).all()
+
+
+def test_every_kind_of_call_has_bytes_as_nccl_tests_counts_them(tmp_path: Path) -> None:
+    table = run("calls", tmp_path)
+    for rank in (0, 1):
+        mine = table.where((table.rank == rank) & (table.section == Section.CALL))
+        assert not np.isnan(mine.seconds).any()
+        seen = [(mine.names[n], int(b), mine.group_names[g]) for n, b, g in zip(mine.name, mine.bytes, mine.group, strict=True)]
+        world, late = "world", next(name for name in mine.group_names if name != "world")
+        assert seen[:9] == [
+            ("all_reduce", 16, world), ("all_reduce", 16, late), ("all_gather_into_tensor", 32, world), ("all_gather", 32, world),
+            ("broadcast", 16, world), ("reduce", 16, world), ("all_to_all_single", 32, world), ("reduce_scatter_tensor", 32, world),
+            ("barrier", 4, world),
+        ]  # fmt: skip
+        single = mine.where(mine.peer >= 0)
+        assert (single.peer == 1 - rank).all() and (single.comm == Comm.SEND_RECV).all()
+        sent, got = single.where(single.sends), single.where(~single.sends)
+        expected = ([16, 32, 16], [0, 1, 2]), ([16], [0])
+        for part, (sizes, numbers) in zip((sent, got), expected if rank == 0 else expected[::-1], strict=True):
+            assert (part.bytes.tolist(), part.call.tolist()) == (sizes, numbers)
+        assert [(n, b) for n, b, _ in seen[-2:]] == [("all_reduce", 16), ("all_gather_into_tensor", 32)]
+        inside = mine.where((mine.peer < 0) & (mine.group == mine.group[0]))
+        assert inside.call.tolist() == list(range(len(inside)))
+
+
+def test_fsdp2_gathers_and_reduces_in_the_mesh(tmp_path: Path) -> None:
+    table = run("sharded", tmp_path)
+    for rank in (0, 1):
+        calls = of_rank(table, rank, 3, Section.CALL)
+        assert {Comm(code) for code in calls.comm} >= {Comm.ALL_GATHER, Comm.REDUCE_SCATTER}
+        sharded = calls.where((calls.comm == Comm.ALL_GATHER) | (calls.comm == Comm.REDUCE_SCATTER))
+        assert {table.groups[group] for group in sharded.group} == {(0, 1)}  # the mesh's line says that these are dp_shard
+        assert {table.groups[group] for group in calls.group} <= {(0, 1), (rank,)}  # and dp_replicate has one rank
+        assert of_rank(table, rank, 3, Section.FORWARD).micro_batch.tolist() == [0, 1]
+    with open_rings(tmp_path / "run") as readers:
+        for reader in readers:
+            assert ("mesh", {"names": ["dp_replicate", "dp_shard"], "shape": [1, 2], "ranks": [0, 1]}) in reader.lines()
+
+
+def test_pipeline_stages_have_their_micro_batches(tmp_path: Path) -> None:
+    table = run("pipeline", tmp_path)
+    for rank in (0, 1):
+        for section in (Section.FORWARD, Section.BACKWARD):
+            part = of_rank(table, rank, 1, section)
+            assert part.micro_batch.tolist() == [0, 1, 2, 3]
+            assert {table.names[name] for name in part.name} == {f"stage {rank}"}
+        calls = of_rank(table, rank, 1, Section.CALL)
+        assert (calls.sends.sum(), (~calls.sends).sum()) == (4, 4) and (calls.peer == 1 - rank).all()
+
+
+def test_a_stopped_rank_is_silent_and_one_that_waits_is_not(tmp_path: Path) -> None:
+    with ranks("hang", tmp_path) as children:
+        until = time.monotonic() + LONG
+        while not all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)):
+            assert time.monotonic() < until and all(child.poll() is None for child in children)
+            time.sleep(0.05)
+        children[1].send_signal(signal.SIGSTOP)
+        waits, stopped = (RingReader(ring_path(tmp_path / "run", rank)) for rank in (0, 1))
+        time.sleep(0.2)
+        last, beat = stopped.read(0).beat_ns, waits.read(0).beat_ns
+        while waits.read(0).beat_ns < beat + 10**9:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert stopped.read(0).beat_ns == last
+        table = read_rings(tmp_path / "run")
+        mine = table.where((table.rank == 0) & (table.section == Section.CALL))
+        assert np.isnan(mine.seconds).tolist() == [False, True] and mine.call.tolist() == [0, 1]
+        waits.close()
+        stopped.close()
+
+
+def test_clocks_can_be_set_wrong(tmp_path: Path) -> None:
+    run("calls", tmp_path, WINDTUNNEL_FLEET_CLOCK="-7200000000000,100")
+    with open_rings(tmp_path / "run") as readers:
+        for reader in readers:
+            tail = reader.read(0)
+            assert all(7000 < time.time() - int(value) * 1e-9 < 8000 for value in (tail.beat_ns, *tail.rows["begin"]))
+
+
+def test_fleet_run_watches_an_unchanged_script(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "windtunnel", "fleet", "run", "--dir", str(tmp_path), "--run", "job", "--"]
+    command += [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [str(EXAMPLE), "--steps", "6", "--save", str(tmp_path / "weights.pt")]
+    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=LONG)
+    assert done.returncode == 0, done.stderr
+    table = read_rings(tmp_path / "job")
+    assert set(table.rank.tolist()) == {0, 1}
+    for section in (Section.DATA, Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER, Section.CALL):
+        assert len(of_rank(table, 1, 4, section)) >= 1, section
+    saves = table.where(table.section == Section.CHECKPOINT)
+    assert saves.rank.tolist() == [0] and saves.names[saves.name[0]] == "torch.save"
+    with open_rings(tmp_path / "job") as readers:
+        assert [reader.read(0).ended for reader in readers] == [0, 0]

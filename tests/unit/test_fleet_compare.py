@@ -1,0 +1,164 @@
+"""A watched run against its prediction: which section is named, on synthetic records of a catalogue job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.helpers.fleet_expected import watched
+from windtunnel.base.errors import SpecError
+from windtunnel.fleet.findings.alive import Beat
+from windtunnel.fleet.findings.finding import Verdict
+from windtunnel.fleet.monitor import Monitor
+from windtunnel.fleet.recorded import Recorded
+from windtunnel.predict import predict
+from windtunnel.records.sections import Section, Sections, joined
+from windtunnel.report.fleet_compare import show_comparison
+from windtunnel.runs.factors import stages_of
+from windtunnel.runs.fleet_comparison import FleetComparison, compare_sections
+from windtunnel.runs.fleet_expected import expected_sections
+from windtunnel.runs.fleet_watching import Expectation, calls_block
+from windtunnel.spec import Job, check, load_job
+
+
+@cache
+def data_parallel() -> Job:
+    return check(load_job("llama3-8b-8xh100", ["plan.sharding=none", "model.layers=2"]))
+
+
+@cache
+def pipeline() -> Job:
+    changes = ["plan.sharding=none", "plan.pp=2", "model.layers=4", "plan.micro_batch=1", "plan.schedule=1f1b"]
+    return check(load_job("llama3-8b-8xh100", changes))
+
+
+def compared(job: Job, sections: Sections) -> FleetComparison:
+    return compare_sections(sections, job, blocking=True)
+
+
+def names(comparison: FleetComparison) -> list[str]:
+    return [cause.key for cause in comparison.causes]
+
+
+def test_expected_sections_are_those_of_the_prediction() -> None:
+    job = data_parallel()
+    known, answer = expected_sections(job, True), predict(job)
+    kernels = {
+        phase: sum(row.seconds_total for row in answer.kernels if row.phase in phase)
+        for phase in (("forward",), ("dgrad", "wgrad"))
+    }
+    assert known.own[Section.FORWARD][0] >= 0.99 * kernels["forward",]
+    assert known.own[Section.BACKWARD][0] >= 0.99 * kernels["dgrad", "wgrad"]
+    assert known.own[Section.FORWARD][0] + known.own[Section.BACKWARD][0] <= answer.step_time_s
+    assert known.step == answer.step_time_s
+    assert all(0 < known.errors[one] < 1 for one in known.own)
+
+
+def test_a_run_as_predicted_has_no_causes() -> None:
+    comparison = compared(data_parallel(), watched(data_parallel()))
+    assert comparison.causes == ()
+    assert not any(part.leaves for part in comparison.sections)
+
+
+@pytest.mark.parametrize("name", ["forward", "backward", "optimizer"])
+def test_a_section_that_is_longer_is_named_and_priced(name: str) -> None:
+    job = data_parallel()
+    comparison = compared(job, watched(job, grows=lambda rank, step, section: 1.5 if section == name else 1.0))
+    assert names(comparison) == [name]
+    cause = comparison.causes[0]
+    part = next(one for one in comparison.sections if one.name == name)
+    assert cause.factor == pytest.approx(1.5, rel=0.05)
+    assert cause.seconds == pytest.approx(part.median - part.expected, rel=0.3)
+
+
+def test_calls_have_the_key_of_a_calibration() -> None:
+    job = data_parallel()
+    comparison = compared(job, watched(job, grows=lambda rank, step, section: 2.0 if section == "call" else 1.0))
+    assert names(comparison) == ["calls.dp"]
+    assert comparison.causes[0].factor == pytest.approx(2.0, rel=0.05)
+
+
+def test_calls_of_the_default_group_count_as_data_parallel_ones() -> None:
+    job = data_parallel()
+    run = replace(watched(job), group_names=("world",))
+    comparison = compared(job, run)
+    assert comparison.causes == ()
+    assert {row.axis for row in comparison.calls if row.measured_count == row.expected_count > 0} == {"dp"}
+
+
+def test_one_slow_rank_is_told_apart_from_all_ranks() -> None:
+    job = data_parallel()
+    slow = watched(job, grows=lambda rank, step, section: 1.4 if rank == 5 and section in ("forward", "backward") else 1.0)
+    comparison = compared(job, slow)
+    assert names(comparison) == ["rank 5"]
+    assert comparison.causes[0].seconds > 0
+
+
+def test_time_outside_of_sections_and_late_data_are_causes() -> None:
+    job = data_parallel()
+    step = expected_sections(job, True).step
+    assert names(compared(job, watched(job, idle=0.2 * step))) == ["between"]
+    assert names(compared(job, watched(job, data=0.2 * step))) == ["data"]
+
+
+def test_a_stage_that_is_off_is_named_alone() -> None:
+    job = pipeline()
+    stage = stages_of(np.arange(job.cluster.gpus), job)
+    run = watched(job, grows=lambda rank, step, section: 1.6 if section == "backward" and stage[rank] == 1 else 1.0)
+    found = [cause for cause in compared(job, run).causes if cause.key.startswith("backward")]
+    assert [cause.key for cause in found] == ["backward stage 1"]
+    assert found[0].seconds > 0
+
+
+def test_the_dictionary_has_the_keys_of_compare() -> None:
+    plain = compared(data_parallel(), watched(data_parallel(), idle=0.05)).as_dict()
+    shared = {"job", "measured_step_s", "steps", "expected_step_s", "explained_step_s", "calls", "causes"}
+    assert shared <= set(plain)
+    assert {"key", "factor", "seconds", "words", "test"} == set(plain["causes"][0])
+
+
+def test_the_terminal_names_section_and_cause() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    job, text = data_parallel(), StringIO()
+    slow = watched(job, grows=lambda rank, step, section: 1.5 if section == "backward" else 1.0)
+    show_comparison(compared(job, slow), Console(file=text, width=140))
+    assert "1. the backward pass takes 1.5" in text.getvalue()
+
+
+def test_too_few_steps_and_too_many_ranks_are_refused() -> None:
+    job = data_parallel()
+    with pytest.raises(SpecError, match="settled steps"):
+        compared(job, watched(job, steps=3))
+    small = check(load_job("llama3-8b-8xh100", ["cluster.gpus=4", "plan.global_batch=8"]))
+    with pytest.raises(SpecError, match="8 ranks"):
+        compared(small, watched(job))
+
+
+def recorded(sections: Sections, last: int) -> Recorded:
+    beats = {rank: Beat(rank, 0.0, last, last, "running", None, "node0") for rank in range(8)}
+    shown = sections.where(sections.step <= last)
+    return Recorded("run", 8, shown, (), beats, {"devices": ["cpu"]}, 1.8e9 + last)
+
+
+def test_the_monitor_tells_what_leaves_the_prediction_and_takes_it_back() -> None:
+    job = data_parallel()
+    run = watched(job, steps=90, grows=lambda rank, step, section: 1.5 if section == "backward" and 20 <= step < 50 else 1.0)
+    monitor = Monitor(against=Expectation(job))
+    alarms = [alarm for last in range(5, 90, 5) for alarm in monitor.look(recorded(run, last))]
+    backward = [alarm for alarm in alarms if alarm.finding is not None and alarm.finding.part == "backward 0"]
+    assert [alarm.cleared for alarm in backward] == [False, True]
+    assert all(alarm.verdict is Verdict.UNEXPECTED for alarm in backward)
+    assert {alarm.finding.part for alarm in alarms if alarm.finding} <= {"backward 0", "step -1"}
+
+
+def test_calls_block_on_processors_only() -> None:
+    plain = recorded(watched(data_parallel(), steps=4), 3)
+    assert calls_block(plain)
+    assert not calls_block(replace(plain, facts={"devices": ["cuda:0"]}))
+    assert len(joined([plain.sections])) == len(plain.sections)

@@ -1,0 +1,184 @@
+"""Findings on jobs whose fault is known: who is slow, which link, what grows; and nothing on healthy ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.helpers.fleet_synthetic import job
+from windtunnel.base.comm import Comm
+from windtunnel.fleet.findings.decline import decline
+from windtunnel.fleet.findings.finding import Verdict
+from windtunnel.fleet.findings.link import slow_links, transfers_of
+from windtunnel.fleet.findings.slow import pace_of, since_step, slow_ranks, starved_ranks
+from windtunnel.fleet.findings.steps import step_table
+from windtunnel.records.sections import Section, Sections, joined
+
+
+def test_own_time_leaves_out_calls_and_gaps() -> None:
+    """Backward of 1 s holds a call that blocks for 0.2 s, a gap of 0.1 s, and a call in flight at its end that was issued 0.3 s
+    before."""
+    rows = Sections.of(
+        [0] * 5, [3] * 5, [Section.FORWARD, Section.BACKWARD, Section.CALL, Section.HOST_GAP, Section.CALL],
+        [0.0, 1.0, 1.1, 1.5, 1.7], [0.5, 1.0, 0.2, 0.1, 0.4], host_seconds=[0.5, 1.0, 0.2, 0.1, 0.01],
+    )  # fmt: skip
+    table = step_table(rows)
+    assert table.work[Section.FORWARD].item() == pytest.approx(0.5)
+    # Held up: 0.2 s by the first call; from 1.7 on by the second (0.3 s, its larger one counts); 0.1 s by the gap.
+    assert table.work[Section.BACKWARD].item() == pytest.approx(1.0 - 0.3 - 0.1)
+    assert table.own.item() == pytest.approx(1.1)
+
+
+def test_waits_for_a_core_are_no_work() -> None:
+    """A backward of 1 s of which a call holds up 0.5 s, with waits of 0.2 s: half of them fell outside of the call."""
+    rows = Sections.of(
+        [0] * 3, [0] * 3, [Section.BACKWARD, Section.CALL, Section.HOST_GAP], [0.0, 0.2, 0.8], [1.0, 0.5, 0.2], name=[-1, -1, 0],
+        names=("no core",),
+    )  # fmt: skip
+    table = step_table(rows)
+    assert table.starved.item() == pytest.approx(0.1) and table.own.item() == pytest.approx(0.4)
+    assert np.isnan(table.work[Section.HOST_GAP].item())
+
+
+def _without_core(rank: int, share: float, sections: Sections) -> Sections:
+    """`rank`'s forwards and backwards get longer by waits for a core of `share` of their time."""
+    mine = np.isin(sections.section, (Section.FORWARD, Section.BACKWARD))
+    seconds = np.where(mine & (sections.rank == rank), sections.seconds * (1 + share), sections.seconds)
+    longer = replace(sections, seconds=seconds, host_seconds=seconds)
+    gaps = longer.where(mine)
+    waits = gaps.seconds * np.where(gaps.rank == rank, share / (1 + share), 1e-3)
+    kind = np.full(len(gaps), Section.HOST_GAP, np.uint8)
+    begin = gaps.begin + gaps.seconds - waits
+    gaps = replace(gaps, section=kind, name=np.zeros(len(gaps), np.int32), begin=begin, seconds=waits, host_seconds=waits)
+    return joined([longer, replace(gaps, names=("no core",))])
+
+
+def test_a_rank_without_a_core_is_no_slow_rank() -> None:
+    table = step_table(_without_core(2, 0.3, job(steps=24)))
+    assert slow_ranks(table) == []
+    found = starved_ranks(table)
+    assert [(one.verdict, one.ranks) for one in found] == [(Verdict.NO_CORE, (2,))] and "waits for a core 2" in found[0].text
+    assert starved_ranks(step_table(_without_core(2, 0.001, job(steps=24)))) == []
+
+
+def test_lateness_is_against_the_middle_of_the_group() -> None:
+    rows = Sections.of(
+        [0, 1, 2], [0] * 3, [Section.CALL] * 3, [1.0, 1.1, 1.5], [1.0, 0.9, 0.5], comm=1, group=0, call=4, groups=((0, 1, 2),)
+    )
+    assert step_table(rows).late[:, 0] == pytest.approx([-0.1, 0.0, 0.4])
+
+
+@pytest.mark.parametrize("factor", [1.1, 1.2, 1.5])
+def test_a_slow_rank_is_named(factor: float) -> None:
+    found = [
+        slow_ranks(step_table(job(seed=seed, steps=22, slow=lambda rank, _: factor if rank == 5 else 1.0))) for seed in range(20)
+    ]
+    assert sum([one.ranks for one in ones] == [(5,)] for ones in found) >= 19
+    assert all(ones[0].size == pytest.approx((factor - 1.0) / 1.04, abs=0.02) for ones in found if ones)  # 4 % is the optimizer
+
+
+def test_no_healthy_rank_is_named() -> None:
+    """100 runs of 8 ranks with noise, 40 of them with hiccups of single steps."""
+    for seed in range(100):
+        table = step_table(job(seed=seed, steps=22, noise=0.01 + 0.03 * (seed % 3), hiccups=0.02 if seed % 5 < 2 else 0.0))
+        assert slow_ranks(table) == []
+
+
+def test_a_rank_that_is_stopped_now_and_then_is_named() -> None:
+    """Every fifth step loses half of its work: 10 % on average, nothing in most steps."""
+    table = step_table(job(steps=24, slow=lambda rank, step: 1.5 if rank == 2 and step % 5 == 0 else 1.0))
+    assert [one.ranks for one in slow_ranks(table)] == [(2,)]
+
+
+def test_one_in_two_hundred_machines_is_found() -> None:
+    """MegaScale's case: 0.5 % of the machines 10 % slow. 200 machines of 4 ranks, one slow, noise of 3 % a section."""
+    table = step_table(job(ranks=800, steps=16, noise=0.03, slow=lambda rank, _: 1.1 if rank // 4 == 77 else 1.0))
+    found = slow_ranks(table)
+    assert [(one.verdict, one.hosts, one.ranks) for one in found] == [(Verdict.SLOW_MACHINE, ("node77",), (308, 309, 310, 311))]
+
+
+def test_stages_that_differ_are_not_slow() -> None:
+    """A stage with more layers takes longer; its ranks are each other's equals."""
+    roles = {rank: rank // 4 for rank in range(8)}
+    table = step_table(job(steps=24, slow=lambda rank, _: 1.3 if rank >= 4 else 1.0), roles)
+    assert slow_ranks(table) == []
+
+
+def test_when_a_rank_became_slow_is_told() -> None:
+    table = step_table(job(steps=60, slow=lambda rank, step: 1.2 if rank == 1 and step >= 35 else 1.0))
+    assert abs(since_step(table, [1]) - 35) <= 1
+    assert since_step(step_table(job(steps=60)), [1]) == -1
+    found = slow_ranks(table, window=20)
+    assert [one.ranks for one in found] == [(1,)] and abs(found[0].since_step - 35) <= 1
+
+
+def test_five_percent_is_a_figure() -> None:
+    pace = pace_of(step_table(job(steps=60, noise=0.01, slow=lambda rank, _: 1.05 if rank == 3 else 1.0)))
+    assert pace.excess[3] == pytest.approx(0.05, abs=0.01) and pace.error[3] < 0.01
+
+
+def test_few_ranks_name_nobody() -> None:
+    assert slow_ranks(step_table(job(ranks=2, slow=lambda rank, _: 2.0 if rank else 1.0))) == []
+
+
+def test_a_slow_link_is_named_and_no_rank() -> None:
+    def transfer(a: str, b: str, _: int) -> float:
+        return 0.02 if {a, b} == {"node1", "node2"} else 0.002
+
+    sections = job(ranks=8, per_host=2, steps=30, sends=True, transfer=transfer)
+    found = slow_links(transfers_of(sections))
+    assert [(one.verdict, one.hosts) for one in found] == [(Verdict.SLOW_LINK, ("node1", "node2"))]
+    assert found[0].size == pytest.approx(9.0, rel=0.1)
+    assert slow_ranks(step_table(sections)) == []
+
+
+def test_a_slow_uplink_is_one_machine() -> None:
+    sections = job(ranks=8, per_host=2, steps=30, sends=True, transfer=lambda a, b, _: 0.01 if "node3" in (a, b) else 0.002)
+    assert [(one.verdict, one.hosts) for one in slow_links(transfers_of(sections))] == [(Verdict.SLOW_UPLINK, ("node3",))]
+
+
+def test_equal_links_are_not_named() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        sections = job(ranks=8, per_host=2, steps=30, sends=True, transfer=lambda a, b, _: 0.002 * float(rng.lognormal(0, 0.3)))
+        assert slow_links(transfers_of(sections)) == []
+
+
+def test_two_machines_are_held_against_what_the_link_should_do() -> None:
+    sections = job(ranks=4, per_host=2, steps=30, sends=True, transfer=lambda a, b, _: 0.01)
+    assert slow_links(transfers_of(sections)) == []
+    found = slow_links(transfers_of(sections), lambda comm, size, pair: 0.005 if comm is Comm.SEND_RECV else float("nan"))
+    assert [(one.hosts, round(one.size, 2)) for one in found] == [(("node0", "node1"), 1.0)]
+
+
+GROWTH = {
+    Verdict.LAUNCH_SKEW: {"gap": lambda rank, step: 0.0004 * step if rank == 6 else 0.0},
+    Verdict.BANDWIDTH: {"transfer": lambda a, b, step: 0.002 + 0.0002 * step},
+    Verdict.DATA: {"data": lambda rank, step: 0.0005 + (0.0003 * step if rank == 1 else 0.0)},
+    Verdict.COMPUTE: {"slow": lambda rank, step: 1.0 + (0.003 * step if rank == 4 else 0.0)},
+}
+CULPRIT = {Verdict.LAUNCH_SKEW: (6,), Verdict.BANDWIDTH: (), Verdict.DATA: (1,), Verdict.COMPUTE: (4,)}
+
+
+@pytest.mark.parametrize("verdict", GROWTH)
+def test_a_decline_has_its_verdict(verdict: Verdict) -> None:
+    for seed in range(10):
+        sections = job(steps=80, seed=seed, **GROWTH[verdict])  # type: ignore[arg-type]
+        found = decline(step_table(sections), transfers_of(sections))
+        assert found is not None and (found.verdict, found.ranks) == (verdict, CULPRIT[verdict])
+        assert {text.split(":")[0] for text in found.excluded} == {str(other) for other in GROWTH if other is not verdict}
+
+
+def test_irregular_gaps_that_grow_are_launch_skew() -> None:
+    """Garbage collection every tenth step, longer each time, on one rank."""
+    sections = job(steps=200, gap=lambda rank, step: 0.0005 * step if rank == 3 and step % 10 == 9 else 0.0)
+    found = decline(step_table(sections), transfers_of(sections))
+    assert found is not None and (found.verdict, found.ranks) == (Verdict.LAUNCH_SKEW, (3,))
+
+
+def test_steady_steps_do_not_decline() -> None:
+    for seed in range(20):
+        sections = job(steps=80, seed=seed, noise=0.05, hiccups=0.05)
+        assert decline(step_table(sections), transfers_of(sections)) is None

@@ -1,0 +1,240 @@
+"""Hangs whose culprit is known by construction, and dumps of PyTorch's flight recorder written by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windtunnel.base.comm import Comm
+from windtunnel.fleet.findings.alive import Beat, HangWatch
+from windtunnel.fleet.findings.hang import PendingCall, RankState, hang_report
+from windtunnel.formats.flight_recorder.reader import read_dumps
+from windtunnel.records.sections import Section, Sections
+
+ALL = {"dp": (0, 1, 2, 3)}
+
+
+def waiting(rank: int, number: int = 7, group: str = "dp", **more: Any) -> RankState:
+    """A rank in call `number`, having finished the one before."""
+    call = PendingCall(group, number, Comm.ALL_REDUCE, "all_reduce")
+    return RankState(rank, (call,), {group: number}, {group: number - 1}, doing=f"all_reduce {number}", **more)
+
+
+def test_the_rank_that_has_not_come_is_named() -> None:
+    states = {rank: waiting(rank) for rank in (0, 1, 3)}
+    states[2] = RankState(2, begun={"dp": 6}, finished={"dp": 6}, doing="forward", since=4.0)
+    report = hang_report(states, ALL)
+    assert list(report.culprits) == [2]
+    assert report.culprits[2] == "has not begun all_reduce 7 of dp, in which ranks 0, 1 and 3 wait; it is in forward for 4.0 s"
+    assert report.waits == {rank: {2: "all_reduce 7 of dp"} for rank in (0, 1, 3)}
+
+
+def test_a_stopped_process_is_named_where_nobody_waits_yet() -> None:
+    states = {rank: RankState(rank, begun={"dp": 3}, finished={"dp": 3}, process="sleeping") for rank in range(4)}
+    states[1] = RankState(1, begun={"dp": 3}, finished={"dp": 3}, process="stopped", doing="backward")
+    assert hang_report(states, ALL).culprits == {1: "its process is stopped; last in backward"}
+    states[1] = RankState(1, silent=3.5)
+    assert hang_report(states, ALL).culprits == {1: "its process has shown no life for 3.5 s"}
+
+
+def test_a_chain_over_pipeline_stages_ends_at_its_cause() -> None:
+    """Rank 0 waits for 1, 1 for 2, 2 for 3; 3 computes for ever. Ranks 4 and 5 of another pipeline wait for 0's group."""
+
+    def receives(rank: int, peer: int) -> RankState:
+        return RankState(rank, (PendingCall("pp", 4, Comm.SEND_RECV, "recv", peer),), doing="recv")
+
+    states = {0: receives(0, 1), 1: receives(1, 2), 2: receives(2, 3), 3: RankState(3, doing="backward", since=9.0)}
+    states[4] = RankState(4, (PendingCall("dp", 2, Comm.ALL_REDUCE, "all_reduce"),), {"dp": 2}, {"dp": 1})
+    report = hang_report(states, {"pp": (0, 1, 2, 3), "dp": (0, 4)})
+    assert list(report.culprits) == [3] and report.chain == (4, 0, 1, 2, 3)
+    assert "chain of waiting: 4 → 0 → 1 → 2 → 3" in report.text
+
+
+def test_a_peer_in_the_other_half_is_not_waited_for() -> None:
+    sends = RankState(0, (PendingCall("pp", 1, Comm.SEND_RECV, "send", 1, sends=True),))
+    receives = RankState(1, (PendingCall("pp", 1, Comm.SEND_RECV, "recv", 0),))
+    assert hang_report({0: sends, 1: receives}, {"pp": (0, 1)}).waits == {}
+
+
+def test_a_device_that_others_got_past_is_named() -> None:
+    """Rank 1 has call 5 pending which 0 finished: 0 is in 7 and waits for 1, which launched ahead of its device."""
+    stuck = RankState(1, tuple(PendingCall("dp", n, Comm.ALL_REDUCE, "all_reduce") for n in (5, 6, 7)), {"dp": 7}, {"dp": 4})
+    states = {0: waiting(0), 1: stuck, 2: waiting(2), 3: waiting(3)}
+    report = hang_report(states, ALL)
+    assert list(report.culprits) == [1] and "which ranks 0, 2 and 3 finished" in report.culprits[1]
+
+
+def test_a_broadcast_that_its_root_has_left_accuses_nobody() -> None:
+    root = RankState(0, begun={"dp": 5}, finished={"dp": 5})
+    rest = {rank: RankState(rank, (PendingCall("dp", 5, Comm.BROADCAST, "broadcast"),), {"dp": 5}, {"dp": 4}) for rank in (1, 2, 3)}
+    assert hang_report({0: root, **rest}, ALL).culprits == {}
+
+
+def test_the_rank_that_logs_nothing_is_the_suspect() -> None:
+    report = hang_report({rank: waiting(rank) for rank in (0, 1, 2)}, ALL)
+    assert report.culprits == {3: "nothing is known of it: it wrote no record"}
+    assert report.waits[0] == {3: "all_reduce 7 of dp"}
+
+
+def test_one_rank_alone_accuses_nobody() -> None:
+    assert hang_report({0: waiting(0)}, ALL).culprits == {}
+
+
+def test_a_circle_is_told_as_one() -> None:
+    """Two ranks call two groups in opposite order."""
+    first = RankState(0, (PendingCall("a", 1, Comm.ALL_REDUCE, "all_reduce"),), {"a": 1, "b": 0}, {"a": 0, "b": 0})
+    second = RankState(1, (PendingCall("b", 1, Comm.ALL_REDUCE, "all_reduce"),), {"a": 0, "b": 1}, {"a": 0, "b": 0})
+    report = hang_report({0: first, 1: second}, {"a": (0, 1), "b": (0, 1)})
+    assert report.cycle == (0, 1) and not report.culprits and "wait for each other in a circle" in report.text
+
+
+def test_a_call_that_all_are_in_points_at_the_network() -> None:
+    report = hang_report({rank: waiting(rank) for rank in range(4)}, ALL)
+    assert not report.culprits and report.stuck == ("all_reduce 7 of dp of ranks 0, 1, 2 and 3",)
+
+
+def dump(folder: Path, rank: int, pending: list[tuple[str, str, int]], config: dict[str, list[int]], **more: Any) -> Path:
+    """A dump with pending calls (group, name, number), as JSON."""
+    entries = [
+        {
+            "record_id": index, "process_group": [group, group.upper()], "collective_seq_id": number, "profiling_name": name,
+            "state": "scheduled", "is_p2p": "->" in name or "<-" in name, "time_created_ns": 1_000_000_000 + index,
+        }
+        for index, (group, name, number) in enumerate(pending)
+    ]  # fmt: skip
+    value = {
+        "version": "2.9",
+        "pg_config": {n: {"desc": "", "ranks": str(r)} for n, r in config.items() if rank in r},
+        "entries": entries,
+        **more,
+    }
+    path = folder / f"dump_{rank}"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def test_dumps_name_a_stuck_device_and_a_rank_that_did_not_come(tmp_path: Path) -> None:
+    """Rank 3 still has call 8 of `tp` pending, which rank 2 retired; rank 1 never came to call 5 of `dp`."""
+    config = {"tp": [2, 3], "dp": [0, 1, 2]}
+    files = [
+        dump(tmp_path, 0, [("dp", "nccl:all_reduce", 5)], config),
+        dump(tmp_path, 1, [], config, pg_status={"dp": {"last_enqueued_collective": 4, "last_completed_collective": 4}}),
+        dump(tmp_path, 2, [("tp", "nccl:all_reduce", 9), ("dp", "nccl:all_reduce", 5)], config),
+        dump(tmp_path, 3, [("tp", "nccl:all_reduce", 8), ("tp", "nccl:all_reduce", 9)], config),
+    ]
+    assert sorted(read_dumps(files).facts["hang"]["culprits"]) == ["1", "3"]
+
+
+SAMPLES = Path(__file__).parents[3] / "shared/samples/5_logs_dumps/flight_recorder"
+
+
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason="the samples are not on this machine")
+@pytest.mark.parametrize("case", sorted(path.name for path in SAMPLES.glob("*_*")) if SAMPLES.is_dir() else [])
+def test_labelled_dumps(case: str) -> None:
+    """Real dumps of 16 ranks with injected faults: the culprits are those that the fault injection names, no more and no fewer."""
+    log = (SAMPLES / case / "fault_injection.log").read_text(encoding="utf-8")
+    labelled = json.loads(log.split("Fault ranks:")[1].splitlines()[0])
+    hang = read_dumps(sorted((SAMPLES / case).glob("_dump*"))).facts["hang"]
+    assert sorted(int(rank) for rank in hang["culprits"]) == labelled
+
+
+def records(stopped: int = 2) -> tuple[Any, dict[int, Beat]]:
+    """Four ranks in call 3 of `dp`, but one that is in its backward."""
+    rank, section, begin, seconds, call, group = [], [], [], [], [], []
+    for one in range(4):
+        for number in range(3):
+            (
+                rank.append(one),
+                section.append(Section.CALL),
+                begin.append(number),
+                seconds.append(0.1),
+                call.append(number),
+                group.append(0),
+            )
+        last = (Section.BACKWARD, -1, -1) if one == stopped else (Section.CALL, 3, 0)
+        (
+            rank.append(one),
+            section.append(last[0]),
+            begin.append(3.0),
+            seconds.append(float("nan")),
+            call.append(last[1]),
+            group.append(last[2]),
+        )
+    table = Sections.of(
+        rank, [0] * len(rank), section, begin, seconds, call=call, group=group, comm=1, name=0, names=("all_reduce",),
+        groups=((0, 1, 2, 3),), group_names=("dp",), zero=100.0,
+    )  # fmt: skip
+    return table, {one: Beat(one, 3.0 if one == stopped else 0.1, 4, process="sleeping") for one in range(4)}
+
+
+def test_records_and_beats_name_the_silent_rank() -> None:
+    table, beats = records()
+    report = HangWatch().look(table, beats, 110.0)
+    assert report is not None and list(report.culprits) == [2]
+    assert report.culprits[2] == "its process has shown no life for 3.0 s; last in backward"
+    assert set(report.waits) == {0, 1, 3}
+
+
+def test_a_hang_is_told_once_and_again_after_progress() -> None:
+    table, beats = records()
+    watch = HangWatch()
+    assert watch.look(table, beats, 110.0) is not None and watch.look(table, beats, 111.0) is None
+    going = {one: Beat(one, 0.1, 9, process="sleeping") for one in range(4)}
+    assert watch.look(table, going, 112.0) is None
+    assert watch.look(table, beats, 113.0) is not None
+
+
+def test_a_further_silent_rank_is_told_though_another_was() -> None:
+    """Rank 2 was told and lives again when rank 0 falls silent, between the same two looks."""
+    table, beats = records()
+    watch = HangWatch()
+    assert watch.look(table, beats, 110.0) is not None
+    other = {one: replace(beat, silent=3.0 if one == 0 else 0.1, progress=9) for one, beat in beats.items()}
+    report = watch.look(table, other, 111.0)
+    assert report is not None and 0 in report.culprits
+
+
+def test_ranks_behind_a_silent_one_in_a_ring_are_not_held_by_their_devices() -> None:
+    """Rank 1 is stopped amid call 3; rank 0 is through, ranks 2 and 3 wait for bytes that pass through rank 1."""
+    call = PendingCall("dp", 3, Comm.ALL_REDUCE, "all_reduce")
+    states = {rank: RankState(rank, (call,), {"dp": 3}, {"dp": 2}, process="stopped" if rank == 1 else "") for rank in (1, 2, 3)}
+    states[0] = RankState(0, (), {"dp": 3}, {"dp": 3})
+    report = hang_report(states, {"dp": (0, 1, 2, 3)})
+    assert list(report.culprits) == [1] and set(report.waits) == {2, 3}
+
+
+def test_ranks_that_still_move_are_not_named_beside_a_silent_one() -> None:
+    """Rank 3 was stopped a moment ago; rank 2 is on its way to the call, in which 0 and 1 wait."""
+    states = {rank: waiting(rank) for rank in (0, 1)}
+    states[2] = RankState(2, begun={"dp": 6}, finished={"dp": 6}, doing="backward", since=0.01)
+    states[3] = RankState(3, begun={"dp": 6}, finished={"dp": 6}, process="stopped")
+    assert list(hang_report(states, ALL, settled=False).culprits) == [3]
+    assert list(hang_report(states, ALL).culprits) == [2, 3]
+
+
+def test_a_late_heartbeat_is_looked_at_when_it_counts_as_missing() -> None:
+    watch = HangWatch(heartbeat=1.0)
+    _, beats = records()
+    on_time = {rank: replace(beat, silent=0.3) for rank, beat in beats.items()}
+    assert watch.next_look(on_time) == 1.0
+    assert watch.next_look({**on_time, 2: replace(beats[2], silent=1.6)}) == pytest.approx(0.45)
+    assert watch.next_look({}) == 1.0
+
+
+def test_living_processes_are_asked_about_after_a_standstill() -> None:
+    table, beats = records()
+    living = {one: Beat(one, 0.1, 4, process="sleeping") for one in beats}
+    watch = HangWatch(least_stall=5.0)
+    assert watch.look(table, living, 110.0) is None and watch.look(table, living, 114.0) is None
+    report = watch.look(table, living, 116.0)
+    assert report is not None and list(report.culprits) == [2] and "it is in backward for 13.0 s" in report.culprits[2]
+
+
+def test_a_job_that_ended_does_not_hang() -> None:
+    table, beats = records()
+    ended = {one: Beat(one, 99.0, 4, process="gone", ended=0) for one in beats}
+    assert HangWatch().look(table, ended, 200.0) is None

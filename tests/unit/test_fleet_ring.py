@@ -1,0 +1,78 @@
+"""The ring: what is written is read, after a kill too; a ring that went round loses the oldest, and says how many."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.ring import RingReader, RingWriter, RowState
+from windtunnel.records.sections import Section, Sections, joined
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    writer = RingWriter(tmp_path / "ring", "job", 3, 8, 3, host="node0", facts={"tp": 2})
+    name, group = writer.text("name", "all_reduce"), writer.text("group", {"name": "dp", "ranks": [0, 4]})
+    writer.at_step(7)
+    row = writer.write(Section.CALL, 7, 1_000, name=name, group=group, comm=1, size=4096, call=5)
+    reader = RingReader(tmp_path / "ring")
+    assert (reader.meta.rank, reader.meta.world, reader.meta.host, reader.meta.facts) == (3, 8, "node0", {"tp": 2})
+    assert reader.read(0).rows["state"].tolist() == [RowState.OPEN]
+    writer.rewrite(row, 250, 300, RowState.DONE)
+    tail = reader.read(0)
+    assert tail.rows[["nanos", "host_nanos", "state", "bytes", "call", "step"]].tolist() == [(250, 300, RowState.DONE, 4096, 5, 7)]
+    assert reader.lines() == [("name", "all_reduce"), ("group", {"name": "dp", "ranks": [0, 4]})]
+    assert (tail.step, tail.ended, tail.lost) == (7, None, 0)
+    writer.ended(0)
+    assert reader.read(0).ended == 0
+
+
+def test_a_full_ring_drops_the_oldest_and_counts_them(tmp_path: Path) -> None:
+    writer = RingWriter(tmp_path / "ring", "job", 0, 1, rows=8)
+    rows = [writer.write(Section.STEP, step, step) for step in range(20)]
+    tail = RingReader(tmp_path / "ring").read(5)
+    assert (tail.first, tail.lost, tail.rows["step"].tolist()) == (12, 7, list(range(12, 20)))
+    writer.rewrite(rows[0], 1, 1, RowState.DONE)  # long gone: touches nobody's row
+    assert RingReader(tmp_path / "ring").read(0).rows["state"].tolist() == [RowState.OPEN] * 8
+
+
+def test_records_outlive_a_kill(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys; from pathlib import Path; from windtunnel.fleet.ring import RingWriter\n"
+        "w = RingWriter(Path(sys.argv[1]), 'job', 0, 1)\n"
+        "for step in range(1000): w.write(0, step, step)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path / "ring")], env=os.environ, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert RingReader(tmp_path / "ring").read(0).rows["step"].tolist() == list(range(1000))
+
+
+def test_the_text_area_is_bounded(tmp_path: Path) -> None:
+    writer = RingWriter(tmp_path / "ring", "job", 0, 1)
+    numbers = [writer.text("name", f"{index:06d}" * 100) for index in range(3000)]
+    assert numbers[0] == 0 and numbers[-1] == -1
+    assert len(RingReader(tmp_path / "ring").lines()) == sum(number >= 0 for number in numbers)
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(b"x" * 5000)
+    with pytest.raises(FileError):
+        RingReader(tmp_path / "other")
+
+
+def test_joined_tables_number_names_and_groups_anew() -> None:
+    first = Sections.of(
+        [0], [1], [4], [0.5], [0.1], name=[0], group=[0], names=("a",), groups=((0, 1),), group_names=("dp",), zero=10.0
+    )
+    second = Sections.of([1], [1], [4], [0.25], [0.1], name=[1], group=[-1], names=("b", "a"), zero=11.0, hosts={1: "n"})
+    both = joined([first, second])
+    assert both.names == ("a", "b") and both.name.tolist() == [0, 0] and both.group.tolist() == [0, -1]
+    assert np.allclose(both.begin, [0.5, 1.25]) and both.zero == 10.0 and both.hosts == {1: "n"}
+    assert len(joined([])) == 0

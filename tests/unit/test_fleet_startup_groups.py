@@ -1,0 +1,167 @@
+"""Real processes over gloo on loopback: operations as predicted, groups that add up, ranks that are missing. Wall time is not
+looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+
+from windtunnel.fleet.startup.counts import ordered_counts, torch_counts  # noqa: E402
+from windtunnel.fleet.startup.layout import parse_mesh  # noqa: E402
+from windtunnel.fleet.startup.measure import StartCase, measure, servers  # noqa: E402
+
+CASES = [
+    StartCase("dp=2,pp=2,tp=2", "torch", count=True),
+    StartCase("dp=4,pp=1,tp=2", "torch", count=True),
+    StartCase("dp=2,pp=2,tp=2", count=True),
+    StartCase("dp=2,pp=2,tp=2", world="bare", count=True),
+    StartCase("dp=4,pp=1,tp=2", world="bare", count=True),
+    StartCase("dp=8", count=True),
+    StartCase("dp=2,pp=2,tp=2", store="redis", count=True),
+    StartCase("dp=2,pp=2,tp=2", store="hierarchical", ranks_per_node=4, count=True),
+    StartCase("dp=3,tp=2", store="hierarchical", ranks_per_node=4, world="bare", count=True),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.path}-{case.store}-{case.world}-{case.mesh}")
+def test_operations_are_exactly_those_predicted(case: StartCase) -> None:
+    """`measure` also adds up the ranks of every group through it."""
+    layout = parse_mesh(case.mesh)
+    expected = torch_counts(layout) if case.path == "torch" else ordered_counts(layout, case.store, case.world, case.ranks_per_node)
+    found = measure(case).counts
+    assert found.shared.calls == expected.shared.calls
+    assert found.local.calls == expected.local.calls
+    assert (found.shared.keys, found.local.keys) == (expected.shared.keys, expected.local.keys)
+    assert found.shared.bytes > 0
+
+
+def run_ranks(body: str, world: int, tmp_path: Path) -> list[subprocess.CompletedProcess[str]]:
+    """`body` on every rank, with `rank`, `world` and `store` at hand."""
+    head = """
+import sys
+from datetime import timedelta
+import torch, torch.distributed as dist
+from windtunnel.fleet.startup.groups import init_mesh
+rank, world, port = map(int, sys.argv[1:])
+store = dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=60), wait_for_workers=False)
+"""
+    server = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
+    script = tmp_path / "rank.py"
+    script.write_text(head + body, encoding="utf-8")
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen([sys.executable, str(script), str(rank), str(world), str(server.port)], env=environment, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for rank in range(world)
+    ]  # fmt: skip
+    ended = []
+    for process in running:
+        out, err = process.communicate(timeout=120)
+        ended.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+    return ended
+
+
+def test_groups_serve_torch_as_its_own_do(tmp_path: Path) -> None:
+    body = """
+mesh = init_mesh(("pp", "dp", "tp"), (2, 2, 2), store=store, rank=rank, order="dp-tp-pp", also=[("dp", "tp")])
+assert mesh.ranks("dp") == (rank - rank % 2, rank - rank % 2 + 1)
+assert mesh.ranks("dp_tp") == tuple(range(rank // 4 * 4, rank // 4 * 4 + 4))
+device_mesh = mesh.device_mesh()
+assert device_mesh.get_group("tp") is mesh.group("tp") and device_mesh.get_local_rank("dp") == mesh.coordinates["dp"]
+assert device_mesh.mesh.shape == (2, 2, 2) and device_mesh["tp"].mesh.tolist() == list(mesh.ranks("tp"))
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+whole = torch.arange(8.0)
+assert torch.equal(distribute_tensor(whole, device_mesh["tp"], [Shard(0)]).full_tensor(), whole)
+assert dist.get_backend(mesh.group("pp")) == "gloo" and dist.get_group_rank(mesh.group("pp"), rank) == mesh.coordinates["pp"]
+found = [None] * 4
+dist.all_gather_object(found, rank, group=mesh.group("dp_tp"))
+assert tuple(found) == mesh.ranks("dp_tp")
+dist.barrier()
+again = init_mesh(("a", "b"), (4, 2), store=store, rank=rank)  # another mesh over the same default group
+other = torch.tensor([1.0])
+dist.all_reduce(other, group=again.group("a"))
+assert other.item() == 4
+later = dist.new_group([0, 3], use_local_synchronization=True)
+if rank in (0, 3):
+    dist.all_reduce(other, group=later)
+dist.barrier()
+dist.destroy_process_group()
+assert not dist.is_initialized()
+"""
+    for ended in run_ranks(body, 8, tmp_path):
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_other_backends_make_their_own_groups_axis_by_axis(tmp_path: Path) -> None:
+    """A backend with its device named goes the way that NCCL goes: new_group by members only."""
+    body = """
+mesh = init_mesh(("dp", "tp"), (2, 2), store=store, rank=rank, backend="cpu:gloo")
+for axis in ("dp", "tp"):
+    total = torch.tensor([float(rank)])
+    dist.all_reduce(total, group=mesh.group(axis))
+    assert total.item() == sum(mesh.ranks(axis))
+dist.barrier()
+dist.destroy_process_group()
+"""
+    for ended in run_ranks(body, 4, tmp_path):
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_missing_ranks_are_named(tmp_path: Path) -> None:
+    body = """
+if rank == 2:
+    sys.exit(0)
+from windtunnel.fleet.startup.gather import StartupTimeout
+try:
+    init_mesh(("dp", "tp"), (2, 2), store=store, rank=rank, timeout=timedelta(seconds=3))
+except StartupTimeout as error:
+    assert error.missing == (2,), error
+    print(error)
+else:
+    sys.exit("no error")
+"""
+    ended = run_ranks(body, 4, tmp_path)
+    assert [one.returncode for one in ended] == [0, 0, 0, 0], [one.stderr for one in ended]
+    assert "1 ranks did not start: 2" in ended[0].stdout
+
+
+def test_redis_is_a_store_as_torch_expects_one() -> None:
+    from windtunnel.fleet.startup.redis_store import RedisStore
+
+    with servers(StartCase("dp=2", store="redis"), 1) as (port, _):
+        store = RedisStore("127.0.0.1", port, "a[1]*", timedelta(seconds=20))
+        other = RedisStore("127.0.0.1", port, "a[1]*2", timedelta(seconds=20))
+        prefixed = dist.PrefixStore("in", store)  # calls come through C++
+        prefixed.set("k", "v")
+        other.set("in/k", "elsewhere")
+        assert store.get("in/k") == prefixed.get("k") == b"v"
+        assert store.add("n", 5) == 5 and store.add("n", -2) == 3 and store.get("n") == b"3"
+        assert (
+            store.compare_set("c", "", "1") == b"1"
+            and store.compare_set("c", "2", "3") == b"1"
+            and store.compare_set("c", "1", "3") == b"3"
+        )
+        assert store.compare_set("none", "x", "y") == b"x" and not store.check(["none"])
+        store.append("l", "ab")
+        store.append("l", b"cd")
+        store.multi_set(["m", "o"], [b"\0\xff", "2"])
+        assert store.multi_get(["l", "m", "o"]) == [b"abcd", b"\0\xff", b"2"]
+        assert store.num_keys() == 6 and other.num_keys() == 1
+        assert store.delete_key("l") and not store.delete_key("l") and not store.check(["m", "l"])
+        with pytest.raises(dist.DistStoreError, match="1 keys missing"):
+            store.wait(["m", "never"], timedelta(milliseconds=50))
+        child = subprocess.Popen([sys.executable, "-c", f"import redis; r = redis.Redis(port={port}); r.set('a[1]*/late', 'x');"
+                                                        " r.publish('a[1]*/late', '')"])  # fmt: skip
+        assert store.get("late") == b"x"
+        assert child.wait(30) == 0
