@@ -12,5 +12,6 @@ VERBS: Verbs = {
     "show": ("fleet_show", "What a watched run's records say: slow ranks and links, declines; a page, a trace."),
     "monitor": ("fleet_monitor", "Beside a running job: tells hangs, slow ranks and links, and declines as they come."),
     "compare": ("fleet_compare", "A watched run beside the prediction of its job: what leaves it, and what that costs."),
+    "checkpoints": ("fleet_checkpoints", "Folders of checkpoints: list, verify, delete, export."),
     "hang": ("fleet_hang", "Who holds up a job that does not move, from its records or from flight-recorder dumps."),
 }

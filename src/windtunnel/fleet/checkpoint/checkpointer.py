@@ -105,7 +105,7 @@ class Checkpointer:
         problem = self.ranks.first(problem)
         if problem:
             raise SpecError("folder", problem, "an empty folder, or one whose newest step was loaded", "Call load before the first save.")
-        retire(self._prefix, ()) if self.ranks.first(self.node) == self.node and self.ranks.rank == 0 else None
+        retire(self._prefix, self.attempt)
 
     def save(self, step: int, state: dict[str, Any]) -> Saved:
         """Copies `state` and returns; the rest goes on beside. PlanError where ranks save different steps or a step comes twice.

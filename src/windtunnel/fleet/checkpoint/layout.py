@@ -160,6 +160,6 @@ def _archive(fqn: str, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
     finally:
         torch.serialization.set_crc32_options(before)
     raw = stream.getvalue()
-    room = torch._C.PyTorchFileReader(io.BytesIO(raw)).get_record_offset("data/0") if size else len(raw)
+    room = torch._C.PyTorchFileReader(io.BytesIO(raw)).get_record_offset("data/0") if size else 0
     parts = ((at, raw[:room]), (at + room + size, raw[room + size :]))
     return TensorPlace(fqn, shape, local.dtype, parts, at + room, size), len(raw)

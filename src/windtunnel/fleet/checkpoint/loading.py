@@ -27,7 +27,7 @@ from windtunnel.fleet.checkpoint.states import RankState, collected, rank_key
 @dataclass(frozen=True)
 class Loaded:
     """A load of this rank: the step, bytes that it read from storage and from memory, bytes that came from other ranks, `source` the
-    furthest that any of its files came from, and the steps that were passed over because they are damaged."""
+    furthest that any rank's files came from, and the steps that were passed over because they are damaged."""
 
     step: int
     storage_bytes: int
@@ -40,13 +40,14 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the ranks of a load agree on: the manifest's shards, where each rank's items lie, who reads what."""
+    """What the ranks of a load agree on: what each needs, who reads what, from where the furthest file came; and what this rank read."""
 
     wishes: list[Wish]
     chosen: dict[str, int]
     read: dict[str, memoryview]
     hashes: dict[tuple[str, int], str]
     counted: dict[str, int]
+    source: str
 
 
 class Plan:
@@ -110,12 +111,14 @@ def read_step(ranks: Ranks, found: Found | None, plan_of: Any, held: dict[str, H
     chosen = readers(shards, wishes)
     mine = [one for one in shards if chosen[one.name] == ranks.rank]
     read, counted, bad = _read(path, mine, held)
-    verdicts = ranks.all((bad, hashes_for(read, wishes, ranks.rank)))
-    damage = [one for bad, _ in verdicts for one in bad]
+    verdicts = ranks.all((bad, hashes_for(read, wishes, ranks.rank), [name for name, size in counted.items() if size]))
+    damage = [one for bad, _, _ in verdicts for one in bad]
     if damage:
         return f"{', '.join(damage)}: damaged"
-    hashes = {key: value for _, one in verdicts for key, value in one.items()}
-    return plan, Reading(wishes, chosen, read, hashes, counted)
+    hashes = {key: value for _, one, _ in verdicts for key, value in one.items()}
+    sources = {name for _, _, names in verdicts for name in names}
+    source = next((one for one in ("storage", "neighbour") if one in sources), "memory")
+    return plan, Reading(wishes, chosen, read, hashes, counted, source)
 
 
 def _opened(found: Found) -> Any:
@@ -153,5 +156,4 @@ def loaded_from(ranks: Ranks, step: int, plan: Plan, reading: Reading, passed_ov
     parts, received = exchanged(ranks, reading.wishes, reading.chosen, reading.read, reading.hashes)
     plan.put(parts)
     counted = reading.counted
-    source = next((one for one in ("storage", "neighbour", "memory") if counted[one]), "memory")
-    return Loaded(step, counted["storage"], counted["memory"] + counted["neighbour"], received, source, tuple(passed_over))
+    return Loaded(step, counted["storage"], counted["memory"] + counted["neighbour"], received, reading.source, tuple(passed_over))

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
 from windtunnel.fleet.checkpoint.manifest import Shard
@@ -73,8 +72,8 @@ def from_storage(path: Path, shard: Shard, count: Callable[[int], None]) -> memo
     return data if done == len(data) and not longer and hasher.hexdigest() == shard.hash else None
 
 
-def retire(prefix: str, keep: Any) -> None:
-    """Ends the flush processes of earlier attempts on this node; those at the doors `keep` stay."""
+def retire(prefix: str, attempt: str) -> None:
+    """Ends the flush processes of attempts before `attempt` on this node."""
     for door in doors(prefix):
-        if door not in keep:
+        if not door.startswith(prefix + attempt):
             asked(door, {"do": "retire"}, 1.0)
