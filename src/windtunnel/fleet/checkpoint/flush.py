@@ -110,6 +110,9 @@ class Flusher:
             acknowledge(save, self.rank, shards)
         except OSError as error:
             why = f"{type(error).__name__}: {error}"
+            for name, _, _ in order["files"]:  # a full disk has room for the word then
+                with suppress(OSError):
+                    (save.tmp / name).unlink(missing_ok=True)
             with suppress(OSError):  # without a word the writer waits until its time is over
                 acknowledge(save, self.rank, [], why)
             return [], why
@@ -119,6 +122,8 @@ class Flusher:
         """committed, already or failed; `why` says why it failed. Only rank 0's process."""
         began, self.why = time.monotonic(), error
         try:
+            if error:
+                raise SaveError(str(save.tmp), error, "all ranks to write their shards")
             shards = acknowledged(save, order["within"])
             new = commit(save, shards)
         except (OSError, WindtunnelError) as problem:
