@@ -1,6 +1,7 @@
 """A training script that goes on where it was killed, with the same final weights. On CPUs, with gloo:
 
-windtunnel fleet run -- torchrun --standalone --nproc-per-node 4 --max-restarts 3 examples/training/fleet_checkpoint.py --folder out/checkpoints
+windtunnel fleet run -- torchrun --standalone --nproc-per-node 4 --max-restarts 3 examples/training/fleet_checkpoint.py
+--folder saved
 """
 
 from __future__ import annotations

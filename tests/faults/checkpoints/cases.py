@@ -158,7 +158,17 @@ def bad_disk(fault: str, seed: int) -> str:
     rng = random.Random(f"{fault}{seed}")
     with work_folder() as work, _disk(fault, work) as folder:
         (work / "pids").write_text("")
-        process.COMMAND = [process.COMMAND[0], "-m", "tests.faults.checkpoints.flusher", fault, "2", "self", str(work / "pids"), "0", "--"]
+        process.COMMAND = [
+            process.COMMAND[0],
+            "-m",
+            "tests.faults.checkpoints.flusher",
+            fault,
+            "2",
+            "self",
+            str(work / "pids"),
+            "0",
+            "--",
+        ]
         state: dict[str, Any] = {**state_of(0), "large": _noise(rng, 4 << 20)}
         size = sum(value.nbytes for value in (*state["weights"].values(), state["own0"], state["large"]))
         filler = folder / "filler"

@@ -1,4 +1,5 @@
-"""The product's flush process with a fault in it: python -m tests.faults.checkpoints.flusher FAULT STEP WHOM PIDS RANK -- ARGUMENTS."""
+"""The product's flush process with a fault in it: python -m tests.faults.checkpoints.flusher FAULT STEP WHOM PIDS RANK --
+ARGUMENTS."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ def _rank(work: Path, rank: int, world: int, port: int, fault: Fault) -> None:
     pids = work / "pids"
     if fault.point in STAGE and fault.rank == rank:
         patch_stage(fault.point, fault.step, lambda: die(pids, fault.whom))
-    process.COMMAND = [sys.executable, "-m", "tests.faults.checkpoints.flusher", fault.point, str(fault.step), fault.whom, str(pids),
-                       str(fault.rank), "--"]  # fmt: skip
+    about = [fault.point, str(fault.step), fault.whom, str(pids), str(fault.rank)]
+    process.COMMAND = [sys.executable, "-m", "tests.faults.checkpoints.flusher", *about, "--"]
     store = dist.TCPStore("127.0.0.1", port, world, rank == 0)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     checkpointer = Checkpointer(work / "checkpoints", keep=2, linger=20.0, within=20.0)

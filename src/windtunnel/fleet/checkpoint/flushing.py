@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,9 +69,7 @@ class Flushing:
         while (at := self.free()) is None:
             self._hear(1.0)
         self._slots[at].stage(layout, flat, objects)
-        from windtunnel import __version__
-
-        save = Save(folder, step, attempt, self.ranks.world, __version__, topology)
+        save = Save(folder, step, attempt, self.ranks.world, version("windtunnel"), topology)
         self._under_way[at] = save
         order = {"do": "flush", "slot": at, "step": step, "files": layout.files(), "folder": str(folder), "attempt": attempt,
                  "world": save.world, "version": save.version, "topology": topology, "within": self.options.within,
