@@ -197,6 +197,19 @@ def test_irregular_gaps_that_grow_are_launch_skew() -> None:
     assert found is not None and (found.verdict, found.ranks) == (Verdict.LAUNCH_SKEW, (3,))
 
 
+@pytest.mark.parametrize("since", [20, 40, 60])
+@pytest.mark.parametrize("everyone", [True, False])
+def test_a_jump_is_told_with_its_step(since: int, everyone: bool) -> None:
+    """A clock that drops once, of all ranks or of one; a rank that is named as slow is not told again."""
+    sections = job(steps=80, slow=lambda rank, step: 1.2 if step >= since and (everyone or rank == 2) else 1.0)
+    table, transfers = step_table(sections), transfers_of(sections)
+    found = decline(table, transfers)
+    assert found is not None and (found.verdict, found.ranks) == (Verdict.COMPUTE, () if everyone else (2,))
+    assert abs(found.since_step - since) <= 2 and found.size == pytest.approx(0.02, abs=0.005)
+    if not everyone:
+        assert decline(table, transfers, named=[2]) is None
+
+
 def test_steady_steps_do_not_decline() -> None:
     for seed in range(20):
         sections = job(steps=80, seed=seed, noise=0.05, hiccups=0.05)
