@@ -69,12 +69,11 @@ def test_a_torn_line_is_left_out_and_the_next_one_is_whole(tmp_path: Path, kept:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"what": "gremlin"}, "agent-lost"),
-        ({"began": "now"}, "type float"),
-        ({"ranks": [1.5]}, "a list of ranks"),
+        ({"what": "gremlin"}, "gremlin"),
+        ({"began": "now"}, "`float`, got `str`"),
+        ({"ranks": [1.5]}, "`int`, got `float`"),
         ({"seconds": [1]}, "an object"),
-        ({"number": True}, "type int"),
-        ({"seen": float("inf")}, "type float"),
+        ({"number": True}, "`int`, got `bool`"),
     ],
 )
 def test_a_line_that_is_no_incident_is_refused(change: dict[str, object], said: str) -> None:

@@ -6,14 +6,14 @@ earlier one replaces it, so that an incident may be written while it is open and
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
+
+import msgspec
 
 from windtunnel.base.errors import FileError, SpecError
 
@@ -94,7 +94,7 @@ class Incident:
 
 def append_incident(path: str | Path, incident: Incident) -> None:
     """Adds the incident's line to the file, in one write that is on disk when this returns. FileError if it cannot be."""
-    line = (json.dumps(asdict(incident), allow_nan=False) + "\n").encode()
+    line = msgspec.json.encode(incident) + b"\n"
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -132,8 +132,8 @@ def read_incidents(path: str | Path) -> tuple[Incident, ...]:
 def _read(line: bytes, file: Path, at: int) -> Incident | None:
     """The incident of a line; None for an empty one, or one that is torn (no JSON object: its writer died)."""
     try:
-        value = json.loads(line) if line.strip() else None
-    except ValueError:
+        value = msgspec.json.decode(line) if line.strip() else None
+    except msgspec.DecodeError:
         return None
     if not isinstance(value, dict):
         return None
@@ -146,41 +146,10 @@ def _read(line: bytes, file: Path, at: int) -> Incident | None:
 def incident_of(value: Mapping[str, Any]) -> Incident:
     """An `Incident` from its JSON object. SpecError for a field that lacks, has another type or a class that is unknown;
     fields that are not known are left out."""
-    return Incident(
-        **{**_fields(Incident, value), "seconds": IncidentSeconds(**_fields(IncidentSeconds, value.get("seconds") or {}))}
-    )
-
-
-def _fields(kind: type[Incident] | type[IncidentSeconds], value: Mapping[str, Any]) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SpecError("incident", value, "an object with fields")
-    hints = get_type_hints(kind)
-    lacks = [one for one in ("number", "job", "began", "seen", "what") if kind is Incident and one not in value]
-    if lacks:
-        raise SpecError("incident", sorted(value), f"an object with {', '.join(lacks)}")
-    named = {one.name for one in fields(kind)} & set(value) - {"seconds"}
-    return {name: _checked(name, value[name], hints[name]) for name in named}
-
-
-def _checked(name: str, value: object, kind: Any) -> object:
-    """The value of a field if it has the field's type."""
-    options = get_args(kind)
-    if get_origin(kind) is Literal:
-        if value not in options:
-            raise SpecError(f"incident.{name}", value, ", ".join(options))
-        return value
-    if get_origin(kind) is tuple:
-        if not (isinstance(value, list | tuple) and all(type(one) is int for one in value)):
-            raise SpecError(f"incident.{name}", value, "a list of ranks")
-        return tuple(value)
-    plain = next(one for one in options if one is not type(None)) if isinstance(kind, UnionType) else kind
-    if value is None and plain is not kind:
-        return None
-    if plain is float and type(value) is int:
-        return float(value)
-    if type(value) is not plain or isinstance(value, float) and not math.isfinite(value):
-        raise SpecError(f"incident.{name}", value, f"a value of type {plain.__name__}")
-    return value
+    try:
+        return msgspec.convert(value, Incident)
+    except msgspec.ValidationError as error:
+        raise SpecError("incident", value, "an object with the fields of records.incidents.Incident", f"{error}.") from error
 
 
 def ettr(incidents: Iterable[Incident], began: float, ended: float, step: float, blocked: float = 0.0) -> float:
