@@ -93,12 +93,14 @@ class SlurmCluster:
             (self.folder / name).mkdir(exist_ok=True)
         lines = [
             "ClusterName=windtunnel", f"SlurmctldHost={host}(127.0.0.1)", f"SlurmctldPort={ports[0]}", "SlurmUser=root",
-            "SlurmdUser=root",             "AuthType=auth/munge", "CredType=cred/munge", f"AuthInfo=socket={self.folder / 'munge.socket'}",
+            "SlurmdUser=root", "AuthType=auth/munge", "CredType=cred/munge",
+            f"AuthInfo=socket={self.folder / 'munge.socket'}",
             f"StateSaveLocation={self.folder / 'state'}", f"SlurmdSpoolDir={self.folder / 'spool'}/%n",
             f"SlurmctldPidFile={self.folder / 'slurmctld.pid'}", f"SlurmdPidFile={self.folder}/%n.pid",
             f"SlurmdLogFile={self.folder}/%n.log", f"SlurmctldLogFile={self.folder / 'slurmctld.log'}",
             "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "SelectType=select/cons_tres",
-            "SelectTypeParameters=CR_CPU",             "JobAcctGatherType=jobacct_gather/none", "AccountingStorageType=accounting_storage/none", "MpiDefault=none",
+            "SelectTypeParameters=CR_CPU",
+            "JobAcctGatherType=jobacct_gather/none", "AccountingStorageType=accounting_storage/none", "MpiDefault=none",
             "ReturnToService=2", "SlurmdTimeout=300", "InactiveLimit=0", "KillWait=2", "SchedulerType=sched/builtin",
             *(f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 State=UNKNOWN"
               for node, port in zip(self.nodes, ports[1:], strict=True)),
