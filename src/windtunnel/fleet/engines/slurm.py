@@ -164,9 +164,9 @@ class SlurmEngine:
         if time.monotonic() - at <= fresh:
             return known
         said = _slurm("squeue", "--noheader", "--steps", self._needed(), "--format=%i|%j")
-        here = {_name(node) for node in self._hosts()}
+        here = {_name(node): job for node, job in self._hosts().items()}
         listed = (line.strip().partition("|") for line in said.splitlines())
-        found = {name: step for step, _, name in listed if name.startswith("agent-") and name in here}
+        found = {name: step for step, _, name in listed if here.get(name) == step.partition(".")[0]}
         self._asked = (time.monotonic(), found)
         return found
 
