@@ -12,6 +12,8 @@ VERBS: Verbs = {
     "show": ("fleet_show", "What a watched run's records say: slow ranks and links, declines; a page, a trace."),
     "monitor": ("fleet_monitor", "Beside a running job: tells hangs, slow ranks and links, and declines as they come."),
     "compare": ("fleet_compare", "A watched run beside the prediction of its job: what leaves it, and what that costs."),
+    "jobset": ("fleet_jobset", "A kept job as a JobSet of Kubernetes."),
+    "incidents": ("fleet_incidents", "What happened to a kept run, what was done, and what it cost."),
     "diagnose": ("fleet_diagnose", "Self-tests of this node, against what its cluster is said to do."),
     "replay": ("fleet_replay", "ETTR, the best checkpoint interval and spares, from a fleet's own incidents or stated faults."),
     "hang": ("fleet_hang", "Who holds up a job that does not move, from its records or from flight-recorder dumps."),
