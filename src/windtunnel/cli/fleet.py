@@ -6,6 +6,7 @@ from windtunnel.cli.verbs import Verbs
 
 VERBS: Verbs = {
     "run": ("fleet_run", "A training command, unchanged, with every rank timing itself."),
+    "driver": ("fleet_driver", "Starts the driver of `fleet run --nodes` again, on the folder of one that was killed."),
     "collect": ("fleet_collect", "Takes what the nodes of a job send, and keeps it."),
     "ship": ("fleet_ship", "Sends the rings of a node to a collector."),
     "startup": ("fleet_startup", "How long the process groups of a mesh take to make, and how many operations of the store."),
