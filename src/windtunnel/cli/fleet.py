@@ -17,5 +17,6 @@ VERBS: Verbs = {
     "incidents": ("fleet_incidents", "What happened to a kept run, what was done, and what it cost."),
     "diagnose": ("fleet_diagnose", "Self-tests of this node, against what its cluster is said to do."),
     "replay": ("fleet_replay", "ETTR, the best checkpoint interval and spares, from a fleet's own incidents or stated faults."),
+    "checkpoints": ("fleet_checkpoints", "Folders of checkpoints: list, verify, delete, export."),
     "hang": ("fleet_hang", "Who holds up a job that does not move, from its records or from flight-recorder dumps."),
 }
