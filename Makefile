@@ -11,13 +11,14 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python test-torch test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python test-torch test-slurm test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
 	@echo "demo            predict GPT 175B on 12,288 GPUs; writes out/demo.html and out/demo.pftrace"
 	@echo "test            C++ tests, import floors and Python tests, on all cores"
 	@echo "test-torch      the tests that need PyTorch; installs it"
+	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-wheel      build the wheel and use it from outside of the checkout"
 	@echo "lint            ruff, mypy --strict, import-linter, clang-format"
 	@echo "format          lay out Python and C++"
@@ -82,6 +83,10 @@ test-torch: setup
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; }
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m torch; code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "no test is marked torch"; else exit $$code; fi
+
+# Tests marked `slurm` start slurmctld, several slurmd and munged by themselves; skipped with the reason where they cannot.
+test-slurm: setup
+	$(BIN)/python -m pytest -q -rs -m slurm tests/slurm
 
 lint: setup lint-imports
 	$(BIN)/ruff check src tests benchmarks examples

@@ -8,7 +8,8 @@ python benchmarks/fleet_twin.py [--folder out/twin] [--steps 24] [--runs 3] [--k
 2. Calls: gloo's all-reduces of 8 ranks on loopback as nccl-tests prints them; the importer reads them, and
    `calibrate.achieved` fits the cluster to them (`windtunnel import LOG --cluster` does the same).
 3. The job: 8 "GPUs", each a share of the machine. With C cores and R ranks that all compute, a kernel takes R/C times its own time.
-   What other programs took of the cores while the steps ran is read from /proc: the share is (C - others)/R.
+   What other programs took of the cores while the steps ran is read from /proc: the share is (C - others)/R. A section's own time
+   is that with a core; what the share makes longer is waiting for one, which the monitor times apart.
 4. Runs of `examples/training/fleet_llama.py` under `windtunnel fleet run`: as it is, and with one section 20 % longer.
 
 Prints, for each run, what `windtunnel fleet compare` says. No GPU, no NCCL: gloo on loopback.
@@ -35,6 +36,7 @@ from windtunnel.reality.kernel_rows import gpu_under
 from windtunnel.records import read_any
 from windtunnel.records.sections import Section
 from windtunnel.runs.fleet_comparison import FleetComparison, compare_sections
+from windtunnel.runs.fleet_expected import expected_sections, on_shared_cores
 from windtunnel.spec import Job, check, dump_job, load_job
 from windtunnel.spec.calibration import Calibration, KernelFactors
 
@@ -211,6 +213,7 @@ def main() -> None:
         measure(given.folder)
     job, fit = twin(given.folder)
     profile = given.folder / "layers.parquet"
+    alone = expected_sections(job, True, profile)
     print(f"{RANKS} ranks on {_cores()} cores; gloo on loopback: fitted to {fit}")
     print(f"{'':<16} {'step, ms':^25}  {'observed / expected':^29} {'others':>7}")
     heads = ("run", "expected", "observed", "ratio", "forward", "backw.", "optim.", "call", "cores")
@@ -222,7 +225,9 @@ def main() -> None:
             recorded, others = train(given.folder, stamp, given.steps, case)
             here = on_share(job, max(_cores() - others, 0.2))
             (given.folder / f"{stamp}.toml").write_text(str(dump_job(here)))
-            print(_row(name, compare_sections(recorded.sections, here, blocking=True, profile=profile), others), flush=True)
+            expected = on_shared_cores(alone, expected_sections(here, True, profile))
+            compared = compare_sections(recorded.sections, here, blocking=True, profile=profile, expected=expected)
+            print(_row(name, compared, others), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ imported on first use, so that `import windtunnel` costs nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import windtunnel.goodput
 import windtunnel.predict  # noqa: F401 - both rooms, so that no later import binds their names over the verbs'
 from windtunnel.api import goodput, predict
+from windtunnel.base.lazy import lazy
 
 __version__ = "0.1.0"
 
@@ -152,14 +152,7 @@ __all__ = [
     "validate",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'windtunnel' has no attribute {name!r}")
-    module, _, attribute = _HOME[name].partition(":")
-    value = getattr(import_module(f"windtunnel.{module}"), attribute)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

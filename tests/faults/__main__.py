@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -16,10 +17,13 @@ from tests.faults.cases import CASES
 from tests.faults.outcome import Case, Outcome, passed
 from tests.faults.page import HEAD, page, row
 from tests.faults.standing import within
+from tests.faults.tally import read_tallies, tally, write_tallies
 
 ROOT = Path(__file__).parents[2]
 LOG = ROOT / "out" / "faults.jsonl"
-Results = list[tuple[Case, list[Outcome], str]]
+KEPT = ROOT / "docs" / "faults.json"
+Load = tuple[float, float] | None
+Results = list[tuple[Case, list[Outcome], str, Load]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cut", action="store_true", help="a few runs of each, and errors where a fact does not hold")
     parser.add_argument("--seed", type=int, default=0, help="of the first run of each case")
     parser.add_argument("--until", type=float, default=float("inf"), help="minutes after which no further run begins")
-    parser.add_argument("--write", action="store_true", help="write docs/faults.md")
+    parser.add_argument("--write", action="store_true", help="put the counts into docs/faults.json and docs/faults.md")
     parser.add_argument("--log", type=Path, default=LOG, help="the runs as lines of JSON; default: out/faults.jsonl")
     parser.add_argument("--logged", type=Path, nargs="+", help="runs nothing: takes the runs of these logs")
     options = parser.parse_args(arguments)
@@ -38,8 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(HEAD, flush=True)
     results = _logged(options.logged) if options.logged else _runs(options)
     if options.write:
-        (ROOT / "docs" / "faults.md").write_text(page(results), encoding="utf-8")
-    broken = [text for case, outcomes, _ in results if options.cut and (text := passed(case, outcomes))]
+        tallies = read_tallies(KEPT) | {case.name: tally(outcomes, load) for case, outcomes, _, load in results if outcomes}
+        write_tallies(KEPT, tallies)
+        KEPT.with_suffix(".md").write_text(page(CASES, tallies), encoding="utf-8")
+    broken = [text for case, outcomes, _, _ in results if options.cut and (text := passed(case, outcomes))]
     print("\n".join(broken), file=sys.stderr, end="\n" if broken else "")
     return int(bool(broken))
 
@@ -53,14 +59,17 @@ def _runs(options: argparse.Namespace) -> Results:
             count = case.cut if options.cut else min(case.count, options.count or case.count)
             reason = case.missing() if count else "left out of the cut"
             outcomes: list[Outcome] = []
+            load: Load = None
             for seed in range(options.seed, options.seed + (0 if reason else count)):
                 if time.monotonic() > ends:
                     break
                 outcomes.append(_run(case, bench, seed))
                 log.write(json.dumps({"case": case.name, "seed": seed, **asdict(outcomes[-1])}) + "\n")
                 log.flush()
-            results.append((case, outcomes, reason))
-            print(row(case, outcomes, reason), flush=True)
+                last = os.getloadavg()[0]
+                load = (load[0] if load else last, last)
+            results.append((case, outcomes, reason, load))
+            print(row(case, tally(outcomes), reason), flush=True)
     return results
 
 
@@ -71,9 +80,9 @@ def _logged(logs: Sequence[Path]) -> Results:
         read = json.loads(line)
         name, _ = read.pop("case"), read.pop("seed")
         runs[name].append(Outcome(**{**read, "wrong": tuple(read["wrong"])}))
-    results: Results = [(case, runs[case.name], "") for case in CASES]
-    for case, outcomes, reason in results:
-        print(row(case, outcomes, reason))
+    results: Results = [(case, runs[case.name], "", None) for case in CASES]
+    for case, outcomes, reason, _ in results:
+        print(row(case, tally(outcomes), reason))
     return results
 
 

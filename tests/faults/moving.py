@@ -28,15 +28,20 @@ DECLINE_STEPS = 80
 _PAYLOAD = 1 << 16
 
 
+NAMED_FROM = 0.1
+"""Share of the time below which a rank's excess is a figure only."""
+
+
 def straggler(share: float, bench: Bench, seed: int) -> Outcome:
-    """A random rank is stopped for `share` of the time, in periods of 20 ms."""
+    """A random rank is stopped for `share` of the time, in periods of 20 ms. Whether it is named counts from 10 % on."""
     rank = random.Random(seed).randrange(8)
     with folder() as path:
         recorded = finished(bench.zygote, Job(path, steps=WARM_UP + NAMED_WITHIN, seed=seed), duty_cycle(rank, share))
         judged = _judged(recorded)
     outcome = named(judged.findings, lambda one: one.verdict is Verdict.SLOW_RANK and one.ranks == (rank,))
     excess = float(judged.pace.excess[judged.pace.ranks.tolist().index(rank)])
-    return Outcome(outcome.right, outcome.wrong, outcome.said, details={"excess": excess})
+    details = {"excess": excess, "named": float(bool(outcome.right))}
+    return Outcome(outcome.right if share >= NAMED_FROM else None, outcome.wrong, outcome.said, details=details)
 
 
 def clean(bench: Bench, seed: int) -> Outcome:

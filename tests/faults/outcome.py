@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from tests.faults.bench import Bench
 
 
+GROUPS = {
+    "see": "What is wrong with a running job",
+    "recover": "Jobs that are hit and go on",
+    "checkpoints": "Checkpoints that are hit",
+}
+"""Groups of cases, with their headings."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """`right`: what is wrong was named; None where nothing was expected to be. `wrong`: names that are not the fault's.
@@ -41,6 +49,7 @@ class Case:
     needed: float | None = None
     limit: float = float("inf")
     missing: Callable[[], str] = lambda: ""  # what the case needs and this machine lacks
+    group: str = "see"
 
 
 def named(findings: Sequence[Finding], fits: Callable[[Finding], bool]) -> Outcome:

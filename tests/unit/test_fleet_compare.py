@@ -19,9 +19,10 @@ from windtunnel.records.sections import Section, Sections, joined
 from windtunnel.report.fleet_compare import show_comparison
 from windtunnel.runs.factors import stages_of
 from windtunnel.runs.fleet_comparison import FleetComparison, compare_sections
-from windtunnel.runs.fleet_expected import expected_sections
+from windtunnel.runs.fleet_expected import expected_sections, on_shared_cores
 from windtunnel.runs.fleet_watching import Expectation, calls_block
 from windtunnel.spec import Job, check, load_job
+from windtunnel.spec.calibration import Calibration, KernelFactors
 
 
 @cache
@@ -120,6 +121,37 @@ def test_the_dictionary_has_the_keys_of_compare() -> None:
     assert {"key", "factor", "seconds", "words", "test"} == set(plain["causes"][0])
 
 
+def on_half_a_core(sections: Sections) -> Sections:
+    """Forward and backward take twice as long; the second half of each is a wait for a core. Steps and calls move with them."""
+    mine = np.isin(sections.section, (Section.FORWARD, Section.BACKWARD))
+    seconds = np.where(mine | (sections.section == Section.STEP), 2 * sections.seconds, sections.seconds)
+    slower = replace(sections, begin=2 * sections.begin, seconds=seconds)
+    waits = slower.where(mine)
+    kind, names = np.full(len(waits), Section.HOST_GAP, np.uint8), np.zeros(len(waits), np.int32)
+    half = waits.seconds / 2
+    waits = replace(waits, section=kind, name=names, begin=waits.begin + half, seconds=half, host_seconds=half)
+    return joined([slower, replace(waits, names=("no core",))])
+
+
+@pytest.mark.parametrize("longer", ["", "forward", "backward"])
+def test_a_longer_section_is_named_where_ranks_share_cores(longer: str) -> None:
+    job = data_parallel()
+    alone = expected_sections(job, True)
+    kernels = KernelFactors(**dict.fromkeys(KernelFactors.model_fields, 2.0))
+    shared = job.model_copy(update={"calibration": Calibration(kernels=kernels, source="two ranks on a core")})
+    expected = on_shared_cores(alone, expected_sections(shared, True))
+    assert expected.own is alone.own and expected.starved[0] == pytest.approx(sum(one[0] for one in alone.own.values()), rel=0.1)
+    run = on_half_a_core(watched(job, grows=lambda rank, step, section: 1.2 if section == longer else 1.0))
+    found = compare_sections(run, shared, blocking=True, expected=expected)
+    sections = [name for name in names(found) if name in ("forward", "backward", "optimizer")]
+    assert sections == ([longer] if longer else [])
+
+
+def test_waits_for_a_core_are_a_cause() -> None:
+    comparison = compared(data_parallel(), on_half_a_core(watched(data_parallel())))
+    assert names(comparison)[0] == "no core" and "wait for a core" in comparison.causes[0].words
+
+
 def test_the_terminal_names_section_and_cause() -> None:
     from io import StringIO
 
@@ -154,7 +186,8 @@ def test_the_monitor_tells_what_leaves_the_prediction_and_takes_it_back() -> Non
     backward = [alarm for alarm in alarms if alarm.finding is not None and alarm.finding.part == "backward 0"]
     assert [alarm.cleared for alarm in backward] == [False, True]
     assert all(alarm.verdict is Verdict.UNEXPECTED for alarm in backward)
-    assert {alarm.finding.part for alarm in alarms if alarm.finding} <= {"backward 0", "step -1"}
+    others = [alarm for alarm in alarms if alarm.finding and alarm.finding.part not in ("backward 0", "step -1")]
+    assert {alarm.verdict for alarm in others} == {Verdict.COMPUTE}  # the run itself says too that all ranks' work has jumped
 
 
 def test_calls_block_on_processors_only() -> None:

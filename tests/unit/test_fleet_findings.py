@@ -79,6 +79,25 @@ def test_a_slow_rank_is_named(factor: float) -> None:
     assert all(ones[0].size == pytest.approx((factor - 1.0) / 1.04, abs=0.02) for ones in found if ones)  # 4 % is the optimizer
 
 
+def test_one_of_four_is_named() -> None:
+    """Three others say little about how far equal GPUs lie apart; what is known of GPUs of one kind says the rest."""
+    named = 0
+    for seed in range(20):
+        usual = 1.0 + 0.005 * np.random.default_rng(seed).standard_normal(4)
+        slow = [1.2 * each if rank == 1 else each for rank, each in enumerate(usual)]
+        table = step_table(job(ranks=4, seed=seed, steps=30, slow=lambda rank, _, slow=slow: slow[rank]))
+        named += [one.ranks for one in slow_ranks(table)] == [(1,)]
+    assert named >= 17
+
+
+def test_no_healthy_rank_of_four_is_named() -> None:
+    """100 runs of 4 ranks that differ by 2 % (standard deviation) for good, with hiccups."""
+    for seed in range(100):
+        usual = 1.0 + 0.02 * np.random.default_rng(seed).standard_normal(4)
+        table = step_table(job(ranks=4, seed=seed, steps=22, hiccups=0.02, slow=lambda rank, _, usual=usual: usual[rank]))
+        assert slow_ranks(table) == []
+
+
 def test_no_healthy_rank_is_named() -> None:
     """100 runs of 8 ranks with noise, 40 of them with hiccups of single steps."""
     for seed in range(100):
@@ -176,6 +195,19 @@ def test_irregular_gaps_that_grow_are_launch_skew() -> None:
     sections = job(steps=200, gap=lambda rank, step: 0.0005 * step if rank == 3 and step % 10 == 9 else 0.0)
     found = decline(step_table(sections), transfers_of(sections))
     assert found is not None and (found.verdict, found.ranks) == (Verdict.LAUNCH_SKEW, (3,))
+
+
+@pytest.mark.parametrize("since", [20, 40, 60])
+@pytest.mark.parametrize("everyone", [True, False])
+def test_a_jump_is_told_with_its_step(since: int, everyone: bool) -> None:
+    """A clock that drops once, of all ranks or of one; a rank that is named as slow is not told again."""
+    sections = job(steps=80, slow=lambda rank, step: 1.2 if step >= since and (everyone or rank == 2) else 1.0)
+    table, transfers = step_table(sections), transfers_of(sections)
+    found = decline(table, transfers)
+    assert found is not None and (found.verdict, found.ranks) == (Verdict.COMPUTE, () if everyone else (2,))
+    assert abs(found.since_step - since) <= 2 and found.size == pytest.approx(0.02, abs=0.005)
+    if not everyone:
+        assert decline(table, transfers, named=[2]) is None
 
 
 def test_steady_steps_do_not_decline() -> None:

@@ -5,8 +5,9 @@ Names are imported on first use: a trace or a workload needs no reader of config
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from windtunnel.base.lazy import lazy
 
 if TYPE_CHECKING:
     from windtunnel.formats.deepspeed import from_deepspeed
@@ -38,8 +39,4 @@ __all__ = [
     "kind_of",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = lazy(__name__, _HOME)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from windtunnel.base.lazy import lazy
 
 if TYPE_CHECKING:
     from windtunnel.goodput.answer import Goodput, goodput
@@ -13,8 +14,4 @@ _HOME = {"Goodput": "answer", "WholeRun": "run", "goodput": "answer", "run_of": 
 
 __all__ = ["Goodput", "WholeRun", "goodput", "run_of"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = lazy(__name__, _HOME)

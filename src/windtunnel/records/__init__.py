@@ -5,8 +5,9 @@ Names are imported on first use: graphs of traces and measured runs lie in this 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from windtunnel.base.lazy import lazy
 
 if TYPE_CHECKING:
     from windtunnel.records.build import concat, dataset
@@ -64,10 +65,4 @@ __all__ = [
     "write_shape",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy(__name__, _HOME)

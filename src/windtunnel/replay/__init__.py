@@ -5,8 +5,9 @@ Names are imported on first use: SimAI's own arithmetic needs neither a cluster 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from windtunnel.base.lazy import lazy
 
 if TYPE_CHECKING:
     from windtunnel.replay.options import ReplayOptions
@@ -17,8 +18,4 @@ _HOME = {"ReplayOptions": "options", "ReplayResult": "result", "replay": "run"}
 
 __all__ = ["ReplayOptions", "ReplayResult", "replay"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = lazy(__name__, _HOME)

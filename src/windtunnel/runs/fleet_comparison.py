@@ -169,6 +169,7 @@ def _parts(seen: ObservedSections, known: ExpectedSections) -> Iterator[SectionP
             ("data", known.data[stage], seen.data),
             ("host gaps", 0.0, seen.gaps),
             ("between", known.between[stage], seen.between),
+            ("no core", known.starved[stage], seen.starved),
         )
         for name, expected, values in others:
             if np.isfinite(values[mine]).any():
@@ -240,6 +241,7 @@ def _causes(
             "the training loop spends time outside its sections",
             "look at what the loop does beside forward, backward and update",
         ),
+        ("no core", "ranks that could run wait for a core", "give each rank cores of its own, and look at what else runs there"),
     ):
         mine = [one for one in parts if one.name == name and one.leaves and one.median > one.expected]
         if mine:

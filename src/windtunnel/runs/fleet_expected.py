@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,14 +48,16 @@ class ExpectedSections:
     """P pipeline stages; seconds of a step.
 
     `own[section]` [P]: without what calls hold up, or with it where a device runs behind its host and a section's time on the
-    device holds them (`blocking` of `expected_sections`). `data`, `between` [P]: waiting for the next batch; neither in a section
-    nor in a call. `calls`: seconds of one call and how often a rank makes it in a step. Errors are relative.
+    device holds them (`blocking` of `expected_sections`). `data`, `between`, `starved` [P]: waiting for the next batch; neither
+    in a section nor in a call; in a section without a core. `calls`: seconds of one call and how often a rank makes it in a
+    step. Errors are relative.
     """
 
     step: float
     own: Mapping[Section, Floats]
     data: Floats
     between: Floats
+    starved: Floats
     calls: Mapping[CallKind, tuple[float, float]]
     errors: Mapping[Section, float]
     step_error: float
@@ -83,7 +85,18 @@ def expected_sections(job: Job, blocking: bool, profile: str | Path | None = Non
     host = np.array([parts.get("host", 0.0) for parts in answer.by_stage])
     achieved = job.cluster.achieved
     error = MODELLED_NETWORK if achieved is None or achieved.relative_error is None else achieved.relative_error
-    return ExpectedSections(answer.step_time_s, own, data, host, listed, _errors(answer), answer.relative_error, error)
+    return ExpectedSections(
+        answer.step_time_s, own, data, host, np.zeros(stages), listed, _errors(answer), answer.relative_error, error
+    )
+
+
+def on_shared_cores(alone: ExpectedSections, shared: ExpectedSections) -> ExpectedSections:
+    """What ranks that share cores show, from predictions of the same job with a core for each rank and with a share of one.
+
+    A rank's own time does not change; what its sections take longer is waiting for a core.
+    """
+    longer = sum((shared.own[section] - alone.own[section] for section in alone.own), np.zeros_like(alone.starved))
+    return replace(alone, step=shared.step, starved=np.maximum(longer, 0.0), step_error=shared.step_error)
 
 
 _Intervals = tuple[Floats, Floats]

@@ -47,6 +47,7 @@ class ObservedSections:
     data: Floats
     gaps: Floats
     between: Floats  # in no section and in no call; NaN where a device runs behind its host
+    starved: Floats  # in a section without a core, no part of `own`; NaN where a device runs behind its host
     calls: Mapping[CallKind, CallTimes]
     slow: tuple[Odd, ...]
 
@@ -68,10 +69,11 @@ def observed_sections(sections: Sections, job: Job, blocking: bool, last: int | 
     gaps = np.nan_to_num(table.work[Section.HOST_GAP])
     data = np.nan_to_num(table.work[Section.DATA])
     between = _between(table, raw, gaps) if blocking else np.full(table.step.shape, np.nan)
+    starved = np.nan_to_num(table.starved) if blocking else np.full(table.step.shape, np.nan)
     steps = table.steps[keep]
     return ObservedSections(
         table.ranks, stage[known], steps, table.step[:, keep], {one: values[:, keep] for one, values in own.items()},
-        data[:, keep], gaps[:, keep], between[:, keep], _calls(sections, job, steps), _slow(table),
+        data[:, keep], gaps[:, keep], between[:, keep], starved[:, keep], _calls(sections, job, steps), _slow(table),
     )  # fmt: skip
 
 

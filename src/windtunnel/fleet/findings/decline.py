@@ -1,14 +1,17 @@
-"""A step that takes longer and longer: which part of it grows, on whom, and what it is not.
+"""A step that takes longer and longer, or longer from some step on: which part of it grows, on whom, and what it is not.
 
 A step's length is the own work of its slowest rank, plus what its ranks wait for. Each part of it is a series over the steps:
 own work of every rank, gaps of the host, late data, how late each rank comes to its calls, and the transfers of calls once all
-ranks are there. A part grows where Mann and Kendall's test says so and Sen's slope times the number of steps is worth a word. The
-verdict is the part that explains most of what the step has lost; the others are listed with their slopes as what it is not. There
-is a decline where the step grows beyond doubt, or where it seems to and a part of it that explains that grows beyond doubt.
+ranks are there. A part grows where Mann and Kendall's test says so and Sen's slope times the number of steps is worth a word;
+it jumps where two levels with a step between them lie closer to it than a slope, and Mann and Whitney's test tells the levels
+apart. The verdict is the part that explains most of what the step has lost; the others are listed with their slopes as what it
+is not. There is a decline where the step grows beyond doubt, or where it seems to and a part of it that explains that grows
+beyond doubt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,17 +31,22 @@ LEAST = 0.02
 """Growth over the window, as a share of the step, below which there is no decline."""
 FEWEST_STEPS = 30
 MOST_POINTS = 24
-"""Points of a series that the tests see; longer ones are averaged in blocks, so that what happens now and then counts."""
+"""Points of a series that are tested for a slope; longer ones are averaged in blocks, so that what happens now and then counts."""
+MOST_POINTS_OF_JUMP = 40
+"""The same for a jump, whose place matters."""
 
 
 @dataclass(frozen=True)
 class Trend:
-    """Growth of a series over its window in its own unit (Sen's slope times the window), and the chance that a steady one shows
-    it."""
+    """Growth of a series over its window in its own unit, and the chance that a steady one shows it.
+
+    The growth is Sen's slope times the window, or the height of a jump, whichever lies closer to the series.
+    """
 
     growth: float
     chance: float
     start: float  # value at the window's first step, by the fitted line
+    jump: int = -1  # place of the first value after a jump; -1: a slope
 
 
 def trend_of(values: Floats) -> Trend:
@@ -46,16 +54,43 @@ def trend_of(values: Floats) -> Trend:
     at = np.flatnonzero(np.isfinite(values))
     if len(at) < 10:
         return Trend(0.0, 1.0, float("nan"))
-    series = values[at]
-    if len(at) > MOST_POINTS:
-        blocks = np.array_split(np.arange(len(at)), MOST_POINTS)
-        at, series = np.array([at[block].mean() for block in blocks]), np.array([series[block].mean() for block in blocks])
-    slope, intercept, _, _ = stats.theilslopes(series, at)
+    place, series = _averaged(at, values[at], MOST_POINTS)
+    slope, intercept, _, _ = stats.theilslopes(series, place)
+    cut = _best_cut(series)
+    if _distance(series[:cut]) + _distance(series[cut:]) >= np.abs(series - slope * place - intercept).sum():
+        return Trend(float(slope * (len(values) - 1)), min(1.0, 2.0 * _rising(series)), float(intercept))
+    place, series = _averaged(at, values[at], MOST_POINTS_OF_JUMP)
+    cut = _best_cut(series)
+    apart = float(stats.mannwhitneyu(series[cut:], series[:cut], alternative="greater", method="exact").pvalue)
+    before, after = float(np.median(series[:cut])), float(np.median(series[cut:]))
+    return Trend(after - before, min(1.0, 2.0 * (len(series) - 5) * apart), before, int(np.ceil(place[cut - 1 : cut + 1].mean())))
+
+
+def _averaged(at: Int64s, series: Floats, most: int) -> tuple[Floats, Floats]:
+    """Places and values, averaged in at most so many blocks."""
+    if len(at) <= most:
+        return at.astype(np.float64), series
+    blocks = np.array_split(np.arange(len(at)), most)
+    return np.array([at[block].mean() for block in blocks]), np.array([series[block].mean() for block in blocks])
+
+
+def _rising(series: Floats) -> float:
+    """Chance by Mann and Kendall that a steady series rises as much; 1 where it does not rise."""
     rise = np.sign(series[None, :] - series[:, None])[np.triu_indices(len(series), 1)].sum()
     count = len(series)
     spread = np.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
-    chance = float(stats.norm.sf((abs(rise) - 1) / spread)) if rise > 0 else 1.0
-    return Trend(float(slope * (len(values) - 1)), chance, float(intercept))
+    return float(stats.norm.sf((abs(rise) - 1) / spread)) if rise > 0 else 1.0
+
+
+def _best_cut(series: Floats) -> int:
+    """Where two levels lie closest to the series, with three values on each side at least."""
+    cuts = range(3, len(series) - 2)
+    return min(cuts, key=lambda cut: _distance(series[:cut]) + _distance(series[cut:]))
+
+
+def _distance(series: Floats) -> float:
+    """Sum of the distances from the median."""
+    return float(np.abs(series - np.median(series)).sum())
 
 
 @dataclass(frozen=True)
@@ -69,8 +104,11 @@ class _Part:
     text: str
 
 
-def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2) -> Finding | None:
-    """Why the steps of a run grow; None where they do not. Ranks must be on one clock."""
+def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: Sequence[int] = ()) -> Finding | None:
+    """Why the steps of a run grow; None where they do not, or where they jump by ranks that are `named` already.
+
+    Ranks must be on one clock.
+    """
     steps = table.steps[warm_up:]
     if len(steps) < FEWEST_STEPS:
         return None
@@ -81,6 +119,7 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2) -> Find
     total = trend_of(length)
     if total.chance > HINT or total.growth < LEAST * total.start:
         return None
+    since = int(steps[max(total.jump, 0)])
     parts = sorted(_parts(whole, transfers), key=lambda one: -one.growth)
     best = parts[0] if parts else None
     share = best.growth / total.growth if best else 0.0
@@ -89,15 +128,19 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2) -> Find
         return None
     if best is None or not explained:
         best = _Part(Verdict.UNEXPLAINED, total.growth, total.chance, (), "no part that is measured grows with it")
+    if total.jump >= 0 and best.ranks and set(best.ranks) <= set(named):
+        return None
     was, now = total.start * 1e3, (total.start + total.growth) * 1e3
-    evidence = [f"a step took {was:.1f} ms at step {int(steps[0])} and takes {now:.1f} ms now"]
+    when = f"before step {since}" if total.jump >= 0 else f"at step {since}"
+    evidence = [f"a step took {was:.1f} ms {when} and takes {now:.1f} ms now"]
     evidence.append(best.text if best.verdict is Verdict.UNEXPLAINED else _told(best, total.growth))
     excluded = tuple(f"{part.verdict}: {_told(part, total.growth)}" for part in parts if part.verdict is not best.verdict)
     who = f" of {listed(best.ranks)}" if best.ranks else ""
     hosts = {host for host, rank in zip(table.hosts, table.ranks, strict=True) if host and int(rank) in best.ranks}
-    text = f"steps grow by {total.growth / total.start:.1%}: {best.verdict}{who}"
+    how = f"steps are {total.growth / total.start:.1%} longer from about step {since} on" if total.jump >= 0 else ""
+    text = f"{how or f'steps grow by {total.growth / total.start:.1%}'}: {best.verdict}{who}"
     return Finding(
-        best.verdict, best.ranks, tuple(sorted(hosts)), 1.0 - best.chance, best.growth, total.growth, int(steps[0]), text,
+        best.verdict, best.ranks, tuple(sorted(hosts)), 1.0 - best.chance, best.growth, total.growth, since, text,
         tuple(evidence), excluded,
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ def judge(sections: Sections, meshes: Sequence[Mapping[str, Any]] = ()) -> Judge
     table = step_table(sections, roles_of(meshes, world))
     transfers = transfers_of(sections)
     found = [*slow_ranks(table), *starved_ranks(table), *slow_links(transfers)]
-    falling = decline(table, transfers)
+    falling = decline(table, transfers, named=[rank for one in found for rank in one.ranks])
     if falling is not None:
         found = [one for one in found if not (one.ranks and set(one.ranks) <= set(falling.ranks))] + [falling]
     return Judged(table, pace_of(table), transfers, tuple(sorted(found, key=lambda one: -one.cost)))

@@ -1,11 +1,13 @@
 """Ranks and machines that compute more slowly than their equals, with a confidence.
 
-A rank's excess of a step is its own time (`StepTable.own`: without waiting) over the middle one of its role, less 1. What decides
-is the mean of its excesses over the window without its largest twentieth: one hiccup of a machine makes no slow rank. Two things
-may make healthy ranks differ, and a rank must stand out from both. Ranks differ from each other for the whole window: the robust
-spread of the other ranks' figures, Student's t with as many degrees of freedom as there are ranks less two. Steps differ from each
-other: the pooled variance of the other ranks' excesses, hiccups and all. A rank is named where the less convincing of the two is
-less likely than `LEVEL` for all ranks together, and the excess is worth a word (`LEAST`).
+A rank's excess of a step is its own time (`StepTable.own`: without waiting) over the middle one of its role, less 1. What
+decides is the mean of its excesses over the window without its largest twentieth: one hiccup of a machine makes no slow rank.
+Two things may make healthy ranks differ, and a rank must stand out from both. Ranks differ from each other for the whole
+window: the robust spread of the other ranks' figures, Student's t with as many degrees of freedom as there are ranks less two;
+or, as three others say little about a spread, the same with what is known of GPUs of one kind (`USUAL_SPREAD`) as a prior; both
+tests are counted. Steps differ from each other: the pooled variance of the other ranks' excesses, hiccups and all. A rank is
+named where the less convincing of the two is less likely than `LEVEL` for all ranks together, and the excess is worth a word
+(`LEAST`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,12 @@ MANY = 64
 """Ranks of a role from which on the spread counts the rank itself too."""
 FINEST = 0.002
 """Spread below which no measurement is trusted."""
+USUAL_SPREAD = 0.02
+"""Standard deviation of equal GPUs. Sinha et al. (SC 2022, arXiv 2208.11035): within a cluster of GPUs of one kind the same
+work varies by 8 % on average from whisker to whisker of a box plot, which is 5.4 standard deviations of a normal law, or 1.5 %;
+rounded up."""
+USUAL_WEIGHT = 6
+"""Degrees of freedom that the usual spread counts as."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +90,18 @@ def _compared(own: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         rest = (np.delete(each, index, axis=0).ravel() for index in range(count))
         by_steps = np.array([_chernoff(from_usual[[index]], other, draws)[0] for index, other in enumerate(rest)])
     between = np.maximum(between, FINEST)
-    by_ranks = stats.t.sf(from_usual / between, max(count - 2, 2))
+    by_ranks = _student(from_usual, between, max(count - 2, 2))
     error = np.maximum(between, np.median(each.std(axis=1, ddof=1)) / np.sqrt(draws))
     chance = np.maximum(by_ranks, by_steps)
     mean = each.mean(axis=1)
     return mean - np.median(mean), from_usual, error, chance
+
+
+def _student(from_usual: Floats, between: Floats, freedom: int) -> Floats:
+    """Chance by Student's t, of the spread as it is seen or joined with the usual one; the smaller one counts for two tests."""
+    joined = np.sqrt((freedom * between**2 + USUAL_WEIGHT * USUAL_SPREAD**2) / (freedom + USUAL_WEIGHT))
+    seen, known = stats.t.sf(from_usual / between, freedom), stats.t.sf(from_usual / joined, freedom + USUAL_WEIGHT)
+    return np.asarray(np.minimum(1.0, 2.0 * np.minimum(seen, known)), np.float64)
 
 
 def _independent(each: Floats) -> float:

@@ -1,0 +1,58 @@
+"""The devices that a test runs on: this node's GPUs, or the CPU where it is asked for by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+from windtunnel.fleet.diagnose.result import Asked, Measured, NotHereError
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device of torch."""
+
+    torch: ModuleType
+    name: str
+
+    @property
+    def gpu(self) -> bool:
+        return self.name != "cpu"
+
+    @property
+    def backend(self) -> str:
+        if not self.gpu:
+            return "torch on the CPU, no GPU"
+        return f"torch on {self.torch.cuda.get_device_name(self.name)} ({self.name})"
+
+    def wait(self) -> None:
+        if self.gpu:
+            self.torch.cuda.synchronize(self.name)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices that are tested, one after the other."""
+
+    every: tuple[Device, ...]
+
+    def slowest(self, measure: Callable[[Device], Measured]) -> Measured:
+        """The measurement of the slowest device; the first that is wrong goes before it."""
+        found = [measure(device) for device in self.every]
+        wrong = [one for one in found if one.wrong]
+        return wrong[0] if wrong else min(found, key=lambda one: one.value)
+
+
+def device_of(asked: Asked) -> Devices:
+    """All GPUs for `cuda`, one for `cuda:0`, the CPU for `cpu`. NotHereError without torch or such a GPU."""
+    try:
+        import torch
+    except ImportError:
+        raise NotHereError("torch is not installed") from None
+    if asked.device == "cpu":
+        return Devices((Device(torch, "cpu"),))
+    if not torch.cuda.is_available():
+        raise NotHereError("no GPU; --device cpu measures the CPU and says so")
+    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if asked.device == "cuda" else [asked.device]
+    return Devices(tuple(Device(torch, name) for name in names))

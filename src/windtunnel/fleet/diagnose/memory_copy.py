@@ -1,0 +1,36 @@
+"""Rate at which the host's memory is copied, by as many threads as the process has cores. Counts reads and writes."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.fleet.diagnose.result import Asked, Measured
+
+
+def measure(asked: Asked) -> Measured:
+    """Bytes read and written in a second. The copy is compared with its source at the end."""
+    workers = len(os.sched_getaffinity(0))
+    words = max(1, asked.size // 8 // workers)
+    sources = [np.arange(worker, worker + words, dtype=np.int64) for worker in range(workers)]
+    copies = [np.zeros_like(source) for source in sources]
+    until = time.monotonic() + asked.seconds
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(workers) as pool:
+        rounds = sum(pool.map(_copy, sources, copies, [until] * workers))
+    took = time.perf_counter() - begun
+    same = all(bool((source == copy).all()) for source, copy in zip(sources, copies, strict=True))
+    return Measured(2.0 * rounds * words * 8 / took, f"numpy, {workers} threads", "" if same else "a copy differs from its source")
+
+
+def _copy(source: Int64s, copy: Int64s, until: float) -> int:
+    """Copies until the time is over, once at least: how often."""
+    rounds = 0
+    while rounds == 0 or time.monotonic() < until:
+        np.copyto(copy, source)
+        rounds += 1
+    return rounds

@@ -1,0 +1,77 @@
+"""A NIC to itself: RDMA writes by perftest's ib_write_bw where there is an RDMA device, else TCP over loopback, which says so."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from windtunnel.fleet.diagnose import tcp
+from windtunnel.fleet.diagnose.result import Asked, Measured
+
+DEVICES = Path("/sys/class/infiniband")
+PROGRAM = "ib_write_bw"
+
+
+def measure(asked: Asked) -> Measured:
+    """Bytes a second of the slowest RDMA device, or of TCP on loopback."""
+    devices = sorted(entry.name for entry in DEVICES.iterdir()) if DEVICES.is_dir() else []
+    if devices and shutil.which(PROGRAM):
+        rates = [(_rdma(device, asked), device) for device in devices]
+        rate, device = min(rates)
+        return Measured(rate, f"RDMA writes, {device} to itself")
+    lacks = "no RDMA device" if not devices else f"no {PROGRAM}"
+    return Measured(_loopback(asked), f"TCP over loopback, {lacks}: not a test of a NIC")
+
+
+def _rdma(device: str, asked: Asked) -> float:
+    """Bytes a second of one device. RuntimeError with what perftest says where it fails."""
+    options = ["-d", device, "-F", "--report_gbits", "-D", str(max(1, round(asked.seconds)))]
+    listening = subprocess.Popen([PROGRAM, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + asked.limit / 2
+        while True:
+            ran = subprocess.run([PROGRAM, *options, "localhost"], capture_output=True, text=True, timeout=asked.limit, check=False)
+            if ran.returncode == 0:
+                return bandwidth_of(ran.stdout)
+            if time.monotonic() > until or listening.poll() is not None:
+                raise RuntimeError(f"{PROGRAM} on {device}: {(ran.stderr or ran.stdout).strip()[-300:]}")
+            time.sleep(0.2)
+    finally:
+        listening.kill()
+        listening.wait()
+
+
+def bandwidth_of(text: str) -> float:
+    """The average rate in a table of perftest with --report_gbits: bytes, iterations, peak, average, messages. Bytes a second."""
+    rows = [line.split() for line in text.splitlines()]
+    rates = [float(row[3]) for row in rows if len(row) >= 5 and row[0].isdigit() and row[1].isdigit()]
+    if not rates:
+        raise RuntimeError(f"{PROGRAM} printed no rate: {text.strip()[-200:]}")
+    return rates[-1] * 1e9 / 8
+
+
+def _loopback(asked: Asked) -> float:
+    """Bytes a second of a TCP connection to this machine itself."""
+    port = _free_port()
+    there = replace(asked, listen=f"127.0.0.1:{port}")
+    thread = threading.Thread(target=_take, args=(there,), daemon=True)
+    thread.start()
+    with tcp.client(replace(asked, peer=there.listen)) as connection:
+        rate = tcp.push(connection, asked.seconds)
+    thread.join(asked.limit)
+    return rate
+
+
+def _take(asked: Asked) -> None:
+    with tcp.server(asked) as connection:
+        tcp.pull(connection)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])

@@ -1,0 +1,23 @@
+"""Bandwidth between two nodes over TCP, first from the one that connects, then from the one that listens: the slower way counts."""
+
+from __future__ import annotations
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.fleet.diagnose import tcp
+from windtunnel.fleet.diagnose.result import Asked, Measured
+
+
+def measure(asked: Asked) -> Measured:
+    """Bytes a second, the slower direction, on both sides. SpecError without --listen or --peer."""
+    if asked.listen:
+        with tcp.server(asked) as connection:
+            there, back = tcp.pull(connection), tcp.push(connection, asked.seconds / 2)
+            names = connection.getpeername()[0], connection.getsockname()[0]
+    elif asked.peer:
+        with tcp.client(asked) as connection:
+            there, back = tcp.push(connection, asked.seconds / 2), tcp.pull(connection)
+            names = connection.getsockname()[0], connection.getpeername()[0]
+    else:
+        raise SpecError("pair", Nothing(), "--listen HOST:PORT on one node and --peer HOST:PORT on the other")
+    backend = f"TCP {names[0]} to {names[1]}"
+    return Measured(min(there, back), backend, note=f"there {there:.4g}, back {back:.4g} B/s")

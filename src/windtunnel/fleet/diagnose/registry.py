@@ -1,0 +1,43 @@
+"""The self-tests by name; a module is imported when its test runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from windtunnel.base.errors import UnknownName
+from windtunnel.fleet.diagnose.result import Asked, Measured, TestResult, judged
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """A test: its module with the function that measures, and what it is of. `alone`: whether one node does it."""
+
+    module: str
+    function: str
+    unit: str
+    about: str
+    alone: bool = True
+
+
+TESTS: dict[str, SelfTest] = {
+    "memory-copy": SelfTest("memory_copy", "measure", "B/s", "host memory, all cores; reads and writes"),
+    "gpu-burn": SelfTest("gpu_burn", "measure", "FLOP/s", "products of matrices in bfloat16, equal ones compared"),
+    "gpu-copy-in": SelfTest("gpu_copy", "copy_in", "B/s", "pinned host memory to the GPU"),
+    "gpu-copy-out": SelfTest("gpu_copy", "copy_out", "B/s", "the GPU to pinned host memory"),
+    "gpu-copy-within": SelfTest("gpu_copy", "copy_within", "B/s", "within the GPU's memory; reads and writes"),
+    "gpu-peer": SelfTest("gpu_peer", "measure", "B/s", "each GPU of the node to the next, one direction"),
+    "nic-loopback": SelfTest("nic_loopback", "measure", "B/s", "each RDMA device to itself; without one TCP over loopback"),
+    "pair": SelfTest("pair", "measure", "B/s", "two nodes over TCP, the slower direction", alone=False),
+    "all-reduce": SelfTest("all_reduce", "measure", "B/s", "neighbours, bus bandwidth, NCCL or gloo", alone=False),
+}
+
+
+def run_test(name: str, asked: Asked) -> TestResult:
+    """Runs a self-test. UnknownName for another name, SpecError for options that it lacks."""
+    if name not in TESTS:
+        raise UnknownName("test", name, list(TESTS))
+    test = TESTS[name]
+    measure: Callable[[Asked], Measured] = getattr(import_module(f"windtunnel.fleet.diagnose.{test.module}"), test.function)
+    return judged(name, test.unit, asked, measure)

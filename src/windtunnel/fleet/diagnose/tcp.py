@@ -1,0 +1,113 @@
+"""Bytes over a TCP connection, timed where they arrive."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+from windtunnel.base.errors import SpecError
+from windtunnel.fleet.diagnose.result import Asked
+
+CHUNK = 1 << 20
+_KEY = 32
+_END = b"\x01"
+_RETRY = 0.2
+
+
+def address(text: str, what: str) -> tuple[str, int]:
+    """(host, port) of HOST:PORT. SpecError for another text."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 <= int(port) < 65536:
+        raise SpecError(what, text, "HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+@contextlib.contextmanager
+def server(asked: Asked) -> Iterator[socket.socket]:
+    """A connection from the peer that knows the key; others are refused. TimeoutError after `limit` seconds."""
+    host, port = address(asked.listen, "--listen")
+    until = time.monotonic() + asked.limit
+    with socket.create_server((host, port)) as listening:
+        while True:
+            listening.settimeout(max(0.01, until - time.monotonic()))
+            connection, _ = listening.accept()
+            connection.settimeout(asked.limit)
+            try:
+                if hmac.compare_digest(exactly(connection, _KEY), _digest(asked.key)):
+                    break
+            except OSError:
+                pass
+            connection.close()
+        with connection:
+            yield connection
+
+
+@contextlib.contextmanager
+def client(asked: Asked) -> Iterator[socket.socket]:
+    """A connection to the peer, which may begin to listen later. OSError if it does not within `limit` seconds."""
+    host, port = address(asked.peer, "--peer")
+    until = time.monotonic() + asked.limit
+    while True:
+        try:
+            connection = socket.create_connection((host, port), max(0.01, until - time.monotonic()))
+            break
+        except OSError:
+            if time.monotonic() + _RETRY > until:
+                raise
+            time.sleep(_RETRY)
+    with connection:
+        connection.settimeout(asked.limit)
+        connection.sendall(_digest(asked.key))
+        yield connection
+
+
+def push(connection: socket.socket, seconds: float) -> float:
+    """Sends for a time: bytes a second, as the other end has timed them."""
+    body, until = bytes(CHUNK), time.monotonic() + seconds
+    sent = False
+    while not sent or time.monotonic() < until:
+        connection.sendall(body)
+        sent = True
+    connection.sendall(_END + bytes(CHUNK - 1))
+    return float(json.loads(exactly(connection, _KEY)))
+
+
+def pull(connection: socket.socket) -> float:
+    """Takes what `push` sends: bytes a second after the first chunk, which is told to the other end."""
+    buffer, total, begun = bytearray(CHUNK), 0, 0.0
+    while True:
+        _fill(connection, buffer)
+        now = time.perf_counter()
+        if total == 0:
+            begun = now
+        total += CHUNK
+        if buffer[0]:
+            break
+    rate = (total - CHUNK) / max(now - begun, 1e-9)
+    connection.sendall(f"{rate:.6e}".encode().ljust(_KEY))
+    return rate
+
+
+def exactly(connection: socket.socket, size: int) -> bytes:
+    """The next `size` bytes. ConnectionError where they end before."""
+    buffer = bytearray(size)
+    _fill(connection, buffer)
+    return bytes(buffer)
+
+
+def _fill(connection: socket.socket, buffer: bytearray) -> None:
+    view, filled = memoryview(buffer), 0
+    while filled < len(buffer):
+        got = connection.recv_into(view[filled:])
+        if not got:
+            raise ConnectionError("the other end closed the connection")
+        filled += got
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(b"windtunnel pair " + key.encode()).digest()

@@ -1,0 +1,132 @@
+"""A JobSet for Kubernetes: the driver in one pod, and an agent in a pod of each node.
+
+The manifest is written and not applied: `kubectl apply -f` does that, and the JobSet controller starts the pods. Its fields are
+those of jobset.x-k8s.io/v1alpha2 (kubernetes-sigs/jobset, config/components/crd). Driver and agents share a volume: the driver
+writes the run's secrets into it, readable by their owner alone, and an agent that comes before that is started again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+
+PORT = 8480
+RUN_PATH = "/run/windtunnel"
+INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+MOST_RESTARTS = 2**31 - 1
+"""Of agents in place, by Kubernetes: the driver counts attempts."""
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class JobSetRequest:
+    """A job on Kubernetes. `name`: of the JobSet; `image`: with windtunnel and the training script; `nodes` and `spares`: pods with
+    an agent each; `per_node`: processes of a node, each with a GPU; `command`: of a process, as an argument list; `claim`: a
+    PersistentVolumeClaim that all pods can write, for the run's folder and its checkpoints."""
+
+    name: str
+    image: str
+    nodes: int
+    command: tuple[str, ...]
+    spares: int = 0
+    per_node: int = 8
+    claim: str = "windtunnel-run"
+    cpus_only: bool = False
+
+    def __post_init__(self) -> None:
+        if _NAME.fullmatch(self.name) is None:
+            raise SpecError("name", self.name, "at most 40 lower-case letters, digits and dashes, a letter first")
+        for what, value, least in (("nodes", self.nodes, 1), ("spares", self.spares, 0), ("per_node", self.per_node, 1)):
+            if value < least:
+                raise SpecError(what, value, f"{least} or more")
+        if not self.command:
+            raise SpecError("command", self.command, "the training command, after --")
+
+    @property
+    def driver(self) -> str:
+        """HOST:PORT of the driver, as pods of the JobSet resolve it."""
+        return f"{self.name}-driver-0-0.{self.name}:{PORT}"
+
+
+def jobset(asked: JobSetRequest) -> dict[str, Any]:
+    """The manifest as plain data."""
+    count = asked.nodes + asked.spares
+    run = [
+        "-m", "windtunnel", "fleet", "run", "--engine", "waiting", "--driver-listen", f"0.0.0.0:{PORT}", "--nodes", str(asked.nodes),
+        "--nproc-per-node", str(asked.per_node), "--spares", str(asked.spares), "--dir", RUN_PATH, "--run", asked.name, "--",
+        *asked.command,
+    ]  # fmt: skip
+    folder = f"{RUN_PATH}/{asked.name}"
+    agent = [
+        "-m", "windtunnel.fleet.agent", "--driver", asked.driver, "--node", "node$(WINDTUNNEL_INDEX)", "--secrets",
+        f"{folder}/driver/secrets.json", "--folder", folder,
+    ]  # fmt: skip
+    index = {"name": "WINDTUNNEL_INDEX", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}}
+    limits = {} if asked.cpus_only else {"nvidia.com/gpu": str(asked.per_node)}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": asked.name},
+        "spec": {
+            "network": {"enableDNSHostnames": True, "subdomain": asked.name, "publishNotReadyAddresses": True},
+            "successPolicy": {"operator": "All", "targetReplicatedJobs": ["driver"]},
+            "failurePolicy": {"maxRestarts": 0},
+            "replicatedJobs": [
+                _job("driver", 1, _pod(asked, "driver", run, [], {}), {}),
+                _job("agents", count, _pod(asked, "agent", agent, [index], limits), _apart(asked)),
+            ],
+        },
+    }
+
+
+def jobset_text(asked: JobSetRequest) -> str:
+    """The manifest as YAML."""
+    import yaml
+
+    return yaml.safe_dump(jobset(asked), sort_keys=False, width=120)
+
+
+def _job(name: str, count: int, pod: Mapping[str, Any], affinity: Mapping[str, Any]) -> dict[str, Any]:
+    """A replicated job of one Job with `count` indexed pods."""
+    spec = {
+        "parallelism": count,
+        "completions": count,
+        "completionMode": "Indexed",
+        "backoffLimit": MOST_RESTARTS,
+        "template": {"spec": {**pod, **({"affinity": affinity} if affinity else {})}},
+    }
+    return {"name": name, "replicas": 1, "template": {"spec": spec}}
+
+
+def _pod(
+    asked: JobSetRequest, name: str, arguments: Sequence[str], variables: Sequence[Mapping[str, Any]], limits: Mapping[str, str]
+) -> dict[str, Any]:
+    container = {
+        "name": name,
+        "image": asked.image,
+        "command": ["python"],
+        "args": list(arguments),
+        "env": list(variables),
+        "ports": [{"containerPort": PORT}] if name == "driver" else [],
+        "resources": {"limits": dict(limits)},
+        "volumeMounts": [
+            {"name": "run", "mountPath": RUN_PATH},
+            {"name": "memory", "mountPath": "/dev/shm"},
+        ],
+    }
+    volumes = [
+        {"name": "run", "persistentVolumeClaim": {"claimName": asked.claim}},
+        {"name": "memory", "emptyDir": {"medium": "Memory"}},
+    ]
+    return {"restartPolicy": "OnFailure", "containers": [container], "volumes": volumes}
+
+
+def _apart(asked: JobSetRequest) -> dict[str, Any]:
+    """No two agents of the JobSet on one machine."""
+    labels = {"jobset.sigs.k8s.io/jobset-name": asked.name, "jobset.sigs.k8s.io/replicatedjob-name": "agents"}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

@@ -1,0 +1,195 @@
+"""Agents as steps of Slurm allocations, a step a node.
+
+The allocation is the one that this runs in (SLURM_JOB_ID), or one that is asked for with `sbatch` and is given back at the end. It
+keeps its other nodes when one goes down (`--no-kill`); Slurm takes the lost node out of it for good, and `acquire` asks for another
+allocation for what is missing. Steps are found by their names in `squeue`, so that a driver that was killed finds its agents
+again. Only argument lists are used, and what agents need to know in secret lies in a file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from windtunnel.base.errors import Nothing, SpecError, WindtunnelError
+from windtunnel.fleet.engines.engine import AgentCommand
+
+JOBS_FILE = "slurm-jobs"
+"""The numbers of the jobs that were submitted, a line each."""
+HOLD = "#!/bin/sh\nwhile :; do sleep 60; done\n"
+"""The batch script of an allocation: it holds the nodes, and the agents are steps."""
+ANSWER_SECONDS = 60.0
+"""The longest that a command of Slurm may take."""
+GONE_SECONDS = 30.0
+"""The longest that a step may take to end after scancel."""
+
+
+class SlurmError(WindtunnelError):
+    """A command of Slurm that failed, with what it said."""
+
+
+@dataclass
+class SlurmEngine:
+    """Nodes by their names in Slurm. `folder`: shared by the nodes; keeps the jobs' numbers and what agents print. `options`: for
+    sbatch, like `--partition=gpu`; `step`: for srun, like `--gpus-per-node=8`. `fresh`: seconds that a list of steps holds."""
+
+    command: AgentCommand
+    folder: Path
+    options: tuple[str, ...] = ()
+    step: tuple[str, ...] = ()
+    wait: float = 600.0
+    fresh: float = 0.5
+    _asked: tuple[float, dict[str, str]] = (-1e9, {})
+    _clients: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def acquire(self, count: int) -> tuple[str, ...]:
+        """The first `count` nodes; for those that are missing an allocation is asked for. SlurmError if it does not begin within
+        `wait` seconds, or if this runs in an allocation with fewer nodes."""
+        if shutil.which("srun") is None:
+            raise SpecError("engine", "slurm", "a machine with Slurm's commands", "srun is not in PATH.")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        hosts = tuple(self._hosts()) if self._jobs() else ()
+        if len(hosts) < count and "SLURM_JOB_ID" not in os.environ:
+            self._submit(count - len(hosts))
+            hosts = tuple(self._hosts())
+        if len(hosts) < count:
+            raise SlurmError(f"the allocation has {len(hosts)} nodes, and {count} are asked for")
+        return hosts[:count]
+
+    def start(self, nodes: Sequence[str]) -> None:
+        """SlurmError for a node that is in no allocation any more."""
+        for node in nodes:
+            self.stop(node)
+        jobs = self._hosts()
+        gone = [node for node in nodes if node not in jobs]
+        if gone:
+            raise SlurmError(f"{', '.join(gone)}: in no allocation of this run; `acquire` gives others")
+        for node in nodes:
+            self._clients[node] = self._run(node, jobs[node])
+        self._asked = (-1e9, {})
+
+    def stop(self, node: str) -> None:
+        step = self._steps(0.0).get(_name(node))
+        if step is not None:
+            _slurm("scancel", step)
+            until = time.monotonic() + GONE_SECONDS
+            while self._steps(0.0).get(_name(node)) == step:
+                if time.monotonic() > until:
+                    raise SlurmError(f"Slurm's step {step} on {node} does not end")
+                time.sleep(0.1)
+        client = self._clients.pop(node, None)
+        if client is not None:
+            _end(client, GONE_SECONDS if step is not None else 0.0)
+
+    def alive(self, node: str) -> bool:
+        return _name(node) in self._steps(self.fresh)
+
+    def place(self, node: str) -> str | None:
+        return node
+
+    def close(self) -> None:
+        """Ends the agents, and the jobs that were submitted here."""
+        kept = self.folder / JOBS_FILE
+        if kept.exists():
+            _slurm("scancel", *self._jobs())
+            kept.unlink()
+        elif self._jobs():
+            for step in self._steps(0.0).values():
+                _slurm("scancel", step)
+        for client in self._clients.values():
+            _end(client, GONE_SECONDS)
+        self._clients.clear()
+
+    def _submit(self, count: int) -> None:
+        said = _slurm(
+            "sbatch", "--parsable", "--no-kill", "--no-requeue", "--export=NONE", "--job-name=windtunnel", f"--nodes={count}",
+            "--ntasks-per-node=1", f"--output={self.folder / 'slurm-%j.log'}", *self.options, text=HOLD,
+        )  # fmt: skip
+        job = said.strip().partition(";")[0]
+        if not job.isdigit():
+            raise SlurmError(f"sbatch answered {said.strip()[:200]!r} and no job number")
+        with (self.folder / JOBS_FILE).open("a", encoding="utf-8") as kept:
+            kept.write(f"{job}\n")
+        until = time.monotonic() + self.wait
+        while (state := _slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip()) != "RUNNING":
+            if not state or time.monotonic() > until:
+                self.close()
+                raise SlurmError(f"Slurm's job {job} did not begin in {self.wait:g} s: {state or 'it ended'}")
+            time.sleep(0.5)
+
+    def _jobs(self) -> tuple[str, ...]:
+        """Numbers of the jobs: those that were submitted, or the one that this process is in."""
+        kept = self.folder / JOBS_FILE
+        if kept.exists():
+            return tuple(kept.read_text(encoding="utf-8").split())
+        return (os.environ["SLURM_JOB_ID"],) if "SLURM_JOB_ID" in os.environ else ()
+
+    def _needed(self) -> str:
+        jobs = self._jobs()
+        if not jobs:
+            raise SpecError("engine", Nothing(), "an allocation of Slurm", "`acquire` asks for one.")
+        return f"--jobs={','.join(jobs)}"
+
+    def _hosts(self) -> dict[str, str]:
+        """The job of each node that Slurm has in these jobs now: a node that went down is in none."""
+        found: dict[str, str] = {}
+        for line in _slurm("squeue", "--noheader", self._needed(), "--states=RUNNING", "--format=%i|%N").splitlines():
+            job, _, listed = line.strip().partition("|")
+            names = _slurm("scontrol", "show", "hostnames", listed).split() if set(listed) & set("[,") else [listed]
+            found |= dict.fromkeys((name for name in names if name), job)
+        return found
+
+    def _run(self, node: str, job: str) -> subprocess.Popen[bytes]:
+        arguments = [
+            "srun", f"--jobid={job}", f"--job-name={_name(node)}", f"--nodelist={node}", "--nodes=1", "--ntasks=1",
+            "--ntasks-per-node=1", "--overlap", "--no-kill", "--input=none", f"--output={self.folder / f'agent-{node}.log'}",
+            "--open-mode=append", *self.step, "--", *self.command.of(node),
+        ]  # fmt: skip
+        inherited = {key: value for key, value in self.command.variables().items() if not key.startswith(("SLURM_", "SBATCH_"))}
+        conf = {key: os.environ[key] for key in ("SLURM_CONF",) if key in os.environ}
+        return subprocess.Popen(
+            arguments, env=inherited | conf, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def _steps(self, fresh: float) -> dict[str, str]:
+        """Step numbers of agents that Slurm has running, by the step's name. Slurm lists steps of lost nodes too: these are left
+        out."""
+        at, known = self._asked
+        if time.monotonic() - at <= fresh:
+            return known
+        said = _slurm("squeue", "--noheader", "--steps", self._needed(), "--format=%i|%j")
+        here = {_name(node): job for node, job in self._hosts().items()}
+        listed = (line.strip().partition("|") for line in said.splitlines())
+        found = {name: step for step, _, name in listed if here.get(name) == step.partition(".")[0]}
+        self._asked = (time.monotonic(), found)
+        return found
+
+
+def _end(client: subprocess.Popen[bytes], patience: float) -> None:
+    """Waits for an `srun`, and kills one that does not end: of a lost node it never would."""
+    try:
+        client.wait(patience)
+    except subprocess.TimeoutExpired:
+        client.kill()
+        client.wait()
+
+
+def _name(node: str) -> str:
+    return f"agent-{node}"
+
+
+def _slurm(*command: str, text: str | None = None) -> str:
+    """What a command of Slurm prints. SlurmError with what it says where it fails."""
+    try:
+        ran = subprocess.run(command, input=text, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SlurmError(f"{command[0]}: {error}") from error
+    if ran.returncode and "Invalid job id" not in ran.stderr and "already completing" not in ran.stderr:
+        raise SlurmError(f"{command[0]} failed: {ran.stderr.strip()[-300:]}")
+    return ran.stdout
