@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from windtunnel.base.errors import FileError
 from windtunnel.cli import app
-from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, take_over
+from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, leave, take_over
 from windtunnel.fleet.checkpoint.folder import LATEST, Found, committed_steps, step_folder, steps_in
 from windtunnel.fleet.checkpoint.hashing import hash_of
 from windtunnel.fleet.checkpoint.manifest import Manifest, Shard, hashes_wrong, manifest_from, read_manifest
@@ -138,3 +138,15 @@ def test_other_folders_are_left_alone() -> None:
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "step-x").mkdir()
         assert steps_in(Path(name)) == []
+
+
+def test_nobody_waits_for_a_rank_that_was_killed_before_it_staged(tmp_path: Path) -> None:
+    save = save_of(tmp_path, 10)
+    leave(tmp_path, "aa", 0)  # what it acknowledged before counts
+    assert len(acknowledged(save, 60.0)) == 2
+    (save.tmp / "ack-1.json").unlink()
+    leave(tmp_path, "aa", 1)
+    with pytest.raises(SaveError, match="rank 1 was killed"):
+        acknowledged(save, 60.0)
+    take_over(tmp_path, "bb")
+    assert not list(tmp_path.glob("gone-*"))

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,8 @@ def start(work: Path, world: int, fault: Fault) -> list[int]:
                     os.dup2(os.open(work / f"log-{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
                 _rank(work, rank, world, port, fault)
                 code = 0
+            except BaseException:
+                os.write(2, traceback.format_exc().encode())
             finally:
                 os._exit(code)
         pids.append(pid)

@@ -88,7 +88,13 @@ class Checkpointer:
         if self._flushing is None:
             self._own()
             self._flushing = Flushing(
-                self.ranks, self.options, f"{self._prefix}{self.attempt}-{self.ranks.rank}", self.node, self._token
+                self.ranks,
+                self.options,
+                f"{self._prefix}{self.attempt}-{self.ranks.rank}",
+                self.node,
+                self._token,
+                self.folder,
+                self.attempt,
             )
         self._layout = laid_out(collected(state, self.ranks.rank), self.ranks)
         self._flushing.use(self._layout)

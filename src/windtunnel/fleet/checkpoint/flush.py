@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit
+from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, leave
 from windtunnel.fleet.checkpoint.events import note
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
 from windtunnel.fleet.checkpoint.held import Held, HeldFile
@@ -54,6 +54,7 @@ class Flusher:
         self.listener.bind("\0" + door)
         self.listener.listen(64)
         self.next_node: tuple[str, int] | None = None
+        self.served: tuple[Path, str] | None = None
 
     def serve(self) -> None:
         """Until the trainer says so, or is gone and nobody needs its memory any more."""
@@ -66,6 +67,9 @@ class Flusher:
                 heard = _heard(trainer)
                 if heard is None:
                     trainer, end = None, time.monotonic() + self.linger
+                    if self.served is not None:
+                        with suppress(OSError):
+                            leave(*self.served, self.rank)
                 elif heard[0]["do"] == "end":
                     return
                 else:
@@ -77,6 +81,8 @@ class Flusher:
         """One order of the trainer."""
         if message["do"] == "slots":
             self.held.slots(fds, message["bytes"])
+        elif message["do"] == "serves":
+            self.served = (Path(message["folder"]), message["attempt"])
         elif message["do"] == "neighbour":
             self.next_node = (message["host"], message["port"])
         else:
