@@ -24,11 +24,13 @@ class FlushProcess:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         arguments = [str(theirs.fileno()), door, str(rank), str(linger), *([listen] if listen else [])]
         environment = {**os.environ, **({"WINDTUNNEL_CHECKPOINT_TOKEN": token} if listen else {})}
-        with theirs:  # a session of its own: what kills the trainer's group leaves it
+        with theirs:  # a session of its own: what kills the trainer's group leaves it; no pipe of its log
             self.process = subprocess.Popen(
                 [*COMMAND, *arguments],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
                 env=environment,
                 start_new_session=True,
             )
