@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
-from windtunnel.fleet.checkpoint.states import RandomState, RankState
+from windtunnel.fleet.checkpoint.states import PerRank, RandomState
 
 
 class Order:
@@ -76,7 +76,7 @@ def main() -> None:
     torch.manual_seed(1000 + rank)  # dropout differs from rank to rank
 
     checkpointer = Checkpointer(given.folder, keep=3, topology={"dp": world})
-    state = {"model": network, "optimizer": optimizer, "order": order, "random": RankState(RandomState())}
+    state = {"model": network, "optimizer": optimizer, "order": order, "random": PerRank(RandomState())}
     first = checkpointer.load(state) or 0
     checkpointer.prepare(state)
     if rank == 0 and checkpointer.last_load is not None:

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.states import RandomState, RankState
+from windtunnel.fleet.checkpoint.states import PerRank, RandomState
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
@@ -36,7 +36,7 @@ def job(sharded: bool, seed: int, width: int = 24) -> dict[str, Any]:
         model(torch.randn(4, 16, generator=generator)).square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    return {"model": model, "optimizer": optimizer, "rng": RankState(RandomState()), "epoch": seed}
+    return {"model": model, "optimizer": optimizer, "rng": PerRank(RandomState()), "epoch": seed}
 
 
 def digest(state: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from windtunnel.base.errors import FileError
 from windtunnel.cli import app
 from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, leave, take_over
-from windtunnel.fleet.checkpoint.folder import LATEST, Found, committed_steps, step_folder, steps_in
+from windtunnel.fleet.checkpoint.folder import LATEST, FoundStep, committed_steps, step_folder, steps_in
 from windtunnel.fleet.checkpoint.hashing import hash_of
 from windtunnel.fleet.checkpoint.manifest import Manifest, Shard, hashes_wrong, manifest_from, read_manifest
 from windtunnel.fleet.checkpoint.retention import collect_garbage, doomed
@@ -104,7 +104,7 @@ STATES = st.lists(st.tuples(st.integers(1, 40), st.sampled_from(["committed", "d
 
 @given(STATES, st.integers(0, 5), st.one_of(st.none(), st.integers(1, 10)))
 def test_the_newest_two_committed_steps_always_stay(states: list[tuple[int, str]], keep: int, interval: int | None) -> None:
-    found = [Found(step, Path(f"step-{step:08d}"), state) for step, state in dict(states).items()]
+    found = [FoundStep(step, Path(f"step-{step:08d}"), state) for step, state in dict(states).items()]
     gone = {one.step for one in doomed(found, keep, interval, "aa")}
     kept = sorted((one.step for one in found if one.state == "committed"), reverse=True)
     assert not gone & set(kept[: max(keep, 2)])

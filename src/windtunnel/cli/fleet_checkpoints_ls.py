@@ -12,7 +12,7 @@ from windtunnel.cli.common import Json, writable, write_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from windtunnel.fleet.checkpoint.folder import Found
+    from windtunnel.fleet.checkpoint.folder import FoundStep
 
 EXAMPLES = """\b
 Examples:
@@ -30,7 +30,7 @@ def command(
     shown(steps_in(folder), json)
 
 
-def shown(found: Sequence[Found], json: str | None) -> None:
+def shown(found: Sequence[FoundStep], json: str | None) -> None:
     """The table of steps, or the same as JSON."""
     from rich.console import Console
 
@@ -40,7 +40,7 @@ def shown(found: Sequence[Found], json: str | None) -> None:
         _table(found, Console())
 
 
-def _as_dict(one: Found) -> dict[str, Any]:
+def _as_dict(one: FoundStep) -> dict[str, Any]:
     manifest = one.manifest
     return {
         "step": one.step, "name": one.path.name, "state": one.state, "why": list(one.why), "bytes": manifest and manifest.bytes,
@@ -48,7 +48,7 @@ def _as_dict(one: Found) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _table(found: Sequence[Found], console: Any) -> None:
+def _table(found: Sequence[FoundStep], console: Any) -> None:
     import time
 
     from rich.table import Table

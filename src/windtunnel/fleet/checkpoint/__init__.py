@@ -3,7 +3,7 @@
     from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 
     with Checkpointer("checkpoints", keep=3) as checkpointer:
-        state = {"model": model, "optimizer": optimizer, "loader": loader, "rng": RankState(RandomState())}
+        state = {"model": model, "optimizer": optimizer, "loader": loader, "rng": PerRank(RandomState())}
         first = checkpointer.load(state) or 0
         ...
         checkpointer.save(step, state)

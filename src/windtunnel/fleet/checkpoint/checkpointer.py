@@ -16,7 +16,7 @@ from windtunnel.fleet.checkpoint.commit import take_over
 from windtunnel.fleet.checkpoint.disk import sync_folder
 from windtunnel.fleet.checkpoint.events import note
 from windtunnel.fleet.checkpoint.flushing import Flushing
-from windtunnel.fleet.checkpoint.folder import Found, committed_steps, steps_in, superseded_folder
+from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, steps_in, superseded_folder
 from windtunnel.fleet.checkpoint.layout import Layout, flattened, laid_out, signature_of
 from windtunnel.fleet.checkpoint.loading import Loaded, Plan, loaded_from, read_step
 from windtunnel.fleet.checkpoint.ranks import Ranks
@@ -60,7 +60,7 @@ class Checkpointer:
     """Checkpoints of a job in `folder`. Making one, and every method, is a collective call of all ranks.
 
     `state` is a dict: modules, optimizers (of a module in it), objects with state_dict and load_state_dict, tensors, plain values;
-    `RankState` around what each rank has of its own. `topology` is written into the manifest.
+    `PerRank` around what each rank has of its own. `topology` is written into the manifest.
     """
 
     def __init__(self, folder: str | Path, *, topology: dict[str, Any] | None = None, **options: Any) -> None:
@@ -164,7 +164,7 @@ class Checkpointer:
         began = time.perf_counter()
         held = held_here(self._prefix, self.options.settle)
         self.ranks.all(None)  # every node's earlier saves have settled
-        found: list[Found] = self._candidates() if self.ranks.rank == 0 else []
+        found: list[FoundStep] = self._candidates() if self.ranks.rank == 0 else []
         count, damaged = self.ranks.first((len(found), self._damaged() if self.ranks.rank == 0 else []))
         passed_over: list[tuple[int, str]] = list(damaged)
         for at in range(count):
@@ -189,7 +189,7 @@ class Checkpointer:
         self._from = self._from or 0
         return None
 
-    def _candidates(self) -> list[Found]:
+    def _candidates(self) -> list[FoundStep]:
         return committed_steps(self.folder)
 
     def _damaged(self) -> list[tuple[int, str]]:

@@ -38,7 +38,7 @@ def superseded_folder(folder: Path, step: int, attempt: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundStep:
     """A folder of a step: `state` is committed, damaged, torn (never committed) or superseded; `why` it is damaged."""
 
     step: int
@@ -48,7 +48,7 @@ class Found:
     why: tuple[str, ...] = ()
 
 
-def steps_in(folder: Path) -> list[Found]:
+def steps_in(folder: Path) -> list[FoundStep]:
     """The steps in `folder`, newest first, as their names, manifests and sizes say; no shard is read. FileError where it is no
     folder."""
     try:
@@ -59,17 +59,17 @@ def steps_in(folder: Path) -> list[Found]:
     return sorted(found, key=lambda one: (one.step, one.state == "committed"), reverse=True)
 
 
-def committed_steps(folder: Path) -> list[Found]:
+def committed_steps(folder: Path) -> list[FoundStep]:
     """The committed steps whose manifest and sizes are right, newest first; none where there is no folder."""
     if not folder.is_dir():
         return []
     return [one for one in steps_in(folder) if one.state == "committed"]
 
 
-def _found(path: Path) -> Found | None:
+def _found(path: Path) -> FoundStep | None:
     if other := _OTHER.fullmatch(path.name):
         state = "torn" if other[3] == "tmp" else "superseded"
-        return Found(int(other[1]), path, state)
+        return FoundStep(int(other[1]), path, state)
     named = _COMMITTED.fullmatch(path.name)
     if named is None:
         return None
@@ -77,8 +77,8 @@ def _found(path: Path) -> Found | None:
     try:
         manifest = read_manifest(path)
     except FileError as error:
-        return Found(step, path, "damaged", why=(str(error),))
+        return FoundStep(step, path, "damaged", why=(str(error),))
     if manifest.step != step:
-        return Found(step, path, "damaged", manifest, (f"its manifest is of step {manifest.step}",))
+        return FoundStep(step, path, "damaged", manifest, (f"its manifest is of step {manifest.step}",))
     wrong = sizes_wrong(path, manifest)
-    return Found(step, path, "damaged" if wrong else "committed", manifest, tuple(wrong))
+    return FoundStep(step, path, "damaged" if wrong else "committed", manifest, tuple(wrong))

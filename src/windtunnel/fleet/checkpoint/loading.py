@@ -16,12 +16,12 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan
 
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.checkpoint.exchange import Parts, Wish, exchanged, hashes_for, readers
-from windtunnel.fleet.checkpoint.folder import Found
+from windtunnel.fleet.checkpoint.folder import FoundStep
 from windtunnel.fleet.checkpoint.layout import METADATA
 from windtunnel.fleet.checkpoint.manifest import Shard
 from windtunnel.fleet.checkpoint.ranks import Ranks
 from windtunnel.fleet.checkpoint.sources import HeldHere, from_memory, from_storage
-from windtunnel.fleet.checkpoint.states import RankState, collected, rank_key
+from windtunnel.fleet.checkpoint.states import PerRank, collected, rank_key
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ class Plan:
 
 
 def _key(key: str, value: Any, rank: int, world: int) -> str:
-    return rank_key(key, rank % world) if isinstance(value, RankState) else key
+    return rank_key(key, rank % world) if isinstance(value, PerRank) else key
 
 
-def read_step(ranks: Ranks, found: Found | None, plan_of: Any, held: dict[str, HeldHere]) -> tuple[Plan, Reading] | str:
+def read_step(ranks: Ranks, found: FoundStep | None, plan_of: Any, held: dict[str, HeldHere]) -> tuple[Plan, Reading] | str:
     """The bytes of a step, read and verified by all ranks together, or why it cannot be loaded. `found` is rank 0's. Collective.
 
     SpecError on all ranks where one of them cannot load this state from it.
@@ -128,7 +128,7 @@ def read_step(ranks: Ranks, found: Found | None, plan_of: Any, held: dict[str, H
     return plan, Reading(wishes, chosen, read, hashes, counted, source)
 
 
-def _opened(found: Found) -> Any:
+def _opened(found: FoundStep) -> Any:
     """Folder, manifest and `.metadata` of a step, or what is wrong with them."""
     assert found.manifest is not None
     shard = next((one for one in found.manifest.shards if one.name == METADATA), None)

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from windtunnel.fleet.checkpoint.disk import sync_folder
-from windtunnel.fleet.checkpoint.folder import Found, steps_in
+from windtunnel.fleet.checkpoint.folder import FoundStep, steps_in
 
 SAFE = 2
 """Committed steps that are never deleted without being asked by name."""
 
 
-def doomed(found: Sequence[Found], keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()) -> list[Found]:
+def doomed(
+    found: Sequence[FoundStep], keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()
+) -> list[FoundStep]:
     """Of the steps in a folder those that may be deleted now.
 
     The newest max(`keep`, 2) committed steps stay, and each committed step that `interval` divides. Torn, damaged and superseded

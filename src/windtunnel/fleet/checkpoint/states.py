@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
 
 
 @dataclass(frozen=True)
-class RankState:
+class PerRank:
     """State that each rank has of its own, such as random numbers. A rank that the saving job did not have takes that of
     `rank` modulo
     its world."""
@@ -54,7 +54,7 @@ def collected(state: dict[str, Any], rank: int) -> dict[str, Any]:
     and plain values as they are."""
     told: dict[str, Any] = {}
     for key, value in state.items():
-        if isinstance(value, RankState):
+        if isinstance(value, PerRank):
             told[rank_key(key, rank)] = _plain(value.of, state)
         else:
             told[key] = _plain(value, state)
@@ -84,7 +84,7 @@ def _model_of(optimizer: torch.optim.Optimizer, values: Iterable[Any]) -> Any:
 def applied(state: dict[str, Any], loaded: dict[str, Any], keys: dict[str, str]) -> None:
     """Gives `loaded` back to the objects of `state`; `keys` says under which name each lies there."""
     for key, value in state.items():
-        found, target = loaded[keys[key]], value.of if isinstance(value, RankState) else value
+        found, target = loaded[keys[key]], value.of if isinstance(value, PerRank) else value
         if isinstance(target, torch.nn.Module):
             set_model_state_dict(target, found)
         elif isinstance(target, torch.optim.Optimizer) and (model := _model_of(target, state.values())) is not None:
