@@ -6,6 +6,7 @@ from windtunnel.cli.verbs import Verbs
 
 VERBS: Verbs = {
     "run": ("fleet_run", "A training command, unchanged, with every rank timing itself."),
+    "driver": ("fleet_driver", "Starts the driver of `fleet run --nodes` again, on the folder of one that was killed."),
     "collect": ("fleet_collect", "Takes what the nodes of a job send, and keeps it."),
     "ship": ("fleet_ship", "Sends the rings of a node to a collector."),
     "startup": ("fleet_startup", "How long the process groups of a mesh take to make, and how many operations of the store."),
@@ -16,5 +17,6 @@ VERBS: Verbs = {
     "incidents": ("fleet_incidents", "What happened to a kept run, what was done, and what it cost."),
     "diagnose": ("fleet_diagnose", "Self-tests of this node, against what its cluster is said to do."),
     "replay": ("fleet_replay", "ETTR, the best checkpoint interval and spares, from a fleet's own incidents or stated faults."),
+    "checkpoints": ("fleet_checkpoints", "Folders of checkpoints: list, verify, delete, export."),
     "hang": ("fleet_hang", "Who holds up a job that does not move, from its records or from flight-recorder dumps."),
 }

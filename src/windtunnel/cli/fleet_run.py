@@ -18,6 +18,7 @@ Examples:
   windtunnel fleet run -- torchrun --nproc-per-node 8 train.py --steps 100
   windtunnel fleet run --collect -- torchrun --nproc-per-node 8 train.py
   windtunnel fleet run --collector http://node0:8470 -- torchrun --nnodes 4 … train.py
+  windtunnel fleet run --nodes 2 --nproc-per-node 4 --spares 1 -- python train.py
 """
 
 SUMMARY_STEPS = 200
@@ -38,6 +39,24 @@ def command(
     policy: Annotated[
         str, typer.Option("--policy", help="full; steps:N, calls in every N-th step only; summary, no calls.")
     ] = "full",
+    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=0, help="Keep the job alive on N nodes: a driver starts it.")] = 0,
+    per_node: Annotated[int, typer.Option("--nproc-per-node", metavar="P", min=1, help="Of --nodes: processes a node.")] = 1,
+    spares: Annotated[int, typer.Option("--spares", metavar="S", min=0, help="Of --nodes: tested nodes that wait.")] = 0,
+    driver_dir: Annotated[
+        Path | None, typer.Option("--driver-dir", metavar="DIR", help="Of --nodes: the driver's state; default RUN/driver.")
+    ] = None,
+    retries: Annotated[int, typer.Option("--retries", min=0, help="Of --nodes: restarts in a row before it stops.")] = 10,
+    shrink: Annotated[bool, typer.Option("--shrink", help="Of --nodes: go on with fewer nodes where no spare is left.")] = False,
+    engine: Annotated[str, typer.Option("--engine", help="Of --nodes: who starts agents: local, slurm, ray.")] = "local",
+    test: Annotated[
+        list[str] | None, typer.Option("--test", metavar="NAME", help="Of --nodes: a self-test of spares; again for more.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="DIR", help="Of --nodes: told to ranks as WINDTUNNEL_FLEET_CHECKPOINT.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None, typer.Option("--limit", metavar="NAME=SECONDS", help="Of --nodes: when a rule fires; again for more.")
+    ] = None,
 ) -> None:
     """Exits as the command does."""
     from windtunnel.fleet.launch.agents import NodeAgents
@@ -49,6 +68,11 @@ def command(
     if "/" in name or name in (".", ".."):
         raise SpecError("--run", name, "a name without /", "Say the folder with --dir.")
     replace(WatchSettings(), detail=policy).every()
+    if nodes:
+        from windtunnel.cli.fleet_driver import KeptAlive, keep_alive
+
+        asked = KeptAlive(nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), checkpoint, limit or [])
+        raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     if collector and collect:
         raise SpecError(
             "--collector", collector, "--collect or --collector URL", "--collect on one node, --collector on the others."

@@ -1,0 +1,144 @@
+"""`windtunnel fleet driver DIR`, and the driver of `windtunnel fleet run --nodes`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windtunnel.base.errors import Nothing, SpecError
+
+if TYPE_CHECKING:
+    from windtunnel.fleet.driver.plan import JobPlan
+    from windtunnel.fleet.driver.serve import MakeEngine
+    from windtunnel.fleet.driver.sight import Limits
+    from windtunnel.fleet.engines.engine import AgentCommand, Engine
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fleet driver out/fleet/tutorial/driver
+"""
+ENGINES = ("local", "slurm", "ray")
+
+
+def command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The driver's folder: --driver-dir of `fleet run`, or RUN/driver.")],
+    engine: Annotated[str, typer.Option("--engine", help="Who starts agents: local, slurm, ray.")] = "local",
+) -> None:
+    """The job goes on meanwhile, and under this driver from then on. Exits as the job does."""
+    from windtunnel.fleet.driver.serve import Driver
+
+    raise typer.Exit(Driver(folder.absolute(), engine_of(engine), said()).run())
+
+
+@dataclass(frozen=True)
+class KeptAlive:
+    """What `fleet run` was asked for with --nodes."""
+
+    nodes: int
+    per_node: int
+    spares: int
+    folder: Path | None
+    retries: int
+    shrink: bool
+    engine: str
+    tests: tuple[str, ...]
+    checkpoint: Path | None
+    limits: Sequence[str]
+
+
+def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> int:
+    """Runs `program` once a process of `asked`, and keeps it alive; its exit status."""
+    from windtunnel.fleet.driver.serve import Driver
+
+    plan = _plan(program, run.absolute(), detail, asked)
+    folder = (asked.folder or run / "driver").absolute()
+    say = said()
+    driver = Driver(folder, engine_of(asked.engine), say)
+    driver.keep(plan)
+    say(f"records in {run}, driver in {folder}")
+    code = driver.run()
+    say(f"ended with {code}; what happened: windtunnel fleet incidents {run}")
+    return code
+
+
+def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> JobPlan:
+    from windtunnel.fleet.agent.keeper import is_python
+    from windtunnel.fleet.driver.plan import JobPlan
+    from windtunnel.fleet.driver.policy import Policy
+    from windtunnel.fleet.launch.command import environment
+
+    if not program:
+        raise SpecError(
+            "COMMAND", Nothing(), "a command after --", "Type: windtunnel fleet run --nodes 2 --nproc-per-node 4 -- python train.py"
+        )
+    if Path(program[0]).name == "torchrun":
+        raise SpecError("COMMAND", program[0], "the command of one rank", "Type python and the script: agents start the ranks.")
+    if shutil.which(program[0]) is None:
+        raise SpecError("COMMAND", program[0], "a program on PATH")
+    argv = (sys.executable if program[0] in ("python", "python3") else program[0], *program[1:])
+    run.mkdir(parents=True, exist_ok=True)
+    base: dict[str, str] = {}
+    variables = environment(run.parent, run.name, detail, base=base)
+    preload = ("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch") if is_python(argv) else ()
+    tests = tuple(tuple(one.split()) for one in asked.tests)
+    checkpoint = str(asked.checkpoint.absolute()) if asked.checkpoint else ""
+    return JobPlan(
+        argv, asked.nodes, asked.per_node, asked.spares, run.name, str(run), checkpoint=checkpoint, variables=variables,
+        preload=preload, limits=_limits(asked.limits), policy=Policy(retries=asked.retries, shrink=asked.shrink, tests=tests),
+    )  # fmt: skip
+
+
+def _limits(given: Sequence[str]) -> Limits:
+    from windtunnel.fleet.driver.sight import Limits
+
+    limits, names = Limits(), [one.name for one in fields(Limits) if one.name != "step"]
+    for one in given:
+        name, _, text = one.partition("=")
+        try:
+            seconds = float(text)
+        except ValueError:
+            seconds = -1.0
+        if name not in names or not 0 <= seconds < 1e9:
+            raise SpecError("--limit", one, f"NAME=SECONDS with a name of: {', '.join(names)}", "For example --limit silent=10.")
+        limits = replace(limits, **{name: seconds})
+    return limits
+
+
+def engine_of(name: str) -> MakeEngine:
+    """Makes the engine of that name; SpecError for an unknown one."""
+
+    def local(command: AgentCommand, folder: Path) -> Engine:
+        from windtunnel.fleet.engines.local import LocalEngine
+
+        return LocalEngine(command, folder / "agents")
+
+    def slurm(command: AgentCommand, folder: Path) -> Engine:
+        from windtunnel.fleet.engines.slurm import SlurmEngine
+
+        return SlurmEngine(command, folder / "agents")
+
+    def ray(command: AgentCommand, folder: Path) -> Engine:
+        from windtunnel.fleet.engines.ray_engine import RayEngine
+
+        return RayEngine(command, command.folder.name if command.folder else "job")
+
+    made: dict[str, MakeEngine] = {"local": local, "slurm": slurm, "ray": ray}
+    if name not in made:
+        raise SpecError("--engine", name, ", ".join(ENGINES))
+    return made[name]
+
+
+def said() -> Callable[[str], None]:
+    """A line for the person at the terminal."""
+    import time
+
+    def say(text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} windtunnel fleet: {text}", file=sys.stderr, flush=True)
+
+    return say

@@ -1,0 +1,256 @@
+"""The agent of a node: between the driver and the keeper of its ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windtunnel.fleet.agent.keeper import is_python
+from windtunnel.fleet.agent.keeping import KeeperLink
+from windtunnel.fleet.agent.readings import CheckpointEvents, LogTail, RingLook, memory_kills, nic_bytes, process_state
+from windtunnel.fleet.wire.channel import Channel
+from windtunnel.fleet.wire.connect import connect, host_port
+from windtunnel.fleet.wire.guard import refusal
+from windtunnel.fleet.wire.messages import (
+    Answer, Beat, Command, FromDriver, Hello, Kill, Leave, Pick, RankReport, Start, Test, Warm, Welcome,
+)  # fmt: skip
+from windtunnel.fleet.wire.secrets import Secrets
+
+BEAT_SECONDS = 1.0
+LOG = logging.getLogger("windtunnel.fleet.agent")
+
+
+@dataclass
+class Looks:
+    """What is read of one rank's process."""
+
+    pid: int
+    log: LogTail
+    ring: RingLook
+    loads: CheckpointEvents
+
+
+@dataclass
+class Agent:
+    """Serves until the driver says `Leave`. It connects again whenever the driver is gone, and leaves its ranks alone meanwhile."""
+
+    node: str
+    driver: str
+    secrets: Secrets
+    folder: Path
+    _state: dict[str, Any] = field(default_factory=lambda: {"attempt": -1, "warm": False, "ranks": []})
+    _looks: dict[int, Looks] = field(default_factory=dict)
+    _channel: Channel | None = None
+    _fence: int = -1
+    _killing: list[tuple[int, int]] = field(default_factory=list)  # (order, attempt) of kills that are not answered yet
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def serve(self) -> None:
+        """Beats until it is let go. FileError where no keeper starts."""
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
+        self._left = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._fence = _kept_fence(self._fence_file())
+        self._keeper = KeeperLink(self.folder, self.node, self._on_state)
+        await self._keeper.open()
+        beats = asyncio.create_task(self._beat())
+        try:
+            await self._connect_again()
+        finally:
+            beats.cancel()
+
+    async def _connect_again(self) -> None:
+        wait = 0.05
+        while not self._left.is_set():
+            self._lost.clear()
+            try:
+                channel = await connect(self.driver, self.secrets, lambda: Channel(FromDriver, self._on_message, self._on_lost))
+            except OSError as error:
+                LOG.info("no driver at %s: %s", self.driver, error)
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, 1.0)
+                continue
+            wait = 0.05
+            self._channel = channel
+            running = self._state["attempt"] if self._state["ranks"] else -1
+            channel.send(Hello(self.secrets.token, self.node, socket.gethostname(), os.getpid(), running, self._reports()))
+            left = asyncio.create_task(self._left.wait())
+            lost = asyncio.create_task(self._lost.wait())
+            await asyncio.wait((left, lost), return_when=asyncio.FIRST_COMPLETED)
+            left.cancel()
+            lost.cancel()
+            if not self._left.is_set():
+                await asyncio.sleep(wait)
+
+    def _on_lost(self, channel: Channel, reason: str) -> None:
+        LOG.info("the driver is gone: %s", reason)
+        self._channel = None
+        self._lost.set()
+
+    async def _beat(self) -> None:
+        while True:
+            self._tell()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def _tell(self) -> None:
+        if self._channel is not None:
+            warm, attempt = bool(self._state["warm"]), int(self._state["attempt"])
+            self._channel.send(Beat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm))
+
+    def _on_state(self, state: dict[str, Any] | None) -> None:
+        if state is None:
+            if not self._left.is_set():
+                LOG.info("the keeper is gone, and the ranks with it")
+                ranks = [{**one, "code": -9 if one["code"] is None else one["code"], "ended": one["ended"] or time.time()}
+                         for one in self._state["ranks"]]  # fmt: skip
+                self._state = {**self._state, "ranks": ranks, "warm": False}
+                self._spawn(self._keeper.open())
+                self._settle_kills()
+                self._tell()
+            return
+        if state["attempt"] < self._state["attempt"]:  # a new keeper knows nothing of what the last one had
+            state = {**self._state, "warm": state["warm"]}
+        self._state = state
+        self._settle_kills()
+        self._tell()
+
+    def _settle_kills(self) -> None:
+        for order, attempt in list(self._killing):
+            if all(one["code"] is not None or one["attempt"] > attempt for one in self._state["ranks"]):
+                self._killing.remove((order, attempt))
+                self._answer(Answer(order))
+
+    def _reports(self) -> tuple[RankReport, ...]:
+        return tuple(self._report(one) for one in self._state["ranks"])
+
+    def _report(self, one: dict[str, Any]) -> RankReport:
+        looks = self._looks.get(one["rank"])
+        if looks is None or looks.pid != one["pid"]:
+            if looks is not None:
+                looks.ring.close()
+            rank, events = one["rank"], self.folder / f"checkpoints-{one['rank']}.jsonl"
+            looks = self._looks[rank] = Looks(
+                one["pid"], LogTail(Path(one["log"])), RingLook(self.folder, rank, one["pid"]), CheckpointEvents(events, one["began"])
+            )  # fmt: skip
+        looks.log.look()
+        silent, progress, step = looks.ring.look()
+        loaded, seconds = looks.loads.look()
+        process = process_state(one["pid"]) if one["code"] is None else ""
+        return RankReport(
+            one["rank"], one["pid"], one["code"], process, silent, progress, step, one["ended"], loaded, seconds,
+            tuple(looks.log.found.values()),
+        )  # fmt: skip
+
+    def _on_message(self, channel: Channel, message: Any) -> None:
+        why = f"a stale driver: its number is {message.fence}" if message.fence < self._fence else ""
+        if isinstance(message, Welcome):
+            if why:
+                LOG.warning("refused: %s", why)
+                channel.close(why)
+            else:
+                self._seen(message.fence)
+            return
+        why = refusal(message, self._fence, (str(self.folder), *self.secrets.folders))
+        if why:
+            LOG.warning("refused: %s", why)
+            self._answer(Answer(message.order, refused=why))
+            return
+        self._seen(message.fence)
+        self._do(message)
+
+    def _do(self, command: Command) -> None:
+        if isinstance(command, Start):
+            self._start(command)
+        elif isinstance(command, Kill):
+            self._killing.append((command.order, command.attempt))
+            self._keeper.ask("kill", attempt=command.attempt, grace=command.grace)
+        elif isinstance(command, Warm):
+            self._keeper.ask("warm", modules=list(command.modules))
+            self._answer(Answer(command.order))
+        elif isinstance(command, Pick):
+            address, port = _free_port(self.driver)
+            self._answer(Answer(command.order, address=address, port=port))
+        elif isinstance(command, Test):
+            self._spawn(self._test(command))
+        elif isinstance(command, Leave):
+            self._answer(Answer(command.order))
+            self._left.set()
+            self._keeper.ask("leave")
+
+    def _start(self, command: Start) -> None:
+        if command.attempt <= self._state["attempt"]:
+            self._answer(Answer(command.order, refused=f"attempt {command.attempt} or a later one was started or ended here"))
+            return
+        ranks = {}
+        for local in range(command.count):
+            rank = command.first + local
+            own = {
+                "RANK": rank, "WORLD_SIZE": command.world, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": command.count,
+                "GROUP_RANK": command.node_rank, "MASTER_ADDR": command.address, "MASTER_PORT": command.port,
+                "TORCHELASTIC_RESTART_COUNT": command.attempt, "TORCHELASTIC_RUN_ID": command.run,
+                "WINDTUNNEL_FLEET_NODE": self.node, "WINDTUNNEL_FLEET_CHECKPOINT": command.checkpoint,
+            }  # fmt: skip
+            ranks[rank] = {**_inherited(), **command.variables, **{name: str(value) for name, value in own.items() if value != ""}}
+        logs = self.folder / "logs" / f"attempt-{command.attempt:04d}"
+        self._keeper.start(command.attempt, command.argv, logs, ranks, os.getcwd())
+        self._answer(Answer(command.order, why="warm" if self._state["warm"] and is_python(command.argv) else "cold"))
+
+    async def _test(self, command: Test) -> None:
+        from windtunnel.fleet.agent.diagnosis import run_diagnosis
+
+        self._answer(await run_diagnosis(command))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _answer(self, answer: Answer) -> None:
+        if self._channel is not None:
+            self._channel.send(answer)
+
+    def _seen(self, fence: int) -> None:
+        if fence > self._fence:
+            self._fence = fence
+            path = self._fence_file()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_suffix(".new")
+            new.write_text(str(fence), encoding="ascii")
+            new.replace(path)
+
+    def _fence_file(self) -> Path:
+        return self.folder / "nodes" / f"{self.node}.fence"
+
+
+def _kept_fence(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return -1
+
+
+def _inherited() -> dict[str, str]:
+    """The environment of ranks: this agent's without its secrets."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("WINDTUNNEL_FLEET_")}
+
+
+def _free_port(driver: str) -> tuple[str, int]:
+    """An address of this node by which others reach it, and a port that is free now."""
+    host = "127.0.0.1"
+    if not driver.startswith("unix:"):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(host_port(driver))
+                host = probe.getsockname()[0]
+            except OSError:
+                host = socket.gethostbyname(socket.gethostname())
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return host, int(free.getsockname()[1])

@@ -1,0 +1,34 @@
+"""Runs a self-test of `fleet.diagnose` as a program, for as long as it may take."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+
+from windtunnel.fleet.wire.messages import Answer, Test
+
+
+async def run_diagnosis(command: Test) -> Answer:
+    """The answer to `command`. What does not end in its time, or says nothing, has failed."""
+    began = time.monotonic()
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "windtunnel.fleet.diagnose", command.name, "--json", *command.options,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        said, complained = await asyncio.wait_for(child.communicate(), command.limit)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
+        return Answer(command.order, passed=False, seconds=time.monotonic() - began, why=f"no end within {command.limit:g} s")
+    seconds = time.monotonic() - began
+    try:
+        line = json.loads(said.decode().strip().splitlines()[-1])
+        return Answer(command.order, passed=line["passed"], seconds=seconds, why=f"{command.name}: {line.get('why') or ''}".strip())
+    except (ValueError, IndexError, KeyError):
+        last = (complained.decode("utf-8", "replace").strip().splitlines() or ["nothing"])[-1]
+        return Answer(command.order, passed=False, seconds=seconds, why=f"{command.name} says {last[:200]}")

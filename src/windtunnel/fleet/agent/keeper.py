@@ -1,0 +1,270 @@
+"""The keeper of a node: the parent of its ranks. It outlives agents, knows how each rank ended, and forks ranks of a Python script
+from itself once it has imported what they need.
+
+It serves one agent at a time on a socket that only its owner can open, with lines of JSON: `start`, `kill`, `warm`, `state`,
+`leave`; whatever a rank does comes back as a `state` line. Ranks die with it (PR_SET_PDEATHSIG), so that no rank runs unseen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ALONE_SECONDS = 60.0
+"""A keeper without ranks and without an agent ends after so long."""
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Kept:
+    """A rank's process. `code`: None while it runs."""
+
+    rank: int
+    pid: int
+    attempt: int
+    began: float
+    log: str
+    code: int | None = None
+    ended: float = 0.0
+
+
+@dataclass
+class Keeper:
+    """Serves until it is told to leave. `path`: of its socket."""
+
+    path: str
+    ranks: dict[int, Kept] = field(default_factory=dict)
+    attempt: int = -1
+    warm: bool = False
+    _agent: socket.socket | None = None
+    _read: bytes = b""
+    _alone: float = field(default_factory=time.monotonic)
+    _kills: list[tuple[float, int]] = field(default_factory=list)  # when, attempt
+
+    def serve(self) -> None:
+        listener = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+        before = os.umask(0o177)
+        listener.bind(self.path)
+        os.umask(before)
+        listener.listen(4)
+        woken, wake = socket.socketpair()
+        woken.setblocking(False)
+        wake.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's; the driver says how all of it ends
+        signal.signal(signal.SIGTERM, lambda number, frame: self._leave())
+        with selectors.DefaultSelector() as selector:
+            self._selector = selector
+            selector.register(listener, selectors.EVENT_READ, self._accept)
+            selector.register(woken, selectors.EVENT_READ, _drain)
+            while True:
+                for key, _ in selector.select(self._patience()):
+                    key.data(key.fileobj)
+                self._reap()
+                self._kill_due()
+                if self._agent is None and not self._running() and time.monotonic() - self._alone > ALONE_SECONDS:
+                    self._leave()
+
+    def _patience(self) -> float:
+        due = min((when for when, _ in self._kills), default=float("inf")) - time.monotonic()
+        return max(0.0, min(5.0, due))
+
+    def _accept(self, listener: socket.socket) -> None:
+        agent, _ = listener.accept()
+        if self._agent is not None:
+            self._drop()
+        self._agent, self._read = agent, b""
+        self._selector.register(agent, selectors.EVENT_READ, self._hear)
+        self._tell()
+
+    def _hear(self, agent: socket.socket) -> None:
+        try:
+            raw = agent.recv(1 << 20)
+        except OSError:
+            raw = b""
+        if not raw:
+            self._drop()
+            return
+        *lines, self._read = (self._read + raw).split(b"\n")
+        for line in lines:
+            asked = json.loads(line)
+            {"start": self._start, "kill": self._kill, "warm": self._warm, "leave": self._leave_now}[asked.pop("do")](**asked)
+            self._tell()
+
+    def _drop(self) -> None:
+        if self._agent is not None:
+            self._selector.unregister(self._agent)
+            self._agent.close()
+            self._agent, self._alone = None, time.monotonic()
+
+    def _tell(self) -> None:
+        if self._agent is None:
+            return
+        state = {"attempt": self.attempt, "warm": self.warm, "ranks": [vars(one) for one in self.ranks.values()]}
+        try:
+            self._agent.sendall(json.dumps(state).encode() + b"\n")
+        except OSError:
+            self._drop()
+
+    def _running(self) -> list[Kept]:
+        return [one for one in self.ranks.values() if one.code is None]
+
+    def _start(self, attempt: int, argv: list[str], logs: str, ranks: Mapping[str, dict[str, str]], cwd: str) -> None:
+        """Starts the ranks of an attempt, once: an attempt that it has had, or while others run, starts nothing."""
+        if attempt <= self.attempt or self._running():
+            return
+        self.attempt, self.ranks = attempt, {}
+        Path(logs).mkdir(parents=True, exist_ok=True)
+        for name, variables in ranks.items():
+            log = os.path.join(logs, f"rank-{int(name):06d}.log")
+            began = time.time()
+            pid = _forked(argv, variables, log, cwd) if self.warm and is_python(argv) else _spawned(argv, variables, log, cwd)
+            self.ranks[int(name)] = Kept(int(name), pid, attempt, began, log)
+
+    def _kill(self, attempt: int, grace: float) -> None:
+        self.attempt = max(self.attempt, attempt)  # what has been killed is not started any more
+        if grace > 0:
+            self._signal(signal.SIGTERM, attempt)
+        self._kills.append((time.monotonic() + grace, attempt))
+        self._kill_due()
+        self._reap()
+
+    def _kill_due(self) -> None:
+        now = time.monotonic()
+        for when, attempt in [one for one in self._kills if one[0] <= now]:
+            self._kills.remove((when, attempt))
+            self._signal(signal.SIGKILL, attempt)
+
+    def _signal(self, number: int, attempt: int) -> None:
+        for one in self._running():
+            if one.attempt <= attempt:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(one.pid, number)
+
+    def _warm(self, modules: Sequence[str]) -> None:
+        for name in modules:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        gc.collect()
+        gc.freeze()  # in a child a collection would copy the pages of all modules
+        self.warm = True
+
+    def _reap(self) -> None:
+        by_pid = {one.pid: one for one in self._running()}
+        changed = False
+        while by_pid:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            one = by_pid.pop(pid, None)
+            if one is not None:
+                one.code, one.ended, changed = os.waitstatus_to_exitcode(status), time.time(), True
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)  # what it left behind, such as loader workers
+        if changed:
+            self._tell()
+
+    def _leave_now(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        self._signal(signal.SIGKILL, self.attempt)
+        for one in self._running():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(one.pid, 0)
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
+        os._exit(0)
+
+
+def is_python(argv: Sequence[str]) -> bool:
+    """Whether a command is this Python with a script or a module, and nothing before it."""
+    name = os.path.basename(argv[0])
+    same = argv[0] == sys.executable or name in ("python", "python3", os.path.basename(sys.executable))
+    return same and len(argv) > 1 and (argv[1].endswith(".py") or (argv[1] == "-m" and len(argv) > 2))
+
+
+def _spawned(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> int:
+    keeper = os.getpid()
+    with open(log, "ab") as file:
+        try:
+            return subprocess.Popen(
+                list(argv), env=dict(variables), cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                preexec_fn=lambda: _own_group(keeper),
+            ).pid  # fmt: skip
+        except OSError as error:
+            file.write(f"windtunnel fleet: {argv[0]} does not start: {error}\n".encode())
+            return subprocess.Popen(["false"], preexec_fn=lambda: _own_group(keeper)).pid
+
+
+def _own_group(keeper: int) -> None:
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != keeper:
+        os._exit(1)
+
+
+def _forked(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> int:
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become(lambda: _own_group(keeper), argv, variables, log, cwd)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
+    return pid
+
+
+def _become(prepare: Callable[[], None], argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> None:
+    """Never returns: this process is the rank now."""
+    code = 1
+    try:
+        prepare()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        os.closerange(3, 256)
+        os.environ.clear()
+        os.environ.update(variables)
+        os.chdir(cwd)
+        from windtunnel.fleet.agent.become import run_script
+
+        code = run_script(argv)
+    finally:
+        os._exit(code)
+
+
+def _drain(woken: Any) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while woken.recv(4096):
+            pass
+
+
+if __name__ == "__main__":
+    Keeper(sys.argv[1]).serve()

@@ -1,0 +1,35 @@
+"""Error patterns of training logs: one table, from the most to the least telling."""
+
+from __future__ import annotations
+
+import re
+
+from windtunnel.fleet.wire.messages import Found
+
+PATTERNS: tuple[tuple[str, str], ...] = (
+    ("oom", r"CUDA out of memory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|Cannot allocate memory"),
+    ("nccl", r"NCCL (error|failure)|ncclSystemError|ncclInternalError|ncclUnhandled|ncclRemoteError|Watchdog caught collective"),
+    ("cuda", r"CUDA error|CUDA driver error|cudaError|CUBLAS_STATUS_|CUDNN_STATUS_(?!SUCCESS)|device-side assert|\bXid\b"),
+    ("storage", r"No space left on device|Input/output error|Read-only file system|Stale file handle|Disk quota exceeded"),
+    ("data", r"DataLoader worker|UnpicklingError|BadZipFile|zlib\.error|JSONDecodeError|corrupt(ed)? (record|sample|shard)"),
+    ("nan", r"(?i:\b(loss|grad[a-z_]*|norm)\b[^\n]{0,24}[\s=:]-?(nan|inf)\b)|FloatingPointError|contains (NaN|inf)"),
+    ("segfault", r"Segmentation fault|SIGSEGV"),
+    ("peer", r"Connection (reset|closed|refused)|DistNetworkError|DistStoreError|Broken pipe|failed to connect|\[gloo/|recvValue"),
+)
+"""(kind, expression). "peer": a rank that ends because another one did."""
+_ALL = re.compile("|".join(f"(?P<{kind}>{expression})" for kind, expression in PATTERNS))
+KINDS = frozenset(kind for kind, _ in PATTERNS)
+LINE = 400
+"""Characters of a line that are passed on."""
+
+
+def found_in(text: str) -> list[Found]:
+    """The first line of each kind in `text`, in the order of the text."""
+    seen: dict[str, Found] = {}
+    for match in _ALL.finditer(text):
+        kind = match.lastgroup if match.lastgroup in KINDS else next(k for k, v in match.groupdict().items() if v and k in KINDS)
+        if kind not in seen:
+            start = text.rfind("\n", 0, match.start()) + 1
+            end = text.find("\n", match.end())
+            seen[kind] = Found(kind, text[start : end if end >= 0 else len(text)].strip()[:LINE])
+    return list(seen.values())

@@ -1,0 +1,147 @@
+"""What an agent reads of its node: state of processes, rings, logs, NIC counters, kills for memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.agent.patterns import found_in
+from windtunnel.fleet.ring import RingReader
+from windtunnel.fleet.rings import ring_path
+from windtunnel.fleet.wire.messages import Found
+
+READ_AT_ONCE = 1 << 18
+"""Bytes of a log that one look reads; of more, the last."""
+MEMORY_EVENTS = "WINDTUNNEL_FLEET_MEMORY_EVENTS"
+"""Variable with another path of the cgroup's memory.events."""
+
+
+@dataclass
+class LogTail:
+    """Reads on in a log and keeps the error patterns that it has seen, the first of each kind."""
+
+    path: Path
+    found: dict[str, Found] = field(default_factory=dict)
+    _at: int = 0
+    _rest: str = ""
+
+    def look(self) -> None:
+        """Reads what is new."""
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= self._at:
+                return
+            file.seek(max(self._at, size - READ_AT_ONCE))
+            text = self._rest + file.read(READ_AT_ONCE).decode("utf-8", "replace")
+            self._at = size
+            self._rest = text[text.rfind("\n") + 1 :][-4096:]
+            for one in found_in(text):
+                self.found.setdefault(one.kind, one)
+
+
+@dataclass
+class RingLook:
+    """The ring of a rank: seconds since its beat, records written, step. (-1, 0, -1) where the process `pid` has none."""
+
+    folder: Path
+    rank: int
+    pid: int
+    _reader: RingReader | None = None
+
+    def look(self) -> tuple[float, int, int]:
+        if self._reader is None:
+            with contextlib.suppress(FileError):
+                reader = RingReader(ring_path(self.folder, self.rank))
+                if reader.meta.pid == self.pid:
+                    self._reader = reader
+                else:
+                    reader.close()
+        if self._reader is None:
+            return -1.0, 0, -1
+        head = self._reader.head()
+        tail = self._reader.read(head)
+        return max(0.0, time.time() - tail.beat_ns * 1e-9), head, tail.step
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+
+@dataclass
+class CheckpointEvents:
+    """The last load that a rank's checkpoint library wrote down since `since` (unix seconds): (step, seconds)."""
+
+    path: Path
+    since: float
+    loaded: tuple[int, float] = (-1, 0.0)
+    _at: int = 0
+
+    def look(self) -> tuple[int, float]:
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            file.seek(self._at)
+            raw = file.read(READ_AT_ONCE)
+            whole = raw[: raw.rfind(b"\n") + 1]
+            self._at += len(whole)
+            for line in whole.splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    event = json.loads(line)
+                    if event["event"] == "load" and float(event["unix"]) >= self.since:
+                        self.loaded = int(event["step"]), float(event.get("seconds") or 0.0)
+        return self.loaded
+
+
+def process_state(pid: int) -> str:
+    """The state letter of /proc: R, S, D, T (stopped), Z (ended); empty where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def started_at(pid: int) -> int:
+    """The start of a process in clock ticks since boot; -1 where there is none. With the pid it names a process for good."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return -1
+
+
+def nic_bytes(root: Path = Path("/sys/class")) -> int:
+    """Bytes that the InfiniBand or RoCE ports have moved (their counters count 4 bytes), else all network interfaces but
+    loopback; -1 where there is none."""
+    ports = [*root.glob("infiniband/*/ports/*/counters/port_xmit_data"), *root.glob("infiniband/*/ports/*/counters/port_rcv_data")]
+    if ports:
+        return 4 * sum(_number(path) for path in ports)
+    plain = [path for path in root.glob("net/*/statistics/[rt]x_bytes") if path.parts[-3] != "lo"]
+    return sum(_number(path) for path in plain) if plain else -1
+
+
+def memory_kills(given: str | None = None) -> int:
+    """Processes of this cgroup that the kernel has killed for memory."""
+    path = given or os.environ.get(MEMORY_EVENTS) or _memory_events()
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(path).read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(" ")
+            if name in ("oom_kill", "oom_kill_group"):
+                return int(value)
+    return 0
+
+
+def _memory_events() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            if line.startswith("0::"):
+                return f"/sys/fs/cgroup{line[3:].rstrip('/')}/memory.events"
+    return "/sys/fs/cgroup/memory.events"
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,63 @@
+"""The incident log as a driver writes it: opened when a fault is seen, written again when training goes on or ends."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from windtunnel.fleet.driver.plan import JobState
+from windtunnel.fleet.driver.sight import Fault
+from windtunnel.records.incidents import FILE, Action, Incident, IncidentSeconds, Outcome, append_incident
+
+
+@dataclass
+class Book:
+    """Incidents of a job, numbered through all drivers that it had."""
+
+    folder: Path
+    run: str
+    state: JobState
+
+    def open(self, fault: Fault) -> Incident:
+        """A new incident, seen now."""
+        self.state.incidents += 1
+        began = min(fault.began, fault.seen)
+        return self._keep(Incident(
+            self.state.incidents, self.run, began, fault.seen, fault.what, ",".join(fault.nodes) or None, fault.ranks, fault.evidence,
+            attempt=self.state.attempt, seconds=IncidentSeconds(detect=fault.seen - began),
+        ))  # fmt: skip
+
+    def spent(self, **seconds: float) -> None:
+        """Puts seconds into the last open incident."""
+        if self.state.open:
+            last = self.state.open[-1]
+            self._keep(replace(last, seconds=replace(last.seconds, **seconds)))
+
+    def decided(self, action: Action, why: str) -> None:
+        """What is done about it."""
+        if self.state.open:
+            last = self.state.open[-1]
+            evidence = f"{last.evidence}; {why}" if why else last.evidence
+            self._keep(replace(last, action=action, evidence=evidence))
+
+    def steps(self, base: int | None, lost: int | None) -> None:
+        """Where training went on from."""
+        if self.state.open:
+            self._keep(replace(self.state.open[-1], from_step=base, lost_steps=lost))
+
+    def close(self, outcome: Outcome) -> None:
+        """All open incidents have come to an end."""
+        for incident in self.state.open:
+            append_incident(self.folder / FILE, replace(incident, outcome=outcome))
+        self.state.open.clear()
+
+    def _keep(self, incident: Incident) -> Incident:
+        self.state.open = [one for one in self.state.open if one.number != incident.number] + [incident]
+        append_incident(self.folder / FILE, incident)
+        return incident
+
+
+def now() -> float:
+    """Unix seconds."""
+    return time.time()

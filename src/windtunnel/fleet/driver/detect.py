@@ -1,0 +1,175 @@
+"""What is wrong with a job: one table of rules, read from the top. The first that fits a rank, or the job, names the fault."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windtunnel.fleet.driver.sight import Fault, Limits, NodeSight, Sight
+from windtunnel.fleet.wire.messages import RankReport
+from windtunnel.records.incidents import Class
+
+_SEGFAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE)
+_STALL_STEPS = 5.0
+
+
+@dataclass(frozen=True)
+class RankRule:
+    """`evidence` of a rank on its node, empty where the rule does not fit."""
+
+    what: Class
+    about: str
+    evidence: Callable[[RankReport, NodeSight, Sight, Limits], str]
+
+
+@dataclass(frozen=True)
+class JobRule:
+    """`fault` of a job whose processes all live, or None."""
+
+    what: Class
+    about: str
+    fault: Callable[[Sight, Limits], Fault | None]
+
+
+def _pattern(kind: str, ended: bool = True) -> Callable[[RankReport, NodeSight, Sight, Limits], str]:
+    def evidence(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+        if ended and not rank.code:
+            return ""
+        return next((f"its log says: {one.text}" for one in rank.found if one.kind == kind), "")
+
+    return evidence
+
+
+def _memory_kill(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+    killed = rank.code == -signal.SIGKILL and node.memory_kills > 0
+    return f"SIGKILL, and the kernel killed {node.memory_kills} for memory" if killed else ""
+
+
+def _segfault(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+    return ended_text(rank) if rank.code in _SEGFAULTS or rank.code in (128 - one for one in _SEGFAULTS) else ""
+
+
+def _early(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+    if rank.code != 0:
+        return ""
+    failed = any(other.code for seen in sight.nodes for other in seen.ranks)
+    waited = sight.now - rank.ended
+    return f"exit status 0 {waited:.1f} s ago while others train" if failed or (sight.running and waited > limits.early) else ""
+
+
+def _crash(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+    return ended_text(rank) if rank.code else ""
+
+
+def _stopped(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+    seconds = node.stopped.get(rank.rank, 0.0)
+    return f"its process has been stopped for {seconds:.1f} s" if rank.code is None and seconds >= limits.stopped else ""
+
+
+def _mute(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+    mute = rank.code is None and rank.silent > limits.mute and node.silent < limits.silent
+    return f"its process runs and shows no life for {rank.silent:.1f} s" if mute else ""
+
+
+RANK_RULES: tuple[RankRule, ...] = (
+    RankRule("oom", "SIGKILL and a kill for memory in the node's cgroup", _memory_kill),
+    RankRule("oom", "ended, and its log speaks of memory", _pattern("oom")),
+    RankRule("nccl", "ended, and its log has an error of NCCL", _pattern("nccl")),
+    RankRule("cuda", "ended, and its log has an error of CUDA", _pattern("cuda")),
+    RankRule("storage", "ended, and its log has an error of storage", _pattern("storage")),
+    RankRule("data", "ended, and its log has an error of the data", _pattern("data")),
+    RankRule("nan", "its log says NaN, whether it ended or goes on", _pattern("nan", ended=False)),
+    RankRule("segfault", "SIGSEGV, SIGBUS, SIGILL or SIGFPE", _segfault),
+    RankRule("early-exit", "exit status 0 while the others train on, or fail for it", _early),
+    RankRule("crash", "another signal, or an exit status that is not 0", _crash),
+    RankRule("hang", "its process is stopped", _stopped),
+    RankRule("hang", "its process runs, and its ring's beat is silent", _mute),
+)
+
+
+def _agents(sight: Sight, limits: Limits) -> Fault | None:
+    gone = [node for node in sight.nodes if node.silent > limits.silent]
+    if not gone:
+        return None
+    ranks = tuple(rank.rank for node in gone for rank in node.ranks)
+    silent = max(node.silent for node in gone)
+    names = tuple(node.node for node in gone)
+    return Fault("agent-lost", names, ranks, f"no heartbeat of {', '.join(names[:4])} for {silent:.1f} s", sight.now - silent, sight.now)
+
+
+def _traffic(sight: Sight, limits: Limits) -> Fault | None:
+    still = [node for node in sight.nodes if node.traffic_still is not None and node.traffic_still > limits.traffic]
+    if not still or sight.still is None or sight.still < limits.traffic / 2:
+        return None
+    ranks = tuple(rank.rank for node in still for rank in node.ranks)
+    seconds = max(node.traffic_still or 0.0 for node in still)
+    text = f"its NICs have moved nothing for {seconds:.0f} s, and no rank goes on"
+    return Fault("traffic-gone", tuple(node.node for node in still), ranks, text, sight.now - seconds, sight.now)
+
+
+def _stall(sight: Sight, limits: Limits) -> Fault | None:
+    patience = max(limits.stall, _STALL_STEPS * sight.step_seconds)
+    if sight.still is None or sight.still <= patience or not sight.running:
+        return None
+    text = f"all processes live, and none has written a record for {sight.still:.1f} s"
+    return Fault("hang", (), (), text, sight.now - sight.still, sight.now, separable=False)
+
+
+def _slow(sight: Sight, limits: Limits) -> Fault | None:
+    least, most = limits.step
+    if sight.steps_seen < 3 or least <= sight.step_seconds <= most:
+        return None
+    text = f"a step takes {sight.step_seconds:.3g} s; its prediction says {least:.3g} … {most:.3g} s"
+    return Fault("slow", (), (), text, sight.now, sight.now, separable=False)
+
+
+JOB_RULES: tuple[JobRule, ...] = (
+    JobRule("agent-lost", "no heartbeat of an agent (whether its node is gone too is asked of the engine)", _agents),
+    JobRule("traffic-gone", "NICs that moved bytes move none, and no rank goes on", _traffic),
+    JobRule("hang", "no record of any rank, though all processes live", _stall),
+    JobRule("slow", "steps take longer or shorter than predicted", _slow),
+)
+
+
+def detect(sight: Sight, limits: Limits) -> Fault | None:
+    """The fault that `sight` shows, or None. Ranks that end because another one did are no culprits where there is one."""
+    named = [(rule, rank, node, text) for node in sight.nodes for rank in node.ranks for rule, text in _named(rank, node, sight, limits)]
+    culprits = [one for one in named if not _follows(one[1])]
+    lost = _agents(sight, limits)
+    if named and not culprits and lost is not None:
+        return lost
+    chosen = culprits or named
+    if not chosen:
+        return next((fault for rule in JOB_RULES if (fault := rule.fault(sight, limits)) is not None), None)
+    order = {rule: number for number, rule in enumerate(RANK_RULES)}
+    rule, first, _, text = min(chosen, key=lambda one: (one[0].what == "early-exit", one[1].ended or sight.now, order[one[0]]))
+    nodes = tuple(dict.fromkeys(node.node for _, _, node, _ in chosen))
+    ranks = tuple(rank.rank for _, rank, _, _ in chosen)
+    more = f", and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+    began = min((rank.ended for _, rank, _, _ in chosen if rank.ended), default=sight.now)
+    return Fault(rule.what, nodes, ranks, f"rank {first.rank}{more}: {text}", began, sight.now, separable=bool(culprits))
+
+
+def _named(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> list[tuple[RankRule, str]]:
+    for rule in RANK_RULES:
+        if text := rule.evidence(rank, node, sight, limits):
+            return [(rule, text)]
+    return []
+
+
+def _follows(rank: RankReport) -> bool:
+    """Whether a rank ended because a peer did: an exit status or SIGABRT, and nothing in its log but lost connections."""
+    return bool(rank.code) and (rank.code or 0) not in (-9, -15) and {one.kind for one in rank.found} == {"peer"}
+
+
+def ended_text(rank: RankReport) -> str:
+    """How a rank ended, in words."""
+    if rank.code is None:
+        return "it runs"
+    if rank.code >= 0:
+        return f"exit status {rank.code}"
+    try:
+        return signal.Signals(-rank.code).name
+    except ValueError:
+        return f"signal {-rank.code}"

@@ -1,0 +1,353 @@
+"""The state machine of a job: RUN → DETECT → DIAGNOSE → WAIT → START → LOAD → REPLAY → RUN, until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from windtunnel.fleet.driver.book import Book
+from windtunnel.fleet.driver.detect import detect
+from windtunnel.fleet.driver.plan import JobPlan, JobState
+from windtunnel.fleet.driver.policy import Decision, Standing, decide
+from windtunnel.fleet.driver.roster import Roster
+from windtunnel.fleet.driver.sight import Fault
+from windtunnel.fleet.wire.messages import Answer, Kill, Leave, Pick, Start, Test, Warm
+
+ORDER_SECONDS = 20.0
+FOLLOWERS_SECONDS = 2.0
+"""Where only ranks have ended that follow another one: for the other one to show."""
+QUIET_START = 5.0
+"""A job whose ranks have no rings runs when its processes have lived for so long."""
+
+
+class Starter(Protocol):
+    """What a job asks of the engine (`fleet.engines.Engine`)."""
+
+    async def restart(self, node: str) -> None:
+        """Starts the node's agent anew."""
+
+    async def end(self, node: str) -> None:
+        """Ends the node's agent."""
+
+
+@dataclass
+class Job:
+    """`save` keeps the state; `say` tells a person."""
+
+    plan: JobPlan
+    state: JobState
+    roster: Roster
+    starter: Starter
+    book: Book
+    save: Callable[[], None]
+    say: Callable[[str], None]
+    _ordered: float = 0.0
+    _warming: set[str] = field(default_factory=set)
+    _slow_told: bool = False
+
+    async def run(self, resumed: bool) -> int:
+        """Until the job has ended; the exit status."""
+        await self._gather(resumed)
+        fault = await self._resume() if resumed else await self._first()
+        while True:
+            if fault is None:
+                fault = await self._watch()
+            if fault is None:
+                return await self._ended(0)
+            fault, code = await self._recover(fault)
+            if code is not None:
+                return await self._ended(code)
+
+    # -- coming up
+
+    async def _gather(self, resumed: bool) -> None:
+        """Waits for all agents, and tests the spares meanwhile. A job that runs waits for those that it runs on, and not for long."""
+        limit = self.plan.adopt_seconds if resumed else self.plan.start_seconds
+        until = time.monotonic() + limit
+        while time.monotonic() < until and not all(self.roster.able(node) for node in self.state.nodes):
+            await self._changed(0.1)
+        await asyncio.gather(*(self._warm(node) for node in [*self.state.nodes, *self.state.spares]))
+
+    async def _first(self) -> Fault | None:
+        missing = [node for node in self.state.nodes if not self.roster.able(node)]
+        if missing:
+            return self._fault("node-lost", missing, "its agent did not come")
+        await self._test_spares()
+        return await self._start()
+
+    async def _resume(self) -> Fault | None:
+        """After a driver's end: what runs goes on; what was amid a restart is started once more, under a new number."""
+        self.roster.begin(self.state.attempt, self.state.nodes)
+        for node in self.state.nodes:
+            known = self.roster.nodes[node]
+            if known.channel is not None:
+                known.attempt = -2
+        until = time.monotonic() + self.plan.adopt_seconds
+        while time.monotonic() < until and any(self.roster.nodes[node].attempt == -2 for node in self.state.nodes):
+            await self._changed(0.1)
+        complete = all(len(self.roster.nodes[node].ranks) == self.plan.per_node for node in self.state.nodes)
+        if self.state.phase in ("RUN", "LOAD", "REPLAY") and complete:
+            self._ordered = time.monotonic()
+            self.say(f"attempt {self.state.attempt} goes on: the driver is back")
+            return None
+        gone = [node for node in self.state.nodes if len(self.roster.nodes[node].ranks) != self.plan.per_node]
+        lost = [node for node in gone if not self.roster.able(node)]
+        if lost or not self.state.open:
+            return self._fault("node-lost" if lost else "crash", lost or gone or self.state.nodes, "gone when the driver came back")
+        self.say("the driver is back, amid a restart")
+        return await self._start_on(tuple(self.state.nodes))
+
+    # -- seeing
+
+    async def _watch(self) -> Fault | None:
+        """The next fault; None when all ranks are done."""
+        while True:
+            await self._changed(0.25)
+            if self.roster.done(self.plan.per_node):
+                return None
+            self._progress()
+            fault = self._detected()
+            if fault is not None:
+                return await self._settled(fault)
+            if self.state.phase in ("LOAD", "REPLAY") and time.monotonic() - self._ordered > self.plan.load_seconds:
+                return self._fault("hang", list(self.state.nodes), f"no step within {self.plan.load_seconds:g} s", separable=False)
+
+    def _detected(self) -> Fault | None:
+        fault = detect(self.roster.sight(), self.plan.limits)
+        if fault is not None and fault.what == "slow":
+            if not self._slow_told:
+                self._slow_told = True
+                self.book.open(fault)
+                self.book.close("ignored")
+                self.say(f"slow: {fault.evidence}")
+            return None
+        if fault is not None and fault.what == "hang" and not fault.nodes:
+            ranks = tuple(rank.rank for rank in self.roster.ranks())
+            return replace(fault, nodes=tuple(self.state.nodes), ranks=ranks)
+        return fault
+
+    async def _settled(self, fault: Fault) -> Fault:
+        """The fault once what belongs to it has shown: a second culprit, or the first where only its followers have ended."""
+        self._phase("DETECT")
+        await asyncio.sleep(self.plan.limits.settle)
+        later = self._detected() or fault
+        until = time.monotonic() + FOLLOWERS_SECONDS
+        while not later.separable and later.what == "crash" and time.monotonic() < until:
+            await self._changed(0.1)
+            later = self._detected() or later
+        return replace(later, began=min(fault.began, later.began), seen=fault.seen)
+
+    def _progress(self) -> None:
+        """From LOAD to REPLAY when the checkpoint is read, to RUN when the steps that were lost are done again."""
+        state, ranks = self.state, self.roster.ranks()
+        if state.phase not in ("LOAD", "REPLAY"):
+            if state.phase == "RUN" and self.roster.step > 0:
+                state.reached = max(state.reached, state.base + self.roster.step)
+            return
+        loaded = max((rank.loaded for rank in ranks), default=-1)
+        since = time.monotonic() - self._ordered
+        ringless = bool(ranks) and all(rank.silent < 0 for rank in ranks) and since > QUIET_START
+        if state.phase == "LOAD" and (self.roster.step >= 1 or ringless):
+            load = max((rank.load_seconds for rank in ranks), default=0.0)
+            state.base = max(loaded, 0)
+            known = loaded >= 0 or state.attempt == 0
+            if state.open:
+                self.book.spent(start=max(0.0, since - load), load=load)
+                self.book.steps(state.base if known else None, max(0, state.reached - state.base) if known else None)
+            self._phase("REPLAY")
+            self._replayed = time.monotonic()
+        if state.phase == "REPLAY" and (ringless or state.base + self.roster.step >= state.reached or loaded < 0):
+            if state.open:
+                self.book.spent(replay=time.monotonic() - self._replayed)
+                self.say(f"training goes on, {time.time() - state.open[0].began:.1f} s after the fault")
+                self.book.close("recovered")
+            state.ran = time.time()
+            self._phase("RUN")
+
+    # -- deciding and acting
+
+    async def _recover(self, fault: Fault) -> tuple[Fault | None, int | None]:
+        """(next fault or None, exit status or None where the job goes on)."""
+        self.book.open(fault)
+        self._phase("DIAGNOSE")
+        self.say(f"{fault.what}: {fault.evidence}")
+        if fault.what == "agent-lost":
+            return await self._agent_lost(fault), None
+        seen = fault.seen
+        await self._tested_suspects(fault)
+        decision = self._decision(fault)
+        self.book.decided(decision.action, decision.why)
+        self.book.spent(diagnose=max(0.0, time.time() - seen))
+        if decision.action == "stop":
+            self.say(f"stops: {decision.why}")
+            self.book.close("stopped")
+            return None, 1
+        self._phase("WAIT")
+        began = time.monotonic()
+        await self._kill_all()
+        await self._change(decision)
+        self.book.spent(wait=time.monotonic() - began)
+        return await self._start(), None
+
+    def _decision(self, fault: Fault) -> Decision:
+        state = self.state
+        if state.ran and time.time() - state.ran > self.plan.policy.steady and state.restarts:
+            state.restarts = 0
+        able = frozenset(node for node in [*state.nodes, *state.spares] if self.roster.able(node))
+        spares = tuple(node for node in state.spares if node in able and node in state.tested and node not in state.blocked)
+        standing = Standing(tuple(state.nodes), able - set(state.blocked), spares, state.restarts, dict(state.counts))
+        decision = decide(fault, standing, self.plan.policy)
+        state.restarts += 1
+        for key in (fault.what, *(f"{fault.what}@{node}" for node in fault.nodes)):
+            state.counts[key] = state.counts.get(key, 0) + 1
+        return decision
+
+    async def _agent_lost(self, fault: Fault) -> Fault | None:
+        """Starts the agents anew: those that find their ranks had only been lost themselves; else the node is."""
+        hellos = {node: self.roster.nodes[node].hellos for node in fault.nodes}
+        await asyncio.gather(*(self._restart(node) for node in fault.nodes if not self.roster.able(node)))
+        until = time.monotonic() + self.plan.adopt_seconds
+        while time.monotonic() < until and not all(self.roster.able(node) for node in fault.nodes):
+            await self._changed(0.1)
+        lost = [node for node in fault.nodes if len(self.roster.nodes[node].ranks) != self.plan.per_node]
+        again = sum(self.roster.nodes[node].hellos - hellos[node] for node in fault.nodes)
+        self.book.spent(diagnose=0.0)
+        if not lost:
+            self.book.decided("none", f"the agent is back ({again}), and training went on without it")
+            self.book.spent(detect=0.0)
+            self.book.close("recovered")
+            self.say(f"the agent of {', '.join(fault.nodes)} is back; its ranks never stopped")
+            self._phase("RUN")
+            return None
+        self.book.close("ignored")
+        text = f"no heartbeat, and no ranks of attempt {self.state.attempt} there any more"
+        return replace(self._fault("node-lost", lost, text), began=fault.began)
+
+    async def _restart(self, node: str) -> None:
+        await self.starter.restart(node)
+
+    async def _tested_suspects(self, fault: Fault) -> None:
+        """Self-tests of the nodes of a fault, where the policy has them; those that fail count as worn out."""
+        if not (self.plan.policy.after and fault.separable):
+            return
+        for node in fault.nodes:
+            if self.roster.able(node) and not await self._passes(node):
+                self.state.counts[f"{fault.what}@{node}"] = self.plan.policy.same
+
+    async def _kill_all(self) -> None:
+        seconds = self.plan.grace + ORDER_SECONDS
+        nodes = [node for node in self.state.nodes if self.roster.able(node)]
+        kills = [Kill(self.roster.fence, self.roster.number(), self.state.attempt, self.plan.grace) for _ in nodes]
+        await asyncio.gather(*(self.roster.order(node, kill, seconds) for node, kill in zip(nodes, kills, strict=True)))
+
+    async def _change(self, decision: Decision) -> None:
+        """The nodes of the next attempt: evicted ones are blocked and let go, spares that came in are no spares any more."""
+        state = self.state
+        state.blocked += [node for node in decision.evict if node not in state.blocked]
+        state.nodes = list(decision.nodes)
+        state.spares = [node for node in state.spares if node not in decision.nodes]
+        if decision.evict:
+            self.say(f"without {', '.join(decision.evict)}: now on {', '.join(decision.nodes)}")
+        for node in decision.evict:
+            if self.roster.connected(node):
+                await self.roster.order(node, Leave(self.roster.fence, self.roster.number()), 5.0)
+            await self.starter.end(node)
+
+    async def _start(self) -> Fault | None:
+        return await self._start_on(tuple(self.state.nodes))
+
+    async def _start_on(self, nodes: tuple[str, ...]) -> Fault | None:
+        """Starts a new attempt. A node that does not is the next fault."""
+        state, fence = self.state, self.roster.fence
+        state.attempt += 1
+        self._phase("START")
+        self.roster.begin(state.attempt, nodes)
+        self._ordered = time.monotonic()
+        place = await self.roster.order(nodes[0], Pick(fence, self.roster.number()), ORDER_SECONDS)
+        if place.refused:
+            return self._fault("node-lost", [nodes[0]], place.refused)
+        plan = self.plan
+        orders = [
+            Start(
+                fence, self.roster.number(), state.attempt, plan.argv, index * plan.per_node, plan.per_node, len(nodes) * plan.per_node,
+                index, place.address, place.port, plan.run, plan.folder, plan.checkpoint, plan.variables,
+            ) for index in range(len(nodes))
+        ]  # fmt: skip
+        answers: list[Answer] = await asyncio.gather(
+            *(self.roster.order(node, order, ORDER_SECONDS) for node, order in zip(nodes, orders, strict=True))
+        )
+        lost = [node for node, answer in zip(nodes, answers, strict=True) if answer.refused]
+        if lost:
+            why = "; ".join(answer.refused for answer in answers if answer.refused)
+            return self._fault("node-lost", lost, why)
+        self._phase("LOAD")
+        self.say(f"attempt {state.attempt}: {len(nodes) * plan.per_node} ranks on {', '.join(nodes)}")
+        return None
+
+    # -- spares, tests, the end
+
+    async def _warm(self, node: str) -> None:
+        if self.plan.preload and self.roster.connected(node) and not self.roster.nodes[node].warm:
+            await self.roster.order(node, Warm(self.roster.fence, self.roster.number(), self.plan.preload), ORDER_SECONDS)
+
+    async def _test_spares(self) -> None:
+        until = time.monotonic() + self.plan.start_seconds
+        while time.monotonic() < until and not all(self.roster.able(node) for node in self.state.spares):
+            await self._changed(0.1)
+        spares = [node for node in self.state.spares if self.roster.able(node) and node not in self.state.blocked]
+        passed = await asyncio.gather(*(self._passes(node) for node in spares))
+        for node, right in zip(spares, passed, strict=True):
+            if right:
+                self.state.tested.append(node)
+            else:
+                self.state.blocked.append(node)
+                self.state.spares.remove(node)
+        self.save()
+
+    async def _passes(self, node: str) -> bool:
+        policy = self.plan.policy
+        for name, *options in policy.tests:
+            order = Test(self.roster.fence, self.roster.number(), name, tuple(options), policy.test_seconds)
+            answer = await self.roster.order(node, order, policy.test_seconds + 5.0)
+            if answer.refused or answer.passed is False:
+                self.say(f"{node} fails {name}: {answer.refused or answer.why}")
+                return False
+        return True
+
+    async def _ended(self, code: int) -> int:
+        self.state.phase, self.state.code = "ENDED", code
+        self.book.close("recovered" if code == 0 else "stopped")
+        self.save()
+        await self.leave()
+        return code
+
+    async def leave(self) -> None:
+        """Ends all ranks and agents."""
+        nodes = [node for node in self.roster.nodes if self.roster.connected(node)]
+        orders = [Leave(self.roster.fence, self.roster.number()) for _ in nodes]
+        await asyncio.gather(*(self.roster.order(node, order, 5.0) for node, order in zip(nodes, orders, strict=True)))
+
+    # -- small things
+
+    def _fault(self, what: str, nodes: list[str], text: str, separable: bool = True) -> Fault:
+        ranks = tuple(
+            rank for index, node in enumerate(self.state.nodes) if node in nodes
+            for rank in range(index * self.plan.per_node, (index + 1) * self.plan.per_node)
+        )  # fmt: skip
+        now = time.time()
+        return Fault(what, tuple(nodes), ranks, text, now, now, separable)  # type: ignore[arg-type]
+
+    def _phase(self, phase: str) -> None:
+        self.state.phase = phase
+        self.save()
+
+    async def _changed(self, seconds: float) -> None:
+        """Waits until an agent says something new, or so many seconds."""
+        try:
+            await asyncio.wait_for(self.roster.changed.wait(), seconds)
+        except TimeoutError:
+            pass
+        self.roster.changed.clear()

@@ -1,0 +1,42 @@
+"""One driver owns a job: who holds the lease in the database, and renews it in time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from dataclasses import dataclass, field
+
+from windtunnel.fleet.driver.state import Fenced, Store
+
+SECONDS = 3.0
+"""A driver that was killed is followed after so long."""
+
+
+@dataclass
+class Lease:
+    """The lease of this process on a store. `fence` is the number that its commands carry."""
+
+    store: Store
+    seconds: float = SECONDS
+    owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}")
+    fence: int = -1
+
+    async def take(self) -> int:
+        """Waits until the lease is free; the fencing number."""
+        while (fence := self.store.acquire(self.owner, self.seconds, time.time())) is None:
+            await asyncio.sleep(self.seconds / 10)
+        self.fence = fence
+        return fence
+
+    async def keep(self) -> None:
+        """Renews until it is cancelled. Raises Fenced where another driver has it."""
+        while True:
+            await asyncio.sleep(self.seconds / 4)
+            if not self.store.renew(self.fence, self.seconds, time.time()):
+                raise Fenced(f"driver {self.fence} has lost its lease")
+
+    def give_back(self) -> None:
+        """The next driver need not wait."""
+        self.store.release(self.fence)

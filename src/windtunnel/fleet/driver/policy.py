@@ -1,0 +1,98 @@
+"""What is done about a fault: a function of the fault and of where the job stands, without clock or chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from windtunnel.fleet.driver.sight import Fault
+from windtunnel.records.incidents import Action
+
+FIRST_THEN: Mapping[str, tuple[Action, Action]] = {
+    "crash": ("retry", "replace"),
+    "segfault": ("retry", "replace"),
+    "hang": ("retry", "replace"),
+    "nccl": ("retry", "replace"),
+    "traffic-gone": ("retry", "replace"),
+    "cuda": ("replace", "replace"),
+    "node-lost": ("replace", "replace"),
+    "oom": ("retry", "stop"),
+    "nan": ("retry", "stop"),
+    "data": ("retry", "stop"),
+    "early-exit": ("retry", "stop"),
+    "storage": ("retry", "stop"),
+    "agent-lost": ("none", "none"),
+    "slow": ("none", "none"),
+    "planned": ("replace", "replace"),
+}
+"""By class: what is done at first, and from the fault on that is one too many for its node (replace) or for the job (stop)."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`retries`: restarts in a row without `steady` seconds of training between them; `same`: faults of one class on one node, or of a
+    class that the program itself makes, until it is not tried again in the same way; `shrink`: whether fewer nodes will do;
+    `tests`: self-tests of a spare and of a suspect, with their options; `after`: whether a suspect is tested before it goes on."""
+
+    retries: int = 10
+    same: int = 2
+    shrink: bool = False
+    steady: float = 600.0
+    tests: tuple[tuple[str, ...], ...] = ()
+    after: bool = False
+    test_seconds: float = 60.0
+    actions: Mapping[str, tuple[Action, Action]] = field(default_factory=lambda: dict(FIRST_THEN))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a job stands. `nodes`: those that it runs on; `able`: which of them can be used; `spares`: tested ones; `restarts`: in a
+    row; `counts`: faults so far by "class@node" and by "class"."""
+
+    nodes: tuple[str, ...]
+    able: frozenset[str]
+    spares: tuple[str, ...]
+    restarts: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`nodes`: those of the next attempt, in the order of their ranks; `evict`: those that are blocked from now on."""
+
+    action: Action
+    nodes: tuple[str, ...]
+    evict: tuple[str, ...] = ()
+    why: str = ""
+
+
+def decide(fault: Fault, standing: Standing, policy: Policy) -> Decision:
+    """Never more restarts in a row than the policy has; never a node that is not able."""
+    first, then = policy.actions[fault.what]
+    worn = [node for node in fault.nodes if standing.counts.get(f"{fault.what}@{node}", 0) >= policy.same]
+    if first == "none":
+        return Decision("none", standing.nodes)
+    if standing.restarts >= policy.retries:
+        return Decision("stop", (), why=f"{standing.restarts} restarts in a row, and no {policy.steady:g} s of training between them")
+    if then == "stop" and standing.counts.get(fault.what, 0) >= policy.same:
+        return Decision("stop", (), why=f"{fault.what} for the {standing.counts[fault.what] + 1}th time: a node is not to blame")
+    gone = [node for node in standing.nodes if node not in standing.able]
+    bad = list(fault.nodes) if first == "replace" else (worn if then == "replace" else [])
+    if not fault.separable and standing.counts.get(fault.what, 0) >= policy.same and then == "replace":
+        bad = list(fault.nodes)  # the whole group: the culprit is one of it
+    return _without(list(dict.fromkeys([*gone, *bad])), set(gone), standing, policy)
+
+
+def _without(out: list[str], gone: set[str], standing: Standing, policy: Policy) -> Decision:
+    """The next attempt without `out`; those that are able come back where spares lack."""
+    out = [node for node in out if node in standing.nodes]
+    if not out:
+        return Decision("retry", standing.nodes)
+    spares = [node for node in standing.spares if node not in standing.nodes]
+    replaced = dict(zip([*(one for one in out if one in gone), *(one for one in out if one not in gone)], spares, strict=False))
+    lacking = [node for node in out if node not in replaced and node in gone]
+    nodes = tuple(replaced.get(node, node) for node in standing.nodes if node not in lacking)
+    if lacking and not (policy.shrink and nodes):
+        return Decision("stop", (), why=f"no spare for {', '.join(lacking)}")
+    action: Action = "shrink" if lacking else "replace" if replaced else "retry"
+    return Decision(action, nodes, tuple(dict.fromkeys([*replaced, *lacking])), "" if replaced or lacking else "no spare is ready")

@@ -1,0 +1,233 @@
+"""The agents that a driver knows: what each said last, and orders to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from windtunnel.fleet.driver.sight import Limits, NodeSight, Sight
+from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
+from windtunnel.fleet.wire.messages import VERSION, Answer, Beat, Command, FromAgent, Hello, RankReport, Welcome
+from windtunnel.fleet.wire.secrets import Secrets
+
+LOG = logging.getLogger("windtunnel.fleet.driver")
+HELLO_SECONDS = 60.0
+"""A connection that has not said the token by then is closed."""
+
+
+@dataclass
+class Node:
+    """`heard`: monotonic seconds of the last heartbeat; `warm`: whether its keeper has imported what the script needs."""
+
+    name: str
+    channel: Channel | None = None
+    heard: float = 0.0
+    hellos: int = 0
+    attempt: int = -1
+    ranks: tuple[RankReport, ...] = ()
+    warm: bool = False
+    traffic: int = -1
+    traffic_moved: float | None = None
+    memory_kills: int = 0
+    kills_before: int = 0
+    progress: int = 0
+    stopped: dict[int, float] = field(default_factory=dict)  # rank -> monotonic seconds when first seen
+
+
+@dataclass
+class Roster:
+    """Takes connections; keeps a node's last words. `attempt`: the one that counts; `fence`: the number in every command."""
+
+    secrets: Secrets
+    limits: Limits
+    fence: int = 0
+    attempt: int = -1
+    nodes: dict[str, Node] = field(default_factory=dict)
+    assigned: tuple[str, ...] = ()
+    moved: float | None = None  # monotonic seconds when any rank last wrote a record in this attempt
+    step: int = -1
+    step_seconds: float = 0.0
+    steps_seen: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    refused: list[str] = field(default_factory=list)
+    _of: dict[Channel, Node] = field(default_factory=dict)
+    _odd: set[str] = field(default_factory=set)
+    _orders: dict[int, asyncio.Future[Answer]] = field(default_factory=dict)
+    _order: int = 0
+    _stepped: float = 0.0
+
+    def channel(self) -> Channel:
+        """For a new connection: it has to say the token first."""
+        made = Channel(FromAgent, self._on_message, self._on_lost, STRANGER_LIMIT)
+        asyncio.get_running_loop().call_later(HELLO_SECONDS, self._expect, made)
+        return made
+
+    def begin(self, attempt: int, assigned: Iterable[str]) -> None:
+        """From now on only this attempt counts."""
+        self.attempt, self.assigned = attempt, tuple(assigned)
+        self.moved, self.step, self.step_seconds, self.steps_seen = None, -1, 0.0, 0
+        self._odd.clear()
+        for name in self.assigned:
+            node = self.nodes.setdefault(name, Node(name))
+            node.ranks, node.progress, node.kills_before = (), 0, node.memory_kills
+            node.stopped.clear()
+
+    async def order(self, node: str, command: Command, seconds: float) -> Answer:
+        """The agent's answer; one with `refused` where it does not come."""
+        known = self.nodes.get(node)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._orders[command.order] = future
+        try:
+            if known is None or known.channel is None or not known.channel.send(command):
+                return Answer(command.order, refused=f"{node} is not connected")
+            return await asyncio.wait_for(future, seconds)
+        except TimeoutError:
+            return Answer(command.order, refused=f"{node} does not answer within {seconds:g} s")
+        finally:
+            self._orders.pop(command.order, None)
+
+    def number(self) -> int:
+        """Of a new order."""
+        self._order += 1
+        return self._order
+
+    def connected(self, node: str) -> bool:
+        known = self.nodes.get(node)
+        return known is not None and known.channel is not None
+
+    def able(self, node: str) -> bool:
+        """Whether its agent is connected and beats."""
+        return self.connected(node) and time.monotonic() - self.nodes[node].heard < self.limits.silent
+
+    def done(self, per_node: int) -> bool:
+        """Whether every rank of the attempt has ended with status 0."""
+        return bool(self.assigned) and all(
+            len(self.nodes[name].ranks) == per_node and all(rank.code == 0 for rank in self.nodes[name].ranks)
+            for name in self.assigned
+        )
+
+    def ranks(self) -> list[RankReport]:
+        """Of all assigned nodes."""
+        return [rank for name in self.assigned for rank in self.nodes[name].ranks]
+
+    def sight(self) -> Sight:
+        """The job as it looks now: nodes where something is unusual, and whether it moves."""
+        now = time.monotonic()
+        for name in self.assigned:
+            if now - self.nodes[name].heard > self.limits.silent:
+                self._odd.add(name)
+        still = self.traffic_gone(now)
+        nodes = [self._seen(self.nodes[name], now) for name in self.assigned if name in self._odd or name in still]
+        running = any(rank.code is None for name in self.assigned for rank in self.nodes[name].ranks)
+        quiet = None if self.moved is None else now - self.moved
+        return Sight(time.time(), nodes, int(running), quiet, self.step_seconds, self.steps_seen)
+
+    def traffic_gone(self, now: float) -> set[str]:
+        """Nodes whose NICs moved bytes before and have stood still."""
+        limit = self.limits.traffic
+        return {
+            name for name in self.assigned
+            if (moved := self.nodes[name].traffic_moved) is not None and now - moved > limit
+        }  # fmt: skip
+
+    def _seen(self, node: Node, now: float) -> NodeSight:
+        stopped = {rank: now - since for rank, since in node.stopped.items()}
+        still = None if node.traffic_moved is None else now - node.traffic_moved
+        return NodeSight(
+            node.name, now - node.heard, node.channel is not None, node.ranks, node.memory_kills - node.kills_before, stopped, still
+        )
+
+    def _expect(self, channel: Channel) -> None:
+        if channel not in self._of:
+            channel.close("it did not say the token")
+
+    def _on_message(self, channel: Channel, message: FromAgent) -> None:
+        node = self._of.get(channel)
+        if isinstance(message, Hello):
+            self._welcome(channel, message)
+        elif node is None:
+            self._refuse(channel, f"a message of a stranger at {channel.peer}: {type(message).__name__}")
+        elif node.channel is not channel:
+            self._refuse(channel, f"an agent of {node.name} that another one has replaced")
+        elif isinstance(message, Beat):
+            self.on_beat(node, message)
+        else:
+            future = self._orders.get(message.order)
+            if future is not None and not future.done():
+                future.set_result(message)
+
+    def _refuse(self, channel: Channel, why: str) -> None:
+        LOG.warning("refused: %s", why)
+        self.refused.append(why)
+        channel.close(f"refused: no message is taken, {why}")
+
+    def _welcome(self, channel: Channel, hello: Hello) -> None:
+        if not self.secrets.knows(hello.token):
+            self._refuse(channel, f"a wrong token from {channel.peer}, who says it is {hello.node[:80]!r}")
+            return
+        if hello.version != VERSION or hello.node not in self.nodes:
+            self._refuse(channel, f"{hello.node[:80]!r} with protocol {hello.version}: no node of this job")
+            return
+        channel.limit = FRAME_LIMIT
+        node = self.nodes[hello.node]
+        if node.channel is not None and node.channel is not channel:
+            self._of.pop(node.channel, None)
+            node.channel.close("the agent came back")
+        node.channel, node.hellos = channel, node.hellos + 1
+        self._of[channel] = node
+        channel.send(Welcome(self.fence))
+        self.on_beat(node, Beat(time.time(), hello.attempt, hello.ranks, node.traffic, node.memory_kills, node.warm))
+        self.changed.set()
+
+    def _on_lost(self, channel: Channel, reason: str) -> None:
+        node = self._of.pop(channel, None)
+        if node is not None and node.channel is channel:
+            LOG.info("%s is not connected any more: %s", node.name, reason)
+            node.channel = None
+            self.changed.set()
+
+    def on_beat(self, node: Node, beat: Beat) -> None:
+        """A heartbeat: what is usual costs a few comparisons."""
+        now = node.heard = time.monotonic()
+        node.warm, node.attempt, node.memory_kills = beat.warm, beat.attempt, beat.memory_kills
+        if beat.traffic > node.traffic:
+            if node.traffic >= 0:
+                node.traffic_moved = now
+            node.traffic = beat.traffic
+        if beat.attempt != self.attempt or node.name not in self.nodes:
+            node.ranks = ()
+            return
+        node.ranks = beat.ranks
+        progress, step, odd = 0, -1, False
+        for rank in beat.ranks:
+            progress += rank.progress
+            step = max(step, rank.step)
+            odd = odd or rank.code is not None or rank.process == "T" or bool(rank.found) or rank.silent > self.limits.mute
+        if progress > node.progress:
+            node.progress, self.moved = progress, now
+        if step > self.step:
+            self._steps(step, now)
+        if odd:
+            self._odd.add(node.name)
+            self._stops(node, now)
+            self.changed.set()
+        else:
+            self._odd.discard(node.name)
+
+    def _steps(self, step: int, now: float) -> None:
+        if self.step >= 1:
+            taken = (now - self._stepped) / (step - self.step)
+            self.step_seconds = taken if not self.steps_seen else 0.8 * self.step_seconds + 0.2 * taken
+            self.steps_seen += 1
+        self.step, self._stepped = step, now
+        self.changed.set()
+
+    def _stops(self, node: Node, now: float) -> None:
+        for rank in node.ranks:
+            if rank.process == "T" and rank.code is None:
+                node.stopped.setdefault(rank.rank, now)
+            else:
+                node.stopped.pop(rank.rank, None)

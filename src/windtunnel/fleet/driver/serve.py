@@ -1,0 +1,180 @@
+"""A driver from its lease to its end: listens, starts agents, runs the job. A driver that is started on the folder of a killed one
+goes on where that one stood."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.driver.book import Book
+from windtunnel.fleet.driver.job import Job
+from windtunnel.fleet.driver.lease import Lease
+from windtunnel.fleet.driver.plan import JobPlan, JobState
+from windtunnel.fleet.driver.roster import Node, Roster
+from windtunnel.fleet.driver.state import Fenced, Store
+from windtunnel.fleet.engines.engine import AgentCommand, Engine
+from windtunnel.fleet.wire.connect import UNIX, listen
+from windtunnel.fleet.wire.secrets import FILE, make_secrets
+
+DATABASE = "driver.db"
+MakeEngine = Callable[[AgentCommand, Path], Engine]
+
+
+@dataclass
+class _Engine:
+    """The engine's calls, off the loop: they wait."""
+
+    engine: Engine
+
+    async def restart(self, node: str) -> None:
+        await asyncio.to_thread(self.engine.start, (node,))
+
+    async def end(self, node: str) -> None:
+        await asyncio.to_thread(self.engine.stop, node)
+
+
+@dataclass
+class Driver:
+    """`folder`: of its state and secrets; `database`: a SQLAlchemy URL, otherwise a file there; `say`: a line for the person."""
+
+    folder: Path
+    engine: MakeEngine
+    say: Callable[[str], None]
+    database: str = ""
+
+    def keep(self, plan: JobPlan) -> None:
+        """Writes a new plan down. FileError where the folder has one that has not ended."""
+        store = self._store()
+        try:
+            state = store.get("state", JobState)
+            if state is not None and state.phase != "ENDED":
+                raise FileError(
+                    str(self.folder), "a job that has not ended", "a new folder", f"Type: windtunnel fleet driver {self.folder}"
+                )
+            if state is not None:
+                raise FileError(str(self.folder), "a job that has ended", "a new folder for a new job")
+            (self.folder / "plan.json").write_bytes(msgspec.json.encode(plan))
+        finally:
+            store.close()
+
+    def run(self) -> int:
+        """The job's exit status; 130 after SIGINT, 143 after SIGTERM. Raises Fenced where another driver takes over."""
+        return asyncio.run(self._serve())
+
+    def _store(self) -> Store:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return Store(self.database or f"sqlite:///{self.folder / DATABASE}")
+
+    async def _serve(self) -> int:
+        logging.basicConfig(filename=self.folder / "driver.log", level=logging.INFO, format="%(asctime)s %(message)s")
+        plan = msgspec.json.decode(_plan_of(self.folder), type=JobPlan)
+        store = self._store()
+        lease = Lease(store)
+        await lease.take()
+        state = store.get("state", JobState)
+        resumed = state is not None
+        if state is None:
+            state = JobState()
+        if state.phase == "ENDED":
+            lease.give_back()
+            return state.code
+        try:
+            return await self._leased(plan, state, store, lease, resumed)
+        finally:
+            lease.give_back()
+            store.close()
+
+    async def _leased(self, plan: JobPlan, state: JobState, store: Store, lease: Lease, resumed: bool) -> int:
+        secrets = make_secrets(self.folder, (plan.folder, *([plan.checkpoint] if plan.checkpoint else [])))
+        roster = Roster(secrets, plan.limits, lease.fence, state.attempt)
+        roster.nodes = {name: Node(name) for name in [*state.nodes, *state.spares]}
+        server, address = await listen(state.address or plan.listen, secrets, self.folder, roster.channel)
+        state.address = address
+        command = AgentCommand(_reached(address), self.folder / FILE, Path(plan.folder))
+        engine = self.engine(command, self.folder)
+        if not state.nodes:
+            names = await asyncio.to_thread(engine.acquire, plan.nodes + plan.spares)
+            state.nodes, state.spares = list(names[: plan.nodes]), list(names[plan.nodes :])
+        for name in [*state.nodes, *state.spares]:
+            roster.nodes.setdefault(name, Node(name))
+        store.put(lease.fence, "state", state)
+        job = Job(
+            plan, state, roster, _Engine(engine), Book(Path(plan.folder), plan.run, state),
+            lambda: store.put(lease.fence, "state", state), self.say,
+        )  # fmt: skip
+        await asyncio.to_thread(_start_missing, engine, tuple(roster.nodes), state)
+        fenced = False
+        try:
+            return await _first_of(job.run(resumed), lease.keep())
+        except Fenced:
+            fenced = True
+            raise
+        except _Told as told:
+            self.say(f"ended by {signal.Signals(told.number).name}")
+            state.phase, state.code = "ENDED", 128 + told.number
+            job.book.close("stopped")
+            store.put(lease.fence, "state", state)
+            await job.leave()
+            return state.code
+        finally:
+            server.close()
+            if not fenced:
+                await asyncio.to_thread(engine.close)
+
+
+def _start_missing(engine: Engine, nodes: Sequence[str], state: JobState) -> None:
+    """Agents that the engine does not have: all of them for a new job, those that died with a driver otherwise."""
+    if missing := [node for node in nodes if node not in state.blocked and not engine.alive(node)]:
+        engine.start(missing)
+
+
+class _Told(Exception):
+    """A signal says that all of it ends."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+async def _first_of(job: Coroutine[Any, Any, int], lease: Coroutine[Any, Any, None]) -> int:
+    """The job's status, unless a signal comes or the lease is lost before."""
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[int] = loop.create_future()
+
+    def tell(number: int) -> None:
+        if not told.done():
+            told.set_exception(_Told(number))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, tell, number)
+    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(job), asyncio.ensure_future(lease), told]
+    done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    return int(next(iter(done)).result())
+
+
+def _plan_of(folder: Path) -> bytes:
+    try:
+        return (folder / "plan.json").read_bytes()
+    except OSError as error:
+        raise FileError(str(folder), "no plan.json in it", "the folder of a driver", "It is what `fleet run --driver-dir` named.") from error
+
+
+def _reached(address: str) -> str:
+    """The address that agents are told: this machine's name where it listens everywhere."""
+    if address.startswith(UNIX) or not address.startswith("0.0.0.0:"):
+        return address
+    return f"{socket.gethostname()}:{address.rpartition(':')[2]}"

@@ -1,0 +1,69 @@
+"""Listening and connecting: TLS with one pinned certificate, or a socket file that only its owner can open."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+from windtunnel.base.errors import SpecError
+from windtunnel.fleet.wire.channel import Channel
+from windtunnel.fleet.wire.secrets import KEY, NAME, Secrets
+
+UNIX = "unix:"
+HANDSHAKE_SECONDS = 60.0
+
+
+async def listen(
+    address: str, secrets: Secrets, folder: Path, channel: Callable[[], Channel]
+) -> tuple[asyncio.Server, str]:
+    """A server at HOST:PORT (port 0: any) or unix:PATH, and the address that it has. `folder` has the driver's key."""
+    loop = asyncio.get_running_loop()
+    if address.startswith(UNIX):
+        path = address.removeprefix(UNIX)
+        Path(path).unlink(missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            server = await loop.create_unix_server(channel, path, backlog=4096)
+        finally:
+            os.umask(before)
+        return server, address
+    host, port = host_port(address)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
+    certificate = folder / "driver-cert.pem"
+    certificate.write_text(secrets.certificate, encoding="utf-8")
+    context.load_cert_chain(certificate, folder / KEY)
+    server = await loop.create_server(
+        channel, host, port, ssl=context, backlog=4096, ssl_handshake_timeout=HANDSHAKE_SECONDS
+    )  # fmt: skip
+    return server, f"{host}:{server.sockets[0].getsockname()[1]}"
+
+
+async def connect(address: str, secrets: Secrets, channel: Callable[[], Channel]) -> Channel:
+    """A connection to the driver that has the certificate of `secrets`. OSError (ssl.SSLError is one) where there is none."""
+    loop = asyncio.get_running_loop()
+    if address.startswith(UNIX):
+        path = address.removeprefix(UNIX)
+        if os.stat(path).st_uid != os.getuid():
+            raise PermissionError(f"{path} belongs to another user")
+        return (await loop.create_unix_connection(channel, path))[1]
+    host, port = host_port(address)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=secrets.certificate)
+    made = await loop.create_connection(
+        channel, host, port, ssl=context, server_hostname=NAME, ssl_handshake_timeout=HANDSHAKE_SECONDS
+    )
+    return made[1]
+
+
+def host_port(address: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT; SpecError for another form."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise SpecError("--listen", address, "HOST:PORT or unix:PATH", "For example 0.0.0.0:8480.")
+    return host.strip("[]"), int(port)

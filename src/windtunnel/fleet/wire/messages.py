@@ -1,0 +1,142 @@
+"""All messages between driver and agents. The types are the schema: what does not fit is refused when it is read.
+
+Every command carries the driver's fencing number: an agent obeys no number below the highest that it has seen.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+VERSION = 1
+
+
+class Found(msgspec.Struct, frozen=True):
+    """An error pattern in a rank's log: its kind (`agent.patterns`) and the line."""
+
+    kind: str
+    text: str
+
+
+class RankReport(msgspec.Struct, frozen=True):
+    """A rank's process. `code`: exit status, negative a signal, None while it runs; `process`: its state letter of /proc; `silent`:
+    seconds since its ring beat, -1 without a ring; `progress`: records written; `step`: of the ring, since the attempt began."""
+
+    rank: int
+    pid: int
+    code: int | None = None
+    process: str = "R"
+    silent: float = -1.0
+    progress: int = 0
+    step: int = -1
+    ended: float = 0.0  # unix seconds
+    loaded: int = -1  # step of the checkpoint that it loaded in this attempt
+    load_seconds: float = 0.0
+    found: tuple[Found, ...] = ()
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """The first message of an agent. `attempt`: of the ranks that its node has, -1 without any."""
+
+    token: str
+    node: str
+    host: str
+    pid: int
+    attempt: int = -1
+    ranks: tuple[RankReport, ...] = ()
+    version: int = VERSION
+
+
+class Beat(msgspec.Struct, frozen=True, tag=True):
+    """An agent's heartbeat, each second, and at once when a rank ends. `traffic`: bytes that the node's NICs moved so far, -1
+    unknown; `memory_kills`: processes that the kernel killed for memory so far."""
+
+    unix: float
+    attempt: int = -1
+    ranks: tuple[RankReport, ...] = ()
+    traffic: int = -1
+    memory_kills: int = 0
+    warm: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    """To the command `order`. `port`: of a `Pick`; `passed`: of a `Test`."""
+
+    order: int
+    refused: str = ""
+    address: str = ""
+    port: int = 0
+    passed: bool | None = None
+    seconds: float = 0.0
+    why: str = ""
+
+
+class Welcome(msgspec.Struct, frozen=True, tag=True):
+    """The driver takes the agent."""
+
+    fence: int
+
+
+class Warm(msgspec.Struct, frozen=True, tag=True):
+    """Import these modules now, so that ranks start with them."""
+
+    fence: int
+    order: int
+    modules: tuple[str, ...]
+
+
+class Pick(msgspec.Struct, frozen=True, tag=True):
+    """Name a free port for the rendezvous of an attempt."""
+
+    fence: int
+    order: int
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """Start the ranks `first … first + count - 1`. `argv`: the command as a list, no shell reads it; `checkpoint`: a folder for the
+    script, or none."""
+
+    fence: int
+    order: int
+    attempt: int
+    argv: tuple[str, ...]
+    first: int
+    count: int
+    world: int
+    node_rank: int
+    address: str
+    port: int
+    run: str
+    folder: str
+    checkpoint: str = ""
+    variables: dict[str, str] = {}
+
+
+class Kill(msgspec.Struct, frozen=True, tag=True):
+    """End the ranks of all attempts up to this one: SIGTERM, after `grace` seconds SIGKILL. Answered when they are gone."""
+
+    fence: int
+    order: int
+    attempt: int
+    grace: float = 0.0
+
+
+class Test(msgspec.Struct, frozen=True, tag=True):
+    """Run a self-test of `fleet.diagnose` for at most `limit` seconds."""
+
+    fence: int
+    order: int
+    name: str
+    options: tuple[str, ...] = ()
+    limit: float = 60.0
+
+
+class Leave(msgspec.Struct, frozen=True, tag=True):
+    """End the ranks and the agent."""
+
+    fence: int
+    order: int
+
+
+FromAgent = Hello | Beat | Answer
+Command = Warm | Pick | Start | Kill | Test | Leave
+FromDriver = Welcome | Command
