@@ -147,7 +147,7 @@ def detect(sight: Sight, limits: Limits) -> Fault | None:
     nodes = tuple(dict.fromkeys(node.node for _, _, node, _ in chosen))
     ranks = tuple(rank.rank for _, rank, _, _ in chosen)
     more = f", and {len(ranks) - 1} more" if len(ranks) > 1 else ""
-    began = min((rank.ended for _, rank, _, _ in chosen if rank.ended), default=sight.now)
+    began = min((_since(rank, node, sight) for _, rank, node, _ in chosen), default=sight.now)
     return Fault(rule.what, nodes, ranks, f"rank {first.rank}{more}: {text}", began, sight.now, separable=bool(culprits))
 
 
@@ -156,6 +156,13 @@ def _named(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> l
         if text := rule.evidence(rank, node, sight, limits):
             return [(rule, text)]
     return []
+
+
+def _since(rank: RankReport, node: NodeSight, sight: Sight) -> float:
+    """Unix seconds when a rank was last known to be right."""
+    if rank.code is not None:
+        return rank.ended or sight.now
+    return sight.now - max(node.stopped.get(rank.rank, 0.0), rank.silent, 0.0)
 
 
 def _follows(rank: RankReport) -> bool:

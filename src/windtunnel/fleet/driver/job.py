@@ -158,10 +158,8 @@ class Job:
                 self.book.spent(start=max(0.0, since - load), load=load)
                 self.book.steps(state.base if known else None, max(0, state.reached - state.base) if known else None)
             self._phase("REPLAY")
-            self._replayed = time.monotonic()
         if state.phase == "REPLAY" and (ringless or state.base + self.roster.step >= state.reached or loaded < 0):
             if state.open:
-                self.book.spent(replay=time.monotonic() - self._replayed)
                 self.say(f"training goes on, {time.time() - state.open[0].began:.1f} s after the fault")
                 self.book.close("recovered")
             state.ran = time.time()
