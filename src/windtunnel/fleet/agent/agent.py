@@ -19,7 +19,19 @@ from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, host_port
 from windtunnel.fleet.wire.guard import refusal
 from windtunnel.fleet.wire.messages import (
-    Answer, Beat, Command, FromDriver, Hello, Kill, Leave, Pick, RankReport, Start, Test, Warm, Welcome,
+    Answer,
+    Beat,
+    Command,
+    FromDriver,
+    Hello,
+    Kill,
+    Leave,
+    Pick,
+    RankReport,
+    Start,
+    Test,
+    Warm,
+    Welcome,
 )  # fmt: skip
 from windtunnel.fleet.wire.secrets import Secrets
 
@@ -150,7 +162,8 @@ class Agent:
                 looks.ring.close()
             rank, events = one["rank"], self.folder / f"checkpoints-{one['rank']}.jsonl"
             looks = self._looks[rank] = Looks(
-                one["pid"], LogTail(Path(one["log"])), RingLook(self.folder, rank, one["pid"]), CheckpointEvents(events, one["began"])
+                one["pid"], LogTail(Path(one["log"])), RingLook(self.folder, rank, one["pid"]),
+                CheckpointEvents(events, one["began"]),
             )  # fmt: skip
         looks.log.look()
         silent, progress, step = looks.ring.look()

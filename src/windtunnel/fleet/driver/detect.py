@@ -47,7 +47,7 @@ def _memory_kill(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits
 
 
 def _segfault(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
-    return ended_text(rank) if rank.code in _SEGFAULTS or rank.code in (128 - one for one in _SEGFAULTS) else ""
+    return ended_text(rank) if rank.code in _SEGFAULTS or rank.code in [128 - one for one in _SEGFAULTS] else ""
 
 
 def _early(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
@@ -95,7 +95,9 @@ def _agents(sight: Sight, limits: Limits) -> Fault | None:
     ranks = tuple(rank.rank for node in gone for rank in node.ranks)
     silent = max(node.silent for node in gone)
     names = tuple(node.node for node in gone)
-    return Fault("agent-lost", names, ranks, f"no heartbeat of {', '.join(names[:4])} for {silent:.1f} s", sight.now - silent, sight.now)
+    return Fault(
+        "agent-lost", names, ranks, f"no heartbeat of {', '.join(names[:4])} for {silent:.1f} s", sight.now - silent, sight.now
+    )
 
 
 def _traffic(sight: Sight, limits: Limits) -> Fault | None:
@@ -134,7 +136,9 @@ JOB_RULES: tuple[JobRule, ...] = (
 
 def detect(sight: Sight, limits: Limits) -> Fault | None:
     """The fault that `sight` shows, or None. Ranks that end because another one did are no culprits where there is one."""
-    named = [(rule, rank, node, text) for node in sight.nodes for rank in node.ranks for rule, text in _named(rank, node, sight, limits)]
+    named = [
+        (rule, rank, node, text) for node in sight.nodes for rank in node.ranks for rule, text in _named(rank, node, sight, limits)
+    ]
     culprits = [one for one in named if not _follows(one[1])]
     lost = _agents(sight, limits)
     if named and not culprits and lost is not None:
