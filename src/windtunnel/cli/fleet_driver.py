@@ -106,7 +106,7 @@ def _limits(given: Sequence[str]) -> Limits:
             seconds = -1.0
         if name not in names or not 0 <= seconds < 1e9:
             raise SpecError("--limit", one, f"NAME=SECONDS with a name of: {', '.join(names)}", "For example --limit silent=10.")
-        limits = replace(limits, **{name: seconds})
+        limits = replace(limits, **{name: seconds})  # type: ignore[arg-type]
     return limits
 
 

@@ -39,7 +39,9 @@ def command(
     policy: Annotated[
         str, typer.Option("--policy", help="full; steps:N, calls in every N-th step only; summary, no calls.")
     ] = "full",
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=0, help="Keep the job alive on N nodes: a driver starts it.")] = 0,
+    nodes: Annotated[
+        int, typer.Option("--nodes", metavar="N", min=0, help="Keep the job alive on N nodes: a driver starts it.")
+    ] = 0,
     per_node: Annotated[int, typer.Option("--nproc-per-node", metavar="P", min=1, help="Of --nodes: processes a node.")] = 1,
     spares: Annotated[int, typer.Option("--spares", metavar="S", min=0, help="Of --nodes: tested nodes that wait.")] = 0,
     driver_dir: Annotated[
