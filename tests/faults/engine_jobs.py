@@ -118,10 +118,14 @@ def cut(name: str, folder: Path, count: int, seed: int, wanted: bytes) -> dict[s
         while sum(counts.values()) < count and job.until(job.training):
             what = FAULTS[sum(counts.values()) % len(FAULTS)]
             time.sleep(chance.uniform(0.1, 0.6))
+            known = len(job.incidents())
             if not strike(job, what, chance):
                 continue
             counts[what] += 1
-            time.sleep(0.5)  # so that it can be seen before the job is asked whether it trains
+            if what.startswith("rank"):
+                job.until(lambda known=known: len(job.incidents()) > known)
+            else:
+                time.sleep(0.5)  # so that it can be seen before the job is asked whether it trains
         code = job.ended(600.0)
         incidents = job.incidents()
         same = job.weights() == wanted
