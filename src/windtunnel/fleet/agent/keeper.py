@@ -105,8 +105,18 @@ class Keeper:
         *lines, self._read = (self._read + raw).split(b"\n")
         for line in lines:
             asked = json.loads(line)
-            {"start": self._start, "kill": self._kill, "warm": self._warm, "leave": self._leave_now}[asked.pop("do")](**asked)
+            self._obey(asked.pop("do"), asked)
             self._tell()
+
+    def _obey(self, do: str, what: dict[str, Any]) -> None:
+        if do == "start":
+            self._start(**what)
+        elif do == "kill":
+            self._kill(**what)
+        elif do == "warm":
+            self._warm(**what)
+        elif do == "leave":
+            self._leave()
 
     def _drop(self) -> None:
         if self._agent is not None:
@@ -183,9 +193,6 @@ class Keeper:
                     os.killpg(pid, signal.SIGKILL)  # what it left behind, such as loader workers
         if changed:
             self._tell()
-
-    def _leave_now(self) -> None:
-        self._leave()
 
     def _leave(self) -> None:
         self._signal(signal.SIGKILL, self.attempt)

@@ -28,8 +28,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class NodeSight:
-    """`silent`: seconds since the agent's last heartbeat; `memory_kills`: in this attempt; `stopped`: seconds that a process has been
-    seen stopped, by rank; `traffic_still`: seconds since the NICs moved a byte, None where they never did."""
+    """`silent`: seconds since the agent's last heartbeat; `memory_kills`: in this attempt; `stopped`: seconds that a process has
+    been seen stopped, by rank; `traffic_still`: seconds since the NICs moved a byte, None where they never did."""
 
     node: str
     silent: float = 0.0

@@ -16,9 +16,7 @@ UNIX = "unix:"
 HANDSHAKE_SECONDS = 60.0
 
 
-async def listen(
-    address: str, secrets: Secrets, folder: Path, channel: Callable[[], Channel]
-) -> tuple[asyncio.Server, str]:
+async def listen(address: str, secrets: Secrets, folder: Path, channel: Callable[[], Channel]) -> tuple[asyncio.Server, str]:
     """A server at HOST:PORT (port 0: any) or unix:PATH, and the address that it has. `folder` has the driver's key."""
     loop = asyncio.get_running_loop()
     if address.startswith(UNIX):
