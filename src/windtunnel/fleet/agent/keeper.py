@@ -215,13 +215,15 @@ def _spawned(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: s
     keeper = os.getpid()
     with open(log, "ab") as file:
         try:
-            return subprocess.Popen(
+            child = subprocess.Popen(
                 list(argv), env=dict(variables), cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 preexec_fn=lambda: _own_group(keeper),
-            ).pid  # fmt: skip
+            )  # fmt: skip
         except OSError as error:
             file.write(f"windtunnel fleet: {argv[0]} does not start: {error}\n".encode())
-            return subprocess.Popen(["false"], preexec_fn=lambda: _own_group(keeper)).pid
+            child = subprocess.Popen(["false"], preexec_fn=lambda: _own_group(keeper))
+    child.returncode = 0  # the keeper itself waits for it: subprocess must not
+    return child.pid
 
 
 def _own_group(keeper: int) -> None:

@@ -14,6 +14,8 @@ from windtunnel.fleet.wire.messages import VERSION, Answer, Beat, Command, FromA
 from windtunnel.fleet.wire.secrets import Secrets
 
 LOG = logging.getLogger("windtunnel.fleet.driver")
+LATE_SECONDS = 1.5
+"""A heartbeat that is overdue, before it is missed."""
 HELLO_SECONDS = 60.0
 """A connection that has not said the token by then is closed."""
 
@@ -26,6 +28,7 @@ class Node:
     channel: Channel | None = None
     heard: float = 0.0
     hellos: int = 0
+    beats: int = 0
     attempt: int = -1
     ranks: tuple[RankReport, ...] = ()
     warm: bool = False
@@ -101,6 +104,10 @@ class Roster:
     def able(self, node: str) -> bool:
         """Whether its agent is connected and beats."""
         return self.connected(node) and time.monotonic() - self.nodes[node].heard < self.limits.silent
+
+    def quiet(self, node: str) -> bool:
+        """Whether its agent is not connected, or a heartbeat is overdue."""
+        return not self.connected(node) or time.monotonic() - self.nodes[node].heard > LATE_SECONDS
 
     def done(self, per_node: int) -> bool:
         """Whether every rank of the attempt has ended with status 0."""
@@ -192,6 +199,7 @@ class Roster:
     def on_beat(self, node: Node, beat: Beat) -> None:
         """A heartbeat: what is usual costs a few comparisons."""
         now = node.heard = time.monotonic()
+        node.beats += 1
         node.warm, node.attempt, node.memory_kills = beat.warm, beat.attempt, beat.memory_kills
         if beat.traffic > node.traffic:
             if node.traffic >= 0:
