@@ -35,7 +35,7 @@ CASES = (
     Case("launch-skew", "garbage collections of a random rank grow by 0.3 ms a step", launch_skew, 20, 2),
     Case("fade", "the link of two random ones of 4 machines loses 3/4 of its rate over 80 steps",
          fade, 20, 1, missing=no_networks),
-    Case("hang", "SIGSTOP for a random one of 8 ranks, seen on its machine", stopped, 40, 4, 1.0, SILENT_LIMIT),
+    Case("hang", "SIGSTOP for a random one of 8 ranks, seen on its machine", stopped, 100, 4, 1.0, SILENT_LIMIT),
     Case("hang-afar", "the same, seen from another machine by heartbeats only",
          partial(stopped, afar=True), 20, 2, 1.0, SILENT_LIMIT),
     Case("hang-stages", "the same on its machine, with 4 pipeline stages of 2 ranks",

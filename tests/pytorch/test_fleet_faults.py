@@ -16,6 +16,7 @@ from tests.faults.outcome import Outcome, passed, share_bounds
 from tests.faults.page import page
 from tests.faults.run import folder, running
 from tests.faults.standing import SILENT_LIMIT, stopped, within
+from tests.faults.tally import read_tallies, tally, write_tallies
 from tests.faults.training import Job
 
 pytest.importorskip("torch")
@@ -56,12 +57,11 @@ def test_the_cut_fails_on_wrong_names_and_on_misses() -> None:
     assert passed(next(one for one in CASES if one.name == "fade"), [Outcome(False)]) == ""
 
 
-def test_the_page_says_what_failed_and_what_did_not_run() -> None:
+def test_the_page_says_what_failed_and_what_did_not_run(tmp_path: Path) -> None:
     hang, fade = (next(one for one in CASES if one.name == name) for name in ("hang", "fade"))
-    text = page(
-        [
-            (hang, [Outcome(True, (), "rank 1", 1.5), Outcome(False, ("rank 3: silent",), "rank 3: silent")], ""),
-            (fade, [], "no root"),
-        ]
-    )
-    assert "1 of 2 named what is not wrong; one of them: rank 3: silent." in text and "no root" in text and "1.50, 1.50" in text
+    outcomes = [Outcome(True, (), "rank 1", 1.5, {"chain": 2.0}), Outcome(False, ("rank 3: silent",), "rank 3: silent")]
+    write_tallies(tmp_path / "faults.json", {"hang": tally(outcomes, (0.5, 1.5))})
+    text = page([hang, fade], read_tallies(tmp_path / "faults.json"))
+    assert "* `hang`: not right: rank 3: silent." in text and "* `hang`: wrong: rank 3: silent." in text
+    assert "| 2 | 40 | 1 | 1.3% to 98.7% | 1 | < 98.7% | 1.50, 1.50 | 0.5, 1.5 |" in text
+    assert next(line for line in text.splitlines() if line.startswith("| `fade`")).count("not run") == 1

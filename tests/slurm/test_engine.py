@@ -136,6 +136,13 @@ def test_a_node_that_goes_down_takes_its_agent_only(slurm: SlurmCluster, engine:
         assert engine.alive(nodes[2])
         assert runs(pids[nodes[0]])
         assert runs(pids[nodes[2]])
+        with pytest.raises(SlurmError, match="in no allocation"):
+            engine.start((nodes[1],))
+        mended = engine.acquire(3)  # from another allocation
+        assert set(nodes) - {nodes[1]} <= set(mended)
+        (new,) = set(mended) - set(nodes)
+        engine.start((new,))
+        wait_for(lambda: engine.alive(new) and any(one["node"] == new for one in agents(tmp_path)))
     finally:
         slurm.up(nodes[1])
         slurm.slurm("scontrol", "update", f"nodename={nodes[1]}", "state=resume")

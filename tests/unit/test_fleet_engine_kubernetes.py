@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from windtunnel.base.errors import SpecError
+from windtunnel.cli import app
 from windtunnel.fleet.engines.kubernetes import JobSetRequest, jobset, jobset_text
 
 ASKED = JobSetRequest("llama", "registry/train:1", 4, ("torchrun", "train.py", "--text", "a b; c"), spares=1)
@@ -29,10 +31,9 @@ USED: Any = {
                     "containers": [{
                         "name": str, "image": str, "command": [str], "args": [str], "env": [{"name": str, "valueFrom": dict}],
                         "ports": [{"containerPort": int}], "resources": {"limits": dict},
-                        "volumeMounts": [{"name": str, "mountPath": str, "subPath": str, "readOnly": bool}],
+                        "volumeMounts": [{"name": str, "mountPath": str}],
                     }],
-                    "volumes": [{"name": str, "secret": {"secretName": str, "defaultMode": int}, "emptyDir": dict,
-                                 "persistentVolumeClaim": {"claimName": str}}],
+                    "volumes": [{"name": str, "emptyDir": dict, "persistentVolumeClaim": {"claimName": str}}],
                 }},
             }},
         }],
@@ -95,10 +96,34 @@ def test_pods_of_nodes_and_spares_with_the_driver_by_name() -> None:
     assert driver["template"]["spec"]["parallelism"] == 1
 
 
-def test_the_command_is_an_argument_list_and_no_secret_is_in_it() -> None:
-    driver = jobset(ASKED)["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+def test_the_command_is_an_argument_list_and_no_secret_is_in_the_manifest() -> None:
+    driver, agents = (one["template"]["spec"]["template"]["spec"] for one in jobset(ASKED)["spec"]["replicatedJobs"])
     assert driver["containers"][0]["args"][-4:] == ["torchrun", "train.py", "--text", "a b; c"]
-    assert driver["volumes"][0]["secret"]["secretName"] == "windtunnel-secrets"
+    assert "/run/windtunnel/llama/driver/secrets.json" in agents["containers"][0]["args"]
+    assert "kind: Secret" not in jobset_text(ASKED)
+
+
+def test_the_verb_writes_it(tmp_path: Path) -> None:
+    file = tmp_path / "jobset.yaml"
+    words = [
+        "fleet",
+        "jobset",
+        "llama",
+        "--image",
+        "i",
+        "--nodes",
+        "4",
+        "--spares",
+        "1",
+        "--out",
+        str(file),
+        "--",
+        "python",
+        "t.py",
+    ]
+    ran = CliRunner().invoke(app, words)
+    assert ran.exit_code == 0, ran.output
+    assert yaml.safe_load(file.read_text()) == jobset(JobSetRequest("llama", "i", 4, ("python", "t.py"), spares=1))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ looked at.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from datetime import timedelta
@@ -21,6 +22,7 @@ from windtunnel.fleet.startup.counts import ordered_counts, torch_counts  # noqa
 from windtunnel.fleet.startup.layout import parse_mesh  # noqa: E402
 from windtunnel.fleet.startup.measure import StartCase, measure, servers  # noqa: E402
 
+NEEDS_REDIS = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 CASES = [
     StartCase("dp=2,pp=2,tp=2", "torch", count=True),
     StartCase("dp=4,pp=1,tp=2", "torch", count=True),
@@ -28,7 +30,7 @@ CASES = [
     StartCase("dp=2,pp=2,tp=2", world="bare", count=True),
     StartCase("dp=4,pp=1,tp=2", world="bare", count=True),
     StartCase("dp=8", count=True),
-    StartCase("dp=2,pp=2,tp=2", store="redis", count=True),
+    pytest.param(StartCase("dp=2,pp=2,tp=2", store="redis", count=True), marks=NEEDS_REDIS, id="ordered-redis-full-dp=2,pp=2,tp=2"),
     StartCase("dp=2,pp=2,tp=2", store="hierarchical", ranks_per_node=4, count=True),
     StartCase("dp=3,tp=2", store="hierarchical", ranks_per_node=4, world="bare", count=True),
 ]
@@ -136,6 +138,7 @@ else:
     assert "1 ranks did not start: 2" in ended[0].stdout
 
 
+@NEEDS_REDIS
 def test_redis_is_a_store_as_torch_expects_one() -> None:
     from windtunnel.fleet.startup.redis_store import RedisStore
 

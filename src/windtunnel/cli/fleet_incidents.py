@@ -1,43 +1,61 @@
-"""`windtunnel fleet incidents RUN`: what happened to a job, and what it cost."""
+"""`windtunnel fleet incidents RUN`: what happened to a kept run, and what it cost."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from windtunnel.cli.common import Json, writable, write_json
+
+if TYPE_CHECKING:
+    from windtunnel.goodput.measured import FleetRun
 
 EXAMPLES = """\b
 Examples:
   windtunnel fleet incidents out/fleet/tutorial
-  windtunnel fleet incidents out/fleet/tutorial --json -
+  windtunnel fleet incidents out/fleet/tutorial --html incidents.html
 """
 
 
 def command(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or its incidents.jsonl.")],
-    json: Annotated[bool, typer.Option("--json", help="As lines of JSON.")] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A kept run's folder.")],
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="A page: timeline, where the time went, incidents.")
+    ] = None,
+    step: Annotated[float | None, typer.Option("--step", metavar="SECONDS", help="Of the run, where no event tells it.")] = None,
+    json: Json = None,
 ) -> None:
-    import msgspec
+    from windtunnel.goodput.measured import twin
+    from windtunnel.report.fleet_incidents import incidents_dict, incidents_page, write_incidents_page
+    from windtunnel.report.frame import check_page
+    from windtunnel.runs.fleet_kept import fleet_run
+
+    writable(("--json", json), ("--html", html))
+    if html is not None:
+        check_page(html)
+    kept = fleet_run(run, step=step)
+    if html is not None:
+        found = twin(kept) if any(one.outcome == "recovered" for one in kept.incidents) else None
+        write_incidents_page(incidents_page(run.name, kept, found, f"windtunnel fleet incidents {run} --html {html}"), html)
+    if json is not None:
+        write_json(incidents_dict(kept), json)
+    if json != "-":
+        _show(kept)
+
+
+def _show(kept: FleetRun) -> None:
+    from rich.console import Console
     from rich.table import Table
 
-    from windtunnel.base.errors import FileError
-    from windtunnel.cli.common import notes
-    from windtunnel.records.incidents import FILE, read_incidents
+    from windtunnel.records.incidents import replayed
+    from windtunnel.report import words as say
 
-    incidents = read_incidents(run)
-    if not incidents and not (run / FILE if run.is_dir() else run).exists() and not run.is_dir():
-        raise FileError(str(run), "no such folder", "the folder of a run that `windtunnel fleet run --nodes` kept alive")
-    if json:
-        for one in incidents:
-            typer.echo(msgspec.json.encode(one).decode())
-        return
-    table = Table("#", "what", "where", "evidence", "action", "down s", "lost steps", "outcome")
-    for one in incidents:
-        lost = "" if one.lost_steps is None else str(one.lost_steps)
-        where = one.node or ""
-        table.add_row(str(one.number), one.what, where, one.evidence, one.action, f"{one.seconds.down:.2f}", lost, one.outcome)
-    console = notes()
-    console.file = __import__("sys").stdout
+    table = Table("", "what", "where", "action", "no training", "steps again", "outcome", "why", box=None, pad_edge=False)
+    for one in kept.incidents:
+        cost, again = say.seconds(one.seconds.down), say.seconds(replayed(one, kept.step))
+        table.add_row(str(one.number), one.what, one.node or "", one.action, cost, again, one.outcome, say.clean(one.evidence))
+    console = Console()
+    console.print(f"{len(kept.incidents)} incidents in {say.seconds(kept.wall)}, ETTR {say.percent(kept.ettr)}", highlight=False)
     console.print(table)
-    console.print(f"{len(incidents)} incidents, {sum(one.seconds.down for one in incidents):.1f} s in which nothing trained")

@@ -1,7 +1,8 @@
-"""A JobSet for Kubernetes: the driver in one pod, an agent in a pod of each node, and their secrets from a Secret.
+"""A JobSet for Kubernetes: the driver in one pod, and an agent in a pod of each node.
 
 The manifest is written and not applied: `kubectl apply -f` does that, and the JobSet controller starts the pods. Its fields are
-those of jobset.x-k8s.io/v1alpha2 (kubernetes-sigs/jobset, config/components/crd).
+those of jobset.x-k8s.io/v1alpha2 (kubernetes-sigs/jobset, config/components/crd). Driver and agents share a volume: the driver
+writes the run's secrets into it, readable by their owner alone, and an agent that comes before that is started again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 
 PORT = 8480
-SECRETS_PATH = "/etc/windtunnel/secrets"
 RUN_PATH = "/run/windtunnel"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 MOST_RESTARTS = 2**31 - 1
@@ -24,23 +24,23 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class JobSetRequest:
-    """A job on Kubernetes. `name`: of the JobSet; `image`: with windtunnel and the training script; `nodes` and `spares`: pods
-    with an agent each; `command`: of a node, as an argument list; `secret`: a Secret with the entry `secrets`; `claim`: a shared
-    PersistentVolumeClaim for the run's folder and its checkpoints; `gpus`: of a node."""
+    """A job on Kubernetes. `name`: of the JobSet; `image`: with windtunnel and the training script; `nodes` and `spares`: pods with
+    an agent each; `per_node`: processes of a node, each with a GPU; `command`: of a process, as an argument list; `claim`: a
+    PersistentVolumeClaim that all pods can write, for the run's folder and its checkpoints."""
 
     name: str
     image: str
     nodes: int
     command: tuple[str, ...]
     spares: int = 0
-    secret: str = "windtunnel-secrets"
+    per_node: int = 8
     claim: str = "windtunnel-run"
-    gpus: int = 8
+    cpus_only: bool = False
 
     def __post_init__(self) -> None:
         if _NAME.fullmatch(self.name) is None:
             raise SpecError("name", self.name, "at most 40 lower-case letters, digits and dashes, a letter first")
-        for what, value, least in (("nodes", self.nodes, 1), ("spares", self.spares, 0), ("gpus", self.gpus, 0)):
+        for what, value, least in (("nodes", self.nodes, 1), ("spares", self.spares, 0), ("per_node", self.per_node, 1)):
             if value < least:
                 raise SpecError(what, value, f"{least} or more")
         if not self.command:
@@ -56,15 +56,17 @@ def jobset(asked: JobSetRequest) -> dict[str, Any]:
     """The manifest as plain data."""
     count = asked.nodes + asked.spares
     run = [
-        "-m", "windtunnel", "fleet", "run", "--engine", "waiting", "--listen", f"0.0.0.0:{PORT}", "--nodes", str(asked.nodes),
-        "--spares", str(asked.spares), "--secrets", SECRETS_PATH, "--dir", RUN_PATH, "--run", asked.name, "--", *asked.command,
+        "-m", "windtunnel", "fleet", "run", "--engine", "waiting", "--driver-listen", f"0.0.0.0:{PORT}", "--nodes", str(asked.nodes),
+        "--nproc-per-node", str(asked.per_node), "--spares", str(asked.spares), "--dir", RUN_PATH, "--run", asked.name, "--",
+        *asked.command,
     ]  # fmt: skip
+    folder = f"{RUN_PATH}/{asked.name}"
     agent = [
-        "-m", "windtunnel.fleet.agent", "--driver", asked.driver, "--node", "node$(WINDTUNNEL_INDEX)", "--secrets", SECRETS_PATH,
-        "--folder", f"{RUN_PATH}/{asked.name}",
+        "-m", "windtunnel.fleet.agent", "--driver", asked.driver, "--node", "node$(WINDTUNNEL_INDEX)", "--secrets",
+        f"{folder}/driver/secrets.json", "--folder", folder,
     ]  # fmt: skip
     index = {"name": "WINDTUNNEL_INDEX", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}}
-    limits = {"nvidia.com/gpu": str(asked.gpus)} if asked.gpus else {}
+    limits = {} if asked.cpus_only else {"nvidia.com/gpu": str(asked.per_node)}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -112,13 +114,11 @@ def _pod(
         "ports": [{"containerPort": PORT}] if name == "driver" else [],
         "resources": {"limits": dict(limits)},
         "volumeMounts": [
-            {"name": "secrets", "mountPath": SECRETS_PATH, "subPath": "secrets", "readOnly": True},
             {"name": "run", "mountPath": RUN_PATH},
             {"name": "memory", "mountPath": "/dev/shm"},
         ],
     }
     volumes = [
-        {"name": "secrets", "secret": {"secretName": asked.secret, "defaultMode": 0o400}},
         {"name": "run", "persistentVolumeClaim": {"claimName": asked.claim}},
         {"name": "memory", "emptyDir": {"medium": "Memory"}},
     ]

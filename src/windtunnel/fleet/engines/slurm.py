@@ -1,8 +1,9 @@
-"""Agents as steps of one Slurm allocation, a step a node.
+"""Agents as steps of Slurm allocations, a step a node.
 
 The allocation is the one that this runs in (SLURM_JOB_ID), or one that is asked for with `sbatch` and is given back at the end. It
-keeps its other nodes when one goes down (`--no-kill`). Steps are found by their names in `squeue`, so that a driver that was
-killed finds its agents again. Only argument lists are used, and what agents need to know in secret lies in a file.
+keeps its other nodes when one goes down (`--no-kill`); Slurm takes the lost node out of it for good, and `acquire` asks for another
+allocation for what is missing. Steps are found by their names in `squeue`, so that a driver that was killed finds its agents
+again. Only argument lists are used, and what agents need to know in secret lies in a file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 from windtunnel.base.errors import Nothing, SpecError, WindtunnelError
 from windtunnel.fleet.engines.engine import AgentCommand
 
-JOB_FILE = "slurm-job"
+JOBS_FILE = "slurm-jobs"
+"""The numbers of the jobs that were submitted, a line each."""
 HOLD = "#!/bin/sh\nwhile :; do sleep 60; done\n"
 """The batch script of an allocation: it holds the nodes, and the agents are steps."""
 ANSWER_SECONDS = 60.0
@@ -33,7 +35,7 @@ class SlurmError(WindtunnelError):
 
 @dataclass
 class SlurmEngine:
-    """Nodes by their names in Slurm. `folder`: shared by the nodes; keeps the job's number and what agents print. `options`: for
+    """Nodes by their names in Slurm. `folder`: shared by the nodes; keeps the jobs' numbers and what agents print. `options`: for
     sbatch, like `--partition=gpu`; `step`: for srun, like `--gpus-per-node=8`. `fresh`: seconds that a list of steps holds."""
 
     command: AgentCommand
@@ -43,37 +45,46 @@ class SlurmEngine:
     wait: float = 600.0
     fresh: float = 0.5
     _asked: tuple[float, dict[str, str]] = (-1e9, {})
-    _clients: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _clients: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def acquire(self, count: int) -> tuple[str, ...]:
-        """The allocation's first `count` nodes. SlurmError if it has fewer, or does not begin within `wait` seconds."""
+        """The first `count` nodes; for those that are missing an allocation is asked for. SlurmError if it does not begin within
+        `wait` seconds, or if this runs in an allocation with fewer nodes."""
         if shutil.which("srun") is None:
             raise SpecError("engine", "slurm", "a machine with Slurm's commands", "srun is not in PATH.")
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self._job() is None:
-            self._submit(count)
-        hosts = self._hosts()
+        hosts = tuple(self._hosts()) if self._jobs() else ()
+        if len(hosts) < count and "SLURM_JOB_ID" not in os.environ:
+            self._submit(count - len(hosts))
+            hosts = tuple(self._hosts())
         if len(hosts) < count:
-            raise SlurmError(f"Slurm's job {self._job()} has {len(hosts)} nodes, and {count} are asked for")
+            raise SlurmError(f"the allocation has {len(hosts)} nodes, and {count} are asked for")
         return hosts[:count]
 
     def start(self, nodes: Sequence[str]) -> None:
+        """SlurmError for a node that is in no allocation any more."""
         for node in nodes:
             self.stop(node)
+        jobs = self._hosts()
+        gone = [node for node in nodes if node not in jobs]
+        if gone:
+            raise SlurmError(f"{', '.join(gone)}: in no allocation of this run; `acquire` gives others")
         for node in nodes:
-            self._clients.append(self._run(node))
+            self._clients[node] = self._run(node, jobs[node])
         self._asked = (-1e9, {})
 
     def stop(self, node: str) -> None:
         step = self._steps(0.0).get(_name(node))
-        if step is None:
-            return
-        _slurm("scancel", step)
-        until = time.monotonic() + GONE_SECONDS
-        while self._steps(0.0).get(_name(node)) == step:
-            if time.monotonic() > until:
-                raise SlurmError(f"Slurm's step {step} on {node} does not end")
-            time.sleep(0.1)
+        if step is not None:
+            _slurm("scancel", step)
+            until = time.monotonic() + GONE_SECONDS
+            while self._steps(0.0).get(_name(node)) == step:
+                if time.monotonic() > until:
+                    raise SlurmError(f"Slurm's step {step} on {node} does not end")
+                time.sleep(0.1)
+        client = self._clients.pop(node, None)
+        if client is not None:
+            _end(client, GONE_SECONDS if step is not None else 0.0)
 
     def alive(self, node: str) -> bool:
         return _name(node) in self._steps(self.fresh)
@@ -82,20 +93,16 @@ class SlurmEngine:
         return node
 
     def close(self) -> None:
-        """Ends the agents, and the job if it was submitted here."""
-        kept, job = self.folder / JOB_FILE, self._job()
-        if kept.exists() and job is not None:
-            _slurm("scancel", job)
+        """Ends the agents, and the jobs that were submitted here."""
+        kept = self.folder / JOBS_FILE
+        if kept.exists():
+            _slurm("scancel", *self._jobs())
             kept.unlink()
-        elif job is not None:
+        elif self._jobs():
             for step in self._steps(0.0).values():
                 _slurm("scancel", step)
-        for client in self._clients:
-            try:
-                client.wait(GONE_SECONDS)
-            except subprocess.TimeoutExpired:
-                client.kill()
-                client.wait()
+        for client in self._clients.values():
+            _end(client, GONE_SECONDS)
         self._clients.clear()
 
     def _submit(self, count: int) -> None:
@@ -106,7 +113,8 @@ class SlurmEngine:
         job = said.strip().partition(";")[0]
         if not job.isdigit():
             raise SlurmError(f"sbatch answered {said.strip()[:200]!r} and no job number")
-        (self.folder / JOB_FILE).write_text(job, encoding="utf-8")
+        with (self.folder / JOBS_FILE).open("a", encoding="utf-8") as kept:
+            kept.write(f"{job}\n")
         until = time.monotonic() + self.wait
         while (state := _slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip()) != "RUNNING":
             if not state or time.monotonic() > until:
@@ -114,24 +122,31 @@ class SlurmEngine:
                 raise SlurmError(f"Slurm's job {job} did not begin in {self.wait:g} s: {state or 'it ended'}")
             time.sleep(0.5)
 
-    def _job(self) -> str | None:
-        """The job's number: the one that was submitted, or the one that this process is in."""
-        kept = self.folder / JOB_FILE
-        return kept.read_text(encoding="utf-8") if kept.exists() else os.environ.get("SLURM_JOB_ID")
+    def _jobs(self) -> tuple[str, ...]:
+        """Numbers of the jobs: those that were submitted, or the one that this process is in."""
+        kept = self.folder / JOBS_FILE
+        if kept.exists():
+            return tuple(kept.read_text(encoding="utf-8").split())
+        return (os.environ["SLURM_JOB_ID"],) if "SLURM_JOB_ID" in os.environ else ()
 
     def _needed(self) -> str:
-        job = self._job()
-        if job is None:
+        jobs = self._jobs()
+        if not jobs:
             raise SpecError("engine", Nothing(), "an allocation of Slurm", "`acquire` asks for one.")
-        return job
+        return f"--jobs={','.join(jobs)}"
 
-    def _hosts(self) -> tuple[str, ...]:
-        listed = _slurm("squeue", "--noheader", f"--jobs={self._needed()}", "--format=%N").strip()
-        return tuple(_slurm("scontrol", "show", "hostnames", listed).split()) if listed else ()
+    def _hosts(self) -> dict[str, str]:
+        """The job of each node that Slurm has in these jobs now: a node that went down is in none."""
+        found: dict[str, str] = {}
+        for line in _slurm("squeue", "--noheader", self._needed(), "--states=RUNNING", "--format=%i|%N").splitlines():
+            job, _, listed = line.strip().partition("|")
+            names = _slurm("scontrol", "show", "hostnames", listed).split() if set(listed) & set("[,") else [listed]
+            found |= dict.fromkeys((name for name in names if name), job)
+        return found
 
-    def _run(self, node: str) -> subprocess.Popen[bytes]:
+    def _run(self, node: str, job: str) -> subprocess.Popen[bytes]:
         arguments = [
-            "srun", f"--jobid={self._needed()}", f"--job-name={_name(node)}", f"--nodelist={node}", "--nodes=1", "--ntasks=1",
+            "srun", f"--jobid={job}", f"--job-name={_name(node)}", f"--nodelist={node}", "--nodes=1", "--ntasks=1",
             "--ntasks-per-node=1", "--overlap", "--no-kill", "--input=none", f"--output={self.folder / f'agent-{node}.log'}",
             "--open-mode=append", *self.step, "--", *self.command.of(node),
         ]  # fmt: skip
@@ -143,18 +158,26 @@ class SlurmEngine:
         )  # fmt: skip
 
     def _steps(self, fresh: float) -> dict[str, str]:
-        """Step numbers of agents that Slurm has running, by the step's name. Slurm also lists the steps of a node that went
-        down."""
+        """Step numbers of agents that Slurm has running, by the step's name. Slurm lists steps of lost nodes too: these are left
+        out."""
         at, known = self._asked
         if time.monotonic() - at <= fresh:
             return known
-        self._clients = [one for one in self._clients if one.poll() is None]
-        said = _slurm("squeue", "--noheader", "--steps", f"--jobs={self._needed()}", "--format=%i|%j")
-        down = {_name(node) for node in _slurm("sinfo", "--noheader", "--Node", "--states=down", "--format=%N").split()}
+        said = _slurm("squeue", "--noheader", "--steps", self._needed(), "--format=%i|%j")
+        here = {_name(node): job for node, job in self._hosts().items()}
         listed = (line.strip().partition("|") for line in said.splitlines())
-        found = {name: step for step, _, name in listed if name.startswith("agent-") and name not in down}
+        found = {name: step for step, _, name in listed if here.get(name) == step.partition(".")[0]}
         self._asked = (time.monotonic(), found)
         return found
+
+
+def _end(client: subprocess.Popen[bytes], patience: float) -> None:
+    """Waits for an `srun`, and kills one that does not end: of a lost node it never would."""
+    try:
+        client.wait(patience)
+    except subprocess.TimeoutExpired:
+        client.kill()
+        client.wait()
 
 
 def _name(node: str) -> str:

@@ -1,0 +1,208 @@
+"""`Checkpointer`: saves and loads a job's state, all ranks together."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.fleet.checkpoint.commit import take_over
+from windtunnel.fleet.checkpoint.disk import sync_folder
+from windtunnel.fleet.checkpoint.events import note
+from windtunnel.fleet.checkpoint.flushing import Flushing
+from windtunnel.fleet.checkpoint.folder import Found, committed_steps, steps_in, superseded_folder
+from windtunnel.fleet.checkpoint.layout import Layout, flattened, laid_out, signature_of
+from windtunnel.fleet.checkpoint.loading import Loaded, Plan, loaded_from, read_step
+from windtunnel.fleet.checkpoint.ranks import Ranks
+from windtunnel.fleet.checkpoint.sources import held_here, retire
+from windtunnel.fleet.checkpoint.staging import fits, objects_of
+from windtunnel.fleet.checkpoint.states import applied, collected
+from windtunnel.fleet.checkpoint.words import door_prefix
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of a Checkpointer. `keep` newest steps stay, and those that `interval` divides; `busy`: what a save does when both buffers are
+    still being written, "wait" or "skip"; `neighbour`: a copy in the memory of the next node; `within`: seconds that all ranks may
+    take to write a step; `linger`: seconds that memory outlives a killed trainer; `settle`: seconds that a load waits for saves that
+    an earlier attempt has staged; `node`: this machine's name."""
+
+    keep: int = 3
+    interval: int | None = None
+    busy: str = "wait"
+    neighbour: bool = False
+    within: float = 600.0
+    linger: float = 600.0
+    settle: float = 60.0
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A call of `save`: whether the step was staged, how long training stood still for it, and bytes that this rank staged."""
+
+    step: int
+    staged: bool
+    blocking_seconds: float
+    bytes: int
+    why: str = ""
+
+
+class Checkpointer:
+    """Checkpoints of a job in `folder`. Making one, and every method, is a collective call of all ranks.
+
+    `state` is a dict: modules, optimizers (of a module in it), objects with state_dict and load_state_dict, tensors, plain values;
+    `RankState` around what each rank has of its own. `topology` is written into the manifest.
+    """
+
+    def __init__(self, folder: str | Path, *, topology: dict[str, Any] | None = None, **options: Any) -> None:
+        self.options = Options(**options)
+        if self.options.busy not in ("wait", "skip"):
+            raise SpecError("busy", self.options.busy, "wait or skip")
+        self.folder, self.topology = Path(folder).resolve(), topology or {}
+        self.ranks = Ranks()
+        self.attempt, self._token = self.ranks.first((secrets.token_hex(4), secrets.token_hex(16)))
+        self.node = self.options.node or os.environ.get("WINDTUNNEL_FLEET_NODE") or socket.gethostname()
+        self.last_load: Loaded | None = None
+        self.skipped = 0
+        self._prefix = door_prefix(str(self.folder), self.node)
+        self._layout: Layout | None = None
+        self._flushing: Flushing | None = None
+        self._from: int | None = None
+        self._newest = -1
+
+    def prepare(self, state: dict[str, Any]) -> None:
+        """Plans the state, makes its buffers, starts the flush process: what the first save needs, before it. `save` does it otherwise.
+
+        SpecError where the folder has steps that were not loaded: they are another job's, or would be lost.
+        """
+        if self._flushing is None:
+            self._own()
+            self._flushing = Flushing(self.ranks, self.options, f"{self._prefix}{self.attempt}-{self.ranks.rank}", self.node, self._token)
+        self._layout = laid_out(collected(state, self.ranks.rank), self.ranks)
+        self._flushing.use(self._layout)
+
+    def _own(self) -> None:
+        """Makes this attempt the one that commits here; later steps than the loaded one are set aside."""
+        problem = ""
+        if self.ranks.rank == 0:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            found = [one for one in steps_in(self.folder) if one.state in ("committed", "damaged")]
+            if found and self._from is None:
+                problem = found[0].path.name
+            else:
+                take_over(self.folder, self.attempt)
+                for one in found:
+                    if one.step > (self._from or 0):
+                        os.rename(one.path, superseded_folder(self.folder, one.step, self.attempt))
+                sync_folder(self.folder)
+        problem = self.ranks.first(problem)
+        if problem:
+            raise SpecError("folder", problem, "an empty folder, or one whose newest step was loaded", "Call load before the first save.")
+        retire(self._prefix, self.attempt)
+
+    def save(self, step: int, state: dict[str, Any]) -> Saved:
+        """Copies `state` and returns; the rest goes on beside. PlanError where ranks save different steps or a step comes twice.
+
+        A step that was loaded is committed already: nothing is copied. A save that fails later leaves what was committed, and is told
+        by `wait`, in `failed` and in the events.
+        """
+        began = time.perf_counter()
+        if step == self._from or step <= self._newest:
+            if step == self._from:
+                return Saved(step, False, time.perf_counter() - began, 0, "committed already")
+            raise PlanError("step", step, f"more than {self._newest}", "Steps are saved in order, each once.")
+        if self._flushing is None:
+            self.prepare(state)
+        flushing, layout = self._flushing, self._layout
+        assert flushing is not None and layout is not None
+        flat = flattened(collected(state, self.ranks.rank))
+        objects = objects_of(layout, flat) if layout.signature == signature_of(flat) else []
+        changed = layout.signature != signature_of(flat) or not fits(layout, objects)
+        busy = flushing.free() is None
+        told = self.ranks.largest([int(changed), int(busy), step, -step])
+        if told[2] != -told[3]:
+            raise PlanError("step", step, "the same on all ranks", f"Others save {told[2]} and {-told[3]}.")
+        if told[1] and self.options.busy == "skip":
+            self.skipped += 1
+            return Saved(step, False, time.perf_counter() - began, 0, "both buffers are still being written")
+        if told[0]:
+            flushing.drain()
+            self.prepare(state)
+            layout = self._layout
+            assert layout is not None
+            objects = objects_of(layout, flat)
+        flushing.stage(step, layout, flat, objects, self.folder, self.attempt, self.topology)
+        self._newest = step
+        seconds = time.perf_counter() - began
+        note(self.ranks.rank, "save", step, blocking_seconds=seconds, seconds=seconds, bytes=layout.total)
+        return Saved(step, True, seconds, layout.total)
+
+    def load(self, state: dict[str, Any]) -> int | None:
+        """Loads the newest step that is intact into `state`, the same on all ranks; None where there is none. What it read is in
+        `last_load`. SpecError where steps exist and the state does not fit them, or all of them are damaged."""
+        began = time.perf_counter()
+        held = held_here(self._prefix, self.options.settle)
+        self.ranks.all(None)  # every node's earlier saves have settled
+        found: list[Found] = self._candidates() if self.ranks.rank == 0 else []
+        count, damaged = self.ranks.first((len(found), self._damaged() if self.ranks.rank == 0 else []))
+        passed_over: list[tuple[int, str]] = list(damaged)
+        for at in range(count):
+            step = self.ranks.first(found[at].step if found else 0)
+            answer = read_step(self.ranks, found[at] if found else None, lambda raw, world: Plan(state, raw, self.ranks.rank, world), held)
+            if isinstance(answer, str):
+                passed_over.append((step, answer))
+                continue
+            plan, reading = answer
+            loaded = loaded_from(self.ranks, step, plan, reading, passed_over)
+            applied(state, plan.told, plan.keys)
+            self.last_load = dataclasses.replace(loaded, seconds=time.perf_counter() - began)
+            self._from = self._newest = step
+            note(self.ranks.rank, "load", step, blocking_seconds=self.last_load.seconds, seconds=self.last_load.seconds,
+                 bytes=loaded.storage_bytes + loaded.memory_bytes + loaded.received_bytes, source=loaded.source)  # fmt: skip
+            return step
+        if passed_over:
+            raise SpecError("folder", f"{len(passed_over)} steps, all damaged", "one that is intact", "; ".join(f"{step}: {why}" for step, why in passed_over[:3]))  # fmt: skip
+        self._from = self._from or 0
+        return None
+
+    def _candidates(self) -> list[Found]:
+        return committed_steps(self.folder)
+
+    def _damaged(self) -> list[tuple[int, str]]:
+        found = steps_in(self.folder) if self.folder.is_dir() else []
+        return [(one.step, one.why[0]) for one in found if one.state == "damaged"]
+
+    @property
+    def failed(self) -> dict[int, str]:
+        """Steps of this attempt that were not committed, and why, as far as this rank knows."""
+        return dict(self._flushing.failed) if self._flushing else {}
+
+    def wait(self) -> int | None:
+        """Waits until all saves are committed or have failed; gives the newest step that is committed."""
+        if self._flushing is None:
+            return self._from or None
+        self._flushing.drain()
+        newest: int | None = self.ranks.first(self._flushing.committed)
+        return newest if newest is not None else self._from or None
+
+    def close(self) -> None:
+        """Waits, and gives all memory back."""
+        self.wait()
+        if self._flushing is not None:
+            self._flushing.close()
+            self._flushing = None
+        self.ranks.close()
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:  # after an error other ranks may be gone: no collective call; the flush process ends what was staged
+            self.close()

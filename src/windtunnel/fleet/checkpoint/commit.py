@@ -1,0 +1,116 @@
+"""From shards that all ranks have written to a committed step. No process counts files: the writer asks each rank by name.
+
+Each rank writes its files into the attempt's own folder, fsyncs them, and acknowledges with a file that names the attempt and the
+hashes. The writer (rank 0) reads all acknowledgements, writes the manifest, fsyncs, renames the folder, and only then LATEST.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.checkpoint.disk import sync_folder, write_durably
+from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, step_folder, tmp_folder
+from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, Shard, read_manifest
+
+
+class SaveError(FileError):
+    """A save that did not become a committed step; what was committed before is untouched."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """One save: where, which step, by which attempt of how many ranks; what the manifest says beside it."""
+
+    folder: Path
+    step: int
+    attempt: str
+    world: int
+    version: str
+    topology: dict[str, Any]
+
+    @property
+    def tmp(self) -> Path:
+        """The folder that it is written into."""
+        return tmp_folder(self.folder, self.step, self.attempt)
+
+    @property
+    def final(self) -> Path:
+        """The folder that it is committed as."""
+        return step_folder(self.folder, self.step)
+
+
+def acknowledge(save: Save, rank: int, shards: list[Shard], error: str = "") -> None:
+    """Says that the files of `rank` are on the disk, or why they are not."""
+    told = {"attempt": save.attempt, "step": save.step, "error": error, "shards": [asdict(shard) for shard in shards]}
+    write_durably(_ack(save, rank), json.dumps(told))
+
+
+def acknowledged(save: Save, within: float, pause: Callable[[float], None] = time.sleep) -> list[Shard]:
+    """The shards of all ranks, once each of them has acknowledged. SaveError where one says that it failed, or says nothing for
+    `within` seconds."""
+    end, shards, wait = time.monotonic() + within, [], 0.002
+    for rank in range(save.world):
+        while (told := _told(save, rank)) is None:
+            if time.monotonic() > end:
+                raise SaveError(str(save.tmp), f"no word of rank {rank}", f"all ranks within {within:g} s")
+            pause(wait)
+            wait = min(2 * wait, 0.25)
+        if told["error"]:
+            raise SaveError(str(save.tmp), f"rank {rank}: {told['error']}", "all ranks to write their shards")
+        shards += [Shard(**one) for one in told["shards"]]
+    return shards
+
+
+def _ack(save: Save, rank: int) -> Path:
+    return save.tmp / f"ack-{rank}.json"
+
+
+def _told(save: Save, rank: int) -> dict[str, Any] | None:
+    try:
+        told: dict[str, Any] = json.loads(_ack(save, rank).read_text())
+    except FileNotFoundError:
+        return None
+    return told if told["attempt"] == save.attempt and told["step"] == save.step else None
+
+
+def commit(save: Save, shards: list[Shard]) -> bool:
+    """Makes a written step the newest; False where an earlier attempt has committed the same step, which stays as it is.
+
+    SaveError where another attempt owns the folder by now. OSError of the disk.
+    """
+    for rank in range(save.world):
+        _ack(save, rank).unlink()
+    manifest = Manifest(save.step, save.attempt, save.world, time.time(), save.version, tuple(shards), save.topology)
+    write_durably(save.tmp / MANIFEST, manifest.text())
+    if owner_of(save.folder) != save.attempt:
+        raise SaveError(str(save.folder), f"attempt {owner_of(save.folder)} saves here", f"attempt {save.attempt}")
+    if save.final.exists():
+        read_manifest(save.final)
+        shutil.rmtree(save.tmp)
+        return False
+    os.rename(save.tmp, save.final)
+    sync_folder(save.folder)
+    write_durably(save.folder / LATEST, save.final.name + "\n")
+    return True
+
+
+def take_over(folder: Path, attempt: str) -> None:
+    """From now on only `attempt` commits in `folder`; what an earlier one still writes is refused."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_durably(folder / OWNER, attempt + "\n")
+
+
+def owner_of(folder: Path) -> str:
+    """The attempt that may commit; nothing where nobody has saved yet."""
+    try:
+        return (folder / OWNER).read_text().strip()
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,126 @@
+"""Who reads which file of a step, and how its bytes reach the ranks that need them: each byte leaves storage once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from windtunnel.fleet.checkpoint.hashing import hash_of
+from windtunnel.fleet.checkpoint.manifest import Shard
+from windtunnel.fleet.checkpoint.ranks import Ranks
+
+Ranges = tuple[tuple[int, int], ...]
+"""Offset and bytes of parts of a file, in order."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What one rank needs of each file, and which hashes its node has in memory."""
+
+    ranges: dict[str, Ranges]
+    held: frozenset[str] = field(default_factory=frozenset)
+
+
+def readers(shards: Sequence[Shard], wishes: Sequence[Wish]) -> dict[str, int]:
+    """The rank that reads each file: one whose node holds it in memory, before one that needs it most, before the least busy."""
+    load = [0] * len(wishes)
+    chosen = {}
+    for shard in sorted(shards, key=lambda one: (-one.bytes, one.name)):
+        def rating(rank: int, shard: Shard = shard) -> tuple[bool, bool, int, int]:
+            needs = shard.name in wishes[rank].ranges
+            return (shard.hash in wishes[rank].held, needs, -load[rank], -rank)
+
+        chosen[shard.name] = max(range(len(wishes)), key=rating)
+        load[chosen[shard.name]] += shard.bytes
+    return chosen
+
+
+def parts_of(data: memoryview, ranges: Ranges) -> torch.Tensor:
+    """Those parts of a file as one tensor of bytes."""
+    whole = _tensor(data)
+    return torch.cat([whole[at : at + size] for at, size in ranges]) if ranges else whole[:0]
+
+
+def hashes_for(read: dict[str, memoryview], wishes: Sequence[Wish], me: int) -> dict[tuple[str, int], str]:
+    """The hash of what each other rank gets of each file that this rank has read."""
+    cache: dict[tuple[str, Ranges], str] = {}
+    told = {}
+    for name, data in read.items():
+        for rank, wish in enumerate(wishes):
+            if rank != me and name in wish.ranges:
+                key = (name, wish.ranges[name])
+                if key not in cache:
+                    cache[key] = hash_of(parts_of(data, wish.ranges[name]).numpy())
+                told[name, rank] = cache[key]
+    return told
+
+
+class Parts:
+    """The parts of a file that a rank has, asked for by their offset in the file."""
+
+    def __init__(self, ranges: Ranges, data: torch.Tensor | memoryview) -> None:
+        self._data, self._at = data, {}
+        at = 0
+        for offset, size in ranges:
+            self._at[offset, size] = at if isinstance(data, torch.Tensor) else offset
+            at += size
+
+    def bytes(self, offset: int, size: int) -> bytes:
+        """Bytes of the file."""
+        at = self._at[offset, size]
+        part = self._data[at : at + size]
+        return bytes(part.numpy() if isinstance(part, torch.Tensor) else part)
+
+
+def exchanged(ranks: Ranks, wishes: Sequence[Wish], chosen: dict[str, int], read: dict[str, memoryview],
+              hashes: dict[tuple[str, int], str]) -> tuple[dict[str, Parts], int]:  # fmt: skip
+    """What this rank needs of every file, by name, and how many bytes came from other ranks. A collective call.
+
+    A file of which all ranks need the same goes out as one broadcast, others from the reader to each. ValueError where bytes that
+    came are not those that were read.
+    """
+    mine, got, received = wishes[ranks.rank].ranges, {}, 0
+    waiting: list[tuple[Any, torch.Tensor]] = []
+    arrived: dict[str, torch.Tensor] = {}
+    for tag, name in enumerate(sorted(chosen)):
+        reader = chosen[name]
+        if reader == ranks.rank and name in mine:
+            got[name] = Parts(mine[name], read[name])
+        wanted = {wish.ranges.get(name) for wish in wishes}
+        if len(wanted) == 1 and None not in wanted and ranks.world > 1:
+            part = parts_of(read[name], mine[name]) if reader == ranks.rank else _room(mine[name])
+            dist.broadcast(part, src=reader, group=ranks.group)
+            if reader != ranks.rank:
+                arrived[name] = part
+            continue
+        if reader == ranks.rank:
+            for rank, wish in enumerate(wishes):
+                if rank != reader and name in wish.ranges:
+                    part = parts_of(read[name], wish.ranges[name])
+                    waiting.append((dist.isend(part, dst=rank, group=ranks.group, tag=tag), part))
+        elif name in mine:
+            arrived[name] = _room(mine[name])
+            waiting.append((dist.irecv(arrived[name], src=reader, group=ranks.group, tag=tag), arrived[name]))
+    for work, _ in waiting:
+        work.wait()
+    for name, part in arrived.items():
+        if hash_of(part.numpy()) != hashes[name, ranks.rank]:
+            raise ValueError(f"{name}: rank {ranks.rank} got other bytes than rank {chosen[name]} read")
+        got[name] = Parts(mine[name], part)
+        received += part.numel()
+    return got, received
+
+
+def _room(ranges: Ranges) -> torch.Tensor:
+    return torch.empty(sum(size for _, size in ranges), dtype=torch.uint8)
+
+
+def _tensor(data: memoryview) -> torch.Tensor:
+    with warnings.catch_warnings():  # memory of another process is mapped read-only, and only read
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        return torch.frombuffer(data, dtype=torch.uint8) if len(data) else torch.empty(0, dtype=torch.uint8)

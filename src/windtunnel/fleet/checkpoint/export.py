@@ -1,0 +1,39 @@
+"""The weights of a committed step as one safetensors file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+
+from windtunnel.base.errors import FileError, UnknownName
+from windtunnel.fleet.checkpoint.manifest import hashes_wrong, read_manifest
+
+
+def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int]:
+    """Writes the tensors under `key` with the names that they have there; gives how many, and their bytes. All are in memory at once.
+
+    FileError where the step is not intact; UnknownName where it has no such key.
+    """
+    manifest = read_manifest(step)
+    wrong = hashes_wrong(step, manifest)
+    if wrong:
+        raise FileError(str(step), wrong[0], "an intact step", "Type `windtunnel fleet checkpoints verify FOLDER`.")
+    reader = FileSystemReader(step)
+    known = reader.read_metadata().state_dict_metadata
+    prefix = f"{key}."
+    tensors = {
+        name: torch.empty(about.size, dtype=about.properties.dtype)
+        for name, about in known.items()
+        if name.startswith(prefix) and isinstance(about, TensorStorageMetadata)
+    }
+    if not tensors:
+        raise UnknownName("--key", key, sorted({name.split(".")[0] for name in known}))
+    load(tensors, storage_reader=reader, no_dist=True)
+    save_file({name[len(prefix) :]: one for name, one in tensors.items()}, file,
+              metadata={"format": "pt", "step": str(manifest.step)})  # fmt: skip
+    return len(tensors), sum(one.nbytes for one in tensors.values())

@@ -1,0 +1,179 @@
+"""The process beside a rank that owns its staged memory, writes it, acknowledges, and, beside rank 0, commits.
+
+`python -m windtunnel.fleet.checkpoint.flush CONTROL_FD PREFIX RANK LINGER [NEIGHBOUR]`. It lives on when the rank is killed:
+finishes the save that was staged, then keeps the memory for the next attempt of the job, for LINGER seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit
+from windtunnel.fleet.checkpoint.events import note
+from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
+from windtunnel.fleet.checkpoint.held import Held, HeldFile
+from windtunnel.fleet.checkpoint.manifest import Shard
+from windtunnel.fleet.checkpoint.neighbour import Neighbour, send_copy
+from windtunnel.fleet.checkpoint.retention import collect_garbage
+from windtunnel.fleet.checkpoint.words import hear, packets, same_user, tell
+
+
+def write_file(path: Path, data: memoryview) -> str:
+    """Writes a new file, fsyncs it, and gives its hash. FileExistsError where it exists: nothing is written twice."""
+    hasher, done = Hasher(), 0
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        while done < len(data):
+            written = os.write(descriptor, data[done : done + PIECE])
+            hasher.update(data[done : done + written])
+            done += written
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    return hasher.hexdigest()
+
+
+class Flusher:
+    """Serves its trainer over `control`, and later attempts at the abstract address `door`."""
+
+    def __init__(self, control: socket.socket, door: str, rank: int, linger: float, neighbour: Neighbour | None = None) -> None:
+        self.control, self.rank, self.linger, self.neighbour = control, rank, linger, neighbour
+        self.held = Held()
+        self.listener = packets()
+        self.listener.bind("\0" + door)
+        self.listener.listen(64)
+        self.next_node: tuple[str, int] | None = None
+
+    def serve(self) -> None:
+        """Until the trainer says so, or is gone and nobody needs its memory any more."""
+        end = float("inf")
+        trainer: socket.socket | None = self.control
+        while time.monotonic() < end:
+            watched = [self.listener] + ([trainer] if trainer else [])
+            ready, _, _ = select.select(watched, [], [], 1.0)
+            if trainer in ready and trainer is not None:
+                heard = _heard(trainer)
+                if heard is None:
+                    trainer, end = None, time.monotonic() + self.linger
+                elif heard[0]["do"] == "end":
+                    return
+                else:
+                    self.do(*heard)
+            if self.listener in ready and not self._answer():
+                return
+
+    def do(self, message: dict[str, Any], fds: list[int]) -> None:
+        """One order of the trainer."""
+        if message["do"] == "slots":
+            self.held.slots(fds, message["bytes"])
+        elif message["do"] == "neighbour":
+            self.next_node = (message["host"], message["port"])
+        else:
+            self._flush(message)
+
+    def _flush(self, order: dict[str, Any]) -> None:
+        began = time.monotonic()
+        save = Save(Path(order["folder"]), order["step"], order["attempt"], order["world"], order["version"], order["topology"])
+        shards, error = self._written(save, order)
+        seconds = time.monotonic() - began
+        told = {"slot": order["slot"], "step": save.step, "bytes": sum(one.bytes for one in shards), "error": error}
+        if self.rank == 0:
+            self._say({"did": self._committed(save, order, error), "why": self.why, **told, "seconds": time.monotonic() - began})
+        elif error:
+            note(self.rank, "failed", save.step, seconds=seconds, why=error)
+        if self.next_node is not None and self.neighbour is not None and not error:
+            with suppress(OSError):
+                send_copy(self.next_node, self.neighbour.token, save.attempt, save.step, self.held.files(order["slot"]))
+        self._say({"did": "free", **told, "seconds": seconds})
+
+    def _written(self, save: Save, order: dict[str, Any]) -> tuple[list[Shard], str]:
+        """This rank's shards on the disk and acknowledged, or what stood against it."""
+        shards: list[Shard] = []
+        try:
+            save.tmp.mkdir(parents=True, exist_ok=True)
+            for name, offset, size in order["files"]:
+                digest = write_file(save.tmp / name, self.held.view(order["slot"], offset, size))
+                shards.append(Shard(name, size, digest, self.rank))
+            self.held.keep(order["slot"], save.attempt, save.step, [HeldFile(one.name, order["files"][at][1], one.bytes, one.hash)
+                                                                    for at, one in enumerate(shards)])  # fmt: skip
+            acknowledge(save, self.rank, shards)
+        except OSError as error:
+            why = f"{type(error).__name__}: {error}"
+            with suppress(OSError):  # without a word the writer waits until its time is over
+                acknowledge(save, self.rank, [], why)
+            return [], why
+        return shards, ""
+
+    def _committed(self, save: Save, order: dict[str, Any], error: str) -> str:
+        """committed, already or failed; `why` says why it failed. Only rank 0's process."""
+        began, self.why = time.monotonic(), error
+        try:
+            shards = acknowledged(save, order["within"])
+            new = commit(save, shards)
+        except (OSError, WindtunnelError) as problem:
+            self.why = str(problem) if isinstance(problem, SaveError) else f"{type(problem).__name__}: {problem}"
+            shutil.rmtree(save.tmp, ignore_errors=True)
+            note(0, "failed", save.step, seconds=time.monotonic() - began, why=self.why)
+            return "failed"
+        with suppress(OSError):  # the step is committed; what could not be deleted is found again after the next save
+            collect_garbage(save.folder, order["keep"], order["interval"], save.attempt, [save.step])
+        size = sum(one.bytes for one in shards)
+        note(0, "commit", save.step, seconds=time.monotonic() - began, bytes=size)
+        return "committed" if new else "already"
+
+    why = ""
+
+    def _say(self, message: dict[str, Any]) -> None:
+        with suppress(OSError):  # the trainer was killed
+            tell(self.control, message)
+
+    def _answer(self) -> bool:
+        """One question of a later attempt: what is held, the memory itself, or to end. False to end."""
+        connection, _ = self.listener.accept()
+        with connection:
+            connection.settimeout(10.0)
+            if not same_user(connection):
+                return True
+            with suppress(OSError):
+                while (heard := hear(connection)) is not None:
+                    if heard[0]["do"] == "retire":
+                        return False
+                    lists = [self.held, *([self.neighbour.held] if self.neighbour else [])]
+                    if heard[0]["do"] == "held":
+                        tell(connection, {"held": [{**one, "list": at} for at, held in enumerate(lists) for one in held.told()]})
+                    else:
+                        tell(connection, {}, (lists[heard[0]["list"]].descriptor(heard[0]["slot"]),))
+        return True
+
+
+def _heard(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    try:
+        return hear(connection)
+    except OSError:
+        return None
+
+
+def main(arguments: list[str]) -> int:
+    control = socket.socket(fileno=int(arguments[0]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's
+    os.nice(5)
+    neighbour = Neighbour(os.environ.pop("WINDTUNNEL_CHECKPOINT_TOKEN")) if len(arguments) > 4 else None
+    flusher = Flusher(control, arguments[1], int(arguments[2]), float(arguments[3]), neighbour)
+    tell(control, {"did": "started", "port": neighbour.listen(arguments[4]) if neighbour else 0})
+    flusher.serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,140 @@
+"""Buffers and the flush process of a rank: which buffer is free, what became of each save, a new process when one was killed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windtunnel.fleet.checkpoint.commit import Save, acknowledge
+from windtunnel.fleet.checkpoint.layout import Layout
+from windtunnel.fleet.checkpoint.process import FlushProcess
+from windtunnel.fleet.checkpoint.ranks import Ranks
+from windtunnel.fleet.checkpoint.staging import SLOTS, Slot
+
+if TYPE_CHECKING:
+    from windtunnel.fleet.checkpoint.checkpointer import Options
+
+KILLED = "its flush process was killed"
+
+
+class Flushing:
+    """One rank's. `failed`: steps with reasons; `committed`: the newest, known at rank 0 only."""
+
+    def __init__(self, ranks: Ranks, options: Options, door: str, node: str, token: str) -> None:
+        self.ranks, self.options, self._door, self._token = ranks, options, door, token
+        self.failed: dict[int, str] = {}
+        self.committed: int | None = None
+        self._slots: list[Slot] = []
+        self._layout: Layout | None = None
+        self._under_way: dict[int, Save] = {}
+        self._host = _host() if options.neighbour else None
+        self._started = 0
+        self._process = self._start()
+        self._next: tuple[str, int] | None = None
+        if options.neighbour:
+            self._next = _next_node(ranks.all((node, self._host, self._process.port)), ranks.rank)
+            self._tell_neighbour()
+
+    def _start(self) -> FlushProcess:
+        door = self._door if not self._started else f"{self._door}-{self._started}"
+        self._started += 1
+        return FlushProcess(door, self.ranks.rank, self.options.linger, self._host, self._token)
+
+    def _tell_neighbour(self) -> None:
+        if self._next is not None:
+            self._process.tell({"do": "neighbour", "host": self._next[0], "port": self._next[1]})
+
+    def use(self, layout: Layout) -> None:
+        """Makes buffers for a layout, with all their pages, and gives them to the process. Nothing may be under way."""
+        for slot in self._slots:
+            slot.close()
+        self._layout = layout
+        self._slots = [Slot(layout) for _ in range(SLOTS)]
+        self._give()
+
+    def _give(self) -> None:
+        if self._layout is not None:
+            self._process.tell({"do": "slots", "bytes": self._layout.total}, tuple(slot.descriptor for slot in self._slots))
+
+    def free(self) -> int | None:
+        """A buffer that nothing is written from, if there is one now."""
+        self._hear(0)
+        return next((at for at in range(len(self._slots)) if at not in self._under_way), None)
+
+    def stage(self, step: int, layout: Layout, flat: dict[str, Any], objects: list[bytes], folder: Path, attempt: str,
+              topology: dict[str, Any]) -> None:  # fmt: skip
+        """Copies the state into a buffer, waiting for one if need be, and orders it written."""
+        while (at := self.free()) is None:
+            self._hear(1.0)
+        self._slots[at].stage(layout, flat, objects)
+        from windtunnel import __version__
+
+        save = Save(folder, step, attempt, self.ranks.world, __version__, topology)
+        self._under_way[at] = save
+        order = {"do": "flush", "slot": at, "step": step, "files": layout.files(), "folder": str(folder), "attempt": attempt,
+                 "world": save.world, "version": save.version, "topology": topology, "within": self.options.within,
+                 "keep": self.options.keep, "interval": self.options.interval}  # fmt: skip
+        with suppress(OSError):  # a process that was killed is found by `_hear`
+            self._process.tell(order)
+
+    def _hear(self, wait: float) -> None:
+        for said in self._process.heard(wait):
+            if said["did"] == "free":
+                self._under_way.pop(said["slot"], None)
+                if said["error"]:
+                    self.failed[said["step"]] = said["error"]
+            elif said["did"] == "failed":
+                self.failed[said["step"]] = said["why"]
+            else:
+                self.committed = said["step"]
+        if not self._process.alive:
+            self._again()
+
+    def _again(self) -> None:
+        """A new process for one that was killed; what it was writing has failed, and the writer is told at once."""
+        self._process.process.wait()
+        for save in self._under_way.values():
+            self.failed[save.step] = KILLED
+            if not save.final.exists():
+                with suppress(OSError):
+                    save.tmp.mkdir(parents=True, exist_ok=True)
+                    acknowledge(save, self.ranks.rank, [], KILLED)
+        self._under_way.clear()
+        self._process = self._start()
+        self._give()
+        self._tell_neighbour()
+
+    def drain(self) -> None:
+        """Waits until nothing is under way."""
+        self._hear(0)
+        while self._under_way:
+            self._hear(1.0)
+
+    def close(self) -> None:
+        """Ends the process, and gives the buffers back."""
+        self._process.end()
+        for slot in self._slots:
+            slot.close()
+        self._slots = []
+
+
+def _host() -> str:
+    """The address of this machine that others reach: the one towards MASTER_ADDR."""
+    import os
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
+        return str(probe.getsockname()[0])
+
+
+def _next_node(places: list[tuple[str, str, int]], rank: int) -> tuple[str, int] | None:
+    """Where the rank with the same place on the next node takes copies; None where there is one node."""
+    nodes = list(dict.fromkeys(node for node, _, _ in places))
+    if len(nodes) < 2:
+        return None
+    mine = places[rank][0]
+    place = [one for one, (node, _, _) in enumerate(places) if node == mine].index(rank)
+    there = [(host, port) for node, host, port in places if node == nodes[(nodes.index(mine) + 1) % len(nodes)]]
+    return there[place % len(there)]

@@ -1,0 +1,83 @@
+"""A folder of checkpoints: what lies in it, by name.
+
+    LATEST                          the name of the newest committed step
+    OWNER                           the attempt that may commit here
+    step-00000100/                  committed: shards of DCP, .metadata, manifest.json
+    step-00000200.4f1c.tmp/         being written by attempt 4f1c, or left by one that was killed
+    step-00000300.4f1c.superseded/  was committed; attempt 4f1c went on from an earlier step
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.checkpoint.manifest import Manifest, read_manifest, sizes_wrong
+
+LATEST = "LATEST"
+OWNER = "OWNER"
+_COMMITTED = re.compile(r"step-(\d{8,})")
+_OTHER = re.compile(r"step-(\d{8,})\.([0-9a-f]+)\.(tmp|superseded)")
+
+
+def step_folder(folder: Path, step: int) -> Path:
+    """Where a committed step lies."""
+    return folder / f"step-{step:08d}"
+
+
+def tmp_folder(folder: Path, step: int, attempt: str) -> Path:
+    """Where an attempt writes a step."""
+    return folder / f"step-{step:08d}.{attempt}.tmp"
+
+
+def superseded_folder(folder: Path, step: int, attempt: str) -> Path:
+    """Where a committed step is put when `attempt` went on from an earlier one."""
+    return folder / f"step-{step:08d}.{attempt}.superseded"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A folder of a step: `state` is committed, damaged, torn (never committed) or superseded; `why` it is damaged."""
+
+    step: int
+    path: Path
+    state: str
+    manifest: Manifest | None = None
+    why: tuple[str, ...] = ()
+
+
+def steps_in(folder: Path) -> list[Found]:
+    """The steps in `folder`, newest first, as their names, manifests and sizes say; no shard is read. FileError where it is no folder."""
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    except OSError as error:
+        raise FileError(str(folder), error.strerror, "a folder of checkpoints") from error
+    found = [one for name in names if (one := _found(folder / name)) is not None]
+    return sorted(found, key=lambda one: (one.step, one.state == "committed"), reverse=True)
+
+
+def committed_steps(folder: Path) -> list[Found]:
+    """The committed steps whose manifest and sizes are right, newest first; none where there is no folder."""
+    if not folder.is_dir():
+        return []
+    return [one for one in steps_in(folder) if one.state == "committed"]
+
+
+def _found(path: Path) -> Found | None:
+    if other := _OTHER.fullmatch(path.name):
+        state = "torn" if other[3] == "tmp" else "superseded"
+        return Found(int(other[1]), path, state)
+    named = _COMMITTED.fullmatch(path.name)
+    if named is None:
+        return None
+    step = int(named[1])
+    try:
+        manifest = read_manifest(path)
+    except FileError as error:
+        return Found(step, path, "damaged", why=(str(error),))
+    if manifest.step != step:
+        return Found(step, path, "damaged", manifest, (f"its manifest is of step {manifest.step}",))
+    wrong = sizes_wrong(path, manifest)
+    return Found(step, path, "damaged" if wrong else "committed", manifest, tuple(wrong))

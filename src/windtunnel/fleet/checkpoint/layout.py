@@ -1,0 +1,165 @@
+"""Where each item of a rank's shard lies: the bytes of DCP's file, laid out in memory before anything is copied.
+
+DCP's planners decide who saves what. A tensor is the archive that `torch.save` makes of it, with room for its bytes; a save then only
+copies bytes into the room. Other objects have room to grow, since their length is part of `.metadata`, which is made once a plan.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import CURRENT_DCP_VERSION, DEFAULT_SUFFIX, _StorageInfo
+from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan, WriteItemType
+from torch.distributed.tensor import DTensor
+from torch.serialization import skip_data
+
+from windtunnel.base.errors import SpecError
+from windtunnel.fleet.checkpoint.ranks import Ranks
+
+ALIGNED = 64
+METADATA = ".metadata"
+_GROWTH = 1024
+"""Bytes that an object may grow by, at least, before the ranks plan anew."""
+
+
+@dataclass(frozen=True)
+class TensorPlace:
+    """A tensor of the state: its archive without bytes, where that begins, and where in the image the bytes go."""
+
+    fqn: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    archive: tuple[tuple[int, bytes], ...]
+    at: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ObjectPlace:
+    """Another object of the state and its room in the image."""
+
+    fqn: str
+    at: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The image of a rank's files: `name` from 0 on for `bytes`, behind it, on rank 0, `.metadata`. `signature` changes with the plan."""
+
+    name: str
+    bytes: int
+    tensors: tuple[TensorPlace, ...]
+    objects: tuple[ObjectPlace, ...]
+    metadata: bytes
+    signature: Any
+
+    @property
+    def total(self) -> int:
+        """Bytes of the image."""
+        return self.bytes + len(self.metadata)
+
+    def files(self) -> list[tuple[str, int, int]]:
+        """Name, offset and bytes of each file."""
+        shard = [(self.name, 0, self.bytes)] if self.bytes else []
+        return shard + ([(METADATA, self.bytes, len(self.metadata))] if self.metadata else [])
+
+
+def flattened(told: dict[str, Any]) -> dict[str, Any]:
+    """A nested state as DCP's names and values."""
+    flat: dict[str, Any] = flatten_state_dict(told)[0]
+    return flat
+
+
+def signature_of(flat: dict[str, Any]) -> Any:
+    """What a plan depends on: names, kinds, shapes, placements."""
+    return tuple((name, *_kind(value)) for name, value in flat.items())
+
+
+def _kind(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, DTensor):
+        return (value.shape, value.dtype, value.device_mesh, value.placements)
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else ()
+
+
+def local_bytes_of(value: Any) -> torch.Tensor:
+    """The tensor whose bytes this rank saves."""
+    tensor = value.to_local() if isinstance(value, DTensor) else value
+    if not isinstance(tensor, torch.Tensor):
+        raise SpecError("state", type(value).__name__, "tensors and DTensors", "FSDP1's sharded tensors: use FSDP2 (fully_shard).")
+    return tensor.detach()
+
+
+def packed(value: Any) -> bytes:
+    """An object in torch's older format, which may be followed by other bytes."""
+    stream = io.BytesIO()
+    torch.save(value, stream, _use_new_zipfile_serialization=False)
+    return stream.getvalue()
+
+
+def laid_out(told: dict[str, Any], ranks: Ranks) -> Layout:
+    """The layout of this rank's part of a state; a collective call. SpecError where DCP cannot plan it."""
+    planner = DefaultSavePlanner()
+    planner.set_up_planner(told, None, ranks.rank == 0)
+    plans = ranks.at_first(planner.create_local_plan())
+    whole: Any = None
+    finished: list[SavePlan] = []
+    if ranks.rank == 0:
+        finished, whole = planner.create_global_plan(plans)
+    mine = planner.finish_plan(ranks.each(finished))
+    flat = flattened(told)
+    name = f"__{ranks.rank}_0{DEFAULT_SUFFIX}"
+    tensors, objects, placed, size = _placed(mine, flat, name)
+    infos = ranks.at_first(placed)
+    metadata = b""
+    if ranks.rank == 0:
+        whole.storage_data = {index: info for one in infos for index, info in one}
+        whole.version, whole.storage_meta = CURRENT_DCP_VERSION, StorageMeta()
+        metadata = pickle.dumps(whole)
+    return Layout(name, size, tuple(tensors), tuple(objects), metadata, signature_of(flat))
+
+
+_Infos = list[tuple[MetadataIndex, _StorageInfo]]
+
+
+def _placed(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[TensorPlace], list[ObjectPlace], _Infos, int]:
+    tensors: list[TensorPlace] = []
+    objects: list[ObjectPlace] = []
+    infos: _Infos = []
+    at = 0
+    for item in plan.items:
+        if item.type == WriteItemType.BYTE_IO:
+            length = len(packed(flat[item.index.fqn]))
+            length += max(_GROWTH, length // 4)
+            objects.append(ObjectPlace(item.index.fqn, at, length))
+        else:
+            local = local_bytes_of(flat[item.index.fqn])
+            place, length = _archive(item.index.fqn, local, at)
+            tensors.append(place)
+        infos.append((item.index, _StorageInfo(name, at, length)))
+        at += -(-length // ALIGNED) * ALIGNED
+    return tensors, objects, infos, at
+
+
+def _archive(fqn: str, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
+    """Where a tensor lies if its archive begins at `at`, and the archive's length."""
+    shape, size = tuple(local.shape), local.numel() * local.element_size()
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)  # of bytes that are not there yet
+    stream = io.BytesIO()
+    try:
+        with skip_data():
+            torch.save(torch.empty(shape, dtype=local.dtype), stream)
+    finally:
+        torch.serialization.set_crc32_options(before)
+    raw = stream.getvalue()
+    room = torch._C.PyTorchFileReader(io.BytesIO(raw)).get_record_offset("data/0") if size else 0
+    parts = ((at, raw[:room]), (at + room + size, raw[room + size :]))
+    return TensorPlace(fqn, shape, local.dtype, parts, at + room, size), len(raw)

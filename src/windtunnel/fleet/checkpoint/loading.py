@@ -1,0 +1,159 @@
+"""One step for all ranks: planned by DCP, read once, verified by hash before any tensor is touched."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed._shard._utils import narrow_tensor_by_index
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan
+
+from windtunnel.base.errors import SpecError
+from windtunnel.fleet.checkpoint.exchange import Parts, Wish, exchanged, hashes_for, readers
+from windtunnel.fleet.checkpoint.folder import Found
+from windtunnel.fleet.checkpoint.layout import METADATA
+from windtunnel.fleet.checkpoint.manifest import Shard
+from windtunnel.fleet.checkpoint.ranks import Ranks
+from windtunnel.fleet.checkpoint.sources import HeldHere, from_memory, from_storage
+from windtunnel.fleet.checkpoint.states import RankState, collected, rank_key
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A load of this rank: the step, bytes that it read from storage and from memory, bytes that came from other ranks, `source` the
+    furthest that any rank's files came from, and the steps that were passed over because they are damaged."""
+
+    step: int
+    storage_bytes: int
+    memory_bytes: int
+    received_bytes: int
+    source: str
+    passed_over: tuple[tuple[int, str], ...]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the ranks of a load agree on: what each needs, who reads what, from where the furthest file came; and what this rank read."""
+
+    wishes: list[Wish]
+    chosen: dict[str, int]
+    read: dict[str, memoryview]
+    hashes: dict[tuple[str, int], str]
+    counted: dict[str, int]
+    source: str
+
+
+class Plan:
+    """This rank's part of loading `metadata` into `state`. SpecError where the state has what the checkpoint lacks, or other shapes."""
+
+    def __init__(self, state: dict[str, Any], metadata: Metadata, rank: int, world: int) -> None:
+        self.keys = {key: _key(key, value, rank, world) for key, value in state.items()}
+        self.told = {self.keys[key]: value for key, value in zip(state, collected(state, rank).values(), strict=True)}
+        self.planner = DefaultLoadPlanner()
+        try:
+            self.planner.set_up_planner(self.told, metadata, rank == 0)
+            self.plan: LoadPlan = self.planner.finish_plan(self.planner.create_local_plan())
+        except (RuntimeError, ValueError) as error:
+            raise SpecError("state", str(error), "what the checkpoint holds", "Load with the names and shapes that were saved.") from error
+        self.places = {item.storage_index: metadata.storage_data[item.storage_index] for item in self.plan.items}
+
+    def wish(self, held: frozenset[str]) -> Wish:
+        """What this rank needs of each file."""
+        ranges: dict[str, set[tuple[int, int]]] = {}
+        for place in self.places.values():
+            ranges.setdefault(place.relative_path, set()).add((place.offset, place.length))
+        return Wish({name: tuple(sorted(found)) for name, found in ranges.items()}, held)
+
+    def put(self, parts: dict[str, Parts]) -> None:
+        """Copies the bytes into the state's tensors, and other objects into `told`."""
+        for item in self.plan.items:
+            place = self.places[item.storage_index]
+            raw = io.BytesIO(parts[place.relative_path].bytes(place.offset, place.length))
+            if item.type == LoadItemType.BYTE_IO:
+                self.planner.load_bytes(item, raw)
+                continue
+            tensor = narrow_tensor_by_index(torch.load(raw, map_location="cpu", weights_only=True), item.storage_offsets, item.lengths)
+            target = self.planner.resolve_tensor(item).detach()
+            target.copy_(tensor)
+            self.planner.commit_tensor(item, target)
+
+
+def _key(key: str, value: Any, rank: int, world: int) -> str:
+    return rank_key(key, rank % world) if isinstance(value, RankState) else key
+
+
+def read_step(ranks: Ranks, found: Found | None, plan_of: Any, held: dict[str, HeldHere]) -> tuple[Plan, Reading] | str:
+    """The bytes of a step, read and verified by all ranks together, or why it cannot be loaded. `found` is rank 0's. Collective.
+
+    SpecError on all ranks where one of them cannot load this state from it.
+    """
+    told = ranks.first(_opened(found) if found is not None else None)
+    if isinstance(told, str):
+        return told
+    path, manifest, raw = told
+    plan, problem = None, None
+    try:
+        plan = plan_of(pickle.loads(raw), manifest.world)
+    except SpecError as error:
+        problem = error
+    wishes = ranks.all(plan.wish(frozenset(held)) if plan else str(problem))
+    wrong = next((one for one in wishes if isinstance(one, str)), None)
+    if plan is None or wrong is not None:
+        raise problem or SpecError("state", wrong, "the same on all ranks")
+    shards = [one for one in manifest.shards if one.name != METADATA]
+    chosen = readers(shards, wishes)
+    mine = [one for one in shards if chosen[one.name] == ranks.rank]
+    read, counted, bad = _read(path, mine, held)
+    verdicts = ranks.all((bad, hashes_for(read, wishes, ranks.rank), [name for name, size in counted.items() if size]))
+    damage = [one for bad, _, _ in verdicts for one in bad]
+    if damage:
+        return f"{', '.join(damage)}: damaged"
+    hashes = {key: value for _, one, _ in verdicts for key, value in one.items()}
+    sources = {name for _, _, names in verdicts for name in names}
+    source = next((one for one in ("storage", "neighbour") if one in sources), "memory")
+    return plan, Reading(wishes, chosen, read, hashes, counted, source)
+
+
+def _opened(found: Found) -> Any:
+    """Folder, manifest and `.metadata` of a step, or what is wrong with them."""
+    assert found.manifest is not None
+    shard = next((one for one in found.manifest.shards if one.name == METADATA), None)
+    raw = from_storage(found.path / METADATA, shard, lambda count: None) if shard else None
+    return (found.path, found.manifest, bytes(raw)) if raw is not None else f"{METADATA}: damaged"
+
+
+def _read(path: Path, mine: list[Shard], held: dict[str, HeldHere]) -> tuple[dict[str, memoryview], dict[str, int], list[str]]:
+    """The files that this rank reads, bytes by source, and the names of those that are damaged."""
+    read: dict[str, memoryview] = {}
+    counted = {"storage": 0, "memory": 0, "neighbour": 0}
+    bad = []
+
+    def count(size: int) -> None:
+        counted["storage"] += size
+
+    for shard in mine:
+        data = from_memory(held[shard.hash], shard) if shard.hash in held else None
+        if data is not None:
+            counted[held[shard.hash].source] += shard.bytes
+        else:
+            data = from_storage(path / shard.name, shard, count)
+        if data is None:
+            bad.append(shard.name)
+        else:
+            read[shard.name] = data
+    return read, counted, bad
+
+
+def loaded_from(ranks: Ranks, step: int, plan: Plan, reading: Reading, passed_over: list[tuple[int, str]]) -> Loaded:
+    """Brings the bytes to the ranks and into the state. Collective."""
+    parts, received = exchanged(ranks, reading.wishes, reading.chosen, reading.read, reading.hashes)
+    plan.put(parts)
+    counted = reading.counted
+    return Loaded(step, counted["storage"], counted["memory"] + counted["neighbour"], received, reading.source, tuple(passed_over))

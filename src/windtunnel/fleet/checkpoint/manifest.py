@@ -1,0 +1,115 @@
+"""What a committed step consists of: `manifest.json`, the last file that is written into its folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.checkpoint.hashing import hash_of_file, hash_of_json
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of a step: its name in the folder, size in bytes, hash, and the rank that wrote it."""
+
+    name: str
+    bytes: int
+    hash: str
+    rank: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A committed step. `attempt` names the run of the job that saved it, `written` is unix seconds, `topology` what the job says
+    of its plan."""
+
+    step: int
+    attempt: str
+    world: int
+    written: float
+    version: str
+    shards: tuple[Shard, ...]
+    topology: dict[str, Any]
+
+    @property
+    def bytes(self) -> int:
+        """Of all its files."""
+        return sum(shard.bytes for shard in self.shards)
+
+    def text(self) -> str:
+        """The file's contents; the hash of everything else stands in it."""
+        told = {"format": FORMAT, **asdict(self)}
+        told["shards"] = [asdict(shard) for shard in self.shards]
+        return json.dumps({**told, "hash": hash_of_json(told)}, indent=1) + "\n"
+
+
+def manifest_from(text: str, where: str = MANIFEST) -> Manifest:
+    """A manifest from its file's contents. FileError where they are not what was written."""
+    try:
+        told = json.loads(text)
+        said = told.pop("hash")
+        intact = said == hash_of_json(told) and told.pop("format") == FORMAT
+        told["shards"] = tuple(Shard(**one) for one in told["shards"])
+        found = Manifest(**told)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise FileError(where, str(error), "the manifest that a save wrote", _TRY) from error
+    if not intact:
+        raise FileError(where, "another hash than it states", "the manifest that a save wrote", _TRY)
+    for shard in found.shards:
+        if not plain_name(shard.name):
+            raise FileError(where, shard.name, "names of files in its own folder", _TRY)
+    return found
+
+
+_TRY = "Type `windtunnel fleet checkpoints ls FOLDER` for the steps that are intact."
+
+
+def plain_name(name: str) -> bool:
+    """Whether a name is of a file in the folder itself, so that no manifest or message leads elsewhere."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
+def read_manifest(step_folder: Path) -> Manifest:
+    """The manifest of a committed step. FileError where it is missing or damaged."""
+    path = step_folder / MANIFEST
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(str(path), str(error), "a manifest", _TRY) from error
+    return manifest_from(text, str(path))
+
+
+def sizes_wrong(step_folder: Path, manifest: Manifest) -> list[str]:
+    """What is wrong with the files of a step, without reading them: missing, or another size."""
+    wrong = []
+    for shard in manifest.shards:
+        try:
+            size = (step_folder / shard.name).stat().st_size
+        except OSError as error:
+            wrong.append(f"{shard.name}: {error.strerror}")
+            continue
+        if size != shard.bytes:
+            wrong.append(f"{shard.name}: {size} bytes, {shard.bytes} were written")
+    return wrong
+
+
+def hashes_wrong(step_folder: Path, manifest: Manifest) -> list[str]:
+    """What is wrong with the files of a step; reads all of them."""
+    wrong = sizes_wrong(step_folder, manifest)
+    if wrong:
+        return wrong
+    for shard in manifest.shards:
+        try:
+            found = hash_of_file(step_folder / shard.name)
+        except OSError as error:
+            wrong.append(f"{shard.name}: {error.strerror}")
+            continue
+        if found != shard.hash:
+            wrong.append(f"{shard.name}: its bytes are not those that were written")
+    return wrong

@@ -1,0 +1,112 @@
+"""A copy of a node's staged shards in the memory of the next node, over TCP, for those who know the job's token.
+
+The receiver sends a challenge; the sender answers with its HMAC under the token, then sends files. Nothing is encrypted: use a
+network that is the cluster's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import struct
+import threading
+from contextlib import suppress
+from typing import Any
+
+from windtunnel.fleet.checkpoint.hashing import PIECE, hash_of
+from windtunnel.fleet.checkpoint.held import Held, HeldFile
+from windtunnel.fleet.checkpoint.manifest import plain_name
+
+TIMEOUT = 60.0
+_LENGTH = struct.Struct("<I")
+_HEAD = 1 << 20
+"""The longest head that is believed, in bytes."""
+
+
+class Neighbour:
+    """Keeps the newest copy that another node sent; one more while it arrives."""
+
+    def __init__(self, token: str) -> None:
+        self.token, self.held = token, Held()
+        self._newest: int | None = None
+        self._count = 0
+
+    def listen(self, host: str) -> int:
+        """Takes copies from now on, beside everything else; gives the port."""
+        listener = socket.create_server((host, 0))
+        threading.Thread(target=self._take, args=(listener,), daemon=True).start()
+        return int(listener.getsockname()[1])
+
+    def _take(self, listener: socket.socket) -> None:
+        while True:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError, ValueError, KeyError):  # a stranger, or a sender that was killed
+                connection.settimeout(TIMEOUT)
+                challenge = secrets.token_bytes(32)
+                connection.sendall(challenge)
+                if hmac.compare_digest(_exactly(connection, 32), _answer(self.token, challenge)):
+                    self._receive(connection)
+                    connection.sendall(b"+")
+
+    def _receive(self, connection: socket.socket) -> None:
+        size = _LENGTH.unpack(_exactly(connection, _LENGTH.size))[0]
+        if size > _HEAD:
+            raise ValueError("a head of more than a MiB")
+        head: dict[str, Any] = json.loads(_exactly(connection, size))
+        files = [HeldFile(**one) for one in head["files"]]
+        if not all(plain_name(one.name) for one in files):
+            raise ValueError("a name that leads elsewhere")
+        total = sum(one.bytes for one in files)
+        slot, self._count = self._count, self._count + 1
+        descriptor = os.memfd_create("windtunnel-neighbour")
+        os.ftruncate(descriptor, max(total, 1))
+        view = self.held.add(slot, descriptor, total)
+        try:
+            _fill(connection, view[:total])
+            if any(hash_of(view[one.offset : one.offset + one.bytes]) != one.hash for one in files):
+                raise ValueError("other bytes than were sent")
+        except (OSError, ValueError):
+            self.held.drop(slot)
+            raise
+        self.held.keep(slot, head["attempt"], head["step"], files)
+        if self._newest is not None:
+            self.held.drop(self._newest)
+        self._newest = slot
+
+
+def send_copy(address: tuple[str, int], token: str, attempt: str, step: int, files: list[tuple[HeldFile, memoryview]]) -> None:
+    """Sends files to the process at `address`, and returns when it has them. OSError where it does not take them."""
+    placed, at = [], 0
+    for one, _ in files:
+        placed.append({"name": one.name, "offset": at, "bytes": one.bytes, "hash": one.hash})
+        at += one.bytes
+    head = json.dumps({"attempt": attempt, "step": step, "files": placed}).encode()
+    with socket.create_connection(address, TIMEOUT) as connection:
+        connection.sendall(_answer(token, _exactly(connection, 32)))
+        connection.sendall(_LENGTH.pack(len(head)) + head)
+        for _, data in files:
+            connection.sendall(data)
+        _exactly(connection, 1)
+
+
+def _answer(token: str, challenge: bytes) -> bytes:
+    return hmac.digest(token.encode(), challenge, hashlib.sha256)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    _fill(connection, memoryview(data))
+    return bytes(data)
+
+
+def _fill(connection: socket.socket, view: memoryview) -> None:
+    done = 0
+    while done < len(view):
+        count = connection.recv_into(view[done : done + PIECE])
+        if not count:
+            raise ConnectionError("the sender is gone")
+        done += count

@@ -1,0 +1,75 @@
+"""The trainer's end of its flush process: starts it, gives it memory and orders, hears what became of them."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from windtunnel.fleet.checkpoint.words import hear, packets, tell
+
+COMMAND = [sys.executable, "-m", "windtunnel.fleet.checkpoint.flush"]
+STARTED_WITHIN = 60.0
+
+
+class FlushProcess:
+    """A flush process of `rank`. After it was killed, every order raises OSError and `alive` is False."""
+
+    def __init__(self, door: str, rank: int, linger: float, listen: str | None = None, token: str = "") -> None:
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for one in (mine, theirs):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        arguments = [str(theirs.fileno()), door, str(rank), str(linger), *([listen] if listen else [])]
+        environment = {**os.environ, **({"WINDTUNNEL_CHECKPOINT_TOKEN": token} if listen else {})}
+        with theirs:  # a session of its own: what kills the trainer's group leaves it
+            self.process = subprocess.Popen([*COMMAND, *arguments], pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment,
+                                            start_new_session=True)  # fmt: skip
+        self.control, self.door, self.alive = mine, door, True
+        mine.settimeout(STARTED_WITHIN)
+        started = hear(mine)
+        if started is None:
+            raise ConnectionError("the flush process ended as it started")
+        mine.settimeout(None)
+        self.port = int(started[0]["port"])
+
+    def tell(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        """Gives an order. OSError where the process is gone."""
+        tell(self.control, message, fds)
+
+    def heard(self, wait: float) -> list[dict[str, Any]]:
+        """What it has said, waiting up to `wait` seconds for a first word; notes when it is gone."""
+        said: list[dict[str, Any]] = []
+        while self.alive and select.select([self.control], [], [], 0 if said else wait)[0]:
+            try:
+                one = hear(self.control)
+            except OSError:
+                one = None
+            if one is None:
+                self.alive = False
+            else:
+                said.append(one[0])
+        return said
+
+    def end(self) -> None:
+        """Ends it once it has done what it was told."""
+        try:
+            self.tell({"do": "end"})
+        except OSError:
+            self.alive = False
+        self.control.close()
+        self.process.wait()
+
+
+def asked(door: str, message: dict[str, Any], within: float) -> tuple[dict[str, Any], list[int]] | None:
+    """The answer of the flush process at `door`, which comes when its saves are done; None where there is none within so many seconds."""
+    with packets() as connection:
+        connection.settimeout(within)
+        try:
+            connection.connect("\0" + door)
+            tell(connection, message)
+            return hear(connection)
+        except OSError:
+            return None

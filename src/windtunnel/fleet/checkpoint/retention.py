@@ -1,0 +1,61 @@
+"""Which steps may go. The newest two that are committed and intact never do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from windtunnel.fleet.checkpoint.disk import sync_folder
+from windtunnel.fleet.checkpoint.folder import Found, steps_in
+
+SAFE = 2
+"""Committed steps that are never deleted without being asked by name."""
+
+
+def doomed(found: Sequence[Found], keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()) -> list[Found]:
+    """Of the steps in a folder those that may be deleted now.
+
+    The newest max(`keep`, 2) committed steps stay, and each committed step that `interval` divides. Torn, damaged and superseded
+    ones go once two committed steps are newer; torn ones of `attempt` itself only if their step is not in `saving`.
+    """
+    committed = sorted((one.step for one in found if one.state == "committed"), reverse=True)
+    stays = set(committed[: max(keep, SAFE)])
+    if interval is not None:
+        stays |= {step for step in committed if step % interval == 0}
+    if len(committed) < SAFE:
+        return []
+    older_than = committed[SAFE - 1]
+    busy = set(saving)
+    gone = []
+    for one in found:
+        if one.state == "committed":
+            if one.step not in stays:
+                gone.append(one)
+        elif one.state == "torn" and f".{attempt}." in one.path.name:
+            if one.step not in busy and one.step < older_than:
+                gone.append(one)
+        elif one.step < older_than or one.state == "superseded" and one.step <= committed[0]:
+            gone.append(one)
+    return gone
+
+
+def delete(path: Path) -> None:
+    """Removes the folder of a step. It loses its name first, so that what is half deleted never looks committed."""
+    if not path.name.endswith(".tmp"):
+        aside = path.with_name(f"{path.name.split('.')[0]}.0.tmp")
+        if aside.exists():
+            shutil.rmtree(aside)
+        os.rename(path, aside)
+        sync_folder(path.parent)
+        path = aside
+    shutil.rmtree(path)
+
+
+def collect_garbage(folder: Path, keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()) -> list[Path]:
+    """Deletes what `doomed` says; gives what it deleted. OSError where a file cannot be deleted."""
+    gone = doomed(steps_in(folder), keep, interval, attempt, saving)
+    for one in gone:
+        delete(one.path)
+    return [one.path for one in gone]

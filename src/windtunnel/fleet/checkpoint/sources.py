@@ -1,0 +1,79 @@
+"""The bytes of a step's files: from memory of this node where they are the manifest's, else from storage. Hashed before use."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
+from windtunnel.fleet.checkpoint.manifest import Shard
+from windtunnel.fleet.checkpoint.process import asked
+from windtunnel.fleet.checkpoint.words import doors
+
+
+@dataclass(frozen=True)
+class HeldHere:
+    """A file that a flush process of this node holds."""
+
+    door: str
+    hash: str
+    list: int
+    slot: int
+    offset: int
+    bytes: int
+
+    @property
+    def source(self) -> str:
+        """memory: of a rank of this node; neighbour: sent by another node."""
+        return "neighbour" if self.list else "memory"
+
+
+def held_here(prefix: str, settle: float) -> dict[str, HeldHere]:
+    """What this node's flush processes hold, by hash, once they have ended their saves; each is waited for up to `settle` seconds."""
+    found: dict[str, HeldHere] = {}
+    for door in doors(prefix):
+        answer = asked(door, {"do": "held"}, settle)
+        for one in answer[0]["held"] if answer else []:
+            here = HeldHere(door, one["hash"], one["list"], one["slot"], one["offset"], one["bytes"])
+            if here.source == "memory" or here.hash not in found:
+                found[here.hash] = here
+    return found
+
+
+def from_memory(here: HeldHere, shard: Shard) -> memoryview | None:
+    """The file's bytes if the process still has them, and they are the manifest's."""
+    answer = asked(here.door, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
+    if answer is None or not answer[1]:
+        return None
+    descriptor = answer[1][0]
+    size = os.fstat(descriptor).st_size
+    mapped = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
+    os.close(descriptor)
+    view = memoryview(mapped)[here.offset : here.offset + shard.bytes]
+    return view if len(view) == shard.bytes and hash_of(view) == shard.hash else None
+
+
+def from_storage(path: Path, shard: Shard, count: Callable[[int], None]) -> memoryview | None:
+    """The file's bytes, read once, if they are the manifest's. `count` is told how many were read."""
+    data = memoryview(bytearray(shard.bytes))
+    hasher, done = Hasher(), 0
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while done < len(data) and (read := file.readinto(data[done : done + PIECE])):
+                hasher.update(data[done : done + read])
+                done += read
+            longer = bool(file.read(1))
+    except OSError:
+        return None
+    count(done)
+    return data if done == len(data) and not longer and hasher.hexdigest() == shard.hash else None
+
+
+def retire(prefix: str, attempt: str) -> None:
+    """Ends the flush processes of attempts before `attempt` on this node."""
+    for door in doors(prefix):
+        if not door.startswith(prefix + attempt):
+            asked(door, {"do": "retire"}, 1.0)

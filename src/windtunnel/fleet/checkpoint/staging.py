@@ -1,0 +1,69 @@
+"""Stage 1: a rank's state into host memory that another process can write. Nothing else holds training up."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Any
+
+import torch
+
+from windtunnel.fleet.checkpoint.layout import Layout, local_bytes_of, packed
+
+SLOTS = 2
+
+
+class Slot:
+    """A piece of shared memory with the image of a rank's files; its pages are there when it is made."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.descriptor = os.memfd_create("windtunnel-checkpoint")
+        os.ftruncate(self.descriptor, max(layout.total, 1))
+        self._memory = mmap.mmap(self.descriptor, max(layout.total, 1))
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._memory.madvise(mmap.MADV_HUGEPAGE)
+        self._image = torch.frombuffer(self._memory, dtype=torch.uint8)
+        self._image.zero_()  # every page is made here, and not in the first save
+        for place in layout.tensors:
+            for at, part in place.archive:
+                self._memory[at : at + len(part)] = part
+        self._memory[layout.bytes : layout.total] = layout.metadata
+        self._views = [self._image[one.at : one.at + one.bytes].view(one.dtype).view(one.shape) for one in layout.tensors]
+        self._pinned = torch.cuda.is_available() and _pin(self._image)
+        self._stream: Any = torch.cuda.Stream() if self._pinned else None
+
+    def stage(self, layout: Layout, flat: dict[str, Any], objects: list[bytes]) -> None:
+        """Copies the state's bytes; all of them are here when it returns. Tensors of the device go on a stream of their own."""
+        for place, raw in zip(layout.objects, objects, strict=True):
+            self._memory[place.at : place.at + place.bytes] = raw.ljust(place.bytes, b"\0")
+        tensors = [local_bytes_of(flat[place.fqn]) for place in layout.tensors]
+        if self._stream is None:
+            torch._foreach_copy_(self._views, tensors) if tensors else None
+            return
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            for view, tensor in zip(self._views, tensors, strict=True):
+                view.copy_(tensor, non_blocking=True)
+        self._stream.synchronize()
+
+    def close(self) -> None:
+        """Gives the memory up; a flush process that has it keeps it."""
+        if self._pinned:
+            torch.cuda.cudart().cudaHostUnregister(self._image.data_ptr())
+        self._views = []
+        os.close(self.descriptor)
+
+
+def _pin(image: torch.Tensor) -> bool:
+    """Whether the device can copy into this memory by itself from now on."""
+    return int(torch.cuda.cudart().cudaHostRegister(image.data_ptr(), image.numel(), 0)) == 0
+
+
+def objects_of(layout: Layout, flat: dict[str, Any]) -> list[bytes]:
+    """The objects of the state that this rank saves, as bytes."""
+    return [packed(flat[place.fqn]) for place in layout.objects]
+
+
+def fits(layout: Layout, objects: list[bytes]) -> bool:
+    """Whether all objects have room in the image."""
+    return all(len(raw) <= place.bytes for raw, place in zip(objects, layout.objects, strict=True))

@@ -1,0 +1,94 @@
+"""A job's state as one nested dictionary with names that do not depend on the plan, and back."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+
+@dataclass(frozen=True)
+class RankState:
+    """State that each rank has of its own, such as random numbers. A rank that the saving job did not have takes that of `rank` modulo
+    its world."""
+
+    of: Any
+
+
+class RandomState:
+    """The generators of Python, numpy, torch and, where there is one, this rank's GPU."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """As they are now."""
+        numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
+        told = {"host": pickle.dumps((random.getstate(), numpy)), "torch": torch.get_rng_state()}
+        return {**told, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else told
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Sets them."""
+        python, numpy = pickle.loads(state["host"])
+        random.setstate(python)
+        if numpy is not None:
+            import numpy as np
+
+            np.random.set_state(numpy)
+        torch.set_rng_state(state["torch"])
+        if "cuda" in state:
+            torch.cuda.set_rng_state(state["cuda"])
+
+
+def collected(state: dict[str, Any], rank: int) -> dict[str, Any]:
+    """The values of `state` as dictionaries: models and their optimizers by parameters' names, others as `state_dict` says, tensors
+    and plain values as they are."""
+    told: dict[str, Any] = {}
+    for key, value in state.items():
+        if isinstance(value, RankState):
+            told[rank_key(key, rank)] = _plain(value.of, state)
+        else:
+            told[key] = _plain(value, state)
+    return told
+
+
+def rank_key(key: str, rank: int) -> str:
+    """Under which name a rank's own state is saved."""
+    return f"{key}.rank{rank}"
+
+
+def _plain(value: Any, state: dict[str, Any]) -> Any:
+    if isinstance(value, torch.nn.Module):
+        return get_model_state_dict(value)
+    if isinstance(value, torch.optim.Optimizer) and (model := _model_of(value, state.values())) is not None:
+        return get_optimizer_state_dict(model, value)
+    return value.state_dict() if hasattr(value, "state_dict") else value
+
+
+def _model_of(optimizer: torch.optim.Optimizer, values: Iterable[Any]) -> Any:
+    """The module among `values` that has the optimizer's parameters."""
+    wanted = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    models = (value for value in values if isinstance(value, torch.nn.Module))
+    return next((one for one in models if wanted <= {id(parameter) for parameter in one.parameters()}), None)
+
+
+def applied(state: dict[str, Any], loaded: dict[str, Any], keys: dict[str, str]) -> None:
+    """Gives `loaded` back to the objects of `state`; `keys` says under which name each lies there."""
+    for key, value in state.items():
+        found, target = loaded[keys[key]], value.of if isinstance(value, RankState) else value
+        if isinstance(target, torch.nn.Module):
+            set_model_state_dict(target, found)
+        elif isinstance(target, torch.optim.Optimizer) and (model := _model_of(target, state.values())) is not None:
+            set_optimizer_state_dict(model, target, found)
+        elif hasattr(target, "load_state_dict"):
+            target.load_state_dict(found)
+        else:
+            state[key] = found
