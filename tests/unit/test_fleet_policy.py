@@ -72,13 +72,19 @@ def test_a_culprit_that_cannot_be_told_takes_its_group_along() -> None:
     assert decide(group, _standing(counts={"hang": 2}), Policy()).evict == ("n0", "n1")
 
 
+_FAULTS = st.tuples(
+    st.sampled_from(sorted(FIRST_THEN)),
+    st.sets(st.integers(0, 4), min_size=1),
+    st.booleans(),
+    st.sets(st.integers(0, 4), max_size=2),
+)
+
+
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(
-    st.sampled_from(sorted(FIRST_THEN)), st.sets(st.integers(0, 4), min_size=1), st.booleans(), st.sets(st.integers(0, 4), max_size=2)
-), min_size=1, max_size=60), st.booleans(), st.integers(0, 12))  # fmt: skip
+@given(st.lists(_FAULTS, min_size=1, max_size=60), st.booleans(), st.integers(0, 12))
 def test_bounded_and_no_livelock(faults: list[Any], shrink: bool, retries: int) -> None:
-    """Whatever faults come in whatever order: at most `retries` restarts without steady training, only able nodes, no node twice, none
-    that was evicted."""
+    """Whatever faults come in whatever order: at most `retries` restarts without steady training, only able nodes, no node twice,
+    none that was evicted."""
     policy, every = Policy(retries=retries, shrink=shrink), list(NODES + SPARES)
     nodes, counts, blocked, restarts = NODES, {}, set[str](), 0
     for what, numbers, separable, dead in faults:

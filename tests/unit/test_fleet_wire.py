@@ -44,7 +44,12 @@ def _meet(folder: Path, say: list[Any], secrets: Secrets | None = None, unix: bo
         roster = Roster(right, Limits(), fence=7, nodes={"n0": Node("n0")})
         server, address = await listen(f"unix:{folder / 's'}" if unix else "127.0.0.1:0", right, folder, roster.channel)
         peer = Peer()
-        channel = await connect(address, secrets or right, peer.channel)
+        try:
+            channel = await connect(address, secrets or right, peer.channel)
+        except OSError:
+            server.close()
+            await asyncio.sleep(0.1)  # the server's end of it closes too
+            raise
         for message in say:
             if isinstance(message, bytes):
                 assert channel._transport is not None

@@ -274,7 +274,8 @@ class Job:
         orders = [
             Start(
                 fence, self.roster.number(), state.attempt, plan.argv, index * plan.per_node, plan.per_node,
-                len(nodes) * plan.per_node, index, place.address, place.port, plan.run, plan.folder, plan.checkpoint, plan.variables,
+                len(nodes) * plan.per_node, index, place.address, place.port, plan.run, plan.folder, plan.checkpoint,
+                plan.variables,
             ) for index in range(len(nodes))
         ]  # fmt: skip
         answers: list[Answer] = await asyncio.gather(
