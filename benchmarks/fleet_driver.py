@@ -26,7 +26,7 @@ from windtunnel.fleet.driver.roster import Node, Roster
 from windtunnel.fleet.driver.sight import Limits
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, listen
-from windtunnel.fleet.wire.messages import Beat, FromDriver, Hello, RankReport, Start
+from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, RankReport, Start
 from windtunnel.fleet.wire.secrets import FILE, make_secrets, read_secrets
 
 SPARES = 64
@@ -120,7 +120,7 @@ async def simulate(address: str, secrets: Path, low: int, high: int) -> None:
         began = time.monotonic()
         for index in range(turn % slices, len(channels), slices):
             rank = RankReport(low + index, 1, silent=0.1, progress=turn, step=turn // slices)
-            channels[index].send(Beat(time.time(), 0, (rank,), turn, 0, True))
+            channels[index].send(AgentBeat(time.time(), 0, (rank,), turn, 0, True))
         turn += 1
         await asyncio.sleep(max(0.0, 1.0 / slices - (time.monotonic() - began)))
 

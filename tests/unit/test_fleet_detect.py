@@ -7,15 +7,17 @@ import pytest
 from windtunnel.fleet.agent.patterns import PATTERNS, found_in
 from windtunnel.fleet.driver.detect import JOB_RULES, RANK_RULES, detect, ended_text
 from windtunnel.fleet.driver.sight import Limits, NodeSight, Sight
-from windtunnel.fleet.wire.messages import Found, RankReport
+from windtunnel.fleet.wire.messages import LogFinding, RankReport
 
 LIMITS = Limits(step=(0.1, 0.2))
 NOW = 1000.0
-PEER = (Found("peer", "Connection reset by peer"),)
+PEER = (LogFinding("peer", "Connection reset by peer"),)
 
 
 def _ended(rank: int, code: int, ended: float = NOW - 0.1, *kinds: str) -> RankReport:
-    return RankReport(rank, 100 + rank, code, "", ended=ended, found=tuple(Found(kind, f"an error of {kind}") for kind in kinds))
+    return RankReport(
+        rank, 100 + rank, code, "", ended=ended, found=tuple(LogFinding(kind, f"an error of {kind}") for kind in kinds)
+    )
 
 
 def _sight(*nodes: NodeSight, **changed: float) -> Sight:
@@ -32,7 +34,7 @@ def _sight(*nodes: NodeSight, **changed: float) -> Sight:
         (_ended(0, 1, NOW, "storage"), {}, "storage"),
         (_ended(0, 1, NOW, "data"), {}, "data"),
         (_ended(0, 1, NOW, "nan"), {}, "nan"),
-        (RankReport(0, 1, found=(Found("nan", "loss nan"),)), {}, "nan"),
+        (RankReport(0, 1, found=(LogFinding("nan", "loss nan"),)), {}, "nan"),
         (_ended(0, -11), {}, "segfault"),
         (_ended(0, 139), {}, "segfault"),
         (_ended(0, 0, NOW - 11.0), {}, "early-exit"),
@@ -53,7 +55,7 @@ def test_a_rule_of_ranks(rank: RankReport, node: dict[str, object], what: str) -
     "rank",
     [
         RankReport(0, 1), RankReport(0, 1, process="T"), RankReport(0, 1, silent=3.0), _ended(0, 0), RankReport(0, 1, found=PEER),
-        RankReport(0, 1, found=(Found("cuda", "CUDA error: it was caught"),)),
+        RankReport(0, 1, found=(LogFinding("cuda", "CUDA error: it was caught"),)),
     ],
 )  # fmt: skip
 def test_what_is_no_fault(rank: RankReport) -> None:

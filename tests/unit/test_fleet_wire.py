@@ -18,7 +18,7 @@ from windtunnel.fleet.driver.sight import Limits
 from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.connect import connect, listen
 from windtunnel.fleet.wire.guard import inside, refusal
-from windtunnel.fleet.wire.messages import Beat, FromDriver, Hello, Kill, Start, Welcome
+from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, Kill, Start, Welcome
 from windtunnel.fleet.wire.messages import Test as SelfTest
 from windtunnel.fleet.wire.secrets import FILE, KEY, Secrets, make_secrets, read_secrets
 
@@ -84,7 +84,7 @@ def test_an_agent_with_the_token_is_taken(tmp_path: Path, unix: bool) -> None:
         ([Hello("wrong", "n0", "host", 1)], "a wrong token"),
         ([Hello("", "n0", "host", 1)], "a wrong token"),
         ([Hello("ü\ud800", "n0", "host", 1)], ""),
-        ([Beat(1.0)], "a message of a stranger"),
+        ([AgentBeat(1.0)], "a message of a stranger"),
         ([b"\xff\xff\xff\x7fxxxx"], ""),
         ([(STRANGER_LIMIT + 1).to_bytes(4, "little") + b"x" * 100], ""),
         ([b"\x05\x00\x00\x00GET /"], ""),

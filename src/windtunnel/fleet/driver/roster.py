@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from windtunnel.fleet.driver.sight import Limits, NodeSight, Sight
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
-from windtunnel.fleet.wire.messages import VERSION, Answer, Beat, Command, FromAgent, Hello, RankReport, Welcome
+from windtunnel.fleet.wire.messages import VERSION, Answer, AgentBeat, Command, FromAgent, Hello, RankReport, Welcome
 from windtunnel.fleet.wire.secrets import Secrets
 
 LOG = logging.getLogger("windtunnel.fleet.driver")
@@ -159,7 +159,7 @@ class Roster:
             self._refuse(channel, f"a message of a stranger at {channel.peer}: {type(message).__name__}")
         elif node.channel is not channel:
             self._refuse(channel, f"an agent of {node.name} that another one has replaced")
-        elif isinstance(message, Beat):
+        elif isinstance(message, AgentBeat):
             self.on_beat(node, message)
         else:
             future = self._orders.get(message.order)
@@ -186,7 +186,7 @@ class Roster:
         node.channel, node.hellos = channel, node.hellos + 1
         self._of[channel] = node
         channel.send(Welcome(self.fence))
-        self.on_beat(node, Beat(time.time(), hello.attempt, hello.ranks, node.traffic, node.memory_kills, node.warm))
+        self.on_beat(node, AgentBeat(time.time(), hello.attempt, hello.ranks, node.traffic, node.memory_kills, node.warm))
         self.changed.set()
 
     def _on_lost(self, channel: Channel, reason: str) -> None:
@@ -196,7 +196,7 @@ class Roster:
             node.channel = None
             self.changed.set()
 
-    def on_beat(self, node: Node, beat: Beat) -> None:
+    def on_beat(self, node: Node, beat: AgentBeat) -> None:
         """A heartbeat: what is usual costs a few comparisons."""
         now = node.heard = time.monotonic()
         node.beats += 1
