@@ -47,7 +47,6 @@ def command(
 
 def _show(kept: FleetRun) -> None:
     from rich.console import Console
-    from rich.console import Console
     from rich.table import Table
 
     from windtunnel.records.incidents import replayed

@@ -19,8 +19,8 @@ from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, host_port
 from windtunnel.fleet.wire.guard import refusal
 from windtunnel.fleet.wire.messages import (
-    Answer,
     AgentBeat,
+    Answer,
     Command,
     FromDriver,
     Hello,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from windtunnel.fleet.driver.sight import Limits, NodeSight, Sight
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
-from windtunnel.fleet.wire.messages import VERSION, Answer, AgentBeat, Command, FromAgent, Hello, RankReport, Welcome
+from windtunnel.fleet.wire.messages import VERSION, AgentBeat, Answer, Command, FromAgent, Hello, RankReport, Welcome
 from windtunnel.fleet.wire.secrets import Secrets
 
 LOG = logging.getLogger("windtunnel.fleet.driver")
