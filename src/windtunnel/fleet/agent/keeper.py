@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -56,6 +57,12 @@ class Keeper:
     _kills: list[tuple[float, int]] = field(default_factory=list)  # when, attempt
 
     def serve(self) -> None:
+        """Never returns. A keeper that finds another one on its socket leaves at once."""
+        lock = os.open(self.path + ".lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(0)
         listener = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
