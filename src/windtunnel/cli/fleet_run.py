@@ -64,9 +64,6 @@ def command(
     ] = None,
 ) -> None:
     """Exits as the command does."""
-    from windtunnel.fleet.launch.agents import NodeAgents
-    from windtunnel.fleet.launch.command import environment, run_command
-    from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.watch.settings import WatchSettings
 
     name = run or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -84,16 +81,27 @@ def command(
         raise SpecError(
             "--collector", collector, "--collect or --collector URL", "--collect on one node, --collector on the others."
         )
+    place = _listening(listen) if collect else None
+    raise typer.Exit(_watched(program, folder / name, policy, place, collector, monitor))
+
+
+def _watched(
+    program: list[str], run: Path, policy: str, place: tuple[str, int] | None, collector: str, monitor: bool | None
+) -> int:
+    """The command's exit status, once it has run with all that belongs beside it."""
+    from windtunnel.fleet.launch.agents import NodeAgents
+    from windtunnel.fleet.launch.command import environment, run_command
+    from windtunnel.fleet.ship.post import connection_to
+
     if collector:
         connection_to(collector, 1.0)
-    place = _listening(listen) if collect else None
-    agents = NodeAgents(folder / name, place, collector, monitor if monitor is not None else not collector)
+    agents = NodeAgents(run, place, collector, monitor if monitor is not None else not collector)
     with agents:
         at = f", collected at {agents.url}" if agents.url else ""
-        typer.echo(f"windtunnel fleet: records in {folder / name}{at}", err=True)
-        code = run_command(program, environment(folder, name, policy, agents.url))
-    _summary(folder / name, agents.url if collector else "")
-    raise typer.Exit(code)
+        typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
+        code = run_command(program, environment(run.parent, run.name, policy, agents.url))
+    _summary(run, agents.url if collector else "")
+    return code
 
 
 def _listening(text: str) -> tuple[str, int]:

@@ -168,11 +168,13 @@ def doubles(folder: Path, count: int, chance: random.Random, counts: Counts) -> 
     with KeptJob(folder.with_name(folder.name + "-spare"), "--steps", str(STEPS), spares=1, policy=bad) as job:
         job.drive()
         if job.until(job.training):
-            for pid in (job.keeper_of(2), job.agent("node1")):
+            for pid in (job.agent("node1"), job.keeper_of(2)):
                 _signal(pid, signal.SIGKILL)
-            code = job.ended()
+            code, state = job.ended(), job.state()
             counts["bad spare"] += 1
+            counts["bad spare: blocked"] += state is not None and "node2" in state.blocked and "node2" not in state.nodes
             counts["bad spare: stopped with a reason"] += code == 1 and any("no spare" in line for line in job.said())
+            counts["bad spare: the node came back, right weights"] += code == 0 and job.weights() == WANTED[STEPS]
 
 
 CASES: dict[str, tuple[Callable[[Path, int, random.Random, Counts], None], int]] = {

@@ -14,13 +14,13 @@ from typing import Any
 
 from windtunnel.fleet.agent.keeper import is_python
 from windtunnel.fleet.agent.keeping import KeeperLink
-from windtunnel.fleet.agent.readings import CheckpointEvents, LogTail, RingLook, memory_kills, nic_bytes, process_state
+from windtunnel.fleet.agent.readings import CheckpointEvents, LogTail, RingTrail, memory_kills, nic_bytes, process_state
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, host_port
 from windtunnel.fleet.wire.guard import refusal
 from windtunnel.fleet.wire.messages import (
+    AgentBeat,
     Answer,
-    Beat,
     Command,
     FromDriver,
     Hello,
@@ -47,7 +47,7 @@ class Looks:
 
     pid: int
     log: LogTail
-    ring: RingLook
+    ring: RingTrail
     loads: CheckpointEvents
 
 
@@ -127,7 +127,7 @@ class Agent:
     def _tell(self) -> None:
         if self._channel is not None:
             warm, attempt = bool(self._state["warm"]), int(self._state["attempt"])
-            self._channel.send(Beat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm))
+            self._channel.send(AgentBeat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm))
 
     def _on_state(self, state: dict[str, Any] | None) -> None:
         if state is None:
@@ -162,7 +162,7 @@ class Agent:
                 looks.ring.close()
             rank, events = one["rank"], self.folder / f"checkpoints-{one['rank']}.jsonl"
             looks = self._looks[rank] = Looks(
-                one["pid"], LogTail(Path(one["log"])), RingLook(self.folder, rank, one["pid"]),
+                one["pid"], LogTail(Path(one["log"])), RingTrail(self.folder, rank, one["pid"]),
                 CheckpointEvents(events, one["began"]),
             )  # fmt: skip
         looks.log.look()

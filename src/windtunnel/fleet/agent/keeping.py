@@ -61,7 +61,7 @@ class KeeperLink:
             try:
                 return await asyncio.open_unix_connection(self.path, limit=_LIMIT)
             except OSError as error:
-                if child.poll() is not None or asyncio.get_running_loop().time() > until:
+                if child.poll() not in (None, 0) or asyncio.get_running_loop().time() > until:
                     raise FileError(self.path, str(error), "a keeper that starts", f"See {self._log}.") from error
                 await asyncio.sleep(0.02)
 

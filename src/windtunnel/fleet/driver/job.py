@@ -135,7 +135,8 @@ class Job:
         self._phase("DETECT")
         await asyncio.sleep(self.plan.limits.settle)
         later = self._detected() or fault
-        until = time.monotonic() + FOLLOWERS_SECONDS
+        missing = any(self.roster.quiet(node) for node in self.state.nodes)
+        until = time.monotonic() + (self.plan.limits.silent + 1.0 if missing else FOLLOWERS_SECONDS)
         while not later.separable and later.what == "crash" and time.monotonic() < until:
             await self._changed(0.1)
             later = self._detected() or later
@@ -211,7 +212,8 @@ class Job:
         until = time.monotonic() + self.plan.adopt_seconds
         while time.monotonic() < until and not all(self.roster.able(node) for node in fault.nodes):
             await self._changed(0.1)
-        lost = [node for node in fault.nodes if len(self.roster.nodes[node].ranks) != self.plan.per_node]
+        ranks = {node: len(self.roster.nodes[node].ranks) for node in fault.nodes if self.roster.able(node)}
+        lost = [node for node in fault.nodes if ranks.get(node) != self.plan.per_node]
         again = sum(self.roster.nodes[node].hellos - hellos[node] for node in fault.nodes)
         self.book.spent(diagnose=0.0)
         if not lost:
@@ -272,7 +274,8 @@ class Job:
         orders = [
             Start(
                 fence, self.roster.number(), state.attempt, plan.argv, index * plan.per_node, plan.per_node,
-                len(nodes) * plan.per_node, index, place.address, place.port, plan.run, plan.folder, plan.checkpoint, plan.variables,
+                len(nodes) * plan.per_node, index, place.address, place.port, plan.run, plan.folder, plan.checkpoint,
+                plan.variables,
             ) for index in range(len(nodes))
         ]  # fmt: skip
         answers: list[Answer] = await asyncio.gather(

@@ -16,7 +16,7 @@ class Limits:
     more; `traffic`: NICs that moved bytes and move none; `early`: a rank that is done before the others; `step`: (least, most) of
     a step by its prediction; `settle`: after the first sign, for what belongs to it."""
 
-    silent: float = 5.0
+    silent: float = 2.5
     stopped: float = 2.0
     mute: float = 15.0
     stall: float = 30.0
