@@ -137,9 +137,11 @@ fuzz-short: setup
 # Faults in jobs of real processes, and what the findings say of them. Needs torch (make test-torch installs it); links need root.
 fleet-faults: setup
 	$(BIN)/python -m tests.faults --write
+	$(BIN)/python -m tests.faults.checkpoints
 
 fleet-faults-short: setup
 	$(BIN)/python -m tests.faults --cut
+	$(BIN)/python -m tests.faults.checkpoints --short
 
 # The C++ tests and fuzzers under ASan and UBSan, then under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
 SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'

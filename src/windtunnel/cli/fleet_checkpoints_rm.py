@@ -29,7 +29,9 @@ def command(
     wanted = [one for one in found if one.step in (steps or ()) or torn and one.state == "torn"]
     missing = sorted(set(steps or ()) - {one.step for one in wanted})
     if missing or not (steps or torn):
-        raise SpecError("STEP", missing or "nothing", "steps of the folder, or --torn", f"Type `windtunnel fleet checkpoints ls {folder}`.")
+        raise SpecError(
+            "STEP", missing or "nothing", "steps of the folder, or --torn", f"Type `windtunnel fleet checkpoints ls {folder}`."
+        )
     kept = [one.step for one in wanted if one.state == "committed" and one.step in newest]
     if kept and not force:
         raise SpecError("STEP", kept, "steps older than the newest two committed", "Add --force to delete them all the same.")

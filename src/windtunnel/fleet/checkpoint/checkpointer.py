@@ -28,9 +28,11 @@ from windtunnel.fleet.checkpoint.words import door_prefix
 
 @dataclass(frozen=True)
 class Options:
-    """Of a Checkpointer. `keep` newest steps stay, and those that `interval` divides; `busy`: what a save does when both buffers are
+    """Of a Checkpointer. `keep` newest steps stay, and those that `interval` divides; `busy`: what a save does when both
+    buffers are
     still being written, "wait" or "skip"; `neighbour`: a copy in the memory of the next node; `within`: seconds that all ranks may
-    take to write a step; `linger`: seconds that memory outlives a killed trainer; `settle`: seconds that a load waits for saves that
+    take to write a step; `linger`: seconds that memory outlives a killed trainer; `settle`: seconds that a load waits for
+    saves that
     an earlier attempt has staged; `node`: this machine's name."""
 
     keep: int = 3
@@ -78,13 +80,22 @@ class Checkpointer:
         self._newest = -1
 
     def prepare(self, state: dict[str, Any]) -> None:
-        """Plans the state, makes its buffers, starts the flush process: what the first save needs, before it. `save` does it otherwise.
+        """Plans the state, makes its buffers, starts the flush process: what the first save needs, before it. `save` does it
+        otherwise.
 
         SpecError where the folder has steps that were not loaded: they are another job's, or would be lost.
         """
         if self._flushing is None:
             self._own()
-            self._flushing = Flushing(self.ranks, self.options, f"{self._prefix}{self.attempt}-{self.ranks.rank}", self.node, self._token)
+            self._flushing = Flushing(
+                self.ranks,
+                self.options,
+                f"{self._prefix}{self.attempt}-{self.ranks.rank}",
+                self.node,
+                self._token,
+                self.folder,
+                self.attempt,
+            )
         self._layout = laid_out(collected(state, self.ranks.rank), self.ranks)
         self._flushing.use(self._layout)
 
@@ -104,13 +115,16 @@ class Checkpointer:
                 sync_folder(self.folder)
         problem = self.ranks.first(problem)
         if problem:
-            raise SpecError("folder", problem, "an empty folder, or one whose newest step was loaded", "Call load before the first save.")
+            raise SpecError(
+                "folder", problem, "an empty folder, or one whose newest step was loaded", "Call load before the first save."
+            )
         retire(self._prefix, self.attempt)
 
     def save(self, step: int, state: dict[str, Any]) -> Saved:
         """Copies `state` and returns; the rest goes on beside. PlanError where ranks save different steps or a step comes twice.
 
-        A step that was loaded is committed already: nothing is copied. A save that fails later leaves what was committed, and is told
+        A step that was loaded is committed already: nothing is copied. A save that fails later leaves what was committed, and
+        is told
         by `wait`, in `failed` and in the events.
         """
         began = time.perf_counter()
@@ -154,8 +168,10 @@ class Checkpointer:
         count, damaged = self.ranks.first((len(found), self._damaged() if self.ranks.rank == 0 else []))
         passed_over: list[tuple[int, str]] = list(damaged)
         for at in range(count):
-            step = self.ranks.first(found[at].step if found else 0)
-            answer = read_step(self.ranks, found[at] if found else None, lambda raw, world: Plan(state, raw, self.ranks.rank, world), held)
+            step: int = self.ranks.first(found[at].step if found else 0)
+            answer = read_step(
+                self.ranks, found[at] if found else None, lambda raw, world: Plan(state, raw, self.ranks.rank, world), held
+            )
             if isinstance(answer, str):
                 passed_over.append((step, answer))
                 continue
@@ -168,7 +184,8 @@ class Checkpointer:
                  bytes=loaded.storage_bytes + loaded.memory_bytes + loaded.received_bytes, source=loaded.source)  # fmt: skip
             return step
         if passed_over:
-            raise SpecError("folder", f"{len(passed_over)} steps, all damaged", "one that is intact", "; ".join(f"{step}: {why}" for step, why in passed_over[:3]))  # fmt: skip
+            told = "; ".join(f"{step}: {why}" for step, why in passed_over[:3])
+            raise SpecError("folder", f"{len(passed_over)} damaged steps", "one that is intact", told)
         self._from = self._from or 0
         return None
 

@@ -59,6 +59,8 @@ def acknowledged(save: Save, within: float, pause: Callable[[float], None] = tim
     end, shards, wait = time.monotonic() + within, [], 0.002
     for rank in range(save.world):
         while (told := _told(save, rank)) is None:
+            if _gone(save.folder, save.attempt, rank).exists() and _told(save, rank) is None:
+                raise SaveError(str(save.tmp), f"rank {rank} was killed before its part was staged", "all ranks to stage")
             if time.monotonic() > end:
                 raise SaveError(str(save.tmp), f"no word of rank {rank}", f"all ranks within {within:g} s")
             pause(wait)
@@ -67,6 +69,16 @@ def acknowledged(save: Save, within: float, pause: Callable[[float], None] = tim
             raise SaveError(str(save.tmp), f"rank {rank}: {told['error']}", "all ranks to write their shards")
         shards += [Shard(**one) for one in told["shards"]]
     return shards
+
+
+def leave(folder: Path, attempt: str, rank: int) -> None:
+    """Says that `rank` was killed and has acknowledged all that it ever staged: nobody needs to wait for it."""
+    if folder.is_dir():
+        _gone(folder, attempt, rank).touch()
+
+
+def _gone(folder: Path, attempt: str, rank: int) -> Path:
+    return folder / f"gone-{attempt}-{rank}"
 
 
 def _ack(save: Save, rank: int) -> Path:
@@ -106,6 +118,9 @@ def take_over(folder: Path, attempt: str) -> None:
     """From now on only `attempt` commits in `folder`; what an earlier one still writes is refused."""
     folder.mkdir(parents=True, exist_ok=True)
     write_durably(folder / OWNER, attempt + "\n")
+    for path in folder.glob("gone-*"):
+        if not path.name.startswith(f"gone-{attempt}-"):
+            path.unlink(missing_ok=True)
 
 
 def owner_of(folder: Path) -> str:

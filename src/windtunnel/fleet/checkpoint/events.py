@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 
-def note(rank: int, event: str, step: int, *, blocking_seconds: float = 0.0, seconds: float = 0.0, bytes: int = 0, source: str = "storage",
-         why: str = "") -> None:  # fmt: skip
+def note(
+    rank: int, event: str, step: int, *, blocking_seconds: float = 0.0, seconds: float = 0.0, bytes: int = 0,
+    source: str = "storage", why: str = "",
+) -> None:  # fmt: skip
     """Appends a line where `windtunnel fleet run` watches (WINDTUNNEL_FLEET_DIR and _RUN), else nothing.
 
     `event`: save, commit, failed or load. `source` of a load: memory, neighbour or storage. Seconds as measured by this process.

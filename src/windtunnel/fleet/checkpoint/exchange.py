@@ -31,6 +31,7 @@ def readers(shards: Sequence[Shard], wishes: Sequence[Wish]) -> dict[str, int]:
     load = [0] * len(wishes)
     chosen = {}
     for shard in sorted(shards, key=lambda one: (-one.bytes, one.name)):
+
         def rating(rank: int, shard: Shard = shard) -> tuple[bool, bool, int, int]:
             needs = shard.name in wishes[rank].ranges
             return (shard.hash in wishes[rank].held, needs, -load[rank], -rank)

@@ -15,7 +15,8 @@ from windtunnel.fleet.checkpoint.manifest import hashes_wrong, read_manifest
 
 
 def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int]:
-    """Writes the tensors under `key` with the names that they have there; gives how many, and their bytes. All are in memory at once.
+    """Writes the tensors under `key` with the names that they have there; gives how many, and their bytes. All are in memory
+    at once.
 
     FileError where the step is not intact; UnknownName where it has no such key.
     """

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit
+from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, leave
 from windtunnel.fleet.checkpoint.events import note
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
 from windtunnel.fleet.checkpoint.held import Held, HeldFile
@@ -54,6 +54,7 @@ class Flusher:
         self.listener.bind("\0" + door)
         self.listener.listen(64)
         self.next_node: tuple[str, int] | None = None
+        self.served: tuple[Path, str] | None = None
 
     def serve(self) -> None:
         """Until the trainer says so, or is gone and nobody needs its memory any more."""
@@ -66,6 +67,9 @@ class Flusher:
                 heard = _heard(trainer)
                 if heard is None:
                     trainer, end = None, time.monotonic() + self.linger
+                    if self.served is not None:
+                        with suppress(OSError):
+                            leave(*self.served, self.rank)
                 elif heard[0]["do"] == "end":
                     return
                 else:
@@ -77,6 +81,8 @@ class Flusher:
         """One order of the trainer."""
         if message["do"] == "slots":
             self.held.slots(fds, message["bytes"])
+        elif message["do"] == "serves":
+            self.served = (Path(message["folder"]), message["attempt"])
         elif message["do"] == "neighbour":
             self.next_node = (message["host"], message["port"])
         else:
@@ -110,6 +116,9 @@ class Flusher:
             acknowledge(save, self.rank, shards)
         except OSError as error:
             why = f"{type(error).__name__}: {error}"
+            for name, _, _ in order["files"]:  # a full disk has room for the word then
+                with suppress(OSError):
+                    (save.tmp / name).unlink(missing_ok=True)
             with suppress(OSError):  # without a word the writer waits until its time is over
                 acknowledge(save, self.rank, [], why)
             return [], why
@@ -119,6 +128,8 @@ class Flusher:
         """committed, already or failed; `why` says why it failed. Only rank 0's process."""
         began, self.why = time.monotonic(), error
         try:
+            if error:
+                raise SaveError(str(save.tmp), error, "all ranks to write their shards")
             shards = acknowledged(save, order["within"])
             new = commit(save, shards)
         except (OSError, WindtunnelError) as problem:

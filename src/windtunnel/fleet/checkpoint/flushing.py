@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,9 @@ KILLED = "its flush process was killed"
 class Flushing:
     """One rank's. `failed`: steps with reasons; `committed`: the newest, known at rank 0 only."""
 
-    def __init__(self, ranks: Ranks, options: Options, door: str, node: str, token: str) -> None:
+    def __init__(self, ranks: Ranks, options: Options, door: str, node: str, token: str, folder: Path, attempt: str) -> None:
         self.ranks, self.options, self._door, self._token = ranks, options, door, token
+        self._folder, self._attempt = folder, attempt
         self.failed: dict[int, str] = {}
         self.committed: int | None = None
         self._slots: list[Slot] = []
@@ -39,11 +41,14 @@ class Flushing:
     def _start(self) -> FlushProcess:
         door = self._door if not self._started else f"{self._door}-{self._started}"
         self._started += 1
-        return FlushProcess(door, self.ranks.rank, self.options.linger, self._host, self._token)
+        made = FlushProcess(door, self.ranks.rank, self.options.linger, self._host, self._token)
+        with suppress(OSError):
+            made.tell({"do": "serves", "folder": str(self._folder), "attempt": self._attempt})
+        return made
 
     def _tell_neighbour(self) -> None:
         if self._next is not None:
-            self._process.tell({"do": "neighbour", "host": self._next[0], "port": self._next[1]})
+            self._order({"do": "neighbour", "host": self._next[0], "port": self._next[1]})
 
     def use(self, layout: Layout) -> None:
         """Makes buffers for a layout, with all their pages, and gives them to the process. Nothing may be under way."""
@@ -55,7 +60,7 @@ class Flushing:
 
     def _give(self) -> None:
         if self._layout is not None:
-            self._process.tell({"do": "slots", "bytes": self._layout.total}, tuple(slot.descriptor for slot in self._slots))
+            self._order({"do": "slots", "bytes": self._layout.total}, tuple(slot.descriptor for slot in self._slots))
 
     def free(self) -> int | None:
         """A buffer that nothing is written from, if there is one now."""
@@ -68,15 +73,16 @@ class Flushing:
         while (at := self.free()) is None:
             self._hear(1.0)
         self._slots[at].stage(layout, flat, objects)
-        from windtunnel import __version__
-
-        save = Save(folder, step, attempt, self.ranks.world, __version__, topology)
+        save = Save(folder, step, attempt, self.ranks.world, version("windtunnel"), topology)
         self._under_way[at] = save
         order = {"do": "flush", "slot": at, "step": step, "files": layout.files(), "folder": str(folder), "attempt": attempt,
                  "world": save.world, "version": save.version, "topology": topology, "within": self.options.within,
                  "keep": self.options.keep, "interval": self.options.interval}  # fmt: skip
+        self._order(order)
+
+    def _order(self, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         with suppress(OSError):  # a process that was killed is found by `_hear`
-            self._process.tell(order)
+            self._process.tell(order, fds)
 
     def _hear(self, wait: float) -> None:
         for said in self._process.heard(wait):

@@ -1,10 +1,10 @@
 """A folder of checkpoints: what lies in it, by name.
 
-    LATEST                          the name of the newest committed step
-    OWNER                           the attempt that may commit here
-    step-00000100/                  committed: shards of DCP, .metadata, manifest.json
-    step-00000200.4f1c.tmp/         being written by attempt 4f1c, or left by one that was killed
-    step-00000300.4f1c.superseded/  was committed; attempt 4f1c went on from an earlier step
+LATEST                          the name of the newest committed step
+OWNER                           the attempt that may commit here
+step-00000100/                  committed: shards of DCP, .metadata, manifest.json
+step-00000200.4f1c.tmp/         being written by attempt 4f1c, or left by one that was killed
+step-00000300.4f1c.superseded/  was committed; attempt 4f1c went on from an earlier step
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Found:
 
 
 def steps_in(folder: Path) -> list[Found]:
-    """The steps in `folder`, newest first, as their names, manifests and sizes say; no shard is read. FileError where it is no folder."""
+    """The steps in `folder`, newest first, as their names, manifests and sizes say; no shard is read. FileError where it is no
+    folder."""
     try:
         names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     except OSError as error:

@@ -1,6 +1,7 @@
 """Where each item of a rank's shard lies: the bytes of DCP's file, laid out in memory before anything is copied.
 
-DCP's planners decide who saves what. A tensor is the archive that `torch.save` makes of it, with room for its bytes; a save then only
+DCP's planners decide who saves what. A tensor is the archive that `torch.save` makes of it, with room for its bytes; a save
+then only
 copies bytes into the room. Other objects have room to grow, since their length is part of `.metadata`, which is made once a plan.
 """
 
@@ -24,6 +25,8 @@ from windtunnel.base.errors import SpecError
 from windtunnel.fleet.checkpoint.ranks import Ranks
 
 ALIGNED = 64
+Bytes = bytes
+"""The type, where a field is named bytes."""
 METADATA = ".metadata"
 _GROWTH = 1024
 """Bytes that an object may grow by, at least, before the ranks plan anew."""
@@ -52,13 +55,14 @@ class ObjectPlace:
 
 @dataclass(frozen=True)
 class Layout:
-    """The image of a rank's files: `name` from 0 on for `bytes`, behind it, on rank 0, `.metadata`. `signature` changes with the plan."""
+    """The image of a rank's files: `name` from 0 on for `bytes`, behind it, on rank 0, `.metadata`. `signature` changes with
+    the plan."""
 
     name: str
     bytes: int
     tensors: tuple[TensorPlace, ...]
     objects: tuple[ObjectPlace, ...]
-    metadata: bytes
+    metadata: Bytes
     signature: Any
 
     @property

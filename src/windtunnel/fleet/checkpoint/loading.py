@@ -26,7 +26,8 @@ from windtunnel.fleet.checkpoint.states import RankState, collected, rank_key
 
 @dataclass(frozen=True)
 class Loaded:
-    """A load of this rank: the step, bytes that it read from storage and from memory, bytes that came from other ranks, `source` the
+    """A load of this rank: the step, bytes that it read from storage and from memory, bytes that came from other ranks,
+    `source` the
     furthest that any rank's files came from, and the steps that were passed over because they are damaged."""
 
     step: int
@@ -40,7 +41,8 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the ranks of a load agree on: what each needs, who reads what, from where the furthest file came; and what this rank read."""
+    """What the ranks of a load agree on: what each needs, who reads what, from where the furthest file came; and what this
+    rank read."""
 
     wishes: list[Wish]
     chosen: dict[str, int]
@@ -51,7 +53,8 @@ class Reading:
 
 
 class Plan:
-    """This rank's part of loading `metadata` into `state`. SpecError where the state has what the checkpoint lacks, or other shapes."""
+    """This rank's part of loading `metadata` into `state`. SpecError where the state has what the checkpoint lacks, or other
+    shapes."""
 
     def __init__(self, state: dict[str, Any], metadata: Metadata, rank: int, world: int) -> None:
         self.keys = {key: _key(key, value, rank, world) for key, value in state.items()}
@@ -61,7 +64,9 @@ class Plan:
             self.planner.set_up_planner(self.told, metadata, rank == 0)
             self.plan: LoadPlan = self.planner.finish_plan(self.planner.create_local_plan())
         except (RuntimeError, ValueError) as error:
-            raise SpecError("state", str(error), "what the checkpoint holds", "Load with the names and shapes that were saved.") from error
+            raise SpecError(
+                "state", str(error), "what the checkpoint holds", "Load with the names and shapes that were saved."
+            ) from error
         self.places = {item.storage_index: metadata.storage_data[item.storage_index] for item in self.plan.items}
 
     def wish(self, held: frozenset[str]) -> Wish:
@@ -79,7 +84,9 @@ class Plan:
             if item.type == LoadItemType.BYTE_IO:
                 self.planner.load_bytes(item, raw)
                 continue
-            tensor = narrow_tensor_by_index(torch.load(raw, map_location="cpu", weights_only=True), item.storage_offsets, item.lengths)
+            tensor = narrow_tensor_by_index(
+                torch.load(raw, map_location="cpu", weights_only=True), item.storage_offsets, item.lengths
+            )
             target = self.planner.resolve_tensor(item).detach()
             target.copy_(tensor)
             self.planner.commit_tensor(item, target)

@@ -25,8 +25,13 @@ class FlushProcess:
         arguments = [str(theirs.fileno()), door, str(rank), str(linger), *([listen] if listen else [])]
         environment = {**os.environ, **({"WINDTUNNEL_CHECKPOINT_TOKEN": token} if listen else {})}
         with theirs:  # a session of its own: what kills the trainer's group leaves it
-            self.process = subprocess.Popen([*COMMAND, *arguments], pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, env=environment,
-                                            start_new_session=True)  # fmt: skip
+            self.process = subprocess.Popen(
+                [*COMMAND, *arguments],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
         self.control, self.door, self.alive = mine, door, True
         mine.settimeout(STARTED_WITHIN)
         started = hear(mine)
@@ -64,7 +69,8 @@ class FlushProcess:
 
 
 def asked(door: str, message: dict[str, Any], within: float) -> tuple[dict[str, Any], list[int]] | None:
-    """The answer of the flush process at `door`, which comes when its saves are done; None where there is none within so many seconds."""
+    """The answer of the flush process at `door`, which comes when its saves are done; None where there is none within so many
+    seconds."""
     with packets() as connection:
         connection.settimeout(within)
         try:

@@ -32,7 +32,8 @@ class HeldHere:
 
 
 def held_here(prefix: str, settle: float) -> dict[str, HeldHere]:
-    """What this node's flush processes hold, by hash, once they have ended their saves; each is waited for up to `settle` seconds."""
+    """What this node's flush processes hold, by hash, once they have ended their saves; each is waited for up to `settle`
+    seconds."""
     found: dict[str, HeldHere] = {}
     for door in doors(prefix):
         answer = asked(door, {"do": "held"}, settle)

@@ -20,7 +20,8 @@ from torch.distributed.checkpoint.state_dict import (
 
 @dataclass(frozen=True)
 class RankState:
-    """State that each rank has of its own, such as random numbers. A rank that the saving job did not have takes that of `rank` modulo
+    """State that each rank has of its own, such as random numbers. A rank that the saving job did not have takes that of
+    `rank` modulo
     its world."""
 
     of: Any
