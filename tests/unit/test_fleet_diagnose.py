@@ -57,6 +57,9 @@ def test_it_measures_and_says_on_what(name: str) -> None:
 def test_tcp_over_loopback_is_not_taken_for_a_nic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nic_loopback, "PROGRAM", "no-such-program")
     assert "not a test of a NIC" in run_test("nic-loopback", SHORT).backend
+    against = run_test("nic-loopback", replace(SHORT, expect=1.0))
+    assert against.status == 3
+    assert "cannot be compared" in against.why
 
 
 def test_perftests_table_is_read() -> None:

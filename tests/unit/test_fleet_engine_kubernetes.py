@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,19 @@ def test_the_verb_writes_it(tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, words)
     assert ran.exit_code == 0, ran.output
     assert yaml.safe_load(file.read_text()) == jobset(JobSetRequest("llama", "i", 4, ("python", "t.py"), spares=1))
+
+
+def test_the_programs_know_the_options_of_the_pods() -> None:
+    """Of the driver by its verb's help; of the agent by its parser, which is asked in a process of its own."""
+    known = CliRunner().invoke(app, ["fleet", "run", "--help"]).output
+    agent = subprocess.run(
+        [sys.executable, "-m", "windtunnel.fleet.agent", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    for one, help_text in zip(jobset(ASKED)["spec"]["replicatedJobs"], (known, agent), strict=True):
+        arguments = one["template"]["spec"]["template"]["spec"]["containers"][0]["args"]
+        ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        for option in (word for word in ours if word.startswith("--")):
+            assert option in help_text
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,14 @@ EXAMPLES = """\b
 Examples:
   windtunnel fleet driver out/fleet/tutorial/driver
 """
-ENGINES = ("local", "slurm", "ray")
+ENGINES = ("local", "slurm", "ray", "waiting")
 
 
 def command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The driver's folder: --driver-dir of `fleet run`, or RUN/driver.")],
-    engine: Annotated[str, typer.Option("--engine", help="Who starts agents: local, slurm, ray.")] = "local",
+    engine: Annotated[
+        str, typer.Option("--engine", help="Who starts agents: local, slurm, ray; waiting: somebody else.")
+    ] = "local",
 ) -> None:
     """The job goes on meanwhile, and under this driver from then on. Exits as the job does."""
     from windtunnel.fleet.driver.serve import Driver
@@ -50,6 +52,7 @@ class KeptAlive:
     tests: tuple[str, ...]
     checkpoint: Path | None
     limits: Sequence[str]
+    listen: str
 
 
 def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> int:
@@ -89,7 +92,7 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
     tests = tuple(tuple(one.split()) for one in asked.tests)
     checkpoint = str(asked.checkpoint.absolute()) if asked.checkpoint else ""
     return JobPlan(
-        argv, asked.nodes, asked.per_node, asked.spares, run.name, str(run), checkpoint=checkpoint, variables=variables,
+        argv, asked.nodes, asked.per_node, asked.spares, run.name, str(run), asked.listen, checkpoint, variables,
         preload=preload, limits=_limits(asked.limits), policy=Policy(retries=asked.retries, shrink=asked.shrink, tests=tests),
     )  # fmt: skip
 
@@ -106,7 +109,7 @@ def _limits(given: Sequence[str]) -> Limits:
             seconds = -1.0
         if name not in names or not 0 <= seconds < 1e9:
             raise SpecError("--limit", one, f"NAME=SECONDS with a name of: {', '.join(names)}", "For example --limit silent=10.")
-        limits = replace(limits, **{name: seconds})
+        limits = replace(limits, **{name: seconds})  # type: ignore[arg-type]
     return limits
 
 
@@ -128,7 +131,12 @@ def engine_of(name: str) -> MakeEngine:
 
         return RayEngine(command, command.folder.name if command.folder else "job")
 
-    made: dict[str, MakeEngine] = {"local": local, "slurm": slurm, "ray": ray}
+    def waiting(command: AgentCommand, folder: Path) -> Engine:
+        from windtunnel.fleet.engines.waiting import WaitingEngine
+
+        return WaitingEngine()
+
+    made: dict[str, MakeEngine] = {"local": local, "slurm": slurm, "ray": ray, "waiting": waiting}
     if name not in made:
         raise SpecError("--engine", name, ", ".join(ENGINES))
     return made[name]

@@ -39,7 +39,9 @@ def command(
     policy: Annotated[
         str, typer.Option("--policy", help="full; steps:N, calls in every N-th step only; summary, no calls.")
     ] = "full",
-    nodes: Annotated[int, typer.Option("--nodes", metavar="N", min=0, help="Keep the job alive on N nodes: a driver starts it.")] = 0,
+    nodes: Annotated[
+        int, typer.Option("--nodes", metavar="N", min=0, help="Keep the job alive on N nodes: a driver starts it.")
+    ] = 0,
     per_node: Annotated[int, typer.Option("--nproc-per-node", metavar="P", min=1, help="Of --nodes: processes a node.")] = 1,
     spares: Annotated[int, typer.Option("--spares", metavar="S", min=0, help="Of --nodes: tested nodes that wait.")] = 0,
     driver_dir: Annotated[
@@ -47,7 +49,10 @@ def command(
     ] = None,
     retries: Annotated[int, typer.Option("--retries", min=0, help="Of --nodes: restarts in a row before it stops.")] = 10,
     shrink: Annotated[bool, typer.Option("--shrink", help="Of --nodes: go on with fewer nodes where no spare is left.")] = False,
-    engine: Annotated[str, typer.Option("--engine", help="Of --nodes: who starts agents: local, slurm, ray.")] = "local",
+    engine: Annotated[str, typer.Option("--engine", help="Of --nodes: who starts agents: local, slurm, ray, waiting.")] = "local",
+    driver_listen: Annotated[
+        str, typer.Option("--driver-listen", metavar="HOST:PORT", help="Of --nodes: where agents find the driver.")
+    ] = "127.0.0.1:0",
     test: Annotated[
         list[str] | None, typer.Option("--test", metavar="NAME", help="Of --nodes: a self-test of spares; again for more.")
     ] = None,
@@ -59,9 +64,6 @@ def command(
     ] = None,
 ) -> None:
     """Exits as the command does."""
-    from windtunnel.fleet.launch.agents import NodeAgents
-    from windtunnel.fleet.launch.command import environment, run_command
-    from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.watch.settings import WatchSettings
 
     name = run or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -71,22 +73,35 @@ def command(
     if nodes:
         from windtunnel.cli.fleet_driver import KeptAlive, keep_alive
 
-        asked = KeptAlive(nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), checkpoint, limit or [])
+        asked = KeptAlive(
+            nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), checkpoint, limit or [], driver_listen
+        )
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     if collector and collect:
         raise SpecError(
             "--collector", collector, "--collect or --collector URL", "--collect on one node, --collector on the others."
         )
+    place = _listening(listen) if collect else None
+    raise typer.Exit(_watched(program, folder / name, policy, place, collector, monitor))
+
+
+def _watched(
+    program: list[str], run: Path, policy: str, place: tuple[str, int] | None, collector: str, monitor: bool | None
+) -> int:
+    """The command's exit status, once it has run with all that belongs beside it."""
+    from windtunnel.fleet.launch.agents import NodeAgents
+    from windtunnel.fleet.launch.command import environment, run_command
+    from windtunnel.fleet.ship.post import connection_to
+
     if collector:
         connection_to(collector, 1.0)
-    place = _listening(listen) if collect else None
-    agents = NodeAgents(folder / name, place, collector, monitor if monitor is not None else not collector)
+    agents = NodeAgents(run, place, collector, monitor if monitor is not None else not collector)
     with agents:
         at = f", collected at {agents.url}" if agents.url else ""
-        typer.echo(f"windtunnel fleet: records in {folder / name}{at}", err=True)
-        code = run_command(program, environment(folder, name, policy, agents.url))
-    _summary(folder / name, agents.url if collector else "")
-    raise typer.Exit(code)
+        typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
+        code = run_command(program, environment(run.parent, run.name, policy, agents.url))
+    _summary(run, agents.url if collector else "")
+    return code
 
 
 def _listening(text: str) -> tuple[str, int]:

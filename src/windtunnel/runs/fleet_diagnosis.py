@@ -14,7 +14,7 @@ SCHEMA = "windtunnel.diagnosis/1"
 NEIGHBOURS = 4
 """Nodes of an all-reduce, all under one leaf switch."""
 ALL_REDUCE_BYTES = 256 << 20
-SHARE, CPU_SHARE, SHEET_SHARE = 0.8, 0.5, 0.5
+SHARE, CPU_SHARE, SHEET_SHARE = 0.8, 0.3, 0.5
 """Least shares of an expected figure that pass: of one that rests on measured rates; of one that numpy on the CPU reaches; of a
 data sheet's peak that nobody has measured. Assumed; the fleet's own figures should replace them."""
 
@@ -75,8 +75,9 @@ def _tests(cluster: Cluster) -> Iterator[ExpectedTest]:
     if node.nic is None:
         return
     yield ExpectedTest("nic-loopback", node.nic.bandwidth, "B/s", SHARE, 60.0, size, 1, "line rate of a NIC; TCP does not count")
-    across = node.nic.bandwidth * cluster.fabric.efficiency
-    yield ExpectedTest("pair", across, "B/s", CPU_SHARE, 60.0, size, 2, "a NIC's payload rate; one TCP connection reaches less")
+    yield ExpectedTest(
+        "pair", None, "B/s", SHARE, 60.0, size, 2, "one TCP connection does not fill a NIC: compare with other pairs"
+    )
     ranks = min(NEIGHBOURS, max(1, cluster.gpus // cluster.gpus_of_node))
     if ranks > 1:
         row = sweep(cluster, "all_reduce", ranks, [ALL_REDUCE_BYTES], per_node=1)[0]

@@ -9,12 +9,17 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
+import numpy as np
 
 from windtunnel.base.errors import FileError, Nothing, SpecError
+from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.goodput.measured import FleetRun
 from windtunnel.records.incidents import FILE, Incident, read_incidents, replayed
+from windtunnel.records.sections import Section
 
 EVENTS = "checkpoints-*.jsonl"
+PLAN = "driver/plan.json"
+"""What the driver writes when a job begins."""
 _STEPS_HINT = "Type --step SECONDS, and --interval SECONDS of training between checkpoints."
 
 
@@ -37,9 +42,9 @@ def is_kept(folder: str | Path) -> bool:
 def fleet_run(
     folder: str | Path, nodes: int = 1, step: float | None = None, interval: float | None = None, spares: int = 0
 ) -> FleetRun:
-    """The run of a folder. Seconds of a `step` and of the `interval` between checkpoints come from the ranks' events where they
-    are not given. It lasts from its first known moment to its last. SpecError where neither events nor options tell a step's time,
-    FileError for lines that are none."""
+    """The run of a folder. Seconds of a `step` and of the `interval` between checkpoints come from the ranks' saves, the step of a
+    run without saves from its rings, where they are not given. It lasts from its first known moment to its last. SpecError where
+    nothing tells a step's time, FileError for lines that are no events."""
     incidents, ranks = read_incidents(folder), [one for one in _ranks(Path(folder)) if one]
     if not incidents and not ranks:
         raise FileError(
@@ -49,11 +54,12 @@ def fleet_run(
     counted = max(saves, key=lambda rank: sum(one.blocking_seconds or 0.0 for one in rank), default=[])
     between = [pair for rank in saves for pair in pairwise(rank) if pair[1].step > pair[0].step and not _struck(pair, incidents)]
     paces = [(late.unix - early.unix - (late.blocking_seconds or 0.0)) / (late.step - early.step) for early, late in between]
-    step = step if step is not None else median(paces) if paces else None
+    ringed, last = _ringed(Path(folder)) if step is None and not paces else (None, None)
+    step = step if step is not None else median(paces) if paces else ringed
     if step is None or step <= 0.0:
         raise SpecError("step", step if step is not None else Nothing(), "seconds of a step above zero", _STEPS_HINT)
     apart = median(late.step - early.step for early, late in between) if between else 1
-    began, ended = _span(incidents, ranks, saves, step)
+    began, ended = _span(Path(folder), incidents, ranks, saves, step, last)
     return FleetRun(
         incidents=incidents,
         began=began,
@@ -106,19 +112,36 @@ def _flush(ranks: Sequence[Sequence[CheckpointEvent]]) -> float:
     return median(waits) if waits else 0.0
 
 
+def _ringed(folder: Path) -> tuple[float | None, float | None]:
+    """Seconds of the middle step in the rings, and unix seconds of their last record; None where there are none."""
+    try:
+        sections = recorded_of_rings(folder).sections
+    except FileError:
+        return None, None
+    steps = sections.seconds[sections.section == Section.STEP]
+    steps = steps[np.isfinite(steps)]
+    if not len(steps):
+        return None, None
+    return float(np.median(steps)), sections.zero + float(np.nanmax(sections.begin + np.nan_to_num(sections.seconds)))
+
+
 def _span(
+    folder: Path,
     incidents: Sequence[Incident],
     ranks: Sequence[Sequence[CheckpointEvent]],
     saves: Sequence[Sequence[CheckpointEvent]],
     step: float,
+    last: float | None,
 ) -> tuple[float, float]:
-    """From the first step that a save tells of to the last event, in seconds since 1970. What incidents before that save cost is
-    known."""
+    """From the driver's plan, or from the first step that a save tells of, to the last event, in seconds since 1970. What incidents
+    before that save cost is known."""
     begins = [one.began for one in incidents]
+    if (plan := folder / PLAN).is_file():
+        begins.append(plan.stat().st_mtime)
     for rank in saves:
         if rank:
             first = rank[0]
             cost = sum(one.seconds.down + replayed(one, step) for one in incidents if one.began < first.unix)
             begins.append(first.unix - (first.blocking_seconds or 0.0) - first.step * step - cost)
-    ends = [one.ended for one in incidents] + [rank[-1].unix for rank in ranks]
+    ends = [one.ended for one in incidents] + [rank[-1].unix for rank in ranks] + ([last] if last is not None else [])
     return min(begins), max(ends)

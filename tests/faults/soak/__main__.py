@@ -52,12 +52,13 @@ def main() -> None:
     parser.add_argument("--mtbf", type=float, default=6.0, help="seconds of training between faults")
     parser.add_argument("--seed", type=int, default=16)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", type=Path, help="a new folder for both runs; default: one that is removed")
     given = parser.parse_args()
     assert set(KINDS) <= set(get_args(Class))
     dice = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as place:
-        alone, long = Path(place, "alone"), Path(place, "long")
-        alone.mkdir()
+        alone, long = (given.keep or Path(place)) / "alone", (given.keep or Path(place)) / "long"
+        alone.mkdir(parents=True)
         long.mkdir()
         kinds = [kind for kind in KINDS for _ in range(given.single)]
         learned, _ = soak(alone, [dice.uniform(0.8, 2.2) for _ in kinds], kinds, dice)
@@ -81,6 +82,7 @@ def main() -> None:
             "parts_predicted": {name: round(share, 4) for name, share in found.parts.items()},
             "step_s": round(learned.step, 5),
             "interval_s": round(learned.interval, 3),
+            "slowest_seen_alone_s": round(max(one.seconds.detect or 0.0 for one in learned.incidents), 3),
             "kinds": {kind: sum(one.what == kind for one in run.incidents) for kind in KINDS},
         }
     print(json.dumps(told, indent=1))

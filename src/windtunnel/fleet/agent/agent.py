@@ -14,16 +14,30 @@ from typing import Any
 
 from windtunnel.fleet.agent.keeper import is_python
 from windtunnel.fleet.agent.keeping import KeeperLink
-from windtunnel.fleet.agent.readings import CheckpointEvents, LogTail, RingLook, memory_kills, nic_bytes, process_state
+from windtunnel.fleet.agent.readings import CheckpointEvents, LogTail, RingTrail, memory_kills, nic_bytes, process_state
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, host_port
 from windtunnel.fleet.wire.guard import refusal
 from windtunnel.fleet.wire.messages import (
-    Answer, Beat, Command, FromDriver, Hello, Kill, Leave, Pick, RankReport, Start, Test, Warm, Welcome,
+    AgentBeat,
+    Answer,
+    Command,
+    FromDriver,
+    Hello,
+    Kill,
+    Leave,
+    Pick,
+    RankReport,
+    Start,
+    Test,
+    Warm,
+    Welcome,
 )  # fmt: skip
 from windtunnel.fleet.wire.secrets import Secrets
 
 BEAT_SECONDS = 1.0
+LOOK_SECONDS = 0.1
+"""Between two looks at ranks that have not done a step yet."""
 LOG = logging.getLogger("windtunnel.fleet.agent")
 
 
@@ -33,7 +47,7 @@ class Looks:
 
     pid: int
     log: LogTail
-    ring: RingLook
+    ring: RingTrail
     loads: CheckpointEvents
 
 
@@ -50,6 +64,7 @@ class Agent:
     _channel: Channel | None = None
     _fence: int = -1
     _killing: list[tuple[int, int]] = field(default_factory=list)  # (order, attempt) of kills that are not answered yet
+    _stepped: set[int] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def serve(self) -> None:
@@ -95,14 +110,24 @@ class Agent:
         self._lost.set()
 
     async def _beat(self) -> None:
+        """Each second, and at once when a rank that began has done its first step."""
+        beaten = 0.0
         while True:
-            self._tell()
-            await asyncio.sleep(BEAT_SECONDS)
+            if time.monotonic() - beaten >= BEAT_SECONDS or self._first_step():
+                beaten = time.monotonic()
+                self._tell()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _first_step(self) -> bool:
+        running = [one for one in self._state["ranks"] if one["code"] is None and one["pid"] not in self._stepped]
+        done = [one["pid"] for one in running if self._report(one).step >= 1]
+        self._stepped.update(done)
+        return bool(done)
 
     def _tell(self) -> None:
         if self._channel is not None:
             warm, attempt = bool(self._state["warm"]), int(self._state["attempt"])
-            self._channel.send(Beat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm))
+            self._channel.send(AgentBeat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm))
 
     def _on_state(self, state: dict[str, Any] | None) -> None:
         if state is None:
@@ -137,7 +162,8 @@ class Agent:
                 looks.ring.close()
             rank, events = one["rank"], self.folder / f"checkpoints-{one['rank']}.jsonl"
             looks = self._looks[rank] = Looks(
-                one["pid"], LogTail(Path(one["log"])), RingLook(self.folder, rank, one["pid"]), CheckpointEvents(events, one["began"])
+                one["pid"], LogTail(Path(one["log"])), RingTrail(self.folder, rank, one["pid"]),
+                CheckpointEvents(events, one["began"]),
             )  # fmt: skip
         looks.log.look()
         silent, progress, step = looks.ring.look()

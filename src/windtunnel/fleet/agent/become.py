@@ -9,6 +9,7 @@ import runpy
 import sys
 import threading
 from collections.abc import Sequence
+from types import TracebackType
 
 
 def run_script(argv: Sequence[str]) -> int:
@@ -60,7 +61,7 @@ def _status(code: object) -> int:
     return 1
 
 
-def _raised() -> tuple[type[BaseException], BaseException, object]:
+def _raised() -> tuple[type[BaseException], BaseException, TracebackType | None]:
     kind, error, trace = sys.exc_info()
     assert kind is not None and error is not None
     return kind, error, trace

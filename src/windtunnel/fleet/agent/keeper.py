@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -56,6 +57,12 @@ class Keeper:
     _kills: list[tuple[float, int]] = field(default_factory=list)  # when, attempt
 
     def serve(self) -> None:
+        """Never returns. A keeper that finds another one on its socket leaves at once."""
+        lock = os.open(self.path + ".lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(0)
         listener = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
@@ -105,8 +112,18 @@ class Keeper:
         *lines, self._read = (self._read + raw).split(b"\n")
         for line in lines:
             asked = json.loads(line)
-            {"start": self._start, "kill": self._kill, "warm": self._warm, "leave": self._leave_now}[asked.pop("do")](**asked)
+            self._obey(asked.pop("do"), asked)
             self._tell()
+
+    def _obey(self, do: str, what: dict[str, Any]) -> None:
+        if do == "start":
+            self._start(**what)
+        elif do == "kill":
+            self._kill(**what)
+        elif do == "warm":
+            self._warm(**what)
+        elif do == "leave":
+            self._leave()
 
     def _drop(self) -> None:
         if self._agent is not None:
@@ -184,9 +201,6 @@ class Keeper:
         if changed:
             self._tell()
 
-    def _leave_now(self) -> None:
-        self._leave()
-
     def _leave(self) -> None:
         self._signal(signal.SIGKILL, self.attempt)
         for one in self._running():
@@ -208,13 +222,15 @@ def _spawned(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: s
     keeper = os.getpid()
     with open(log, "ab") as file:
         try:
-            return subprocess.Popen(
+            child = subprocess.Popen(
                 list(argv), env=dict(variables), cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 preexec_fn=lambda: _own_group(keeper),
-            ).pid  # fmt: skip
+            )  # fmt: skip
         except OSError as error:
             file.write(f"windtunnel fleet: {argv[0]} does not start: {error}\n".encode())
-            return subprocess.Popen(["false"], preexec_fn=lambda: _own_group(keeper)).pid
+            child = subprocess.Popen(["false"], preexec_fn=lambda: _own_group(keeper))
+    child.returncode = 0  # the keeper itself waits for it: subprocess must not
+    return child.pid
 
 
 def _own_group(keeper: int) -> None:

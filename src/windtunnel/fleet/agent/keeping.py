@@ -43,10 +43,10 @@ class KeeperLink:
         if self._writer is not None:
             self._writer.write(json.dumps({"do": do, **what}).encode() + b"\n")
 
-    def start(
-        self, attempt: int, argv: Sequence[str], logs: Path, ranks: Mapping[int, Mapping[str, str]], cwd: str
-    ) -> None:
-        self.ask("start", attempt=attempt, argv=list(argv), logs=str(logs), ranks={str(r): dict(v) for r, v in ranks.items()}, cwd=cwd)
+    def start(self, attempt: int, argv: Sequence[str], logs: Path, ranks: Mapping[int, Mapping[str, str]], cwd: str) -> None:
+        self.ask(
+            "start", attempt=attempt, argv=list(argv), logs=str(logs), ranks={str(r): dict(v) for r, v in ranks.items()}, cwd=cwd
+        )
 
     async def _started(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self._log.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ class KeeperLink:
             try:
                 return await asyncio.open_unix_connection(self.path, limit=_LIMIT)
             except OSError as error:
-                if child.poll() is not None or asyncio.get_running_loop().time() > until:
+                if child.poll() not in (None, 0) or asyncio.get_running_loop().time() > until:
                     raise FileError(self.path, str(error), "a keeper that starts", f"See {self._log}.") from error
                 await asyncio.sleep(0.02)
 

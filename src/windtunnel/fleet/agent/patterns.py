@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.fleet.wire.messages import Found
+from windtunnel.fleet.wire.messages import LogFinding
 
 PATTERNS: tuple[tuple[str, str], ...] = (
     ("oom", r"CUDA out of memory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|Cannot allocate memory"),
@@ -23,13 +23,13 @@ LINE = 400
 """Characters of a line that are passed on."""
 
 
-def found_in(text: str) -> list[Found]:
+def found_in(text: str) -> list[LogFinding]:
     """The first line of each kind in `text`, in the order of the text."""
-    seen: dict[str, Found] = {}
+    seen: dict[str, LogFinding] = {}
     for match in _ALL.finditer(text):
         kind = match.lastgroup if match.lastgroup in KINDS else next(k for k, v in match.groupdict().items() if v and k in KINDS)
         if kind not in seen:
             start = text.rfind("\n", 0, match.start()) + 1
             end = text.find("\n", match.end())
-            seen[kind] = Found(kind, text[start : end if end >= 0 else len(text)].strip()[:LINE])
+            seen[kind] = LogFinding(kind, text[start : end if end >= 0 else len(text)].strip()[:LINE])
     return list(seen.values())

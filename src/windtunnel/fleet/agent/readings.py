@@ -13,7 +13,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.patterns import found_in
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
-from windtunnel.fleet.wire.messages import Found
+from windtunnel.fleet.wire.messages import LogFinding
 
 READ_AT_ONCE = 1 << 18
 """Bytes of a log that one look reads; of more, the last."""
@@ -26,7 +26,7 @@ class LogTail:
     """Reads on in a log and keeps the error patterns that it has seen, the first of each kind."""
 
     path: Path
-    found: dict[str, Found] = field(default_factory=dict)
+    found: dict[str, LogFinding] = field(default_factory=dict)
     _at: int = 0
     _rest: str = ""
 
@@ -45,7 +45,7 @@ class LogTail:
 
 
 @dataclass
-class RingLook:
+class RingTrail:
     """The ring of a rank: seconds since its beat, records written, step. (-1, 0, -1) where the process `pid` has none."""
 
     folder: Path

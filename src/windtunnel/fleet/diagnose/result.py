@@ -57,12 +57,14 @@ class TestResult:
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure and where it comes from. `wrong`: what makes it fail whatever the figure, like data that came back changed."""
+    """A figure and where it comes from. `wrong`: what makes it fail whatever the figure, like data that came back changed.
+    `stands_in`: the backend is not the one that a figure is expected of, so that nothing can be said of it."""
 
     value: float
     backend: str
     wrong: str = ""
     note: str = ""
+    stands_in: bool = False
 
 
 class NotHereError(Exception):
@@ -79,8 +81,11 @@ def judged(name: str, unit: str, asked: Asked, measure: Callable[[Asked], Measur
         return TestResult(name, "none", None, None, unit, asked.expect, time.monotonic() - begun, str(error))
     except (OSError, RuntimeError) as error:  # a device or a connection that fails is what the test is for
         return TestResult(name, "unknown", False, None, unit, asked.expect, time.monotonic() - begun, f"{error}".strip()[:500])
-    passed, why = not got.wrong, got.wrong
-    if passed and asked.expect is None:
+    passed: bool | None = not got.wrong
+    why = got.wrong
+    if passed and asked.expect is not None and got.stands_in:
+        passed, why = None, f"{got.backend} cannot be compared with {asked.expect:.4g} {unit}"
+    elif passed and asked.expect is None:
         why = "it ran; no figure was expected"
     elif passed and asked.expect is not None:
         passed = got.value >= asked.share * asked.expect

@@ -24,8 +24,8 @@ class Book:
         self.state.incidents += 1
         began = min(fault.began, fault.seen)
         return self._keep(Incident(
-            self.state.incidents, self.run, began, fault.seen, fault.what, ",".join(fault.nodes) or None, fault.ranks, fault.evidence,
-            attempt=self.state.attempt, seconds=IncidentSeconds(detect=fault.seen - began),
+            self.state.incidents, self.run, began, fault.seen, fault.what, ",".join(fault.nodes) or None, fault.ranks,
+            fault.evidence, attempt=self.state.attempt, seconds=IncidentSeconds(detect=fault.seen - began),
         ))  # fmt: skip
 
     def spent(self, **seconds: float) -> None:

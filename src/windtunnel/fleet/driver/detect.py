@@ -47,7 +47,7 @@ def _memory_kill(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits
 
 
 def _segfault(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
-    return ended_text(rank) if rank.code in _SEGFAULTS or rank.code in (128 - one for one in _SEGFAULTS) else ""
+    return ended_text(rank) if rank.code in _SEGFAULTS or rank.code in [128 - one for one in _SEGFAULTS] else ""
 
 
 def _early(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
@@ -95,7 +95,9 @@ def _agents(sight: Sight, limits: Limits) -> Fault | None:
     ranks = tuple(rank.rank for node in gone for rank in node.ranks)
     silent = max(node.silent for node in gone)
     names = tuple(node.node for node in gone)
-    return Fault("agent-lost", names, ranks, f"no heartbeat of {', '.join(names[:4])} for {silent:.1f} s", sight.now - silent, sight.now)
+    return Fault(
+        "agent-lost", names, ranks, f"no heartbeat of {', '.join(names[:4])} for {silent:.1f} s", sight.now - silent, sight.now
+    )
 
 
 def _traffic(sight: Sight, limits: Limits) -> Fault | None:
@@ -134,7 +136,9 @@ JOB_RULES: tuple[JobRule, ...] = (
 
 def detect(sight: Sight, limits: Limits) -> Fault | None:
     """The fault that `sight` shows, or None. Ranks that end because another one did are no culprits where there is one."""
-    named = [(rule, rank, node, text) for node in sight.nodes for rank in node.ranks for rule, text in _named(rank, node, sight, limits)]
+    named = [
+        (rule, rank, node, text) for node in sight.nodes for rank in node.ranks for rule, text in _named(rank, node, sight, limits)
+    ]
     culprits = [one for one in named if not _follows(one[1])]
     lost = _agents(sight, limits)
     if named and not culprits and lost is not None:
@@ -147,7 +151,7 @@ def detect(sight: Sight, limits: Limits) -> Fault | None:
     nodes = tuple(dict.fromkeys(node.node for _, _, node, _ in chosen))
     ranks = tuple(rank.rank for _, rank, _, _ in chosen)
     more = f", and {len(ranks) - 1} more" if len(ranks) > 1 else ""
-    began = min((rank.ended for _, rank, _, _ in chosen if rank.ended), default=sight.now)
+    began = min((_since(rank, node, sight) for _, rank, node, _ in chosen), default=sight.now)
     return Fault(rule.what, nodes, ranks, f"rank {first.rank}{more}: {text}", began, sight.now, separable=bool(culprits))
 
 
@@ -156,6 +160,13 @@ def _named(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> l
         if text := rule.evidence(rank, node, sight, limits):
             return [(rule, text)]
     return []
+
+
+def _since(rank: RankReport, node: NodeSight, sight: Sight) -> float:
+    """Unix seconds when a rank was last known to be right."""
+    if rank.code is not None:
+        return rank.ended or sight.now
+    return sight.now - max(node.stopped.get(rank.rank, 0.0), rank.silent, 0.0)
 
 
 def _follows(rank: RankReport) -> bool:

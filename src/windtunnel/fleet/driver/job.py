@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -64,7 +65,7 @@ class Job:
     # -- coming up
 
     async def _gather(self, resumed: bool) -> None:
-        """Waits for all agents, and tests the spares meanwhile. A job that runs waits for those that it runs on, and not for long."""
+        """Waits for all agents, and tests the spares meanwhile. A job that runs waits only for those that it runs on."""
         limit = self.plan.adopt_seconds if resumed else self.plan.start_seconds
         until = time.monotonic() + limit
         while time.monotonic() < until and not all(self.roster.able(node) for node in self.state.nodes):
@@ -134,7 +135,8 @@ class Job:
         self._phase("DETECT")
         await asyncio.sleep(self.plan.limits.settle)
         later = self._detected() or fault
-        until = time.monotonic() + FOLLOWERS_SECONDS
+        missing = any(self.roster.quiet(node) for node in self.state.nodes)
+        until = time.monotonic() + (self.plan.limits.silent + 1.0 if missing else FOLLOWERS_SECONDS)
         while not later.separable and later.what == "crash" and time.monotonic() < until:
             await self._changed(0.1)
             later = self._detected() or later
@@ -158,10 +160,8 @@ class Job:
                 self.book.spent(start=max(0.0, since - load), load=load)
                 self.book.steps(state.base if known else None, max(0, state.reached - state.base) if known else None)
             self._phase("REPLAY")
-            self._replayed = time.monotonic()
         if state.phase == "REPLAY" and (ringless or state.base + self.roster.step >= state.reached or loaded < 0):
             if state.open:
-                self.book.spent(replay=time.monotonic() - self._replayed)
                 self.say(f"training goes on, {time.time() - state.open[0].began:.1f} s after the fault")
                 self.book.close("recovered")
             state.ran = time.time()
@@ -212,7 +212,8 @@ class Job:
         until = time.monotonic() + self.plan.adopt_seconds
         while time.monotonic() < until and not all(self.roster.able(node) for node in fault.nodes):
             await self._changed(0.1)
-        lost = [node for node in fault.nodes if len(self.roster.nodes[node].ranks) != self.plan.per_node]
+        ranks = {node: len(self.roster.nodes[node].ranks) for node in fault.nodes if self.roster.able(node)}
+        lost = [node for node in fault.nodes if ranks.get(node) != self.plan.per_node]
         again = sum(self.roster.nodes[node].hellos - hellos[node] for node in fault.nodes)
         self.book.spent(diagnose=0.0)
         if not lost:
@@ -272,8 +273,9 @@ class Job:
         plan = self.plan
         orders = [
             Start(
-                fence, self.roster.number(), state.attempt, plan.argv, index * plan.per_node, plan.per_node, len(nodes) * plan.per_node,
-                index, place.address, place.port, plan.run, plan.folder, plan.checkpoint, plan.variables,
+                fence, self.roster.number(), state.attempt, plan.argv, index * plan.per_node, plan.per_node,
+                len(nodes) * plan.per_node, index, place.address, place.port, plan.run, plan.folder, plan.checkpoint,
+                plan.variables,
             ) for index in range(len(nodes))
         ]  # fmt: skip
         answers: list[Answer] = await asyncio.gather(
@@ -346,8 +348,6 @@ class Job:
 
     async def _changed(self, seconds: float) -> None:
         """Waits until an agent says something new, or so many seconds."""
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.roster.changed.wait(), seconds)
-        except TimeoutError:
-            pass
         self.roster.changed.clear()

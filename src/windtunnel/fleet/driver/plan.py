@@ -40,8 +40,8 @@ class JobPlan:
 
 
 class JobState(msgspec.Struct):
-    """Where a job stands. `phase`: RUN, DETECT, DIAGNOSE, WAIT, START, LOAD, REPLAY or ENDED; `base`: the step of the checkpoint that
-    this attempt began with; `reached`: the last step of any attempt; `ran`: unix seconds when training last went on."""
+    """Where a job stands. `phase`: RUN, DETECT, DIAGNOSE, WAIT, START, LOAD, REPLAY or ENDED; `base`: the step of the checkpoint
+    that this attempt began with; `reached`: the last step of any attempt; `ran`: unix seconds when training last went on."""
 
     nodes: list[str] = []
     spares: list[str] = []

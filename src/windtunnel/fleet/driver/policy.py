@@ -30,8 +30,8 @@ FIRST_THEN: Mapping[str, tuple[Action, Action]] = {
 
 @dataclass(frozen=True)
 class Policy:
-    """`retries`: restarts in a row without `steady` seconds of training between them; `same`: faults of one class on one node, or of a
-    class that the program itself makes, until it is not tried again in the same way; `shrink`: whether fewer nodes will do;
+    """`retries`: restarts in a row without `steady` seconds of training between them; `same`: faults of one class on one node, or
+    of a class that the program itself makes, until it is not tried again in the same way; `shrink`: whether fewer nodes will do;
     `tests`: self-tests of a spare and of a suspect, with their options; `after`: whether a suspect is tested before it goes on."""
 
     retries: int = 10
@@ -46,8 +46,8 @@ class Policy:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a job stands. `nodes`: those that it runs on; `able`: which of them can be used; `spares`: tested ones; `restarts`: in a
-    row; `counts`: faults so far by "class@node" and by "class"."""
+    """Where a job stands. `nodes`: those that it runs on; `able`: which of them can be used; `spares`: tested ones; `restarts`: in
+    a row; `counts`: faults so far by "class@node" and by "class"."""
 
     nodes: tuple[str, ...]
     able: frozenset[str]
@@ -73,7 +73,9 @@ def decide(fault: Fault, standing: Standing, policy: Policy) -> Decision:
     if first == "none":
         return Decision("none", standing.nodes)
     if standing.restarts >= policy.retries:
-        return Decision("stop", (), why=f"{standing.restarts} restarts in a row, and no {policy.steady:g} s of training between them")
+        return Decision(
+            "stop", (), why=f"{standing.restarts} restarts in a row, and no {policy.steady:g} s of training between them"
+        )
     if then == "stop" and standing.counts.get(fault.what, 0) >= policy.same:
         return Decision("stop", (), why=f"{fault.what} for the {standing.counts[fault.what] + 1}th time: a node is not to blame")
     gone = [node for node in standing.nodes if node not in standing.able]

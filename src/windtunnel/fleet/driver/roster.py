@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from windtunnel.fleet.driver.sight import Limits, NodeSight, Sight
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
-from windtunnel.fleet.wire.messages import VERSION, Answer, Beat, Command, FromAgent, Hello, RankReport, Welcome
+from windtunnel.fleet.wire.messages import VERSION, AgentBeat, Answer, Command, FromAgent, Hello, RankReport, Welcome
 from windtunnel.fleet.wire.secrets import Secrets
 
 LOG = logging.getLogger("windtunnel.fleet.driver")
+LATE_SECONDS = 1.5
+"""A heartbeat that is overdue, before it is missed."""
 HELLO_SECONDS = 60.0
 """A connection that has not said the token by then is closed."""
 
@@ -26,6 +28,7 @@ class Node:
     channel: Channel | None = None
     heard: float = 0.0
     hellos: int = 0
+    beats: int = 0
     attempt: int = -1
     ranks: tuple[RankReport, ...] = ()
     warm: bool = False
@@ -102,6 +105,10 @@ class Roster:
         """Whether its agent is connected and beats."""
         return self.connected(node) and time.monotonic() - self.nodes[node].heard < self.limits.silent
 
+    def quiet(self, node: str) -> bool:
+        """Whether its agent is not connected, or a heartbeat is overdue."""
+        return not self.connected(node) or time.monotonic() - self.nodes[node].heard > LATE_SECONDS
+
     def done(self, per_node: int) -> bool:
         """Whether every rank of the attempt has ended with status 0."""
         return bool(self.assigned) and all(
@@ -152,7 +159,7 @@ class Roster:
             self._refuse(channel, f"a message of a stranger at {channel.peer}: {type(message).__name__}")
         elif node.channel is not channel:
             self._refuse(channel, f"an agent of {node.name} that another one has replaced")
-        elif isinstance(message, Beat):
+        elif isinstance(message, AgentBeat):
             self.on_beat(node, message)
         else:
             future = self._orders.get(message.order)
@@ -179,7 +186,7 @@ class Roster:
         node.channel, node.hellos = channel, node.hellos + 1
         self._of[channel] = node
         channel.send(Welcome(self.fence))
-        self.on_beat(node, Beat(time.time(), hello.attempt, hello.ranks, node.traffic, node.memory_kills, node.warm))
+        self.on_beat(node, AgentBeat(time.time(), hello.attempt, hello.ranks, node.traffic, node.memory_kills, node.warm))
         self.changed.set()
 
     def _on_lost(self, channel: Channel, reason: str) -> None:
@@ -189,9 +196,10 @@ class Roster:
             node.channel = None
             self.changed.set()
 
-    def on_beat(self, node: Node, beat: Beat) -> None:
+    def on_beat(self, node: Node, beat: AgentBeat) -> None:
         """A heartbeat: what is usual costs a few comparisons."""
         now = node.heard = time.monotonic()
+        node.beats += 1
         node.warm, node.attempt, node.memory_kills = beat.warm, beat.attempt, beat.memory_kills
         if beat.traffic > node.traffic:
             if node.traffic >= 0:

@@ -87,7 +87,7 @@ class Driver:
             state = JobState()
         if state.phase == "ENDED":
             lease.give_back()
-            return state.code
+            return int(state.code)
         try:
             return await self._leased(plan, state, store, lease, resumed)
         finally:
@@ -170,7 +170,9 @@ def _plan_of(folder: Path) -> bytes:
     try:
         return (folder / "plan.json").read_bytes()
     except OSError as error:
-        raise FileError(str(folder), "no plan.json in it", "the folder of a driver", "It is what `fleet run --driver-dir` named.") from error
+        raise FileError(
+            str(folder), "no plan.json in it", "the folder of a driver", "It is what `fleet run --driver-dir` named."
+        ) from error
 
 
 def _reached(address: str) -> str:

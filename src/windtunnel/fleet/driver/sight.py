@@ -16,7 +16,7 @@ class Limits:
     more; `traffic`: NICs that moved bytes and move none; `early`: a rank that is done before the others; `step`: (least, most) of
     a step by its prediction; `settle`: after the first sign, for what belongs to it."""
 
-    silent: float = 5.0
+    silent: float = 2.5
     stopped: float = 2.0
     mute: float = 15.0
     stall: float = 30.0
@@ -28,8 +28,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class NodeSight:
-    """`silent`: seconds since the agent's last heartbeat; `memory_kills`: in this attempt; `stopped`: seconds that a process has been
-    seen stopped, by rank; `traffic_still`: seconds since the NICs moved a byte, None where they never did."""
+    """`silent`: seconds since the agent's last heartbeat; `memory_kills`: in this attempt; `stopped`: seconds that a process has
+    been seen stopped, by rank; `traffic_still`: seconds since the NICs moved a byte, None where they never did."""
 
     node: str
     silent: float = 0.0

@@ -56,9 +56,9 @@ def jobset(asked: JobSetRequest) -> dict[str, Any]:
     """The manifest as plain data."""
     count = asked.nodes + asked.spares
     run = [
-        "-m", "windtunnel", "fleet", "run", "--engine", "waiting", "--driver-listen", f"0.0.0.0:{PORT}", "--nodes", str(asked.nodes),
-        "--nproc-per-node", str(asked.per_node), "--spares", str(asked.spares), "--dir", RUN_PATH, "--run", asked.name, "--",
-        *asked.command,
+        "-m", "windtunnel", "fleet", "run", "--engine", "waiting", "--driver-listen", f"0.0.0.0:{PORT}",
+        "--nodes", str(asked.nodes), "--nproc-per-node", str(asked.per_node), "--spares", str(asked.spares), "--dir", RUN_PATH,
+        "--run", asked.name, "--", *asked.command,
     ]  # fmt: skip
     folder = f"{RUN_PATH}/{asked.name}"
     agent = [

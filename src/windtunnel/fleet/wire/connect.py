@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +17,7 @@ UNIX = "unix:"
 HANDSHAKE_SECONDS = 60.0
 
 
-async def listen(
-    address: str, secrets: Secrets, folder: Path, channel: Callable[[], Channel]
-) -> tuple[asyncio.Server, str]:
+async def listen(address: str, secrets: Secrets, folder: Path, channel: Callable[[], Channel]) -> tuple[asyncio.Server, str]:
     """A server at HOST:PORT (port 0: any) or unix:PATH, and the address that it has. `folder` has the driver's key."""
     loop = asyncio.get_running_loop()
     if address.startswith(UNIX):
@@ -50,7 +49,7 @@ async def connect(address: str, secrets: Secrets, channel: Callable[[], Channel]
         path = address.removeprefix(UNIX)
         if os.stat(path).st_uid != os.getuid():
             raise PermissionError(f"{path} belongs to another user")
-        return (await loop.create_unix_connection(channel, path))[1]
+        return (await loop.create_unix_connection(channel, sock=await _unix(path)))[1]
     host, port = host_port(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -59,6 +58,23 @@ async def connect(address: str, secrets: Secrets, channel: Callable[[], Channel]
         channel, host, port, ssl=context, server_hostname=NAME, ssl_handshake_timeout=HANDSHAKE_SECONDS
     )
     return made[1]
+
+
+async def _unix(path: str) -> socket.socket:
+    """A connected socket. A full queue of the listener is no error: Linux says EAGAIN at once, and asyncio would take that for a
+    connection under way."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.setblocking(False)
+    try:
+        while True:
+            try:
+                sock.connect(path)
+                return sock
+            except BlockingIOError:
+                await asyncio.sleep(0.02)
+    except BaseException:
+        sock.close()
+        raise
 
 
 def host_port(address: str) -> tuple[str, int]:

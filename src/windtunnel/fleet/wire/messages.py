@@ -10,7 +10,7 @@ import msgspec
 VERSION = 1
 
 
-class Found(msgspec.Struct, frozen=True):
+class LogFinding(msgspec.Struct, frozen=True):
     """An error pattern in a rank's log: its kind (`agent.patterns`) and the line."""
 
     kind: str
@@ -31,7 +31,7 @@ class RankReport(msgspec.Struct, frozen=True):
     ended: float = 0.0  # unix seconds
     loaded: int = -1  # step of the checkpoint that it loaded in this attempt
     load_seconds: float = 0.0
-    found: tuple[Found, ...] = ()
+    found: tuple[LogFinding, ...] = ()
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
@@ -46,7 +46,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     version: int = VERSION
 
 
-class Beat(msgspec.Struct, frozen=True, tag=True):
+class AgentBeat(msgspec.Struct, frozen=True, tag=True):
     """An agent's heartbeat, each second, and at once when a rank ends. `traffic`: bytes that the node's NICs moved so far, -1
     unknown; `memory_kills`: processes that the kernel killed for memory so far."""
 
@@ -137,6 +137,6 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     order: int
 
 
-FromAgent = Hello | Beat | Answer
+FromAgent = Hello | AgentBeat | Answer
 Command = Warm | Pick | Start | Kill | Test | Leave
 FromDriver = Welcome | Command

@@ -1,0 +1,210 @@
+"""The cases of recovery: each runs jobs until its fault has happened so often, and counts what became of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.faults.recovery.kept import KeptJob, limited
+from tests.faults.recovery.proxy import Proxy
+from windtunnel.fleet.driver.policy import Policy
+
+Counts = Counter[str]
+STEPS = 400
+KINDS = ("nan", "cuda", "segfault", "early-exit", "oom", "data")
+
+
+def reference(folder: Path, steps: int = STEPS) -> bytes:
+    """The final weights of a run that nothing happens to."""
+    with KeptJob(folder, "--steps", str(steps), "--ms", "0", spares=0) as job:
+        job.drive()
+        if job.ended() != 0:
+            raise RuntimeError(f"the job without faults failed: {job.said()[-3:]}")
+        weights = job.weights()
+    assert weights is not None
+    return weights
+
+
+def random_kills(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
+    """F1: SIGKILL of a random rank at a random moment, until the job ends."""
+    with KeptJob(folder, "--steps", str(STEPS), spares=0) as job:
+        job.drive()
+        killed = 0
+        while killed < count and job.until(job.training):
+            time.sleep(chance.uniform(0.0, 0.5))
+            if not _signal(job.rank(chance.randrange(4))[0], signal.SIGKILL):
+                continue
+            killed += 1
+            known = len(job.incidents())
+            if not job.until(lambda known=known: len(job.incidents()) > known):
+                break
+            counts["kills"] += 1
+        _finish(job, counts)
+        crashes = [one for one in job.incidents() if one.what == "crash"]
+        counts["crash named"] += len(crashes)
+        counts["recovered"] += sum(one.outcome == "recovered" for one in crashes)
+        counts["seen within 1 s"] += sum((one.seconds.detect or 0.0) <= 1.0 for one in crashes)
+
+
+def driver_and_store(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
+    """F3: SIGKILL of the driver, and in turn of rank 0, that holds the store."""
+    with KeptJob(folder, "--steps", str(STEPS), spares=0) as job:
+        job.drive()
+        stores = 0
+        for turn in range(count):
+            if not job.until(job.training):
+                break
+            time.sleep(chance.uniform(0.0, 0.3))
+            if turn % 2:
+                known = len(job.incidents())
+                if _signal(job.rank(0)[0], signal.SIGKILL):
+                    stores += 1
+                    counts["store killed"] += 1
+                    job.until(lambda known=known: len(job.incidents()) > known)
+            else:
+                if job.over():
+                    break
+                job.kill_driver()
+                counts["driver killed"] += 1
+                job.drive()
+                told = sum("driver is back" in line for line in job.said())
+                job.until(lambda told=told: sum("driver is back" in line for line in job.said()) > told or job.training())
+        _finish(job, counts)
+        counts["attempts too many"] += job.attempts() - 1 - stores
+
+
+def agents(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
+    """F5: SIGSTOP or SIGKILL of an agent alone."""
+    with KeptJob(folder, "--steps", str(STEPS), "--ms", "100", spares=0) as job:
+        job.drive()
+        for turn in range(count):
+            if not job.until(job.training):
+                break
+            known = len(job.incidents())
+            number = signal.SIGSTOP if turn % 2 else signal.SIGKILL
+            if not _signal(job.agent(chance.choice(("node0", "node1"))), number):
+                continue
+            if not job.until(lambda known=known: len(job.incidents()) > known and not _open(job)):
+                break
+            counts["agents hurt"] += 1
+            counts[f"named {job.incidents()[known].what}"] += 1
+        _finish(job, counts)
+        counts["restarts of training"] += job.attempts() - 1
+
+
+def flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
+    """F8: the way between a node's agent and the driver falls silent for less, or for more, than it may."""
+    limits = limited(silent=2.5)
+    with KeptJob(folder, "--steps", str(STEPS), "--ms", "100", spares=1, limits=limits, adopt=1.5) as job:
+        proxy = Proxy(job.port)
+        job.detour = ("node1", f"127.0.0.1:{proxy.port}")
+        try:
+            job.drive()
+            for turn in range(count):
+                long = turn == count - 1  # after it the node is another one
+                if not job.until(job.training):
+                    break
+                known, attempts = len(job.incidents()), job.attempts()
+                proxy.open.clear()
+                time.sleep(9.0 if long else chance.uniform(0.2, 1.2))
+                proxy.open.set()
+                if not job.until(job.training):
+                    break
+                restarts = job.attempts() - attempts
+                counts["long flaps" if long else "short flaps"] += 1
+                counts["long: one restart" if long else "short: no incident"] += (
+                    restarts == 1 if long else not restarts and len(job.incidents()) == known
+                )
+            _finish(job, counts)
+        finally:
+            proxy.close()
+
+
+def classes(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
+    """F13: six kinds of errors of the script, in a random order."""
+    del count
+    kinds = list(KINDS)
+    chance.shuffle(kinds)
+    steps = [30 + 50 * number + chance.randrange(20) for number in range(len(kinds))]
+    fails = [f"{step}:{kind}" for step, kind in zip(steps, kinds, strict=True)]
+    with KeptJob(folder, "--steps", str(STEPS), "--ms", "3", "--fail", *fails, spares=0) as job:
+        job.drive()
+        _finish(job, counts)
+        said = [one.what for one in job.incidents()]
+        for kind, what in zip(kinds, said, strict=False):
+            counts[f"{kind} named {what}"] += 1
+        counts["incidents too many"] += len(said) - len(kinds)
+        counts["recovered"] += sum(one.outcome == "recovered" for one in job.incidents())
+
+
+def doubles(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
+    """F14: two ranks at once; a rank, and another when the next attempt begins; a spare that fails its test."""
+    with KeptJob(folder, "--steps", str(STEPS), spares=0) as job:
+        job.drive()
+        for turn in range(count):
+            if not job.until(job.training):
+                break
+            known = len(job.incidents())
+            first, second = chance.sample(range(4), 2)
+            pids = job.rank(first)[0], job.rank(second)[0]
+            if not _signal(pids[0], signal.SIGKILL):
+                break
+            if turn % 2:
+                _signal(pids[1], signal.SIGKILL)
+                counts["two at once"] += 1
+            else:
+                job.until(lambda old=pids[1], second=second: job.rank(second)[0] not in (-1, old))
+                counts["one amid recovery"] += _signal(job.rank(second)[0], signal.SIGKILL)
+            job.until(lambda known=known: len(job.incidents()) > known)
+        _finish(job, counts)
+        counts["incidents"] += len(job.incidents())
+        counts["recovered"] += sum(one.outcome == "recovered" for one in job.incidents())
+    bad = Policy(retries=10_000, tests=(("memory-copy", "--expect", "1e30", "--seconds", "0.1"),))
+    with KeptJob(folder.with_name(folder.name + "-spare"), "--steps", str(STEPS), spares=1, policy=bad) as job:
+        job.drive()
+        if job.until(job.training):
+            for pid in (job.agent("node1"), job.keeper_of(2)):
+                _signal(pid, signal.SIGKILL)
+            code, state = job.ended(), job.state()
+            counts["bad spare"] += 1
+            counts["bad spare: blocked"] += state is not None and "node2" in state.blocked and "node2" not in state.nodes
+            counts["bad spare: stopped with a reason"] += code == 1 and any("no spare" in line for line in job.said())
+            counts["bad spare: the node came back, right weights"] += code == 0 and job.weights() == WANTED[STEPS]
+
+
+CASES: dict[str, tuple[Callable[[Path, int, random.Random, Counts], None], int]] = {
+    "F1": (random_kills, 20), "F3": (driver_and_store, 10), "F5": (agents, 6), "F8": (flaps, 6), "F13": (classes, 6),
+    "F14": (doubles, 4),
+}  # fmt: skip
+"""What a job does, and how many faults it has at most."""
+
+
+def _finish(job: KeptJob, counts: Counts) -> None:
+    counts["jobs"] += 1
+    counts["jobs ended with 0"] += job.ended() == 0
+    wanted = WANTED.get(STEPS)
+    counts["weights bit-equal"] += wanted is not None and job.weights() == wanted
+    counts["incidents left open"] += _open(job)
+
+
+WANTED: dict[int, bytes] = {}
+"""Steps -> final weights without faults."""
+
+
+def _open(job: KeptJob) -> int:
+    return sum(one.outcome == "open" for one in job.incidents())
+
+
+def _signal(pid: int, number: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True

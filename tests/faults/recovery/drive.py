@@ -1,0 +1,35 @@
+"""`python -m tests.faults.recovery.drive DIR [NODE ADDRESS]`: a driver; the agent of one node may reach it by another address."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from windtunnel.fleet.driver.serve import Driver
+from windtunnel.fleet.engines.engine import AgentCommand, Engine
+from windtunnel.fleet.engines.local import LocalEngine
+
+
+@dataclass
+class Detour(LocalEngine):
+    """`detour`: (node, address)."""
+
+    detour: tuple[str, str] = ("", "")
+
+    def start(self, nodes: Sequence[str]) -> None:
+        straight = self.command
+        for node in nodes:
+            self.command = replace(straight, driver=self.detour[1]) if node == self.detour[0] else straight
+            super().start((node,))
+        self.command = straight
+
+
+def _engine(command: AgentCommand, folder: Path) -> Engine:
+    given = sys.argv[2:4]
+    return Detour(command, folder / "agents", detour=(given[0], given[1]) if given else ("", ""))
+
+
+if __name__ == "__main__":
+    sys.exit(Driver(Path(sys.argv[1]), _engine, lambda text: print(text, file=sys.stderr, flush=True)).run())

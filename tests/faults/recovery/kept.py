@@ -1,0 +1,171 @@
+"""A job under a driver, as a test handles it: starts, hurts and follows its processes, all by their ids."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.agent.readings import process_state
+from windtunnel.fleet.driver.plan import JobPlan, JobState
+from windtunnel.fleet.driver.policy import Policy
+from windtunnel.fleet.driver.serve import DATABASE, Driver
+from windtunnel.fleet.driver.sight import Limits
+from windtunnel.fleet.driver.state import Store
+from windtunnel.fleet.launch.command import environment
+from windtunnel.fleet.ring import RingReader
+from windtunnel.fleet.rings import ring_path
+from windtunnel.records.incidents import Incident, read_incidents
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = Path(__file__).parent / "script.py"
+NODES, PER_NODE = 2, 2
+PATIENCE = 120.0
+
+
+class KeptJob:
+    """Two nodes of two ranks in `folder`, whose driver is a process. Leaving the block ends all of it."""
+
+    def __init__(
+        self, folder: Path, *script: str, spares: int = 1, limits: Limits | None = None, policy: Policy | None = None,
+        adopt: float = 15.0,
+    ) -> None:  # fmt: skip
+        self.folder, self.state_folder = folder, folder / "driver"
+        folder.mkdir(parents=True)
+        self.port = _free_port()
+        self._memory = folder / "memory.events"
+        argv = (sys.executable, str(SCRIPT), "--folder", str(folder), *script)
+        variables = environment(folder.parent, folder.name, base={}) | {
+            "RECOVERY_MEMORY_EVENTS": str(self._memory), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
+        }  # fmt: skip
+        self.plan = JobPlan(
+            argv, NODES, PER_NODE, spares, folder.name, str(folder), f"127.0.0.1:{self.port}", variables=variables,
+            preload=("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch"),
+            limits=limits or Limits(silent=3.0), policy=policy or Policy(retries=10_000, same=10_000), adopt_seconds=adopt,
+        )  # fmt: skip
+        Driver(self.state_folder, _no_engine, print).keep(self.plan)
+        self.driver: subprocess.Popen[bytes] | None = None
+        self.detour: tuple[str, ...] = ()
+
+    def __enter__(self) -> KeptJob:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.driver is not None and self.driver.poll() is None:
+            self.driver.send_signal(signal.SIGINT)
+            try:
+                self.driver.wait(30)
+            except subprocess.TimeoutExpired:
+                self.driver.kill()
+                self.driver.wait()
+
+    def drive(self) -> None:
+        """Starts a driver."""
+        variables = os.environ | {"PYTHONPATH": str(ROOT), "WINDTUNNEL_FLEET_MEMORY_EVENTS": str(self._memory)}
+        with (self.folder / "driver.out").open("ab") as out:
+            command = [sys.executable, "-m", "tests.faults.recovery.drive", str(self.state_folder), *self.detour]
+            self.driver = subprocess.Popen(command, env=variables, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+
+    def kill_driver(self) -> None:
+        """SIGKILL."""
+        assert self.driver is not None
+        self.driver.kill()
+        self.driver.wait()
+
+    def state(self) -> JobState | None:
+        """What the driver has kept."""
+        store = Store(f"sqlite:///{self.state_folder / DATABASE}")
+        try:
+            found: JobState | None = store.get("state", JobState)
+            return found
+        finally:
+            store.close()
+
+    def incidents(self) -> list[Incident]:
+        return list(read_incidents(self.folder))
+
+    def rank(self, rank: int) -> tuple[int, int]:
+        """(pid, step) of a rank by its ring; (-1, -1) where it does not live."""
+        try:
+            reader = RingReader(ring_path(self.folder, rank))
+        except FileError:
+            return -1, -1
+        pid, step = reader.meta.pid, reader.read(reader.head()).step
+        reader.close()
+        return (pid, step) if process_state(pid) not in ("", "Z") else (-1, -1)
+
+    def agent(self, node: str) -> int:
+        """Its process id."""
+        return int(json.loads((self.state_folder / "agents" / f"agent-{node}.json").read_text(encoding="utf-8"))["pid"])
+
+    def keeper_of(self, rank: int) -> int:
+        """The parent of a rank."""
+        pid, _ = self.rank(rank)
+        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+
+    def training(self) -> bool:
+        """Whether the driver is content and all ranks have done a step since they began."""
+        state = self.state()
+        ranks = [self.rank(rank) for rank in range(NODES * PER_NODE)]
+        return state is not None and state.phase == "RUN" and not state.open and all(step >= 1 for _, step in ranks)
+
+    def over(self) -> bool:
+        return self.driver is not None and self.driver.poll() is not None
+
+    def until(self, what: Callable[[], bool], seconds: float = PATIENCE) -> bool:
+        """Whether it came true before the driver ended."""
+        end = time.monotonic() + seconds
+        while not what():
+            if self.over():
+                return what()
+            if time.monotonic() > end:
+                raise RuntimeError(f"nothing came of it in {seconds:g} s: {self.said()[-3:]}")
+            time.sleep(0.02)
+        return True
+
+    def ended(self, seconds: float = PATIENCE) -> int:
+        """The driver's exit status."""
+        assert self.driver is not None
+        return self.driver.wait(seconds)
+
+    def said(self) -> list[str]:
+        """What the drivers told the person."""
+        return (self.folder / "driver.out").read_text(encoding="utf-8", errors="replace").splitlines()
+
+    def weights(self) -> bytes | None:
+        """The final weights as bytes; None where there are none."""
+        import torch
+
+        path = self.folder / "final.pt"
+        if not path.exists():
+            return None
+        state = torch.load(path)
+        return b"".join(name.encode() + value.numpy().tobytes() for name, value in sorted(state.items()))
+
+    def attempts(self) -> int:
+        """How often the ranks were started."""
+        return len(list((self.folder / "logs").glob("attempt-*")))
+
+
+def _no_engine(command: object, folder: Path) -> object:
+    raise AssertionError("the plan is only written here")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def limited(**seconds: float) -> Limits:
+    """Limits of a test."""
+    return replace(Limits(silent=3.0), **seconds)  # type: ignore[arg-type]
