@@ -56,6 +56,13 @@ def test_another_node_that_is_gone_is_replaced_too() -> None:
     assert decide(_fault("crash"), _standing(able=gone), Policy()).nodes == ("s0", "n1", "n2")
 
 
+def test_a_program_that_never_makes_a_step_is_stopped() -> None:
+    assert decide(_fault(), _standing(fruitless=2), Policy()).action == "retry"
+    stopped = decide(_fault(), _standing(fruitless=3), Policy())
+    assert (stopped.action, stopped.why) == ("stop", "3 attempts in a row ended before their first step")
+    assert decide(_fault("node-lost"), _standing(fruitless=3), Policy()).action != "stop"
+
+
 def test_a_program_that_fails_is_stopped() -> None:
     again = decide(_fault("nan"), _standing(counts={"nan": 2}), Policy())
     assert again.action == "stop"

@@ -11,6 +11,7 @@ from windtunnel.cli.common import Json, writable, write_json
 
 if TYPE_CHECKING:
     from windtunnel.goodput.measured import FleetRun
+    from windtunnel.records.incidents import Incident
 
 EXAMPLES = """\b
 Examples:
@@ -27,25 +28,35 @@ def command(
     step: Annotated[float | None, typer.Option("--step", metavar="SECONDS", help="Of the run, where no event tells it.")] = None,
     json: Json = None,
 ) -> None:
+    from windtunnel.base.errors import WindtunnelError
     from windtunnel.goodput.measured import twin
+    from windtunnel.records.incidents import read_incidents
     from windtunnel.report.fleet_incidents import incidents_dict, incidents_page, write_incidents_page
     from windtunnel.report.frame import check_page
-    from windtunnel.runs.fleet_kept import fleet_run
+    from windtunnel.runs.fleet_kept import PLAN, fleet_run, is_kept
 
     writable(("--json", json), ("--html", html))
     if html is not None:
         check_page(html)
-    kept = fleet_run(run, step=step)
+    if html is None and json is None and step is None and not (run / PLAN).exists() and not is_kept(run):
+        fleet_run(run)  # says what such a folder has
+    try:
+        kept = fleet_run(run, step=step)
+    except WindtunnelError:  # no step has ended yet, or nothing has happened
+        if html is not None or json is not None or step is not None:
+            raise
+        return _show(read_incidents(run), None)
     if html is not None:
         found = twin(kept) if any(one.outcome == "recovered" for one in kept.incidents) else None
         write_incidents_page(incidents_page(run.name, kept, found, f"windtunnel fleet incidents {run} --html {html}"), html)
     if json is not None:
         write_json(incidents_dict(kept), json)
     if json != "-":
-        _show(kept)
+        _show(kept.incidents, kept)
 
 
-def _show(kept: FleetRun) -> None:
+def _show(incidents: tuple[Incident, ...], kept: FleetRun | None) -> None:
+    """`kept`: the run, None where it has no step whose time is known."""
     from rich.console import Console
     from rich.table import Table
 
@@ -53,9 +64,12 @@ def _show(kept: FleetRun) -> None:
     from windtunnel.report import words as say
 
     table = Table("", "what", "where", "action", "no training", "steps again", "outcome", "why", box=None, pad_edge=False)
-    for one in kept.incidents:
-        cost, again = say.seconds(one.seconds.down), say.seconds(replayed(one, kept.step))
+    for one in incidents:
+        again = say.seconds(replayed(one, kept.step)) if kept else str(one.lost_steps or "")
+        cost = say.seconds(one.seconds.down)
         table.add_row(str(one.number), one.what, one.node or "", one.action, cost, again, one.outcome, say.clean(one.evidence))
     console = Console()
-    console.print(f"{len(kept.incidents)} incidents in {say.seconds(kept.wall)}, ETTR {say.percent(kept.ettr)}", highlight=False)
-    console.print(table)
+    count = f"{len(incidents)} incident{'' if len(incidents) == 1 else 's'}"
+    console.print(f"{count} in {say.seconds(kept.wall)}, ETTR {say.percent(kept.ettr)}" if kept else count, highlight=False)
+    if incidents:
+        console.print(table)

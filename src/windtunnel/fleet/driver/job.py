@@ -20,8 +20,8 @@ from windtunnel.fleet.wire.messages import Answer, Kill, Leave, Pick, Start, Tes
 ORDER_SECONDS = 20.0
 FOLLOWERS_SECONDS = 2.0
 """Where only ranks have ended that follow another one: for the other one to show."""
-QUIET_START = 5.0
-"""A job whose ranks have no rings runs when its processes have lived for so long."""
+QUIET_START = 60.0
+"""A job whose ranks have no rings runs when its processes have lived for so long: ranks make theirs when torch is imported."""
 
 
 class Starter(Protocol):
@@ -159,6 +159,7 @@ class Job:
             if state.open:
                 self.book.spent(start=max(0.0, since - load), load=load)
                 self.book.steps(state.base if known else None, max(0, state.reached - state.base) if known else None)
+            state.fruitless = 0
             self._phase("REPLAY")
         if state.phase == "REPLAY" and (ringless or state.base + self.roster.step >= state.reached or loaded < 0):
             if state.open:
@@ -182,7 +183,7 @@ class Job:
         self.book.decided(decision.action, decision.why)
         self.book.spent(diagnose=max(0.0, time.time() - seen))
         if decision.action == "stop":
-            self.say(f"stops: {decision.why}")
+            self.say(f"stops: {decision.why}; its ranks' words are in {self.plan.folder}/logs/attempt-{self.state.attempt:04d}")
             self.book.close("stopped")
             return None, 1
         self._phase("WAIT")
@@ -198,7 +199,8 @@ class Job:
             state.restarts = 0
         able = frozenset(node for node in [*state.nodes, *state.spares] if self.roster.able(node))
         spares = tuple(node for node in state.spares if node in able and node in state.tested and node not in state.blocked)
-        standing = Standing(tuple(state.nodes), able - set(state.blocked), spares, state.restarts, dict(state.counts))
+        usable = able - set(state.blocked)
+        standing = Standing(tuple(state.nodes), usable, spares, state.restarts, dict(state.counts), state.fruitless)
         decision = decide(fault, standing, self.plan.policy)
         state.restarts += 1
         for key in (fault.what, *(f"{fault.what}@{node}" for node in fault.nodes)):
@@ -264,6 +266,7 @@ class Job:
         """Starts a new attempt. A node that does not is the next fault."""
         state, fence = self.state, self.roster.fence
         state.attempt += 1
+        state.fruitless += 1
         self._phase("START")
         self.roster.begin(state.attempt, nodes)
         self._ordered = time.monotonic()

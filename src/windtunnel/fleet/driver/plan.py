@@ -41,7 +41,8 @@ class JobPlan:
 
 class JobState(msgspec.Struct):
     """Where a job stands. `phase`: RUN, DETECT, DIAGNOSE, WAIT, START, LOAD, REPLAY or ENDED; `base`: the step of the checkpoint
-    that this attempt began with; `reached`: the last step of any attempt; `ran`: unix seconds when training last went on."""
+    that this attempt began with; `reached`: the last step of any attempt; `ran`: unix seconds when training last went on;
+    `fruitless`: attempts in a row that have not reached a step, this one included."""
 
     nodes: list[str] = []
     spares: list[str] = []
@@ -51,6 +52,7 @@ class JobState(msgspec.Struct):
     phase: str = "WAIT"
     attempt: int = -1
     restarts: int = 0
+    fruitless: int = 0
     counts: dict[str, int] = {}
     base: int = 0
     reached: int = 0

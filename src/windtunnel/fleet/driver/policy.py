@@ -28,14 +28,21 @@ FIRST_THEN: Mapping[str, tuple[Action, Action]] = {
 """By class: what is done at first, and from the fault on that is one too many for its node (replace) or for the job (stop)."""
 
 
+NOT_OF_THE_PROGRAM = ("node-lost", "traffic-gone", "hang", "agent-lost", "slow", "planned")
+"""Faults that a program which fails before its first step does not make."""
+
+
 @dataclass(frozen=True)
 class Policy:
-    """`retries`: restarts in a row without `steady` seconds of training between them; `same`: faults of one class on one node, or
-    of a class that the program itself makes, until it is not tried again in the same way; `shrink`: whether fewer nodes will do;
-    `tests`: self-tests of a spare and of a suspect, with their options; `after`: whether a suspect is tested before it goes on."""
+    """`retries`: restarts in a row without `steady` seconds of training between them; `same`: faults of one class on one node,
+    or of a class that the program itself makes, until it is not tried again in the same way; `fruitless`: attempts in a row
+    that end before their first step until the program is to blame; `shrink`: whether fewer nodes will do; `tests`: self-tests
+    of a spare and of a suspect, with their options; `after`: whether a suspect is tested before it goes on.
+    """
 
     retries: int = 10
     same: int = 2
+    fruitless: int = 3
     shrink: bool = False
     steady: float = 600.0
     tests: tuple[tuple[str, ...], ...] = ()
@@ -46,14 +53,17 @@ class Policy:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a job stands. `nodes`: those that it runs on; `able`: which of them can be used; `spares`: tested ones; `restarts`: in
-    a row; `counts`: faults so far by "class@node" and by "class"."""
+    """Where a job stands. `nodes`: those that it runs on; `able`: which of them can be used; `spares`: tested ones; `restarts`:
+    in a row; `counts`: faults so far by "class@node" and by "class". `fruitless`: attempts in a row without a step, the last
+    one included.
+    """
 
     nodes: tuple[str, ...]
     able: frozenset[str]
     spares: tuple[str, ...]
     restarts: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+    fruitless: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,8 @@ class Decision:
 def decide(fault: Fault, standing: Standing, policy: Policy) -> Decision:
     """Never more restarts in a row than the policy has; never a node that is not able."""
     first, then = policy.actions[fault.what]
+    if fault.what not in NOT_OF_THE_PROGRAM and standing.fruitless >= policy.fruitless:
+        return Decision("stop", (), why=f"{standing.fruitless} attempts in a row ended before their first step")
     worn = [node for node in fault.nodes if standing.counts.get(f"{fault.what}@{node}", 0) >= policy.same]
     if first == "none":
         return Decision("none", standing.nodes)
