@@ -15,13 +15,13 @@ from pathlib import Path
 from tests.faults.bench import Bench
 from tests.faults.cases import CASES
 from tests.faults.outcome import Case, Outcome, passed
-from tests.faults.page import HEAD, page, row
+from tests.faults.page import HEAD, row
+from tests.faults.publish import publish
 from tests.faults.standing import within
-from tests.faults.tally import read_tallies, tally, write_tallies
+from tests.faults.tally import tally
 
 ROOT = Path(__file__).parents[2]
 LOG = ROOT / "out" / "faults.jsonl"
-KEPT = ROOT / "docs" / "faults.json"
 Load = tuple[float, float] | None
 Results = list[tuple[Case, list[Outcome], str, Load]]
 
@@ -42,9 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(HEAD, flush=True)
     results = _logged(options.logged) if options.logged else _runs(options)
     if options.write:
-        tallies = read_tallies(KEPT) | {case.name: tally(outcomes, load) for case, outcomes, _, load in results if outcomes}
-        write_tallies(KEPT, tallies)
-        KEPT.with_suffix(".md").write_text(page(CASES, tallies), encoding="utf-8")
+        publish({case.name: tally(outcomes, load) for case, outcomes, _, load in results if outcomes})
     broken = [text for case, outcomes, _, _ in results if options.cut and (text := passed(case, outcomes))]
     print("\n".join(broken), file=sys.stderr, end="\n" if broken else "")
     return int(bool(broken))

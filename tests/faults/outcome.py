@@ -52,6 +52,16 @@ class Case:
     group: str = "see"
 
 
+@dataclass(frozen=True)
+class Line:
+    """A case of another harness, as a line of the page: its name, what it is, and how many faults the whole matrix has."""
+
+    name: str
+    what: str
+    count: int
+    group: str
+
+
 def named(findings: Sequence[Finding], fits: Callable[[Finding], bool]) -> Outcome:
     """Right where any finding fits; all others are wrong names."""
     others = tuple(one.text for one in findings if not fits(one))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from tests.faults.outcome import GROUPS, Case
+from tests.faults.outcome import GROUPS, Case, Line
 from tests.faults.tally import Tally, bound_of_right, bound_of_wrong
 
 HEAD = f"{'case':14s} {'runs':>5s} {'right':>6s} {'at 95 %':>16s} {'wrong names':>12s} {'at 95 %':>9s} {'median, most (s)':>23s}"
@@ -72,7 +72,7 @@ def row(case: Case, one: Tally | None, reason: str) -> str:
     )
 
 
-def page(cases: Sequence[Case], tallies: Mapping[str, Tally]) -> str:
+def page(cases: Sequence[Case | Line], tallies: Mapping[str, Tally]) -> str:
     """docs/faults.md."""
     ran = [(case, tallies[case.name]) for case in cases if case.name in tallies]
     figures = [
@@ -86,11 +86,11 @@ def page(cases: Sequence[Case], tallies: Mapping[str, Tally]) -> str:
         tables="\n".join(_table(group, [case for case in cases if case.group == group], tallies) for group in GROUPS),
         figures="\n".join(figures),
         failures="\n".join(failures) or "None.",
-        asserted=", ".join(f"`{case.name}`" for case in cases if case.needed is not None),
+        asserted=", ".join(f"`{case.name}`" for case in cases if isinstance(case, Case) and case.needed is not None),
     )
 
 
-def _table(group: str, cases: Sequence[Case], tallies: Mapping[str, Tally]) -> str:
+def _table(group: str, cases: Sequence[Case | Line], tallies: Mapping[str, Tally]) -> str:
     """The table of a group, under its heading."""
     rows = [_TITLES]
     for case in cases:

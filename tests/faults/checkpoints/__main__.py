@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tests.faults.checkpoints import cases
 from tests.faults.checkpoints.job import Fault, over, start
+from tests.faults.publish import publish
+from tests.faults.tally import Tally
 
 SHORT = {"F2": 1, "F10": 8, "F11": 1}
 WHOLE = {"F2": 50, "F10": 100, "F11": 30}
@@ -25,14 +27,22 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--only", default="", help="a point, a damage or a fault of the disk")
     options.add_argument("--short", action="store_true")
+    options.add_argument("--write", action="store_true", help="put the counts into docs/faults.json and docs/faults.md")
     given = options.parse_args()
     wrong = 0
+    tallies: dict[str, Tally] = {}
     with tempfile.TemporaryDirectory(prefix="wt-faults-") as place:
         for case in given.case or sorted(WHOLE):
             count = given.count or (SHORT if given.short else WHOLE)[case]
+            runs, missed = 0, 0
             for name, run in runs_of(case, Path(place)).items():
                 if given.only in ("", name):
-                    wrong += _counted(f"{case} {name}", run, range(given.seed, given.seed + count))
+                    missed += _counted(f"{case} {name}", run, range(given.seed, given.seed + count))
+                    runs += count
+            tallies[case] = Tally(runs, runs, runs - missed, missed)
+            wrong += missed
+    if given.write:
+        publish(tallies)
     return 1 if wrong else 0
 
 

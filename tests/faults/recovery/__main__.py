@@ -13,7 +13,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tests.faults.publish import publish
 from tests.faults.recovery.cases import CASES, STEPS, WANTED, reference
+from tests.faults.recovery.listed import tally_of_counts
 
 
 def main() -> int:
@@ -24,6 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--until", type=float, default=float("inf"), help="minutes after which no further job begins")
     parser.add_argument("--out", type=Path, help="append the counts as a line of JSON")
+    parser.add_argument("--write", action="store_true", help="put the counts into docs/faults.json and docs/faults.md")
     parser.add_argument("--keep", action="store_true", help="leave the jobs' folders")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -50,6 +53,8 @@ def main() -> int:
         with given.out.open("a", encoding="utf-8") as file:
             seconds = round(time.monotonic() - began, 1)
             file.write(json.dumps({"case": given.case, "seed": given.seed, "seconds": seconds, "counts": dict(counts)}) + "\n")
+    if given.write:
+        publish({given.case: tally_of_counts(given.case, counts)})
     return int(counts["weights bit-equal"] != counts["jobs ended with 0"] or counts["jobs that hung"] > 0)
 
 
