@@ -137,7 +137,9 @@ fuzz-short: setup
 # Faults in jobs of real processes, and what the findings say of them. Needs torch (make test-torch installs it); links need root.
 fleet-faults: setup
 	$(BIN)/python -m tests.faults --write
-	$(BIN)/python -m tests.faults.checkpoints
+	$(BIN)/python -m tests.faults.checkpoints --write
+	for case in F1:200 F3:50 F5:50 F8:40 F13:120 F14:30; do \
+	  $(BIN)/python -m tests.faults.recovery --case $${case%:*} --count $${case#*:} --write || exit 1; done
 
 fleet-faults-short: setup
 	$(BIN)/python -m tests.faults --cut
