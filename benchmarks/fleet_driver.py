@@ -21,12 +21,12 @@ import time
 from pathlib import Path
 
 from windtunnel.fleet.driver.detect import detect
-from windtunnel.fleet.driver.policy import Policy, Standing, decide
-from windtunnel.fleet.driver.roster import Node, Roster
-from windtunnel.fleet.driver.sight import Limits
+from windtunnel.fleet.driver.policy import RecoveryPolicy, Standing, decide
+from windtunnel.fleet.driver.roster import AgentNode, Roster
+from windtunnel.fleet.driver.sight import DetectionLimits
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, listen
-from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, RankReport, Start
+from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, RankReport, StartRanks
 from windtunnel.fleet.wire.secrets import FILE, make_secrets, read_secrets
 
 SPARES = 64
@@ -37,7 +37,7 @@ async def drive(folder: Path, agents: int, processes: int, seconds: float, tls: 
     """The driver's side: all of what a driver does but the trainers."""
     secrets = make_secrets(folder)
     names = [f"node{index}" for index in range(agents)]
-    roster = Roster(secrets, Limits(), fence=1, nodes={name: Node(name) for name in names})
+    roster = Roster(secrets, DetectionLimits(), fence=1, nodes={name: AgentNode(name) for name in names})
     server, address = await listen("127.0.0.1:0" if tls else f"unix:{folder / 'driver.sock'}", secrets, folder, roster.channel)
     bounds = [agents * index // processes for index in range(processes + 1)]
     children = [
@@ -99,11 +99,11 @@ def _order(roster: Roster, gone: tuple[str, ...], agents: int) -> float:
     spares = tuple(name for name in roster.nodes if name not in assigned)
     fault = Fault("node-lost", gone, (), "", time.time(), time.time())
     standing = Standing(nodes, frozenset(roster.nodes) - set(gone), spares)
-    decision = decide(fault, standing, Policy())
+    decision = decide(fault, standing, RecoveryPolicy())
     assert decision.action == "replace" and len(decision.nodes) == len(nodes)
     encoder = msgspec.msgpack.Encoder()
     for index, _ in enumerate(decision.nodes):
-        encoder.encode(Start(1, index, 1, ("python", "train.py"), index, 1, agents, index, "10.0.0.1", 1, "run", "/run"))
+        encoder.encode(StartRanks(1, index, 1, ("python", "train.py"), index, 1, agents, index, "10.0.0.1", 1, "run", "/run"))
     return time.monotonic() - began
 
 

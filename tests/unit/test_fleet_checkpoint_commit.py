@@ -16,7 +16,7 @@ from windtunnel.cli import app
 from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, leave, take_over
 from windtunnel.fleet.checkpoint.folder import LATEST, FoundStep, committed_steps, step_folder, steps_in
 from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.manifest import Manifest, Shard, hashes_wrong, manifest_from, read_manifest
+from windtunnel.fleet.checkpoint.manifest import Manifest, ShardFile, hashes_wrong, manifest_from, read_manifest
 from windtunnel.fleet.checkpoint.retention import collect_garbage, doomed
 
 
@@ -27,7 +27,7 @@ def save_of(folder: Path, step: int, attempt: str = "aa", world: int = 2) -> Sav
     for rank in range(world):
         data = bytes([step, rank]) * 100
         (save.tmp / f"__{rank}_0.distcp").write_bytes(data)
-        acknowledge(save, rank, [Shard(f"__{rank}_0.distcp", len(data), hash_of(data), rank)])
+        acknowledge(save, rank, [ShardFile(f"__{rank}_0.distcp", len(data), hash_of(data), rank)])
     return save
 
 
@@ -82,7 +82,7 @@ def test_a_step_of_an_earlier_attempt_stays(tmp_path: Path) -> None:
 
 @given(st.integers(0, 10**7), st.integers(0, 7))
 def test_no_bit_of_a_manifest_may_change(at: int, bit: int) -> None:
-    manifest = Manifest(7, "ab", 2, 1.5, "1", (Shard("__0_0.distcp", 5, hash_of(b"12345"), 0),), {"tp": 2})
+    manifest = Manifest(7, "ab", 2, 1.5, "1", (ShardFile("__0_0.distcp", 5, hash_of(b"12345"), 0),), {"tp": 2})
     raw = bytearray(manifest.text().encode())
     assert manifest_from(raw.decode()) == manifest
     raw[at % len(raw)] ^= 1 << bit
@@ -94,7 +94,7 @@ def test_no_bit_of_a_manifest_may_change(at: int, bit: int) -> None:
 
 
 def test_a_manifest_that_leads_out_of_its_folder_is_refused() -> None:
-    text = Manifest(7, "ab", 1, 0.0, "1", (Shard("../../secret", 5, "0", 0),), {}).text()
+    text = Manifest(7, "ab", 1, 0.0, "1", (ShardFile("../../secret", 5, "0", 0),), {}).text()
     with pytest.raises(FileError, match="its own folder"):
         manifest_from(text)
 

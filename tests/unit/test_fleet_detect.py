@@ -6,10 +6,10 @@ import pytest
 
 from windtunnel.fleet.agent.patterns import PATTERNS, found_in
 from windtunnel.fleet.driver.detect import JOB_RULES, RANK_RULES, detect, ended_text
-from windtunnel.fleet.driver.sight import Limits, NodeSight, Sight
+from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, Sight
 from windtunnel.fleet.wire.messages import LogFinding, RankReport
 
-LIMITS = Limits(step=(0.1, 0.2))
+LIMITS = DetectionLimits(step=(0.1, 0.2))
 NOW = 1000.0
 PEER = (LogFinding("peer", "Connection reset by peer"),)
 
@@ -70,10 +70,10 @@ def test_an_agent_without_heartbeats() -> None:
 
 def test_traffic_that_has_gone() -> None:
     node = NodeSight("n1", ranks=(RankReport(2, 1),), traffic_still=61.0)
-    fault = detect(_sight(node, still=31.0), Limits(stall=100.0))
+    fault = detect(_sight(node, still=31.0), DetectionLimits(stall=100.0))
     assert fault is not None
     assert fault.what == "traffic-gone"
-    assert detect(_sight(node, still=5.0), Limits(stall=100.0)) is None
+    assert detect(_sight(node, still=5.0), DetectionLimits(stall=100.0)) is None
 
 
 def test_no_progress_though_all_live() -> None:

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windtunnel.fleet.driver.policy import FIRST_THEN, Decision, Policy, Standing, decide
-from windtunnel.fleet.driver.sight import Fault
-from windtunnel.fleet.driver.state import Fenced, Store
+from windtunnel.fleet.driver.policy import FIRST_THEN, RecoveryDecision, RecoveryPolicy, Standing, decide
+from windtunnel.fleet.driver.sight import SeenFault
+from windtunnel.fleet.driver.state import DriverStore, Fenced
 from windtunnel.records.incidents import Class
 
 NODES = ("n0", "n1", "n2")
 SPARES = ("s0", "s1")
 
 
-def _fault(what: str = "crash", nodes: tuple[str, ...] = ("n1",), separable: bool = True) -> Fault:
-    return Fault(what, nodes, (), "", 0.0, 0.0, separable)  # type: ignore[arg-type]
+def _fault(what: str = "crash", nodes: tuple[str, ...] = ("n1",), separable: bool = True) -> SeenFault:
+    return SeenFault(what, nodes, (), "", 0.0, 0.0, separable)  # type: ignore[arg-type]
 
 
 def _standing(**changed: Any) -> Standing:
@@ -32,51 +32,51 @@ def test_every_class_has_a_line() -> None:
 
 
 def test_a_crash_is_tried_again_in_place_then_elsewhere() -> None:
-    assert decide(_fault(), _standing(), Policy()) == Decision("retry", NODES)
-    worn = decide(_fault(), _standing(counts={"crash@n1": 2, "crash": 2}), Policy())
+    assert decide(_fault(), _standing(), RecoveryPolicy()) == RecoveryDecision("retry", NODES)
+    worn = decide(_fault(), _standing(counts={"crash@n1": 2, "crash": 2}), RecoveryPolicy())
     assert (worn.action, worn.nodes, worn.evict) == ("replace", ("n0", "s0", "n2"), ("n1",))
 
 
 def test_a_cuda_error_is_the_nodes() -> None:
-    assert decide(_fault("cuda"), _standing(), Policy()).nodes == ("n0", "s0", "n2")
-    assert decide(_fault("cuda"), _standing(spares=()), Policy()).action == "retry"
+    assert decide(_fault("cuda"), _standing(), RecoveryPolicy()).nodes == ("n0", "s0", "n2")
+    assert decide(_fault("cuda"), _standing(spares=()), RecoveryPolicy()).action == "retry"
 
 
 def test_a_lost_node_needs_a_spare_or_leave_to_shrink() -> None:
     gone = frozenset(NODES + SPARES) - {"n1"}
-    assert decide(_fault("node-lost"), _standing(able=gone), Policy()).nodes == ("n0", "s0", "n2")
-    stopped = decide(_fault("node-lost"), _standing(able=gone, spares=()), Policy())
+    assert decide(_fault("node-lost"), _standing(able=gone), RecoveryPolicy()).nodes == ("n0", "s0", "n2")
+    stopped = decide(_fault("node-lost"), _standing(able=gone, spares=()), RecoveryPolicy())
     assert (stopped.action, stopped.why) == ("stop", "no spare for n1")
-    shrunk = decide(_fault("node-lost"), _standing(able=gone, spares=()), Policy(shrink=True))
+    shrunk = decide(_fault("node-lost"), _standing(able=gone, spares=()), RecoveryPolicy(shrink=True))
     assert (shrunk.action, shrunk.nodes, shrunk.evict) == ("shrink", ("n0", "n2"), ("n1",))
 
 
 def test_another_node_that_is_gone_is_replaced_too() -> None:
     gone = frozenset(NODES + SPARES) - {"n0"}
-    assert decide(_fault("crash"), _standing(able=gone), Policy()).nodes == ("s0", "n1", "n2")
+    assert decide(_fault("crash"), _standing(able=gone), RecoveryPolicy()).nodes == ("s0", "n1", "n2")
 
 
 def test_a_program_that_never_makes_a_step_is_stopped() -> None:
-    assert decide(_fault(), _standing(fruitless=2), Policy()).action == "retry"
-    stopped = decide(_fault(), _standing(fruitless=3), Policy())
+    assert decide(_fault(), _standing(fruitless=2), RecoveryPolicy()).action == "retry"
+    stopped = decide(_fault(), _standing(fruitless=3), RecoveryPolicy())
     assert (stopped.action, stopped.why) == ("stop", "3 attempts in a row ended before their first step")
-    assert decide(_fault("node-lost"), _standing(fruitless=3), Policy()).action != "stop"
+    assert decide(_fault("node-lost"), _standing(fruitless=3), RecoveryPolicy()).action != "stop"
 
 
 def test_a_program_that_fails_is_stopped() -> None:
-    again = decide(_fault("nan"), _standing(counts={"nan": 2}), Policy())
+    again = decide(_fault("nan"), _standing(counts={"nan": 2}), RecoveryPolicy())
     assert again.action == "stop"
     assert "nan" in again.why
 
 
 def test_restarts_in_a_row_are_bounded() -> None:
-    assert decide(_fault(), _standing(restarts=10), Policy()).action == "stop"
+    assert decide(_fault(), _standing(restarts=10), RecoveryPolicy()).action == "stop"
 
 
 def test_a_culprit_that_cannot_be_told_takes_its_group_along() -> None:
     group = _fault("hang", ("n0", "n1"), separable=False)
-    assert decide(group, _standing(), Policy()).action == "retry"
-    assert decide(group, _standing(counts={"hang": 2}), Policy()).evict == ("n0", "n1")
+    assert decide(group, _standing(), RecoveryPolicy()).action == "retry"
+    assert decide(group, _standing(counts={"hang": 2}), RecoveryPolicy()).evict == ("n0", "n1")
 
 
 _FAULTS = st.tuples(
@@ -92,7 +92,7 @@ _FAULTS = st.tuples(
 def test_bounded_and_no_livelock(faults: list[Any], shrink: bool, retries: int) -> None:
     """Whatever faults come in whatever order: at most `retries` restarts without steady training, only able nodes, no node twice,
     none that was evicted."""
-    policy, every = Policy(retries=retries, shrink=shrink), list(NODES + SPARES)
+    policy, every = RecoveryPolicy(retries=retries, shrink=shrink), list(NODES + SPARES)
     nodes, counts, blocked, restarts = NODES, {}, set[str](), 0
     for what, numbers, separable, dead in faults:
         at = tuple(every[number] for number in sorted(numbers) if every[number] in nodes)
@@ -121,12 +121,12 @@ def test_bounded_and_no_livelock(faults: list[Any], shrink: bool, retries: int) 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Any:
-    made = Store(f"sqlite:///{tmp_path / 'driver.db'}")
+    made = DriverStore(f"sqlite:///{tmp_path / 'driver.db'}")
     yield made
     made.close()
 
 
-def test_a_stale_driver_writes_nothing(store: Store) -> None:
+def test_a_stale_driver_writes_nothing(store: DriverStore) -> None:
     first = store.acquire("a", 3.0, 100.0)
     assert first == 1
     store.put(first, "state", {"x": 1})
@@ -139,7 +139,7 @@ def test_a_stale_driver_writes_nothing(store: Store) -> None:
     assert store.get("state") == {"x": 1}
 
 
-def test_a_lease_that_is_given_back_is_free(store: Store) -> None:
+def test_a_lease_that_is_given_back_is_free(store: DriverStore) -> None:
     fence = store.acquire("a", 3.0, 100.0)
     assert fence is not None
     store.release(fence)
@@ -150,7 +150,7 @@ def test_a_lease_that_is_given_back_is_free(store: Store) -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["take", "renew", "put"]), st.integers(0, 4)), max_size=40))
 def test_exactly_one_owner(steps: list[tuple[str, str, int]]) -> None:
     """Only who took the lease last can renew it or write, and it is never taken before it has expired."""
-    store, now, fences, owner, expires = Store("sqlite://"), 0.0, dict[str, int](), "", 0.0
+    store, now, fences, owner, expires = DriverStore("sqlite://"), 0.0, dict[str, int](), "", 0.0
     for who, what, later in steps:
         now += later
         if what == "take":

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.driver.roster import Node, Roster
-from windtunnel.fleet.driver.sight import Limits
+from windtunnel.fleet.driver.roster import AgentNode, Roster
+from windtunnel.fleet.driver.sight import DetectionLimits
 from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.connect import connect, listen
 from windtunnel.fleet.wire.guard import inside, refusal
-from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, Kill, Start, Welcome
+from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, Kill, StartRanks, Welcome
 from windtunnel.fleet.wire.messages import Test as SelfTest
 from windtunnel.fleet.wire.secrets import FILE, KEY, Secrets, make_secrets, read_secrets
 
@@ -41,7 +41,7 @@ def _meet(folder: Path, say: list[Any], secrets: Secrets | None = None, unix: bo
 
     async def meet() -> tuple[Roster, Peer]:
         right = make_secrets(folder)
-        roster = Roster(right, Limits(), fence=7, nodes={"n0": Node("n0")})
+        roster = Roster(right, DetectionLimits(), fence=7, nodes={"n0": AgentNode("n0")})
         server, address = await listen(f"unix:{folder / 's'}" if unix else "127.0.0.1:0", right, folder, roster.channel)
         peer = Peer()
         try:
@@ -135,12 +135,12 @@ def test_tokens_are_compared_whole() -> None:
     assert not any(secrets.knows(word) for word in ("", "ab", "abcd", "abx", "äbc"))
 
 
-def _start(job: Path, **changed: Any) -> Start:
+def _start(job: Path, **changed: Any) -> StartRanks:
     fields = {
         "fence": 3, "order": 1, "attempt": 0, "argv": ("python", "train.py"), "first": 0, "count": 2, "world": 4, "node_rank": 0,
         "address": "127.0.0.1", "port": 1, "run": "r", "folder": str(job),
     }  # fmt: skip
-    return Start(**{**fields, **changed})  # type: ignore[arg-type]
+    return StartRanks(**{**fields, **changed})  # type: ignore[arg-type]
 
 
 def test_a_command_of_the_job_is_done(tmp_path: Path) -> None:

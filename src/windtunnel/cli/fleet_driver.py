@@ -16,7 +16,7 @@ from windtunnel.base.errors import Nothing, SpecError
 if TYPE_CHECKING:
     from windtunnel.fleet.driver.plan import JobPlan
     from windtunnel.fleet.driver.serve import MakeEngine
-    from windtunnel.fleet.driver.sight import Limits
+    from windtunnel.fleet.driver.sight import DetectionLimits
     from windtunnel.fleet.engines.engine import AgentCommand, Engine
 
 EXAMPLES = """\b
@@ -73,7 +73,7 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
 def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> JobPlan:
     from windtunnel.fleet.agent.keeper import is_python
     from windtunnel.fleet.driver.plan import JobPlan
-    from windtunnel.fleet.driver.policy import Policy
+    from windtunnel.fleet.driver.policy import RecoveryPolicy
     from windtunnel.fleet.launch.command import environment
 
     if not program:
@@ -93,14 +93,15 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
     checkpoint = str(asked.checkpoint.absolute()) if asked.checkpoint else ""
     return JobPlan(
         argv, asked.nodes, asked.per_node, asked.spares, run.name, str(run), asked.listen, checkpoint, variables,
-        preload=preload, limits=_limits(asked.limits), policy=Policy(retries=asked.retries, shrink=asked.shrink, tests=tests),
+        preload=preload, limits=_limits(asked.limits),
+        policy=RecoveryPolicy(retries=asked.retries, shrink=asked.shrink, tests=tests),
     )  # fmt: skip
 
 
-def _limits(given: Sequence[str]) -> Limits:
-    from windtunnel.fleet.driver.sight import Limits
+def _limits(given: Sequence[str]) -> DetectionLimits:
+    from windtunnel.fleet.driver.sight import DetectionLimits
 
-    limits, names = Limits(), [one.name for one in fields(Limits) if one.name != "step"]
+    limits, names = DetectionLimits(), [one.name for one in fields(DetectionLimits) if one.name != "step"]
     for one in given:
         name, _, text = one.partition("=")
         try:

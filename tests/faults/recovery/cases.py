@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.faults.recovery.kept import KeptJob, limited
 from tests.faults.recovery.proxy import Proxy
-from windtunnel.fleet.driver.policy import Policy
+from windtunnel.fleet.driver.policy import RecoveryPolicy
 
 Counts = Counter[str]
 STEPS = 400
@@ -164,7 +164,7 @@ def doubles(folder: Path, count: int, chance: random.Random, counts: Counts) -> 
         _finish(job, counts)
         counts["incidents"] += len(job.incidents())
         counts["recovered"] += sum(one.outcome == "recovered" for one in job.incidents())
-    bad = Policy(retries=10_000, tests=(("memory-copy", "--expect", "1e30", "--seconds", "0.1"),))
+    bad = RecoveryPolicy(retries=10_000, tests=(("memory-copy", "--expect", "1e30", "--seconds", "0.1"),))
     with KeptJob(folder.with_name(folder.name + "-spare"), "--steps", str(STEPS), spares=1, policy=bad) as job:
         job.drive()
         if job.until(job.training):

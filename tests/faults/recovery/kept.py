@@ -17,10 +17,10 @@ from types import TracebackType
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.readings import process_state
 from windtunnel.fleet.driver.plan import JobPlan, JobState
-from windtunnel.fleet.driver.policy import Policy
+from windtunnel.fleet.driver.policy import RecoveryPolicy
 from windtunnel.fleet.driver.serve import DATABASE, Driver
-from windtunnel.fleet.driver.sight import Limits
-from windtunnel.fleet.driver.state import Store
+from windtunnel.fleet.driver.sight import DetectionLimits
+from windtunnel.fleet.driver.state import DriverStore
 from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
@@ -36,8 +36,8 @@ class KeptJob:
     """Two nodes of two ranks in `folder`, whose driver is a process. Leaving the block ends all of it."""
 
     def __init__(
-        self, folder: Path, *script: str, spares: int = 1, limits: Limits | None = None, policy: Policy | None = None,
-        adopt: float = 15.0,
+        self, folder: Path, *script: str, spares: int = 1, limits: DetectionLimits | None = None,
+        policy: RecoveryPolicy | None = None, adopt: float = 15.0,
     ) -> None:  # fmt: skip
         self.folder, self.state_folder = folder, folder / "driver"
         folder.mkdir(parents=True)
@@ -50,7 +50,8 @@ class KeptJob:
         self.plan = JobPlan(
             argv, NODES, PER_NODE, spares, folder.name, str(folder), f"127.0.0.1:{self.port}", variables=variables,
             preload=("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch"),
-            limits=limits or Limits(silent=3.0), policy=policy or Policy(retries=10_000, same=10_000), adopt_seconds=adopt,
+            limits=limits or DetectionLimits(silent=3.0), adopt_seconds=adopt,
+            policy=policy or RecoveryPolicy(retries=10_000, same=10_000, fruitless=10_000),
         )  # fmt: skip
         Driver(self.state_folder, _no_engine, print).keep(self.plan)
         self.driver: subprocess.Popen[bytes] | None = None
@@ -83,7 +84,7 @@ class KeptJob:
 
     def state(self) -> JobState | None:
         """What the driver has kept."""
-        store = Store(f"sqlite:///{self.state_folder / DATABASE}")
+        store = DriverStore(f"sqlite:///{self.state_folder / DATABASE}")
         try:
             found: JobState | None = store.get("state", JobState)
             return found
@@ -166,6 +167,6 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def limited(**seconds: float) -> Limits:
+def limited(**seconds: float) -> DetectionLimits:
     """Limits of a test."""
-    return replace(Limits(silent=3.0), **seconds)  # type: ignore[arg-type]
+    return replace(DetectionLimits(silent=3.0), **seconds)  # type: ignore[arg-type]

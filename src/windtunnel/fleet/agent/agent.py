@@ -20,16 +20,16 @@ from windtunnel.fleet.wire.connect import connect, host_port
 from windtunnel.fleet.wire.guard import refusal
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
-    Answer,
     Command,
     FromDriver,
     Hello,
     Kill,
     Leave,
+    OrderAnswer,
     Pick,
     RankReport,
-    Start,
-    Test,
+    SelfTest,
+    StartRanks,
     Warm,
     Welcome,
 )  # fmt: skip
@@ -150,7 +150,7 @@ class Agent:
         for order, attempt in list(self._killing):
             if all(one["code"] is not None or one["attempt"] > attempt for one in self._state["ranks"]):
                 self._killing.remove((order, attempt))
-                self._answer(Answer(order))
+                self._answer(OrderAnswer(order))
 
     def _reports(self) -> tuple[RankReport, ...]:
         return tuple(self._report(one) for one in self._state["ranks"])
@@ -186,33 +186,33 @@ class Agent:
         why = refusal(message, self._fence, (str(self.folder), *self.secrets.folders))
         if why:
             LOG.warning("refused: %s", why)
-            self._answer(Answer(message.order, refused=why))
+            self._answer(OrderAnswer(message.order, refused=why))
             return
         self._seen(message.fence)
         self._do(message)
 
     def _do(self, command: Command) -> None:
-        if isinstance(command, Start):
+        if isinstance(command, StartRanks):
             self._start(command)
         elif isinstance(command, Kill):
             self._killing.append((command.order, command.attempt))
             self._keeper.ask("kill", attempt=command.attempt, grace=command.grace)
         elif isinstance(command, Warm):
             self._keeper.ask("warm", modules=list(command.modules))
-            self._answer(Answer(command.order))
+            self._answer(OrderAnswer(command.order))
         elif isinstance(command, Pick):
             address, port = _free_port(self.driver)
-            self._answer(Answer(command.order, address=address, port=port))
-        elif isinstance(command, Test):
+            self._answer(OrderAnswer(command.order, address=address, port=port))
+        elif isinstance(command, SelfTest):
             self._spawn(self._test(command))
         elif isinstance(command, Leave):
-            self._answer(Answer(command.order))
+            self._answer(OrderAnswer(command.order))
             self._left.set()
             self._keeper.ask("leave")
 
-    def _start(self, command: Start) -> None:
+    def _start(self, command: StartRanks) -> None:
         if command.attempt <= self._state["attempt"]:
-            self._answer(Answer(command.order, refused=f"attempt {command.attempt} or a later one was started or ended here"))
+            self._answer(OrderAnswer(command.order, refused=f"attempt {command.attempt} or a later one was started or ended here"))
             return
         ranks = {}
         for local in range(command.count):
@@ -226,9 +226,9 @@ class Agent:
             ranks[rank] = {**_inherited(), **command.variables, **{name: str(value) for name, value in own.items() if value != ""}}
         logs = self.folder / "logs" / f"attempt-{command.attempt:04d}"
         self._keeper.start(command.attempt, command.argv, logs, ranks, os.getcwd())
-        self._answer(Answer(command.order, why="warm" if self._state["warm"] and is_python(command.argv) else "cold"))
+        self._answer(OrderAnswer(command.order, why="warm" if self._state["warm"] and is_python(command.argv) else "cold"))
 
-    async def _test(self, command: Test) -> None:
+    async def _test(self, command: SelfTest) -> None:
         from windtunnel.fleet.agent.diagnosis import run_diagnosis
 
         self._answer(await run_diagnosis(command))
@@ -238,7 +238,7 @@ class Agent:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: OrderAnswer) -> None:
         if self._channel is not None:
             self._channel.send(answer)
 

@@ -8,10 +8,10 @@ import json
 import sys
 import time
 
-from windtunnel.fleet.wire.messages import Answer, Test
+from windtunnel.fleet.wire.messages import OrderAnswer, SelfTest
 
 
-async def run_diagnosis(command: Test) -> Answer:
+async def run_diagnosis(command: SelfTest) -> OrderAnswer:
     """The answer to `command`. What does not end in its time, or says nothing, has failed."""
     began = time.monotonic()
     child = await asyncio.create_subprocess_exec(
@@ -24,11 +24,13 @@ async def run_diagnosis(command: Test) -> Answer:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
         await child.wait()
-        return Answer(command.order, passed=False, seconds=time.monotonic() - began, why=f"no end within {command.limit:g} s")
+        return OrderAnswer(command.order, passed=False, seconds=time.monotonic() - began, why=f"no end within {command.limit:g} s")
     seconds = time.monotonic() - began
     try:
         line = json.loads(said.decode().strip().splitlines()[-1])
-        return Answer(command.order, passed=line["passed"], seconds=seconds, why=f"{command.name}: {line.get('why') or ''}".strip())
+        return OrderAnswer(
+            command.order, passed=line["passed"], seconds=seconds, why=f"{command.name}: {line.get('why') or ''}".strip()
+        )
     except (ValueError, IndexError, KeyError):
         last = (complained.decode("utf-8", "replace").strip().splitlines() or ["nothing"])[-1]
-        return Answer(command.order, passed=False, seconds=seconds, why=f"{command.name} says {last[:200]}")
+        return OrderAnswer(command.order, passed=False, seconds=seconds, why=f"{command.name} says {last[:200]}")

@@ -17,9 +17,9 @@ from windtunnel.fleet.checkpoint.disk import sync_folder
 from windtunnel.fleet.checkpoint.events import note
 from windtunnel.fleet.checkpoint.flushing import Flushing
 from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, steps_in, superseded_folder
-from windtunnel.fleet.checkpoint.layout import Layout, flattened, laid_out, signature_of
-from windtunnel.fleet.checkpoint.loading import Loaded, Plan, loaded_from, read_step
-from windtunnel.fleet.checkpoint.ranks import Ranks
+from windtunnel.fleet.checkpoint.layout import ShardLayout, flattened, laid_out, signature_of
+from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, loaded_from, read_step
+from windtunnel.fleet.checkpoint.ranks import RankGroup
 from windtunnel.fleet.checkpoint.sources import held_here, retire
 from windtunnel.fleet.checkpoint.staging import fits, objects_of
 from windtunnel.fleet.checkpoint.states import applied, collected
@@ -68,13 +68,13 @@ class Checkpointer:
         if self.options.busy not in ("wait", "skip"):
             raise SpecError("busy", self.options.busy, "wait or skip")
         self.folder, self.topology = Path(folder).resolve(), topology or {}
-        self.ranks = Ranks()
+        self.ranks = RankGroup()
         self.attempt, self._token = self.ranks.first((secrets.token_hex(4), secrets.token_hex(16)))
         self.node = self.options.node or os.environ.get("WINDTUNNEL_FLEET_NODE") or socket.gethostname()
-        self.last_load: Loaded | None = None
+        self.last_load: LoadedStep | None = None
         self.skipped = 0
         self._prefix = door_prefix(str(self.folder), self.node)
-        self._layout: Layout | None = None
+        self._layout: ShardLayout | None = None
         self._flushing: Flushing | None = None
         self._from: int | None = None
         self._newest = -1
@@ -170,7 +170,7 @@ class Checkpointer:
         for at in range(count):
             step: int = self.ranks.first(found[at].step if found else 0)
             answer = read_step(
-                self.ranks, found[at] if found else None, lambda raw, world: Plan(state, raw, self.ranks.rank, world), held
+                self.ranks, found[at] if found else None, lambda raw, world: RankLoadPlan(state, raw, self.ranks.rank, world), held
             )
             if isinstance(answer, str):
                 passed_over.append((step, answer))

@@ -18,7 +18,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.checkpoint.disk import sync_folder, write_durably
 from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, step_folder, tmp_folder
-from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, Shard, read_manifest
+from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, ShardFile, read_manifest
 
 
 class SaveError(FileError):
@@ -47,13 +47,13 @@ class Save:
         return step_folder(self.folder, self.step)
 
 
-def acknowledge(save: Save, rank: int, shards: list[Shard], error: str = "") -> None:
+def acknowledge(save: Save, rank: int, shards: list[ShardFile], error: str = "") -> None:
     """Says that the files of `rank` are on the disk, or why they are not."""
     told = {"attempt": save.attempt, "step": save.step, "error": error, "shards": [asdict(shard) for shard in shards]}
     write_durably(_ack(save, rank), json.dumps(told))
 
 
-def acknowledged(save: Save, within: float, pause: Callable[[float], None] = time.sleep) -> list[Shard]:
+def acknowledged(save: Save, within: float, pause: Callable[[float], None] = time.sleep) -> list[ShardFile]:
     """The shards of all ranks, once each of them has acknowledged. SaveError where one says that it failed, or says nothing for
     `within` seconds."""
     end, shards, wait = time.monotonic() + within, [], 0.002
@@ -67,7 +67,7 @@ def acknowledged(save: Save, within: float, pause: Callable[[float], None] = tim
             wait = min(2 * wait, 0.25)
         if told["error"]:
             raise SaveError(str(save.tmp), f"rank {rank}: {told['error']}", "all ranks to write their shards")
-        shards += [Shard(**one) for one in told["shards"]]
+        shards += [ShardFile(**one) for one in told["shards"]]
     return shards
 
 
@@ -93,7 +93,7 @@ def _told(save: Save, rank: int) -> dict[str, Any] | None:
     return told if told["attempt"] == save.attempt and told["step"] == save.step else None
 
 
-def commit(save: Save, shards: list[Shard]) -> bool:
+def commit(save: Save, shards: list[ShardFile]) -> bool:
     """Makes a written step the newest; False where an earlier attempt has committed the same step, which stays as it is.
 
     SaveError where another attempt owns the folder by now. OSError of the disk.

@@ -11,28 +11,28 @@ import torch
 import torch.distributed as dist
 
 from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.manifest import Shard
-from windtunnel.fleet.checkpoint.ranks import Ranks
+from windtunnel.fleet.checkpoint.manifest import ShardFile
+from windtunnel.fleet.checkpoint.ranks import RankGroup
 
 Ranges = tuple[tuple[int, int], ...]
 """Offset and bytes of parts of a file, in order."""
 
 
 @dataclass(frozen=True)
-class Wish:
+class RankWish:
     """What one rank needs of each file, and which hashes its node has in memory."""
 
     ranges: dict[str, Ranges]
     held: frozenset[str] = field(default_factory=frozenset)
 
 
-def readers(shards: Sequence[Shard], wishes: Sequence[Wish]) -> dict[str, int]:
+def readers(shards: Sequence[ShardFile], wishes: Sequence[RankWish]) -> dict[str, int]:
     """The rank that reads each file: one whose node holds it in memory, before one that needs it most, before the least busy."""
     load = [0] * len(wishes)
     chosen = {}
     for shard in sorted(shards, key=lambda one: (-one.bytes, one.name)):
 
-        def rating(rank: int, shard: Shard = shard) -> tuple[bool, bool, int, int]:
+        def rating(rank: int, shard: ShardFile = shard) -> tuple[bool, bool, int, int]:
             needs = shard.name in wishes[rank].ranges
             return (shard.hash in wishes[rank].held, needs, -load[rank], -rank)
 
@@ -47,7 +47,7 @@ def parts_of(data: memoryview, ranges: Ranges) -> torch.Tensor:
     return torch.cat([whole[at : at + size] for at, size in ranges]) if ranges else whole[:0]
 
 
-def hashes_for(read: dict[str, memoryview], wishes: Sequence[Wish], me: int) -> dict[tuple[str, int], str]:
+def hashes_for(read: dict[str, memoryview], wishes: Sequence[RankWish], me: int) -> dict[tuple[str, int], str]:
     """The hash of what each other rank gets of each file that this rank has read."""
     cache: dict[tuple[str, Ranges], str] = {}
     told = {}
@@ -61,7 +61,7 @@ def hashes_for(read: dict[str, memoryview], wishes: Sequence[Wish], me: int) -> 
     return told
 
 
-class Parts:
+class FileParts:
     """The parts of a file that a rank has, asked for by their offset in the file."""
 
     def __init__(self, ranges: Ranges, data: torch.Tensor | memoryview) -> None:
@@ -78,8 +78,8 @@ class Parts:
         return bytes(part.numpy() if isinstance(part, torch.Tensor) else part)
 
 
-def exchanged(ranks: Ranks, wishes: Sequence[Wish], chosen: dict[str, int], read: dict[str, memoryview],
-              hashes: dict[tuple[str, int], str]) -> tuple[dict[str, Parts], int]:  # fmt: skip
+def exchanged(ranks: RankGroup, wishes: Sequence[RankWish], chosen: dict[str, int], read: dict[str, memoryview],
+              hashes: dict[tuple[str, int], str]) -> tuple[dict[str, FileParts], int]:  # fmt: skip
     """What this rank needs of every file, by name, and how many bytes came from other ranks. A collective call.
 
     A file of which all ranks need the same goes out as one broadcast, others from the reader to each. ValueError where bytes that
@@ -91,7 +91,7 @@ def exchanged(ranks: Ranks, wishes: Sequence[Wish], chosen: dict[str, int], read
     for tag, name in enumerate(sorted(chosen)):
         reader = chosen[name]
         if reader == ranks.rank and name in mine:
-            got[name] = Parts(mine[name], read[name])
+            got[name] = FileParts(mine[name], read[name])
         wanted = {wish.ranges.get(name) for wish in wishes}
         if len(wanted) == 1 and None not in wanted and ranks.world > 1:
             part = parts_of(read[name], mine[name]) if reader == ranks.rank else _room(mine[name])
@@ -112,7 +112,7 @@ def exchanged(ranks: Ranks, wishes: Sequence[Wish], chosen: dict[str, int], read
     for name, part in arrived.items():
         if hash_of(part.numpy()) != hashes[name, ranks.rank]:
             raise ValueError(f"{name}: rank {ranks.rank} got other bytes than rank {chosen[name]} read")
-        got[name] = Parts(mine[name], part)
+        got[name] = FileParts(mine[name], part)
         received += part.numel()
     return got, received
 

@@ -21,8 +21,8 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, leave
 from windtunnel.fleet.checkpoint.events import note
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
-from windtunnel.fleet.checkpoint.held import Held, HeldFile
-from windtunnel.fleet.checkpoint.manifest import Shard
+from windtunnel.fleet.checkpoint.held import HeldFile, HeldSlots
+from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.neighbour import Neighbour, send_copy
 from windtunnel.fleet.checkpoint.retention import collect_garbage
 from windtunnel.fleet.checkpoint.words import hear, packets, same_user, tell
@@ -49,7 +49,7 @@ class Flusher:
 
     def __init__(self, control: socket.socket, door: str, rank: int, linger: float, neighbour: Neighbour | None = None) -> None:
         self.control, self.rank, self.linger, self.neighbour = control, rank, linger, neighbour
-        self.held = Held()
+        self.held = HeldSlots()
         self.listener = packets()
         self.listener.bind("\0" + door)
         self.listener.listen(64)
@@ -103,14 +103,14 @@ class Flusher:
                 send_copy(self.next_node, self.neighbour.token, save.attempt, save.step, self.held.files(order["slot"]))
         self._say({"did": "free", **told, "seconds": seconds})
 
-    def _written(self, save: Save, order: dict[str, Any]) -> tuple[list[Shard], str]:
+    def _written(self, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
         """This rank's shards on the disk and acknowledged, or what stood against it."""
-        shards: list[Shard] = []
+        shards: list[ShardFile] = []
         try:
             save.tmp.mkdir(parents=True, exist_ok=True)
             for name, offset, size in order["files"]:
                 digest = write_file(save.tmp / name, self.held.view(order["slot"], offset, size))
-                shards.append(Shard(name, size, digest, self.rank))
+                shards.append(ShardFile(name, size, digest, self.rank))
             self.held.keep(order["slot"], save.attempt, save.step, [HeldFile(one.name, order["files"][at][1], one.bytes, one.hash)
                                                                     for at, one in enumerate(shards)])  # fmt: skip
             acknowledge(save, self.rank, shards)

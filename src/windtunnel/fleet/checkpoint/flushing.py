@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.fleet.checkpoint.commit import Save, acknowledge
-from windtunnel.fleet.checkpoint.layout import Layout
+from windtunnel.fleet.checkpoint.layout import ShardLayout
 from windtunnel.fleet.checkpoint.process import FlushProcess
-from windtunnel.fleet.checkpoint.ranks import Ranks
+from windtunnel.fleet.checkpoint.ranks import RankGroup
 from windtunnel.fleet.checkpoint.staging import SLOTS, Slot
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ KILLED = "its flush process was killed"
 class Flushing:
     """One rank's. `failed`: steps with reasons; `committed`: the newest, known at rank 0 only."""
 
-    def __init__(self, ranks: Ranks, options: Options, door: str, node: str, token: str, folder: Path, attempt: str) -> None:
+    def __init__(self, ranks: RankGroup, options: Options, door: str, node: str, token: str, folder: Path, attempt: str) -> None:
         self.ranks, self.options, self._door, self._token = ranks, options, door, token
         self._folder, self._attempt = folder, attempt
         self.failed: dict[int, str] = {}
         self.committed: int | None = None
         self._slots: list[Slot] = []
-        self._layout: Layout | None = None
+        self._layout: ShardLayout | None = None
         self._under_way: dict[int, Save] = {}
         self._host = _host() if options.neighbour else None
         self._started = 0
@@ -50,7 +50,7 @@ class Flushing:
         if self._next is not None:
             self._order({"do": "neighbour", "host": self._next[0], "port": self._next[1]})
 
-    def use(self, layout: Layout) -> None:
+    def use(self, layout: ShardLayout) -> None:
         """Makes buffers for a layout, with all their pages, and gives them to the process. Nothing may be under way."""
         for slot in self._slots:
             slot.close()
@@ -67,7 +67,7 @@ class Flushing:
         self._hear(0)
         return next((at for at in range(len(self._slots)) if at not in self._under_way), None)
 
-    def stage(self, step: int, layout: Layout, flat: dict[str, Any], objects: list[bytes], folder: Path, attempt: str,
+    def stage(self, step: int, layout: ShardLayout, flat: dict[str, Any], objects: list[bytes], folder: Path, attempt: str,
               topology: dict[str, Any]) -> None:  # fmt: skip
         """Copies the state into a buffer, waiting for one if need be, and orders it written."""
         while (at := self.free()) is None:

@@ -18,7 +18,7 @@ class HeldFile:
     hash: str
 
 
-class Held:
+class HeldSlots:
     """Pieces of shared memory by number, and which files of which step lie in each."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.serialization import skip_data
 
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.checkpoint.ranks import Ranks
+from windtunnel.fleet.checkpoint.ranks import RankGroup
 
 ALIGNED = 64
 Bytes = bytes
@@ -54,7 +54,7 @@ class ObjectPlace:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ShardLayout:
     """The image of a rank's files: `name` from 0 on for `bytes`, behind it, on rank 0, `.metadata`. `signature` changes with
     the plan."""
 
@@ -108,7 +108,7 @@ def packed(value: Any) -> bytes:
     return stream.getvalue()
 
 
-def laid_out(told: dict[str, Any], ranks: Ranks) -> Layout:
+def laid_out(told: dict[str, Any], ranks: RankGroup) -> ShardLayout:
     """The layout of this rank's part of a state; a collective call. SpecError where DCP cannot plan it."""
     planner = DefaultSavePlanner()
     planner.set_up_planner(told, None, ranks.rank == 0)
@@ -127,7 +127,7 @@ def laid_out(told: dict[str, Any], ranks: Ranks) -> Layout:
         whole.storage_data = {index: info for one in infos for index, info in one}
         whole.version, whole.storage_meta = CURRENT_DCP_VERSION, StorageMeta()
         metadata = pickle.dumps(whole)
-    return Layout(name, size, tuple(tensors), tuple(objects), metadata, signature_of(flat))
+    return ShardLayout(name, size, tuple(tensors), tuple(objects), metadata, signature_of(flat))
 
 
 _Infos = list[tuple[MetadataIndex, _StorageInfo]]

@@ -15,17 +15,17 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan
 
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.checkpoint.exchange import Parts, Wish, exchanged, hashes_for, readers
+from windtunnel.fleet.checkpoint.exchange import FileParts, RankWish, exchanged, hashes_for, readers
 from windtunnel.fleet.checkpoint.folder import FoundStep
 from windtunnel.fleet.checkpoint.layout import METADATA
-from windtunnel.fleet.checkpoint.manifest import Shard
-from windtunnel.fleet.checkpoint.ranks import Ranks
+from windtunnel.fleet.checkpoint.manifest import ShardFile
+from windtunnel.fleet.checkpoint.ranks import RankGroup
 from windtunnel.fleet.checkpoint.sources import HeldHere, from_memory, from_storage
 from windtunnel.fleet.checkpoint.states import PerRank, collected, rank_key
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedStep:
     """A load of this rank: the step, bytes that it read from storage and from memory, bytes that came from other ranks,
     `source` the
     furthest that any rank's files came from, and the steps that were passed over because they are damaged."""
@@ -40,11 +40,11 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Reading:
+class LoadReading:
     """What the ranks of a load agree on: what each needs, who reads what, from where the furthest file came; and what this
     rank read."""
 
-    wishes: list[Wish]
+    wishes: list[RankWish]
     chosen: dict[str, int]
     read: dict[str, memoryview]
     hashes: dict[tuple[str, int], str]
@@ -52,7 +52,7 @@ class Reading:
     source: str
 
 
-class Plan:
+class RankLoadPlan:
     """This rank's part of loading `metadata` into `state`. SpecError where the state has what the checkpoint lacks, or other
     shapes."""
 
@@ -69,14 +69,14 @@ class Plan:
             ) from error
         self.places = {item.storage_index: metadata.storage_data[item.storage_index] for item in self.plan.items}
 
-    def wish(self, held: frozenset[str]) -> Wish:
+    def wish(self, held: frozenset[str]) -> RankWish:
         """What this rank needs of each file."""
         ranges: dict[str, set[tuple[int, int]]] = {}
         for place in self.places.values():
             ranges.setdefault(place.relative_path, set()).add((place.offset, place.length))
-        return Wish({name: tuple(sorted(found)) for name, found in ranges.items()}, held)
+        return RankWish({name: tuple(sorted(found)) for name, found in ranges.items()}, held)
 
-    def put(self, parts: dict[str, Parts]) -> None:
+    def put(self, parts: dict[str, FileParts]) -> None:
         """Copies the bytes into the state's tensors, and other objects into `told`."""
         for item in self.plan.items:
             place = self.places[item.storage_index]
@@ -96,7 +96,9 @@ def _key(key: str, value: Any, rank: int, world: int) -> str:
     return rank_key(key, rank % world) if isinstance(value, PerRank) else key
 
 
-def read_step(ranks: Ranks, found: FoundStep | None, plan_of: Any, held: dict[str, HeldHere]) -> tuple[Plan, Reading] | str:
+def read_step(
+    ranks: RankGroup, found: FoundStep | None, plan_of: Any, held: dict[str, HeldHere]
+) -> tuple[RankLoadPlan, LoadReading] | str:
     """The bytes of a step, read and verified by all ranks together, or why it cannot be loaded. `found` is rank 0's. Collective.
 
     SpecError on all ranks where one of them cannot load this state from it.
@@ -125,7 +127,7 @@ def read_step(ranks: Ranks, found: FoundStep | None, plan_of: Any, held: dict[st
     hashes = {key: value for _, one, _ in verdicts for key, value in one.items()}
     sources = {name for _, _, names in verdicts for name in names}
     source = next((one for one in ("storage", "neighbour") if one in sources), "memory")
-    return plan, Reading(wishes, chosen, read, hashes, counted, source)
+    return plan, LoadReading(wishes, chosen, read, hashes, counted, source)
 
 
 def _opened(found: FoundStep) -> Any:
@@ -136,7 +138,7 @@ def _opened(found: FoundStep) -> Any:
     return (found.path, found.manifest, bytes(raw)) if raw is not None else f"{METADATA}: damaged"
 
 
-def _read(path: Path, mine: list[Shard], held: dict[str, HeldHere]) -> tuple[dict[str, memoryview], dict[str, int], list[str]]:
+def _read(path: Path, mine: list[ShardFile], held: dict[str, HeldHere]) -> tuple[dict[str, memoryview], dict[str, int], list[str]]:
     """The files that this rank reads, bytes by source, and the names of those that are damaged."""
     read: dict[str, memoryview] = {}
     counted = {"storage": 0, "memory": 0, "neighbour": 0}
@@ -158,9 +160,13 @@ def _read(path: Path, mine: list[Shard], held: dict[str, HeldHere]) -> tuple[dic
     return read, counted, bad
 
 
-def loaded_from(ranks: Ranks, step: int, plan: Plan, reading: Reading, passed_over: list[tuple[int, str]]) -> Loaded:
+def loaded_from(
+    ranks: RankGroup, step: int, plan: RankLoadPlan, reading: LoadReading, passed_over: list[tuple[int, str]]
+) -> LoadedStep:
     """Brings the bytes to the ranks and into the state. Collective."""
     parts, received = exchanged(ranks, reading.wishes, reading.chosen, reading.read, reading.hashes)
     plan.put(parts)
     counted = reading.counted
-    return Loaded(step, counted["storage"], counted["memory"] + counted["neighbour"], received, reading.source, tuple(passed_over))
+    return LoadedStep(
+        step, counted["storage"], counted["memory"] + counted["neighbour"], received, reading.source, tuple(passed_over)
+    )

@@ -15,7 +15,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardFile:
     """A file of a step: its name in the folder, size in bytes, hash, and the rank that wrote it."""
 
     name: str
@@ -34,7 +34,7 @@ class Manifest:
     world: int
     written: float
     version: str
-    shards: tuple[Shard, ...]
+    shards: tuple[ShardFile, ...]
     topology: dict[str, Any]
 
     @property
@@ -55,7 +55,7 @@ def manifest_from(text: str, where: str = MANIFEST) -> Manifest:
         told = json.loads(text)
         said = told.pop("hash")
         intact = said == hash_of_json(told) and told.pop("format") == FORMAT
-        told["shards"] = tuple(Shard(**one) for one in told["shards"])
+        told["shards"] = tuple(ShardFile(**one) for one in told["shards"])
         found = Manifest(**told)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileError(where, str(error), "the manifest that a save wrote", _TRY) from error

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from windtunnel.fleet.checkpoint.hashing import PIECE, hash_of
-from windtunnel.fleet.checkpoint.held import Held, HeldFile
+from windtunnel.fleet.checkpoint.held import HeldFile, HeldSlots
 from windtunnel.fleet.checkpoint.manifest import plain_name
 
 TIMEOUT = 60.0
@@ -31,7 +31,7 @@ class Neighbour:
     """Keeps the newest copy that another node sent; one more while it arrives."""
 
     def __init__(self, token: str) -> None:
-        self.token, self.held = token, Held()
+        self.token, self.held = token, HeldSlots()
         self._newest: int | None = None
         self._count = 0
 

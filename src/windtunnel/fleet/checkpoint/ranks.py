@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 
-class Ranks:
+class RankGroup:
     """The ranks of `group` (all), as a gloo group of their own; making one is a collective call."""
 
     def __init__(self) -> None:

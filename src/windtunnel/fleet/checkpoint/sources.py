@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
-from windtunnel.fleet.checkpoint.manifest import Shard
+from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.process import asked
 from windtunnel.fleet.checkpoint.words import doors
 
@@ -44,7 +44,7 @@ def held_here(prefix: str, settle: float) -> dict[str, HeldHere]:
     return found
 
 
-def from_memory(here: HeldHere, shard: Shard) -> memoryview | None:
+def from_memory(here: HeldHere, shard: ShardFile) -> memoryview | None:
     """The file's bytes if the process still has them, and they are the manifest's."""
     answer = asked(here.door, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
     if answer is None or not answer[1]:
@@ -57,7 +57,7 @@ def from_memory(here: HeldHere, shard: Shard) -> memoryview | None:
     return view if len(view) == shard.bytes and hash_of(view) == shard.hash else None
 
 
-def from_storage(path: Path, shard: Shard, count: Callable[[int], None]) -> memoryview | None:
+def from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]) -> memoryview | None:
     """The file's bytes, read once, if they are the manifest's. `count` is told how many were read."""
     data = memoryview(bytearray(shard.bytes))
     hasher, done = Hasher(), 0

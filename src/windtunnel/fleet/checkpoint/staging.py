@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from windtunnel.fleet.checkpoint.layout import Layout, local_bytes_of, packed
+from windtunnel.fleet.checkpoint.layout import ShardLayout, local_bytes_of, packed
 
 SLOTS = 2
 
@@ -16,7 +16,7 @@ SLOTS = 2
 class Slot:
     """A piece of shared memory with the image of a rank's files; its pages are there when it is made."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: ShardLayout) -> None:
         self.descriptor = os.memfd_create("windtunnel-checkpoint")
         os.ftruncate(self.descriptor, max(layout.total, 1))
         self._memory = mmap.mmap(self.descriptor, max(layout.total, 1))
@@ -32,7 +32,7 @@ class Slot:
         self._pinned = torch.cuda.is_available() and _pin(self._image)
         self._stream: Any = torch.cuda.Stream() if self._pinned else None
 
-    def stage(self, layout: Layout, flat: dict[str, Any], objects: list[bytes]) -> None:
+    def stage(self, layout: ShardLayout, flat: dict[str, Any], objects: list[bytes]) -> None:
         """Copies the state's bytes; all of them are here when it returns. Tensors of the device go on a stream of their own."""
         for place, raw in zip(layout.objects, objects, strict=True):
             self._memory[place.at : place.at + place.bytes] = raw.ljust(place.bytes, b"\0")
@@ -59,11 +59,11 @@ def _pin(image: torch.Tensor) -> bool:
     return int(torch.cuda.cudart().cudaHostRegister(image.data_ptr(), image.numel(), 0)) == 0
 
 
-def objects_of(layout: Layout, flat: dict[str, Any]) -> list[bytes]:
+def objects_of(layout: ShardLayout, flat: dict[str, Any]) -> list[bytes]:
     """The objects of the state that this rank saves, as bytes."""
     return [packed(flat[place.fqn]) for place in layout.objects]
 
 
-def fits(layout: Layout, objects: list[bytes]) -> bool:
+def fits(layout: ShardLayout, objects: list[bytes]) -> bool:
     """Whether all objects have room in the image."""
     return all(len(raw) <= place.bytes for raw, place in zip(objects, layout.objects, strict=True))

@@ -9,11 +9,11 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.fleet.diagnose import tcp
-from windtunnel.fleet.diagnose.device import Device, device_of
-from windtunnel.fleet.diagnose.result import Asked, Measured
+from windtunnel.fleet.diagnose.device import DiagnosedDevice, device_of
+from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
 
 
-def measure(asked: Asked) -> Measured:
+def measure(asked: Asked) -> MeasuredFigure:
     """Bus bandwidth: bytes times 2 (n - 1) / n over the time of a call, of the group's slowest rank."""
     if not asked.master or asked.world < 2 or not 0 <= asked.rank < asked.world:
         raise SpecError("all-reduce", asked.master or Nothing(), "--master HOST:PORT --world N --rank R, from two ranks on")
@@ -35,10 +35,10 @@ def measure(asked: Asked) -> Measured:
     finally:
         dist.destroy_process_group()
     over = "NCCL" if device.gpu else "gloo over TCP, no GPU"
-    return Measured(rate, f"{over}, {asked.world} ranks", wrong)
+    return MeasuredFigure(rate, f"{over}, {asked.world} ranks", wrong)
 
 
-def _timed(device: Device, asked: Asked, ones: Any) -> tuple[float, str]:
+def _timed(device: DiagnosedDevice, asked: Asked, ones: Any) -> tuple[float, str]:
     """Seconds of a call after one to warm up, and what is wrong with the sum."""
     torch = device.torch
     import torch.distributed as dist

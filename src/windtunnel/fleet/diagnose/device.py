@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
-from windtunnel.fleet.diagnose.result import Asked, Measured, NotHereError
+from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, NotHereError
 
 
 @dataclass(frozen=True)
-class Device:
+class DiagnosedDevice:
     """One device of torch."""
 
     torch: ModuleType
@@ -35,9 +35,9 @@ class Device:
 class Devices:
     """The devices that are tested, one after the other."""
 
-    every: tuple[Device, ...]
+    every: tuple[DiagnosedDevice, ...]
 
-    def slowest(self, measure: Callable[[Device], Measured]) -> Measured:
+    def slowest(self, measure: Callable[[DiagnosedDevice], MeasuredFigure]) -> MeasuredFigure:
         """The measurement of the slowest device; the first that is wrong goes before it."""
         found = [measure(device) for device in self.every]
         wrong = [one for one in found if one.wrong]
@@ -51,8 +51,8 @@ def device_of(asked: Asked) -> Devices:
     except ImportError:
         raise NotHereError("torch is not installed") from None
     if asked.device == "cpu":
-        return Devices((Device(torch, "cpu"),))
+        return Devices((DiagnosedDevice(torch, "cpu"),))
     if not torch.cuda.is_available():
         raise NotHereError("no GPU; --device cpu measures the CPU and says so")
     names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if asked.device == "cuda" else [asked.device]
-    return Devices(tuple(Device(torch, name) for name in names))
+    return Devices(tuple(DiagnosedDevice(torch, name) for name in names))

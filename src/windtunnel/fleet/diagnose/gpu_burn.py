@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 
-from windtunnel.fleet.diagnose.device import Device, device_of
-from windtunnel.fleet.diagnose.result import Asked, Measured
+from windtunnel.fleet.diagnose.device import DiagnosedDevice, device_of
+from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
 
 LARGE, SMALL = 8192, 512
 """Rows of the matrices, on a GPU and on a CPU."""
 
 
-def measure(asked: Asked) -> Measured:
+def measure(asked: Asked) -> MeasuredFigure:
     """Floating-point operations in a second, of the slowest GPU of the node."""
     return device_of(asked).slowest(lambda device: _burn(device, asked.seconds))
 
 
-def _burn(device: Device, seconds: float) -> Measured:
+def _burn(device: DiagnosedDevice, seconds: float) -> MeasuredFigure:
     torch = device.torch
     rows = LARGE if device.gpu else SMALL
     generator = torch.Generator(device=device.name).manual_seed(1)
@@ -37,4 +37,4 @@ def _burn(device: Device, seconds: float) -> Measured:
         count += 8
         wrong += (product != first).sum()  # stays on the device
     bad = int(wrong.item())
-    return Measured(2.0 * rows**3 * count / spent, device.backend, f"{bad} numbers of equal products differ" if bad else "")
+    return MeasuredFigure(2.0 * rows**3 * count / spent, device.backend, f"{bad} numbers of equal products differ" if bad else "")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 
 from windtunnel.fleet.diagnose.device import device_of
-from windtunnel.fleet.diagnose.result import Asked, Measured, NotHereError
+from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, NotHereError
 
 
-def measure(asked: Asked) -> Measured:
+def measure(asked: Asked) -> MeasuredFigure:
     """Bytes a second of the slowest neighbours."""
     devices = device_of(asked).every
     if len(devices) < 2 or not devices[0].gpu:
         raise NotHereError(f"{len(devices)} GPU: a copy to a peer needs two")
     torch = devices[0].torch
-    slowest: Measured | None = None
+    slowest: MeasuredFigure | None = None
     for index, here in enumerate(devices):
         there = devices[(index + 1) % len(devices)]
         source = torch.arange(max(1, asked.size // 4), dtype=torch.int32, device=here.name)
@@ -34,7 +34,7 @@ def measure(asked: Asked) -> Measured:
         backend = f"torch, {here.name} to {there.name}, {'peer access' if direct else 'through the host'}"
         wrong = "" if torch.equal(source.cpu(), target.cpu()) else f"what {there.name} got from {here.name} differs"
         if slowest is None or wrong or rate < slowest.value:
-            slowest = Measured(rate, backend, wrong)
+            slowest = MeasuredFigure(rate, backend, wrong)
         if wrong:
             break
     assert slowest is not None

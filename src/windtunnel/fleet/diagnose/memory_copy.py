@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.fleet.diagnose.result import Asked, Measured
+from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
 
 
-def measure(asked: Asked) -> Measured:
+def measure(asked: Asked) -> MeasuredFigure:
     """Bytes read and written in a second. The copy is compared with its source at the end."""
     workers = len(os.sched_getaffinity(0))
     words = max(1, asked.size // 8 // workers)
@@ -24,7 +24,9 @@ def measure(asked: Asked) -> Measured:
         rounds = sum(pool.map(_copy, sources, copies, [until] * workers))
     took = time.perf_counter() - begun
     same = all(bool((source == copy).all()) for source, copy in zip(sources, copies, strict=True))
-    return Measured(2.0 * rounds * words * 8 / took, f"numpy, {workers} threads", "" if same else "a copy differs from its source")
+    return MeasuredFigure(
+        2.0 * rounds * words * 8 / took, f"numpy, {workers} threads", "" if same else "a copy differs from its source"
+    )
 
 
 def _copy(source: Int64s, copy: Int64s, until: float) -> int:

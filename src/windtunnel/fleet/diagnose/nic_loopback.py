@@ -11,21 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.fleet.diagnose import tcp
-from windtunnel.fleet.diagnose.result import Asked, Measured
+from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
 
 DEVICES = Path("/sys/class/infiniband")
 PROGRAM = "ib_write_bw"
 
 
-def measure(asked: Asked) -> Measured:
+def measure(asked: Asked) -> MeasuredFigure:
     """Bytes a second of the slowest RDMA device, or of TCP on loopback."""
     devices = sorted(entry.name for entry in DEVICES.iterdir()) if DEVICES.is_dir() else []
     if devices and shutil.which(PROGRAM):
         rates = [(_rdma(device, asked), device) for device in devices]
         rate, device = min(rates)
-        return Measured(rate, f"RDMA writes, {device} to itself")
+        return MeasuredFigure(rate, f"RDMA writes, {device} to itself")
     lacks = "no RDMA device" if not devices else f"no {PROGRAM}"
-    return Measured(_loopback(asked), f"TCP over loopback, {lacks}: not a test of a NIC", stands_in=True)
+    return MeasuredFigure(_loopback(asked), f"TCP over loopback, {lacks}: not a test of a NIC", stands_in=True)
 
 
 def _rdma(device: str, asked: Asked) -> float:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.fleet.diagnose import tcp
-from windtunnel.fleet.diagnose.result import Asked, Measured
+from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
 
 
-def measure(asked: Asked) -> Measured:
+def measure(asked: Asked) -> MeasuredFigure:
     """Bytes a second, the slower direction, on both sides. SpecError without --listen or --peer."""
     if asked.listen:
         with tcp.server(asked) as connection:
@@ -20,4 +20,4 @@ def measure(asked: Asked) -> Measured:
     else:
         raise SpecError("pair", Nothing(), "--listen HOST:PORT on one node and --peer HOST:PORT on the other")
     backend = f"TCP {names[0]} to {names[1]}"
-    return Measured(min(there, back), backend, note=f"there {there:.4g}, back {back:.4g} B/s")
+    return MeasuredFigure(min(there, back), backend, note=f"there {there:.4g}, back {back:.4g} B/s")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.fleet.diagnose.result import Asked, Measured, TestResult, judged
+from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, TestResult, judged
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ def run_test(name: str, asked: Asked) -> TestResult:
     if name not in TESTS:
         raise UnknownName("test", name, list(TESTS))
     test = TESTS[name]
-    measure: Callable[[Asked], Measured] = getattr(import_module(f"windtunnel.fleet.diagnose.{test.module}"), test.function)
+    measure: Callable[[Asked], MeasuredFigure] = getattr(import_module(f"windtunnel.fleet.diagnose.{test.module}"), test.function)
     return judged(name, test.unit, asked, measure)

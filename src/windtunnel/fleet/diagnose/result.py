@@ -56,7 +56,7 @@ class TestResult:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFigure:
     """A figure and where it comes from. `wrong`: what makes it fail whatever the figure, like data that came back changed.
     `stands_in`: the backend is not the one that a figure is expected of, so that nothing can be said of it."""
 
@@ -71,7 +71,7 @@ class NotHereError(Exception):
     """The test does not apply to this machine: why not."""
 
 
-def judged(name: str, unit: str, asked: Asked, measure: Callable[[Asked], Measured]) -> TestResult:
+def judged(name: str, unit: str, asked: Asked, measure: Callable[[Asked], MeasuredFigure]) -> TestResult:
     """Runs a measurement and judges it: a figure of at least `share` of the expected one passes, and without one a test that
     ran."""
     begun = time.monotonic()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from windtunnel.fleet.driver.plan import JobState
-from windtunnel.fleet.driver.sight import Fault
+from windtunnel.fleet.driver.sight import SeenFault
 from windtunnel.records.incidents import FILE, Action, Incident, IncidentSeconds, Outcome, append_incident
 
 
@@ -19,7 +19,7 @@ class Book:
     run: str
     state: JobState
 
-    def open(self, fault: Fault) -> Incident:
+    def open(self, fault: SeenFault) -> Incident:
         """A new incident, seen now."""
         self.state.incidents += 1
         began = min(fault.began, fault.seen)

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from windtunnel.fleet.driver.sight import Fault, Limits, NodeSight, Sight
+from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, SeenFault, Sight
 from windtunnel.fleet.wire.messages import RankReport
 from windtunnel.records.incidents import Class
 
@@ -20,7 +20,7 @@ class RankRule:
 
     what: Class
     about: str
-    evidence: Callable[[RankReport, NodeSight, Sight, Limits], str]
+    evidence: Callable[[RankReport, NodeSight, Sight, DetectionLimits], str]
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class JobRule:
 
     what: Class
     about: str
-    fault: Callable[[Sight, Limits], Fault | None]
+    fault: Callable[[Sight, DetectionLimits], SeenFault | None]
 
 
-def _pattern(kind: str, ended: bool = True) -> Callable[[RankReport, NodeSight, Sight, Limits], str]:
-    def evidence(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+def _pattern(kind: str, ended: bool = True) -> Callable[[RankReport, NodeSight, Sight, DetectionLimits], str]:
+    def evidence(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
         if ended and not rank.code:
             return ""
         return next((f"its log says: {one.text}" for one in rank.found if one.kind == kind), "")
@@ -41,16 +41,16 @@ def _pattern(kind: str, ended: bool = True) -> Callable[[RankReport, NodeSight, 
     return evidence
 
 
-def _memory_kill(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+def _memory_kill(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     killed = rank.code == -signal.SIGKILL and node.memory_kills > 0
     return f"SIGKILL, and the kernel killed {node.memory_kills} for memory" if killed else ""
 
 
-def _segfault(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+def _segfault(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     return ended_text(rank) if rank.code in _SEGFAULTS or rank.code in [128 - one for one in _SEGFAULTS] else ""
 
 
-def _early(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+def _early(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     if rank.code != 0:
         return ""
     failed = any(other.code for seen in sight.nodes for other in seen.ranks)
@@ -58,16 +58,16 @@ def _early(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> s
     return f"exit status 0 {waited:.1f} s ago while others train" if failed or (sight.running and waited > limits.early) else ""
 
 
-def _crash(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+def _crash(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     return ended_text(rank) if rank.code else ""
 
 
-def _stopped(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+def _stopped(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     seconds = node.stopped.get(rank.rank, 0.0)
     return f"its process has been stopped for {seconds:.1f} s" if rank.code is None and seconds >= limits.stopped else ""
 
 
-def _mute(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> str:
+def _mute(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     mute = rank.code is None and rank.silent > limits.mute and node.silent < limits.silent
     return f"its process runs and shows no life for {rank.silent:.1f} s" if mute else ""
 
@@ -88,42 +88,42 @@ RANK_RULES: tuple[RankRule, ...] = (
 )
 
 
-def _agents(sight: Sight, limits: Limits) -> Fault | None:
+def _agents(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
     gone = [node for node in sight.nodes if node.silent > limits.silent]
     if not gone:
         return None
     ranks = tuple(rank.rank for node in gone for rank in node.ranks)
     silent = max(node.silent for node in gone)
     names = tuple(node.node for node in gone)
-    return Fault(
+    return SeenFault(
         "agent-lost", names, ranks, f"no heartbeat of {', '.join(names[:4])} for {silent:.1f} s", sight.now - silent, sight.now
     )
 
 
-def _traffic(sight: Sight, limits: Limits) -> Fault | None:
+def _traffic(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
     still = [node for node in sight.nodes if node.traffic_still is not None and node.traffic_still > limits.traffic]
     if not still or sight.still is None or sight.still < limits.traffic / 2:
         return None
     ranks = tuple(rank.rank for node in still for rank in node.ranks)
     seconds = max(node.traffic_still or 0.0 for node in still)
     text = f"its NICs have moved nothing for {seconds:.0f} s, and no rank goes on"
-    return Fault("traffic-gone", tuple(node.node for node in still), ranks, text, sight.now - seconds, sight.now)
+    return SeenFault("traffic-gone", tuple(node.node for node in still), ranks, text, sight.now - seconds, sight.now)
 
 
-def _stall(sight: Sight, limits: Limits) -> Fault | None:
+def _stall(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
     patience = max(limits.stall, _STALL_STEPS * sight.step_seconds)
     if sight.still is None or sight.still <= patience or not sight.running:
         return None
     text = f"all processes live, and none has written a record for {sight.still:.1f} s"
-    return Fault("hang", (), (), text, sight.now - sight.still, sight.now, separable=False)
+    return SeenFault("hang", (), (), text, sight.now - sight.still, sight.now, separable=False)
 
 
-def _slow(sight: Sight, limits: Limits) -> Fault | None:
+def _slow(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
     least, most = limits.step
     if sight.steps_seen < 3 or least <= sight.step_seconds <= most:
         return None
     text = f"a step takes {sight.step_seconds:.3g} s; its prediction says {least:.3g} … {most:.3g} s"
-    return Fault("slow", (), (), text, sight.now, sight.now, separable=False)
+    return SeenFault("slow", (), (), text, sight.now, sight.now, separable=False)
 
 
 JOB_RULES: tuple[JobRule, ...] = (
@@ -134,7 +134,7 @@ JOB_RULES: tuple[JobRule, ...] = (
 )
 
 
-def detect(sight: Sight, limits: Limits) -> Fault | None:
+def detect(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
     """The fault that `sight` shows, or None. Ranks that end because another one did are no culprits where there is one."""
     named = [
         (rule, rank, node, text) for node in sight.nodes for rank in node.ranks for rule, text in _named(rank, node, sight, limits)
@@ -152,10 +152,10 @@ def detect(sight: Sight, limits: Limits) -> Fault | None:
     ranks = tuple(rank.rank for _, rank, _, _ in chosen)
     more = f", and {len(ranks) - 1} more" if len(ranks) > 1 else ""
     began = min((_since(rank, node, sight) for _, rank, node, _ in chosen), default=sight.now)
-    return Fault(rule.what, nodes, ranks, f"rank {first.rank}{more}: {text}", began, sight.now, separable=bool(culprits))
+    return SeenFault(rule.what, nodes, ranks, f"rank {first.rank}{more}: {text}", began, sight.now, separable=bool(culprits))
 
 
-def _named(rank: RankReport, node: NodeSight, sight: Sight, limits: Limits) -> list[tuple[RankRule, str]]:
+def _named(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> list[tuple[RankRule, str]]:
     for rule in RANK_RULES:
         if text := rule.evidence(rank, node, sight, limits):
             return [(rule, text)]

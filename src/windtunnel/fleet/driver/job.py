@@ -12,10 +12,10 @@ from typing import Protocol
 from windtunnel.fleet.driver.book import Book
 from windtunnel.fleet.driver.detect import detect
 from windtunnel.fleet.driver.plan import JobPlan, JobState
-from windtunnel.fleet.driver.policy import Decision, Standing, decide
+from windtunnel.fleet.driver.policy import RecoveryDecision, Standing, decide
 from windtunnel.fleet.driver.roster import Roster
-from windtunnel.fleet.driver.sight import Fault
-from windtunnel.fleet.wire.messages import Answer, Kill, Leave, Pick, Start, Test, Warm
+from windtunnel.fleet.driver.sight import SeenFault
+from windtunnel.fleet.wire.messages import Kill, Leave, OrderAnswer, Pick, SelfTest, StartRanks, Warm
 
 ORDER_SECONDS = 20.0
 FOLLOWERS_SECONDS = 2.0
@@ -35,7 +35,7 @@ class Starter(Protocol):
 
 
 @dataclass
-class Job:
+class DriverJob:
     """`save` keeps the state; `say` tells a person."""
 
     plan: JobPlan
@@ -72,14 +72,14 @@ class Job:
             await self._changed(0.1)
         await asyncio.gather(*(self._warm(node) for node in [*self.state.nodes, *self.state.spares]))
 
-    async def _first(self) -> Fault | None:
+    async def _first(self) -> SeenFault | None:
         missing = [node for node in self.state.nodes if not self.roster.able(node)]
         if missing:
             return self._fault("node-lost", missing, "its agent did not come")
         await self._test_spares()
         return await self._start()
 
-    async def _resume(self) -> Fault | None:
+    async def _resume(self) -> SeenFault | None:
         """After a driver's end: what runs goes on; what was amid a restart is started once more, under a new number."""
         self.roster.begin(self.state.attempt, self.state.nodes)
         for node in self.state.nodes:
@@ -103,7 +103,7 @@ class Job:
 
     # -- seeing
 
-    async def _watch(self) -> Fault | None:
+    async def _watch(self) -> SeenFault | None:
         """The next fault; None when all ranks are done."""
         while True:
             await self._changed(0.25)
@@ -116,7 +116,7 @@ class Job:
             if self.state.phase in ("LOAD", "REPLAY") and time.monotonic() - self._ordered > self.plan.load_seconds:
                 return self._fault("hang", list(self.state.nodes), f"no step within {self.plan.load_seconds:g} s", separable=False)
 
-    def _detected(self) -> Fault | None:
+    def _detected(self) -> SeenFault | None:
         fault = detect(self.roster.sight(), self.plan.limits)
         if fault is not None and fault.what == "slow":
             if not self._slow_told:
@@ -130,7 +130,7 @@ class Job:
             return replace(fault, nodes=tuple(self.state.nodes), ranks=ranks)
         return fault
 
-    async def _settled(self, fault: Fault) -> Fault:
+    async def _settled(self, fault: SeenFault) -> SeenFault:
         """The fault once what belongs to it has shown: a second culprit, or the first where only its followers have ended."""
         self._phase("DETECT")
         await asyncio.sleep(self.plan.limits.settle)
@@ -170,7 +170,7 @@ class Job:
 
     # -- deciding and acting
 
-    async def _recover(self, fault: Fault) -> tuple[Fault | None, int | None]:
+    async def _recover(self, fault: SeenFault) -> tuple[SeenFault | None, int | None]:
         """(next fault or None, exit status or None where the job goes on)."""
         self.book.open(fault)
         self._phase("DIAGNOSE")
@@ -193,7 +193,7 @@ class Job:
         self.book.spent(wait=time.monotonic() - began)
         return await self._start(), None
 
-    def _decision(self, fault: Fault) -> Decision:
+    def _decision(self, fault: SeenFault) -> RecoveryDecision:
         state = self.state
         if state.ran and time.time() - state.ran > self.plan.policy.steady and state.restarts:
             state.restarts = 0
@@ -207,7 +207,7 @@ class Job:
             state.counts[key] = state.counts.get(key, 0) + 1
         return decision
 
-    async def _agent_lost(self, fault: Fault) -> Fault | None:
+    async def _agent_lost(self, fault: SeenFault) -> SeenFault | None:
         """Starts the agents anew: those that find their ranks had only been lost themselves; else the node is."""
         hellos = {node: self.roster.nodes[node].hellos for node in fault.nodes}
         await asyncio.gather(*(self._restart(node) for node in fault.nodes if not self.roster.able(node)))
@@ -232,7 +232,7 @@ class Job:
     async def _restart(self, node: str) -> None:
         await self.starter.restart(node)
 
-    async def _tested_suspects(self, fault: Fault) -> None:
+    async def _tested_suspects(self, fault: SeenFault) -> None:
         """Self-tests of the nodes of a fault, where the policy has them; those that fail count as worn out."""
         if not (self.plan.policy.after and fault.separable):
             return
@@ -246,7 +246,7 @@ class Job:
         kills = [Kill(self.roster.fence, self.roster.number(), self.state.attempt, self.plan.grace) for _ in nodes]
         await asyncio.gather(*(self.roster.order(node, kill, seconds) for node, kill in zip(nodes, kills, strict=True)))
 
-    async def _change(self, decision: Decision) -> None:
+    async def _change(self, decision: RecoveryDecision) -> None:
         """The nodes of the next attempt: evicted ones are blocked and let go, spares that came in are no spares any more."""
         state = self.state
         state.blocked += [node for node in decision.evict if node not in state.blocked]
@@ -259,10 +259,10 @@ class Job:
                 await self.roster.order(node, Leave(self.roster.fence, self.roster.number()), 5.0)
             await self.starter.end(node)
 
-    async def _start(self) -> Fault | None:
+    async def _start(self) -> SeenFault | None:
         return await self._start_on(tuple(self.state.nodes))
 
-    async def _start_on(self, nodes: tuple[str, ...]) -> Fault | None:
+    async def _start_on(self, nodes: tuple[str, ...]) -> SeenFault | None:
         """Starts a new attempt. A node that does not is the next fault."""
         state, fence = self.state, self.roster.fence
         state.attempt += 1
@@ -275,13 +275,13 @@ class Job:
             return self._fault("node-lost", [nodes[0]], place.refused)
         plan = self.plan
         orders = [
-            Start(
+            StartRanks(
                 fence, self.roster.number(), state.attempt, plan.argv, index * plan.per_node, plan.per_node,
                 len(nodes) * plan.per_node, index, place.address, place.port, plan.run, plan.folder, plan.checkpoint,
                 plan.variables,
             ) for index in range(len(nodes))
         ]  # fmt: skip
-        answers: list[Answer] = await asyncio.gather(
+        answers: list[OrderAnswer] = await asyncio.gather(
             *(self.roster.order(node, order, ORDER_SECONDS) for node, order in zip(nodes, orders, strict=True))
         )
         lost = [node for node, answer in zip(nodes, answers, strict=True) if answer.refused]
@@ -315,7 +315,7 @@ class Job:
     async def _passes(self, node: str) -> bool:
         policy = self.plan.policy
         for name, *options in policy.tests:
-            order = Test(self.roster.fence, self.roster.number(), name, tuple(options), policy.test_seconds)
+            order = SelfTest(self.roster.fence, self.roster.number(), name, tuple(options), policy.test_seconds)
             answer = await self.roster.order(node, order, policy.test_seconds + 5.0)
             if answer.refused or answer.passed is False:
                 self.say(f"{node} fails {name}: {answer.refused or answer.why}")
@@ -337,13 +337,13 @@ class Job:
 
     # -- small things
 
-    def _fault(self, what: str, nodes: list[str], text: str, separable: bool = True) -> Fault:
+    def _fault(self, what: str, nodes: list[str], text: str, separable: bool = True) -> SeenFault:
         ranks = tuple(
             rank for index, node in enumerate(self.state.nodes) if node in nodes
             for rank in range(index * self.plan.per_node, (index + 1) * self.plan.per_node)
         )  # fmt: skip
         now = time.time()
-        return Fault(what, tuple(nodes), ranks, text, now, now, separable)  # type: ignore[arg-type]
+        return SeenFault(what, tuple(nodes), ranks, text, now, now, separable)  # type: ignore[arg-type]
 
     def _phase(self, phase: str) -> None:
         self.state.phase = phase

@@ -8,7 +8,7 @@ import socket
 import time
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.driver.state import Fenced, Store
+from windtunnel.fleet.driver.state import DriverStore, Fenced
 
 SECONDS = 3.0
 """A driver that was killed is followed after so long."""
@@ -18,7 +18,7 @@ SECONDS = 3.0
 class Lease:
     """The lease of this process on a store. `fence` is the number that its commands carry."""
 
-    store: Store
+    store: DriverStore
     seconds: float = SECONDS
     owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}")
     fence: int = -1

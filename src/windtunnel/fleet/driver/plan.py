@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from windtunnel.fleet.driver.policy import Policy
-from windtunnel.fleet.driver.sight import Limits
+from windtunnel.fleet.driver.policy import RecoveryPolicy
+from windtunnel.fleet.driver.sight import DetectionLimits
 from windtunnel.records.incidents import Incident
 
 
@@ -27,8 +27,8 @@ class JobPlan:
     checkpoint: str = ""
     variables: dict[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    policy: Policy = field(default_factory=Policy)
+    limits: DetectionLimits = field(default_factory=DetectionLimits)
+    policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     start_seconds: float = 120.0
     load_seconds: float = 1800.0
     adopt_seconds: float = 15.0

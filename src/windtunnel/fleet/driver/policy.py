@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.driver.sight import Fault
+from windtunnel.fleet.driver.sight import SeenFault
 from windtunnel.records.incidents import Action
 
 FIRST_THEN: Mapping[str, tuple[Action, Action]] = {
@@ -33,7 +33,7 @@ NOT_OF_THE_PROGRAM = ("node-lost", "traffic-gone", "hang", "agent-lost", "slow",
 
 
 @dataclass(frozen=True)
-class Policy:
+class RecoveryPolicy:
     """`retries`: restarts in a row without `steady` seconds of training between them; `same`: faults of one class on one node,
     or of a class that the program itself makes, until it is not tried again in the same way; `fruitless`: attempts in a row
     that end before their first step until the program is to blame; `shrink`: whether fewer nodes will do; `tests`: self-tests
@@ -67,7 +67,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Decision:
+class RecoveryDecision:
     """`nodes`: those of the next attempt, in the order of their ranks; `evict`: those that are blocked from now on."""
 
     action: Action
@@ -76,20 +76,22 @@ class Decision:
     why: str = ""
 
 
-def decide(fault: Fault, standing: Standing, policy: Policy) -> Decision:
+def decide(fault: SeenFault, standing: Standing, policy: RecoveryPolicy) -> RecoveryDecision:
     """Never more restarts in a row than the policy has; never a node that is not able."""
     first, then = policy.actions[fault.what]
     if fault.what not in NOT_OF_THE_PROGRAM and standing.fruitless >= policy.fruitless:
-        return Decision("stop", (), why=f"{standing.fruitless} attempts in a row ended before their first step")
+        return RecoveryDecision("stop", (), why=f"{standing.fruitless} attempts in a row ended before their first step")
     worn = [node for node in fault.nodes if standing.counts.get(f"{fault.what}@{node}", 0) >= policy.same]
     if first == "none":
-        return Decision("none", standing.nodes)
+        return RecoveryDecision("none", standing.nodes)
     if standing.restarts >= policy.retries:
-        return Decision(
+        return RecoveryDecision(
             "stop", (), why=f"{standing.restarts} restarts in a row, and no {policy.steady:g} s of training between them"
         )
     if then == "stop" and standing.counts.get(fault.what, 0) >= policy.same:
-        return Decision("stop", (), why=f"{fault.what} for the {standing.counts[fault.what] + 1}th time: a node is not to blame")
+        return RecoveryDecision(
+            "stop", (), why=f"{fault.what} for the {standing.counts[fault.what] + 1}th time: a node is not to blame"
+        )
     gone = [node for node in standing.nodes if node not in standing.able]
     bad = list(fault.nodes) if first == "replace" else (worn if then == "replace" else [])
     if not fault.separable and standing.counts.get(fault.what, 0) >= policy.same and then == "replace":
@@ -97,16 +99,18 @@ def decide(fault: Fault, standing: Standing, policy: Policy) -> Decision:
     return _without(list(dict.fromkeys([*gone, *bad])), set(gone), standing, policy)
 
 
-def _without(out: list[str], gone: set[str], standing: Standing, policy: Policy) -> Decision:
+def _without(out: list[str], gone: set[str], standing: Standing, policy: RecoveryPolicy) -> RecoveryDecision:
     """The next attempt without `out`; those that are able come back where spares lack."""
     out = [node for node in out if node in standing.nodes]
     if not out:
-        return Decision("retry", standing.nodes)
+        return RecoveryDecision("retry", standing.nodes)
     spares = [node for node in standing.spares if node not in standing.nodes]
     replaced = dict(zip([*(one for one in out if one in gone), *(one for one in out if one not in gone)], spares, strict=False))
     lacking = [node for node in out if node not in replaced and node in gone]
     nodes = tuple(replaced.get(node, node) for node in standing.nodes if node not in lacking)
     if lacking and not (policy.shrink and nodes):
-        return Decision("stop", (), why=f"no spare for {', '.join(lacking)}")
+        return RecoveryDecision("stop", (), why=f"no spare for {', '.join(lacking)}")
     action: Action = "shrink" if lacking else "replace" if replaced else "retry"
-    return Decision(action, nodes, tuple(dict.fromkeys([*replaced, *lacking])), "" if replaced or lacking else "no spare is ready")
+    return RecoveryDecision(
+        action, nodes, tuple(dict.fromkeys([*replaced, *lacking])), "" if replaced or lacking else "no spare is ready"
+    )

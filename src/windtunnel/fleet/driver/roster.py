@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.driver.sight import Limits, NodeSight, Sight
+from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, Sight
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
-from windtunnel.fleet.wire.messages import VERSION, AgentBeat, Answer, Command, FromAgent, Hello, RankReport, Welcome
+from windtunnel.fleet.wire.messages import VERSION, AgentBeat, Command, FromAgent, Hello, OrderAnswer, RankReport, Welcome
 from windtunnel.fleet.wire.secrets import Secrets
 
 LOG = logging.getLogger("windtunnel.fleet.driver")
@@ -21,7 +21,7 @@ HELLO_SECONDS = 60.0
 
 
 @dataclass
-class Node:
+class AgentNode:
     """`heard`: monotonic seconds of the last heartbeat; `warm`: whether its keeper has imported what the script needs."""
 
     name: str
@@ -45,10 +45,10 @@ class Roster:
     """Takes connections; keeps a node's last words. `attempt`: the one that counts; `fence`: the number in every command."""
 
     secrets: Secrets
-    limits: Limits
+    limits: DetectionLimits
     fence: int = 0
     attempt: int = -1
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, AgentNode] = field(default_factory=dict)
     assigned: tuple[str, ...] = ()
     moved: float | None = None  # monotonic seconds when any rank last wrote a record in this attempt
     step: int = -1
@@ -56,9 +56,9 @@ class Roster:
     steps_seen: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refused: list[str] = field(default_factory=list)
-    _of: dict[Channel, Node] = field(default_factory=dict)
+    _of: dict[Channel, AgentNode] = field(default_factory=dict)
     _odd: set[str] = field(default_factory=set)
-    _orders: dict[int, asyncio.Future[Answer]] = field(default_factory=dict)
+    _orders: dict[int, asyncio.Future[OrderAnswer]] = field(default_factory=dict)
     _order: int = 0
     _stepped: float = 0.0
 
@@ -74,21 +74,21 @@ class Roster:
         self.moved, self.step, self.step_seconds, self.steps_seen = None, -1, 0.0, 0
         self._odd.clear()
         for name in self.assigned:
-            node = self.nodes.setdefault(name, Node(name))
+            node = self.nodes.setdefault(name, AgentNode(name))
             node.ranks, node.progress, node.kills_before = (), 0, node.memory_kills
             node.stopped.clear()
 
-    async def order(self, node: str, command: Command, seconds: float) -> Answer:
+    async def order(self, node: str, command: Command, seconds: float) -> OrderAnswer:
         """The agent's answer; one with `refused` where it does not come."""
         known = self.nodes.get(node)
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[OrderAnswer] = asyncio.get_running_loop().create_future()
         self._orders[command.order] = future
         try:
             if known is None or known.channel is None or not known.channel.send(command):
-                return Answer(command.order, refused=f"{node} is not connected")
+                return OrderAnswer(command.order, refused=f"{node} is not connected")
             return await asyncio.wait_for(future, seconds)
         except TimeoutError:
-            return Answer(command.order, refused=f"{node} does not answer within {seconds:g} s")
+            return OrderAnswer(command.order, refused=f"{node} does not answer within {seconds:g} s")
         finally:
             self._orders.pop(command.order, None)
 
@@ -140,7 +140,7 @@ class Roster:
             if (moved := self.nodes[name].traffic_moved) is not None and now - moved > limit
         }  # fmt: skip
 
-    def _seen(self, node: Node, now: float) -> NodeSight:
+    def _seen(self, node: AgentNode, now: float) -> NodeSight:
         stopped = {rank: now - since for rank, since in node.stopped.items()}
         still = None if node.traffic_moved is None else now - node.traffic_moved
         return NodeSight(
@@ -196,7 +196,7 @@ class Roster:
             node.channel = None
             self.changed.set()
 
-    def on_beat(self, node: Node, beat: AgentBeat) -> None:
+    def on_beat(self, node: AgentNode, beat: AgentBeat) -> None:
         """A heartbeat: what is usual costs a few comparisons."""
         now = node.heard = time.monotonic()
         node.beats += 1
@@ -233,7 +233,7 @@ class Roster:
         self.step, self._stepped = step, now
         self.changed.set()
 
-    def _stops(self, node: Node, now: float) -> None:
+    def _stops(self, node: AgentNode, now: float) -> None:
         for rank in node.ranks:
             if rank.process == "T" and rank.code is None:
                 node.stopped.setdefault(rank.rank, now)

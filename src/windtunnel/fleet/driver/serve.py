@@ -17,11 +17,11 @@ import msgspec
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.driver.book import Book
-from windtunnel.fleet.driver.job import Job
+from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.lease import Lease
 from windtunnel.fleet.driver.plan import JobPlan, JobState
-from windtunnel.fleet.driver.roster import Node, Roster
-from windtunnel.fleet.driver.state import Fenced, Store
+from windtunnel.fleet.driver.roster import AgentNode, Roster
+from windtunnel.fleet.driver.state import DriverStore, Fenced
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.wire.connect import UNIX, listen
 from windtunnel.fleet.wire.secrets import FILE, make_secrets
@@ -71,9 +71,9 @@ class Driver:
         """The job's exit status; 130 after SIGINT, 143 after SIGTERM. Raises Fenced where another driver takes over."""
         return asyncio.run(self._serve())
 
-    def _store(self) -> Store:
+    def _store(self) -> DriverStore:
         self.folder.mkdir(parents=True, exist_ok=True)
-        return Store(self.database or f"sqlite:///{self.folder / DATABASE}")
+        return DriverStore(self.database or f"sqlite:///{self.folder / DATABASE}")
 
     async def _serve(self) -> int:
         logging.basicConfig(filename=self.folder / "driver.log", level=logging.INFO, format="%(asctime)s %(message)s")
@@ -94,10 +94,10 @@ class Driver:
             lease.give_back()
             store.close()
 
-    async def _leased(self, plan: JobPlan, state: JobState, store: Store, lease: Lease, resumed: bool) -> int:
+    async def _leased(self, plan: JobPlan, state: JobState, store: DriverStore, lease: Lease, resumed: bool) -> int:
         secrets = make_secrets(self.folder, (plan.folder, *([plan.checkpoint] if plan.checkpoint else [])))
         roster = Roster(secrets, plan.limits, lease.fence, state.attempt)
-        roster.nodes = {name: Node(name) for name in [*state.nodes, *state.spares]}
+        roster.nodes = {name: AgentNode(name) for name in [*state.nodes, *state.spares]}
         server, address = await listen(state.address or plan.listen, secrets, self.folder, roster.channel)
         state.address = address
         command = AgentCommand(_reached(address), self.folder / FILE, Path(plan.folder))
@@ -106,9 +106,9 @@ class Driver:
             names = await asyncio.to_thread(engine.acquire, plan.nodes + plan.spares)
             state.nodes, state.spares = list(names[: plan.nodes]), list(names[plan.nodes :])
         for name in [*state.nodes, *state.spares]:
-            roster.nodes.setdefault(name, Node(name))
+            roster.nodes.setdefault(name, AgentNode(name))
         store.put(lease.fence, "state", state)
-        job = Job(
+        job = DriverJob(
             plan, state, roster, _Engine(engine), Book(Path(plan.folder), plan.run, state),
             lambda: store.put(lease.fence, "state", state), self.say,
         )  # fmt: skip

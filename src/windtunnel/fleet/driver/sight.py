@@ -10,7 +10,7 @@ from windtunnel.records.incidents import Class
 
 
 @dataclass(frozen=True)
-class Limits:
+class DetectionLimits:
     """When a rule fires, in seconds. `silent`: without a heartbeat of an agent; `stopped`: of a process that is stopped; `mute`: a
     ring without a beat while the process is said to run; `stall`: no record anywhere while all live, or five steps if that is
     more; `traffic`: NICs that moved bytes and move none; `early`: a rank that is done before the others; `step`: (least, most) of
@@ -54,7 +54,7 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class Fault:
+class SeenFault:
     """What went wrong. `separable`: whether the nodes are known to be the culprits, or only to be in the group of the culprit."""
 
     what: Class

@@ -22,7 +22,7 @@ class Fenced(WindtunnelError):
     """Another driver has taken the job over: this one must stop."""
 
 
-class Store:
+class DriverStore:
     """The database at a SQLAlchemy URL. FileError if it cannot be opened."""
 
     def __init__(self, url: str) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from windtunnel.fleet.wire.messages import Command, Start, Test
+from windtunnel.fleet.wire.messages import Command, SelfTest, StartRanks
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEST = re.compile(r"[a-z][a-z0-9-]*")
@@ -25,14 +25,14 @@ def refusal(command: Command, highest: int, folders: Iterable[str]) -> str:
     """Why an agent that has seen the fencing number `highest` does not do a command; empty where it does."""
     if command.fence < highest:
         return f"a stale driver: its number is {command.fence}, and {highest} has been seen"
-    if isinstance(command, Start):
+    if isinstance(command, StartRanks):
         return _start_refusal(command, tuple(folders))
-    if isinstance(command, Test) and not _TEST.fullmatch(command.name):
+    if isinstance(command, SelfTest) and not _TEST.fullmatch(command.name):
         return f"no name of a self-test: {command.name[:80]!r}"
     return ""
 
 
-def _start_refusal(command: Start, folders: tuple[str, ...]) -> str:
+def _start_refusal(command: StartRanks, folders: tuple[str, ...]) -> str:
     if not command.argv or any("\0" in word for word in command.argv) or not command.argv[0]:
         return "a command that is no list of words"
     if not inside(command.folder, folders):

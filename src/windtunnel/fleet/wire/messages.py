@@ -58,8 +58,8 @@ class AgentBeat(msgspec.Struct, frozen=True, tag=True):
     warm: bool = False
 
 
-class Answer(msgspec.Struct, frozen=True, tag=True):
-    """To the command `order`. `port`: of a `Pick`; `passed`: of a `Test`."""
+class OrderAnswer(msgspec.Struct, frozen=True, tag=True):
+    """To the command `order`. `port`: of a `Pick`; `passed`: of a `SelfTest`."""
 
     order: int
     refused: str = ""
@@ -91,7 +91,7 @@ class Pick(msgspec.Struct, frozen=True, tag=True):
     order: int
 
 
-class Start(msgspec.Struct, frozen=True, tag=True):
+class StartRanks(msgspec.Struct, frozen=True, tag=True):
     """Start the ranks `first … first + count - 1`. `argv`: the command as a list, no shell reads it; `checkpoint`: a folder for the
     script, or none."""
 
@@ -120,7 +120,7 @@ class Kill(msgspec.Struct, frozen=True, tag=True):
     grace: float = 0.0
 
 
-class Test(msgspec.Struct, frozen=True, tag=True):
+class SelfTest(msgspec.Struct, frozen=True, tag=True):
     """Run a self-test of `fleet.diagnose` for at most `limit` seconds."""
 
     fence: int
@@ -137,6 +137,6 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     order: int
 
 
-FromAgent = Hello | AgentBeat | Answer
-Command = Warm | Pick | Start | Kill | Test | Leave
+FromAgent = Hello | AgentBeat | OrderAnswer
+Command = Warm | Pick | StartRanks | Kill | SelfTest | Leave
 FromDriver = Welcome | Command
