@@ -18,8 +18,7 @@ from windtunnel.fleet.driver.sight import DetectionLimits
 from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.connect import connect, listen
 from windtunnel.fleet.wire.guard import inside, refusal
-from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, Kill, StartRanks, Welcome
-from windtunnel.fleet.wire.messages import Test as SelfTest
+from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, Kill, RunTest, StartRanks, Welcome
 from windtunnel.fleet.wire.secrets import FILE, KEY, Secrets, make_secrets, read_secrets
 
 pytest.importorskip("cryptography")
@@ -176,9 +175,9 @@ def test_odd_commands_are_refused(tmp_path: Path, changed: dict[str, Any]) -> No
 
 
 def test_a_self_test_is_a_name(tmp_path: Path) -> None:
-    assert refusal(SelfTest(1, 1, "memory-copy"), 0, ()) == ""
-    assert refusal(SelfTest(1, 1, "../x"), 0, ())
-    assert refusal(SelfTest(1, 1, "-m"), 0, ())
+    assert refusal(RunTest(1, 1, "memory-copy"), 0, ()) == ""
+    assert refusal(RunTest(1, 1, "../x"), 0, ())
+    assert refusal(RunTest(1, 1, "-m"), 0, ())
 
 
 def test_no_shell_reads_a_command(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from windtunnel.fleet.wire.messages import (
     OrderAnswer,
     Pick,
     RankReport,
-    SelfTest,
+    RunTest,
     StartRanks,
     Warm,
     Welcome,
@@ -203,7 +203,7 @@ class Agent:
         elif isinstance(command, Pick):
             address, port = _free_port(self.driver)
             self._answer(OrderAnswer(command.order, address=address, port=port))
-        elif isinstance(command, SelfTest):
+        elif isinstance(command, RunTest):
             self._spawn(self._test(command))
         elif isinstance(command, Leave):
             self._answer(OrderAnswer(command.order))
@@ -228,7 +228,7 @@ class Agent:
         self._keeper.start(command.attempt, command.argv, logs, ranks, os.getcwd())
         self._answer(OrderAnswer(command.order, why="warm" if self._state["warm"] and is_python(command.argv) else "cold"))
 
-    async def _test(self, command: SelfTest) -> None:
+    async def _test(self, command: RunTest) -> None:
         from windtunnel.fleet.agent.diagnosis import run_diagnosis
 
         self._answer(await run_diagnosis(command))

@@ -8,10 +8,10 @@ import json
 import sys
 import time
 
-from windtunnel.fleet.wire.messages import OrderAnswer, SelfTest
+from windtunnel.fleet.wire.messages import OrderAnswer, RunTest
 
 
-async def run_diagnosis(command: SelfTest) -> OrderAnswer:
+async def run_diagnosis(command: RunTest) -> OrderAnswer:
     """The answer to `command`. What does not end in its time, or says nothing, has failed."""
     began = time.monotonic()
     child = await asyncio.create_subprocess_exec(

@@ -15,7 +15,7 @@ from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.policy import RecoveryDecision, Standing, decide
 from windtunnel.fleet.driver.roster import Roster
 from windtunnel.fleet.driver.sight import SeenFault
-from windtunnel.fleet.wire.messages import Kill, Leave, OrderAnswer, Pick, SelfTest, StartRanks, Warm
+from windtunnel.fleet.wire.messages import Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
 
 ORDER_SECONDS = 20.0
 FOLLOWERS_SECONDS = 2.0
@@ -315,7 +315,7 @@ class DriverJob:
     async def _passes(self, node: str) -> bool:
         policy = self.plan.policy
         for name, *options in policy.tests:
-            order = SelfTest(self.roster.fence, self.roster.number(), name, tuple(options), policy.test_seconds)
+            order = RunTest(self.roster.fence, self.roster.number(), name, tuple(options), policy.test_seconds)
             answer = await self.roster.order(node, order, policy.test_seconds + 5.0)
             if answer.refused or answer.passed is False:
                 self.say(f"{node} fails {name}: {answer.refused or answer.why}")

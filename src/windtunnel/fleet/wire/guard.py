@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from windtunnel.fleet.wire.messages import Command, SelfTest, StartRanks
+from windtunnel.fleet.wire.messages import Command, RunTest, StartRanks
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEST = re.compile(r"[a-z][a-z0-9-]*")
@@ -27,7 +27,7 @@ def refusal(command: Command, highest: int, folders: Iterable[str]) -> str:
         return f"a stale driver: its number is {command.fence}, and {highest} has been seen"
     if isinstance(command, StartRanks):
         return _start_refusal(command, tuple(folders))
-    if isinstance(command, SelfTest) and not _TEST.fullmatch(command.name):
+    if isinstance(command, RunTest) and not _TEST.fullmatch(command.name):
         return f"no name of a self-test: {command.name[:80]!r}"
     return ""
 

@@ -59,7 +59,7 @@ class AgentBeat(msgspec.Struct, frozen=True, tag=True):
 
 
 class OrderAnswer(msgspec.Struct, frozen=True, tag=True):
-    """To the command `order`. `port`: of a `Pick`; `passed`: of a `SelfTest`."""
+    """To the command `order`. `port`: of a `Pick`; `passed`: of a `RunTest`."""
 
     order: int
     refused: str = ""
@@ -120,7 +120,7 @@ class Kill(msgspec.Struct, frozen=True, tag=True):
     grace: float = 0.0
 
 
-class SelfTest(msgspec.Struct, frozen=True, tag=True):
+class RunTest(msgspec.Struct, frozen=True, tag=True):
     """Run a self-test of `fleet.diagnose` for at most `limit` seconds."""
 
     fence: int
@@ -138,5 +138,5 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
 
 
 FromAgent = Hello | AgentBeat | OrderAnswer
-Command = Warm | Pick | StartRanks | Kill | SelfTest | Leave
+Command = Warm | Pick | StartRanks | Kill | RunTest | Leave
 FromDriver = Welcome | Command
