@@ -63,5 +63,5 @@ def test_the_page_says_what_failed_and_what_did_not_run(tmp_path: Path) -> None:
     write_tallies(tmp_path / "faults.json", {"hang": tally(outcomes, (0.5, 1.5))})
     text = page([hang, fade], read_tallies(tmp_path / "faults.json"))
     assert "* `hang`: not right: rank 3: silent." in text and "* `hang`: wrong: rank 3: silent." in text
-    assert "| 2 | 40 | 1 | 1.3% to 98.7% | 1 | < 98.7% | 1.50, 1.50 | 0.5, 1.5 |" in text
+    assert "| 2 | 100 | 1 | 1.3% to 98.7% | 1 | < 98.7% | 1.50, 1.50 | 0.5, 1.5 |" in text
     assert next(line for line in text.splitlines() if line.startswith("| `fade`")).count("not run") == 1
