@@ -28,6 +28,7 @@ from windtunnel.records.incidents import Incident, read_incidents
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = Path(__file__).parent / "script.py"
+PRELOAD = ("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch")
 NODES, PER_NODE = 2, 2
 PATIENCE = 120.0
 
@@ -36,20 +37,20 @@ class KeptJob:
     """Two nodes of two ranks in `folder`, whose driver is a process. Leaving the block ends all of it."""
 
     def __init__(
-        self, folder: Path, *script: str, spares: int = 1, limits: DetectionLimits | None = None,
-        policy: RecoveryPolicy | None = None, adopt: float = 15.0,
+        self, folder: Path, *words: str, spares: int = 1, limits: DetectionLimits | None = None,
+        policy: RecoveryPolicy | None = None, adopt: float = 15.0, script: Path = SCRIPT, preload: tuple[str, ...] = PRELOAD,
     ) -> None:  # fmt: skip
         self.folder, self.state_folder = folder, folder / "driver"
         folder.mkdir(parents=True)
         self.port = _free_port()
         self._memory = folder / "memory.events"
-        argv = (sys.executable, str(SCRIPT), "--folder", str(folder), *script)
+        argv = (sys.executable, str(script), "--folder", str(folder), *words)
         variables = environment(folder.parent, folder.name, base={}) | {
             "RECOVERY_MEMORY_EVENTS": str(self._memory), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
         }  # fmt: skip
         self.plan = JobPlan(
             argv, NODES, PER_NODE, spares, folder.name, str(folder), f"127.0.0.1:{self.port}", variables=variables,
-            preload=("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch"),
+            preload=preload,
             limits=limits or DetectionLimits(silent=3.0), adopt_seconds=adopt,
             policy=policy or RecoveryPolicy(retries=10_000, same=10_000, fruitless=10_000),
         )  # fmt: skip
@@ -116,8 +117,21 @@ class KeptJob:
     def training(self) -> bool:
         """Whether the driver is content and all ranks have done a step since they began."""
         state = self.state()
-        ranks = [self.rank(rank) for rank in range(NODES * PER_NODE)]
-        return state is not None and state.phase == "RUN" and not state.open and all(step >= 1 for _, step in ranks)
+        return state is not None and state.phase == "RUN" and not state.open and self._stepped() >= 1
+
+    def stepping(self) -> bool:
+        """Whether the ranks have gone on, be it with steps that were lost."""
+        state = self.state()
+        return state is not None and state.phase in ("REPLAY", "RUN") and self._stepped() >= 1
+
+    def done(self) -> int:
+        """Steps of the job that every rank has done."""
+        state = self.state()
+        return (state.base if state is not None else 0) + max(0, self._stepped())
+
+    def _stepped(self) -> int:
+        """Steps that every rank has done since it began; -1 where one does not live."""
+        return min(self.rank(rank)[1] for rank in range(NODES * PER_NODE))
 
     def over(self) -> bool:
         return self.driver is not None and self.driver.poll() is not None

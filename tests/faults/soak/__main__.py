@@ -1,93 +1,136 @@
-"""`python -m tests.faults.soak [--faults N] [--mtbf SECONDS]`: the soak (F16).
+"""`python -m tests.faults.soak [--faults N] [--mtbf SECONDS]`: the soak (F16), with the real driver, agents and keepers.
 
 First each kind of fault alone, a few times: its laws. Then a run of random faults at a stated rate. ETTR is predicted from the
-laws and the rate, before the run is looked at, and compared with what was measured.
+laws and the rate, before the run begins, and compared with what was measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import signal
 import tempfile
 import time
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
-from tests.faults.soak.keeper import Keeper
+from tests.faults.recovery.kept import NODES, PER_NODE, KeptJob, limited
+from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.measured import FleetRun, measured_conditions, predict_fleet
-from windtunnel.records.incidents import Class
+from windtunnel.records.incidents import FILE
 from windtunnel.runs.fleet_kept import fleet_run
 
-KINDS: tuple[Class, ...] = ("crash", "hang", "early-exit", "nan", "segfault", "node-lost")
+SCRIPT = Path(__file__).with_name("script.py")
+PRELOAD = ("numpy", "windtunnel.fleet.ring", "windtunnel.fleet.rings", "windtunnel.fleet.watch.beat")
+STEP, APART, SAVE = 0.02, 50, 0.02
+SIGNALS = {
+    "crash": signal.SIGKILL, "hang": signal.SIGSTOP, "early-exit": signal.SIGUSR1, "nan": signal.SIGUSR2,
+    "segfault": signal.SIGSEGV, "node-lost": signal.SIGKILL,
+}  # fmt: skip
+"""Kind -> what a rank gets; with a node, its agent and keeper get it, and its ranks end with the keeper."""
 
 
-def soak(folder: Path, gaps: list[float], kinds: list[Class], dice: random.Random) -> tuple[FleetRun, int]:
-    """A run whose faults come after these seconds of training each. The run, and the steps that it kept."""
-    keeper = Keeper(folder)
-    began = time.time()
-    try:
-        keeper.start()
-        while not (folder / "checkpoint").exists():  # the first interval is free of faults
-            time.sleep(0.01)
+@dataclass(frozen=True)
+class Soaked:
+    """A run, and its ETTR by counted steps: those that it kept, times the seconds of a step without faults, over its seconds."""
+
+    run: FleetRun
+    steps: int
+
+
+def soak(folder: Path, faults: Sequence[tuple[float, str]], dice: random.Random) -> Soaked:
+    """A run whose faults (gap, kind) come after so many seconds of training each."""
+    words = ("--step", str(STEP), "--apart", str(APART), "--save", str(SAVE))
+    limits = limited(silent=2.0, stopped=1.0, early=2.0)
+    with KeptJob(folder, *words, spares=0, limits=limits, adopt=2.0, script=SCRIPT, preload=PRELOAD) as job:
+        job.drive()
+        job.until(lambda: (folder / "checkpoint").exists())  # the first interval is free of faults
         trained = began = time.time()
-        first = keeper.at()
-        for gap, what in zip(gaps, kinds, strict=True):
+        first = job.done()
+        for gap, kind in faults:
             time.sleep(max(0.0, trained + gap - time.time()))
-            rank = dice.randrange(keeper.ranks)
-            trained = keeper.recover(what, rank, keeper.strike(what, rank), trained)
-        ended, last = time.time(), keeper.at()
-    finally:
-        keeper.end()
-    run = fleet_run(folder, nodes=2)
-    saves = [seconds for seconds in run.saves]
-    return replace(run, began=began, ended=ended, saves=tuple(saves[1:])), max(0, last - first)
+            known = len(job.incidents())
+            _strike(job, kind, dice.randrange(NODES * PER_NODE))
+            job.until(lambda known=known: len(job.incidents()) > known and job.stepping())
+            trained = max(one.ended for one in job.incidents())
+        job.until(job.training)
+        ended, last = time.time(), job.done()
+    run = fleet_run(folder, nodes=NODES)
+    return Soaked(replace(run, began=began, ended=ended, saves=run.saves[1:]), last - first)
+
+
+def _strike(job: KeptJob, kind: str, rank: int) -> None:
+    if kind == "node-lost":
+        keeper = job.keeper_of(rank)
+        os.kill(job.agent(f"node{rank // PER_NODE}"), SIGNALS[kind])
+        os.kill(keeper, SIGNALS[kind])
+    else:
+        os.kill(job.rank(rank)[0], SIGNALS[kind])
+
+
+def told(laws: Soaked, long: Soaked, mtbf: float) -> dict[str, object]:
+    """What the laws predict of the long run, beside what it did."""
+    run = long.run
+    found = predict_fleet(at_rate(laws.run, mtbf), run.wall, 0)
+    parts = {name: (round(run.parts.get(name, 0.0), 4), round(share, 4)) for name, share in found.parts.items()}
+    return {
+        "faults": sum(one.outcome == "recovered" for one in run.incidents),
+        "minutes": round(run.wall / 60, 1),
+        "ettr_predicted": round(found.predicted, 4),
+        "ettr_low": round(found.low, 4),
+        "ettr_high": round(found.high, 4),
+        "ettr_measured": round(run.ettr, 4),
+        "ettr_by_steps": round(long.steps * laws.run.step / run.wall, 4),
+        "points": round(100 * (run.ettr - found.predicted), 2),
+        "parts_measured_predicted": parts,
+        "step_s": (round(run.step, 5), round(laws.run.step, 5)),
+        "interval_s": round(laws.run.interval, 3),
+        "named": dict(Counter(one.what for one in run.incidents if one.outcome == "recovered")),
+        "slowest_alone": _slowest(laws.run),
+        "slowest": _slowest(run),
+    }
+
+
+def at_rate(run: FleetRun, mtbf: float) -> Conditions:
+    """The laws of a run at another rate: `mtbf` seconds of training between faults."""
+    laws = measured_conditions(run)
+    rate = sum(laws.rate(kind) for _, kind in laws.kinds)
+    return replace(laws, kinds=tuple((name, kind.often(1.0 / mtbf / rate)) for name, kind in laws.kinds))
+
+
+def _slowest(run: FleetRun) -> tuple[str, float]:
+    """Class and seconds of the incident that cost most."""
+    slowest = max(run.incidents, key=lambda one: one.seconds.down)
+    return slowest.what, round(slowest.seconds.down, 3)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--faults", type=int, default=200)
-    parser.add_argument("--single", type=int, default=6, help="of each kind, for its laws")
+    parser.add_argument("--single", type=int, default=8, help="of each kind, for its laws")
     parser.add_argument("--mtbf", type=float, default=6.0, help="seconds of training between faults")
     parser.add_argument("--seed", type=int, default=16)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--keep", type=Path, help="a new folder for both runs; default: one that is removed")
     given = parser.parse_args()
-    assert set(KINDS) <= set(get_args(Class))
     dice = random.Random(given.seed)
     with tempfile.TemporaryDirectory() as place:
-        alone, long = (given.keep or Path(place)) / "alone", (given.keep or Path(place)) / "long"
-        alone.mkdir(parents=True)
-        long.mkdir()
-        kinds = [kind for kind in KINDS for _ in range(given.single)]
-        learned, _ = soak(alone, [dice.uniform(0.8, 2.2) for _ in kinds], kinds, dice)
-        laws = measured_conditions(learned)
-        rate = sum(laws.rate(kind) for _, kind in laws.kinds)
-        laws = replace(laws, kinds=tuple((name, kind.often(1.0 / given.mtbf / rate)) for name, kind in laws.kinds))
-        found = predict_fleet(laws, given.faults * given.mtbf, 0)
-        gaps = [dice.expovariate(1.0 / given.mtbf) for _ in range(given.faults)]
-        run, steps = soak(long, gaps, [dice.choice(KINDS) for _ in gaps], dice)
-        told = {
-            "faults": len(run.incidents),
-            "minutes": round(run.wall / 60, 1),
-            "ettr_predicted": round(found.predicted, 4),
-            "ettr_low": round(found.low, 4),
-            "ettr_high": round(found.high, 4),
-            "ettr_measured": round(run.ettr, 4),
-            "ettr_by_steps": round(steps * learned.step / run.wall, 4),
-            "points": round(100 * (run.ettr - found.predicted), 2),
-            "mean_gap_s": round(sum(gaps) / len(gaps), 3),
-            "parts_measured": {name: round(share, 4) for name, share in run.parts.items()},
-            "parts_predicted": {name: round(share, 4) for name, share in found.parts.items()},
-            "step_s": round(learned.step, 5),
-            "interval_s": round(learned.interval, 3),
-            "slowest_seen_alone_s": round(max(one.seconds.detect or 0.0 for one in learned.incidents), 3),
-            "kinds": {kind: sum(one.what == kind for one in run.incidents) for kind in KINDS},
-        }
-    print(json.dumps(told, indent=1))
+        folder = given.keep or Path(place)
+        kinds = [kind for kind in SIGNALS for _ in range(given.single)]
+        dice.shuffle(kinds)
+        laws = soak(folder / "alone", [(dice.uniform(0.8, 2.2), kind) for kind in kinds], dice)
+        found = predict_fleet(at_rate(laws.run, given.mtbf), given.faults * given.mtbf, 0)
+        print(f"predicted beforehand: ETTR {found.predicted:.4f}", flush=True)
+        faults = [(dice.expovariate(1.0 / given.mtbf), dice.choice(list(SIGNALS))) for _ in range(given.faults)]
+        long = soak(folder / "long", faults, dice)
+        answer = told(laws, long, given.mtbf)
+    print(json.dumps(answer, indent=1))
     if given.json is not None:
-        given.json.write_text(json.dumps(told, indent=1) + "\n")
+        given.json.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -46,6 +46,12 @@ class Book:
         if self.state.open:
             self._keep(replace(self.state.open[-1], from_step=base, lost_steps=lost))
 
+    def struck(self, redone: int) -> None:
+        """The next attempt begins. What an open incident made the last one do again is `redone` steps at most: it got no further."""
+        for incident in list(self.state.open):
+            if incident.lost_steps is not None and incident.lost_steps > redone:
+                self._keep(replace(incident, lost_steps=max(0, redone)))
+
     def close(self, outcome: Outcome) -> None:
         """All open incidents have come to an end."""
         for incident in self.state.open:
@@ -53,7 +59,8 @@ class Book:
         self.state.open.clear()
 
     def _keep(self, incident: Incident) -> Incident:
-        self.state.open = [one for one in self.state.open if one.number != incident.number] + [incident]
+        others = [one for one in self.state.open if one.number != incident.number]
+        self.state.open = sorted([*others, incident], key=lambda one: one.number)
         append_incident(self.folder / FILE, incident)
         return incident
 

@@ -268,6 +268,7 @@ class DriverJob:
         state.attempt += 1
         state.fruitless += 1
         self._phase("START")
+        self.book.struck(self.roster.step)
         self.roster.begin(state.attempt, nodes)
         self._ordered = time.monotonic()
         place = await self.roster.order(nodes[0], Pick(fence, self.roster.number()), ORDER_SECONDS)
