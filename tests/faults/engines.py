@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.slurm.cluster import SlurmCluster, why_not
+from tests.faults.clusters import ray_cluster, slurm_cluster
+from tests.slurm.cluster import why_not
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.engines.local import LocalEngine, Process
 from windtunnel.fleet.engines.ray_engine import RayEngine
@@ -123,8 +124,7 @@ def local(folder: Path) -> Iterator[Tried]:
 
 @contextmanager
 def slurm(folder: Path) -> Iterator[Tried]:
-    with SlurmCluster(folder / "slurm", 4) as cluster, _command(folder) as command:
-        os.environ.update(cluster.variables)
+    with slurm_cluster(folder, 4) as cluster, _command(folder) as command:
 
         def lose(node: str) -> Callable[[], object]:
             cluster.down(node)
@@ -138,23 +138,17 @@ def slurm(folder: Path) -> Iterator[Tried]:
             yield Tried(SlurmEngine(command, folder, fresh=0.0), lambda: SlurmEngine(command, folder, fresh=0.0), folder, 3, lose)
         finally:
             SlurmEngine(command, folder).close()
-            del os.environ["SLURM_CONF"]
 
 
 @contextmanager
 def with_ray(folder: Path) -> Iterator[Tried]:
     import ray
-    from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes()
-        with _command(folder) as command:
+    with ray_cluster() as cluster, _command(folder) as command:
+        try:
             yield Tried(RayEngine(command, "try", cluster.address), lambda: RayEngine(command, "try", cluster.address), folder, 2)
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+        finally:
+            ray.shutdown()
 
 
 ENGINES = {"local": local, "slurm": slurm, "ray": with_ray}

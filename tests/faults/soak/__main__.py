@@ -21,7 +21,6 @@ from pathlib import Path
 from tests.faults.recovery.kept import NODES, PER_NODE, KeptJob, limited
 from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.measured import FleetRun, measured_conditions, predict_fleet
-from windtunnel.records.incidents import FILE
 from windtunnel.runs.fleet_kept import fleet_run
 
 SCRIPT = Path(__file__).with_name("script.py")

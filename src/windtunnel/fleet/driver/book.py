@@ -47,7 +47,7 @@ class Book:
             self._keep(replace(self.state.open[-1], from_step=base, lost_steps=lost))
 
     def struck(self, redone: int) -> None:
-        """The next attempt begins. What an open incident made the last one do again is `redone` steps at most: it got no further."""
+        """The next attempt begins. An open incident made the last one do `redone` steps again at most: it got no further."""
         for incident in list(self.state.open):
             if incident.lost_steps is not None and incident.lost_steps > redone:
                 self._keep(replace(incident, lost_steps=max(0, redone)))
