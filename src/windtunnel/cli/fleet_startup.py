@@ -9,7 +9,7 @@ import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.common import Json, Quiet, writable, write_json
-from windtunnel.fleet.startup.counts import STORES, StartCounts, connections, memberships, ordered_counts, torch_counts
+from windtunnel.fleet.startup.counts import STORES, StartCounts, World, connections, memberships, ordered_counts, torch_counts
 from windtunnel.fleet.startup.layout import RankLayout, parse_mesh
 
 EXAMPLES = """\b
@@ -65,9 +65,9 @@ def command(
 def _row(layout: RankLayout, path: str, store: str, bare: bool, per_node: int, measured: bool) -> dict[str, Any]:
     from windtunnel.fleet.startup.law import MEASURED
 
-    world = "bare" if bare else "full"
-    counts = torch_counts(layout) if path == "torch" else ordered_counts(layout, store, world, per_node)  # type: ignore[arg-type]
-    groups, ends = memberships(layout, path, world), connections(layout, path, world)  # type: ignore[arg-type]
+    world: World = "bare" if bare else "full"
+    counts = torch_counts(layout) if path == "torch" else ordered_counts(layout, store, world, per_node)
+    groups, ends = memberships(layout, path, world), connections(layout, path, world)
     nodes = -(-layout.world // per_node)
     at_once = counts.shared.total + counts.local.total // nodes  # the nodes' local stores work at the same time
     carried = counts.shared.bytes + counts.local.bytes // nodes
@@ -87,7 +87,7 @@ def _row(layout: RankLayout, path: str, store: str, bare: bool, per_node: int, m
     return row
 
 
-def _measured(layout: RankLayout, path: str, store: str, world: Any, per_node: int) -> tuple[StartCounts, float]:
+def _measured(layout: RankLayout, path: str, store: str, world: World, per_node: int) -> tuple[StartCounts, float]:
     """Counted in one start, timed in another: counting takes time."""
     from dataclasses import replace
 

@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.collect.policy import CollectPolicy
+
+if TYPE_CHECKING:
+    import uvicorn
 
 _TICK = 1.0
 BACKLOG = 4096
@@ -49,18 +53,18 @@ def serve(
             unix.unlink(missing_ok=True)
 
 
-async def _served(server: object, tick: Callable[[], object], listener: socket.socket) -> None:
+async def _served(server: uvicorn.Server, tick: Callable[[], Awaitable[object]], listener: socket.socket) -> None:
     async def ticking() -> None:
         while True:
             await asyncio.sleep(_TICK)
             try:
-                await tick()  # type: ignore[misc]  # a coroutine of the collector
+                await tick()
             except OSError as error:
                 logging.getLogger("windtunnel.fleet.collect").error("log: %s", error)
 
     beside = asyncio.ensure_future(ticking())
     try:
-        await server.serve(sockets=[listener])  # type: ignore[attr-defined]  # uvicorn.Server
+        await server.serve(sockets=[listener])
     finally:
         beside.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -121,4 +121,5 @@ def default_collate() -> Callable[[list[Any]], Any]:
         from torch.utils.data import default_collate as collate
     except ImportError:
         return stack
-    return collate  # type: ignore[no-any-return]
+    chosen: Callable[[list[Any]], Any] = collate
+    return chosen

@@ -37,7 +37,8 @@ class CountingStore(dist.Store):
     @property
     def timeout(self) -> timedelta:
         """How long a call may wait."""
-        return self.inner.timeout  # type: ignore[no-any-return]
+        found: timedelta = self.inner.timeout
+        return found
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets it on the inner store."""
@@ -75,7 +76,8 @@ class CountingStore(dist.Store):
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
         """Counted as `compare_set`."""
         self._count("compare_set", 1, _size(desired))
-        return self.inner.compare_set(key, expected, desired)  # type: ignore[no-any-return]
+        found: bytes = self.inner.compare_set(key, expected, desired)
+        return found
 
     def delete_key(self, key: str) -> bool:
         """Counted as `delete_key`."""

@@ -142,7 +142,8 @@ class SlotStore(dist.Store):
     @property
     def timeout(self) -> timedelta:
         """How long a call may wait."""
-        return self._behind.timeout  # type: ignore[no-any-return]
+        found: timedelta = self._behind.timeout
+        return found
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets it on the store behind."""
@@ -187,7 +188,8 @@ class SlotStore(dist.Store):
 
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
         """The value afterwards."""
-        return self._behind.compare_set(key, expected, desired)  # type: ignore[no-any-return]
+        found: bytes = self._behind.compare_set(key, expected, desired)
+        return found
 
     def delete_key(self, key: str) -> bool:
         """Whether there was such a key."""

@@ -75,7 +75,8 @@ class NodeStore(dist.Store):
     @property
     def timeout(self) -> timedelta:
         """How long a call may wait."""
-        return self.local.timeout  # type: ignore[no-any-return]
+        found: timedelta = self.local.timeout
+        return found
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets it on both stores."""
@@ -89,7 +90,8 @@ class NodeStore(dist.Store):
 
     def get(self, key: str) -> bytes:
         """Waits for the key."""
-        return self.shared.get(key)  # type: ignore[no-any-return]
+        found: bytes = self.shared.get(key)
+        return found
 
     def add(self, key: str, amount: int) -> int:
         """The new value."""
@@ -108,7 +110,8 @@ class NodeStore(dist.Store):
 
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
         """The value afterwards."""
-        return self.shared.compare_set(key, expected, desired)  # type: ignore[no-any-return]
+        found: bytes = self.shared.compare_set(key, expected, desired)
+        return found
 
     def delete_key(self, key: str) -> bool:
         """Whether there was such a key."""
@@ -124,7 +127,8 @@ class NodeStore(dist.Store):
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """Waits for all keys."""
-        return self.shared.multi_get(list(keys))  # type: ignore[no-any-return]
+        found: list[bytes] = self.shared.multi_get(list(keys))
+        return found
 
     def multi_set(self, keys: Sequence[str], values: Sequence[bytes | str]) -> None:
         """Writes all keys."""
