@@ -39,6 +39,7 @@ class KeptJob:
     def __init__(
         self, folder: Path, *words: str, spares: int = 1, limits: DetectionLimits | None = None,
         policy: RecoveryPolicy | None = None, adopt: float = 15.0, script: Path = SCRIPT, preload: tuple[str, ...] = PRELOAD,
+        per_node: int = PER_NODE,
     ) -> None:  # fmt: skip
         self.folder, self.state_folder = folder, folder / "driver"
         folder.mkdir(parents=True)
@@ -49,7 +50,7 @@ class KeptJob:
             "RECOVERY_MEMORY_EVENTS": str(self._memory), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
         }  # fmt: skip
         self.plan = JobPlan(
-            argv, NODES, PER_NODE, spares, folder.name, str(folder), f"127.0.0.1:{self.port}", variables=variables,
+            argv, NODES, per_node, spares, folder.name, str(folder), f"127.0.0.1:{self.port}", variables=variables,
             preload=preload,
             limits=limits or DetectionLimits(silent=3.0), adopt_seconds=adopt,
             policy=policy or RecoveryPolicy(retries=10_000, same=10_000, fruitless=10_000),
@@ -131,7 +132,7 @@ class KeptJob:
 
     def _stepped(self) -> int:
         """Steps that every rank has done since it began; -1 where one does not live."""
-        return min(self.rank(rank)[1] for rank in range(NODES * PER_NODE))
+        return min(self.rank(rank)[1] for rank in range(NODES * self.plan.per_node))
 
     def over(self) -> bool:
         return self.driver is not None and self.driver.poll() is not None

@@ -30,6 +30,7 @@ def main() -> None:
     model = torch.nn.Linear(16, 16)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     step = _load(given.folder, model, optimizer, rank)
+    stepped = False
     while step < given.steps:
         if rank == 1 and step in fails:
             _fail(given.folder, step, fails[step])
@@ -42,6 +43,9 @@ def main() -> None:
             weight.grad /= world
         optimizer.step()
         step += 1
+        if rank == 0 and not stepped:
+            (given.folder / "first-step").touch()
+            stepped = True
         time.sleep(given.ms / 1000)
         if rank == 0 and step % given.every == 0:
             _save(given.folder / "checkpoint.pt", {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step})

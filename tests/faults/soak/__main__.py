@@ -75,20 +75,24 @@ def told(laws: Soaked, long: Soaked, mtbf: float) -> dict[str, object]:
     """What the laws predict of the long run, beside what it did."""
     run = long.run
     found = predict_fleet(at_rate(laws.run, mtbf), run.wall, 0)
+    recovered = [one for one in run.incidents if one.outcome == "recovered"]
+    drawn = (run.wall - sum(one.seconds.down for one in recovered)) / len(recovered)
     parts = {name: (round(run.parts.get(name, 0.0), 4), round(share, 4)) for name, share in found.parts.items()}
     return {
-        "faults": sum(one.outcome == "recovered" for one in run.incidents),
+        "faults": len(recovered),
         "minutes": round(run.wall / 60, 1),
         "ettr_predicted": round(found.predicted, 4),
         "ettr_low": round(found.low, 4),
         "ettr_high": round(found.high, 4),
         "ettr_measured": round(run.ettr, 4),
         "ettr_by_steps": round(long.steps * laws.run.step / run.wall, 4),
+        "mean_gap_s": round(drawn, 3),
+        "ettr_predicted_at_this_gap": round(predict_fleet(at_rate(laws.run, drawn), run.wall, 0).predicted, 4),
         "points": round(100 * (run.ettr - found.predicted), 2),
         "parts_measured_predicted": parts,
         "step_s": (round(run.step, 5), round(laws.run.step, 5)),
         "interval_s": round(laws.run.interval, 3),
-        "named": dict(Counter(one.what for one in run.incidents if one.outcome == "recovered")),
+        "named": dict(Counter(one.what for one in recovered)),
         "slowest_alone": _slowest(laws.run),
         "slowest": _slowest(run),
     }
@@ -111,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--single", type=int, default=8, help="of each kind, for its laws")
-    parser.add_argument("--mtbf", type=float, default=6.0, help="seconds of training between faults")
+    parser.add_argument("--mtbf", type=float, default=8.0, help="seconds of training between faults")
     parser.add_argument("--seed", type=int, default=16)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--keep", type=Path, help="a new folder for both runs; default: one that is removed")
