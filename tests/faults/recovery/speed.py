@@ -1,8 +1,8 @@
 """`python -m tests.faults.recovery.speed [--count N]`: from a rank's death to the first new step, beside a plain start.
 
 Eight ranks on two nodes with a warm, tested spare. The spare takes the killed rank's node over at once (`replace`), or the ranks
-are started again in place (`retry`). The plain start is torchrun's of the same script,
-from its command to its first step.
+are started again in place (`retry`). The plain start is torchrun's of the same script, from its command to
+its first step.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def plain(folder: Path) -> float:
 
 def recovered(folder: Path, action: Action, chance: random.Random) -> tuple[float, float]:
     """Seconds from the death of a rank until it was seen, and until the first new step."""
-    policy = replace(
-        RecoveryPolicy(tests=(("memory-copy", "--seconds", "0.2"),)), actions={**FIRST_THEN, "crash": (action, action)}
-    )
+    policy = RecoveryPolicy(tests=(("memory-copy", "--seconds", "0.2"),), actions={**FIRST_THEN, "crash": (action, action)})
     with KeptJob(folder, "--steps", "100000", "--ms", "50", spares=1, policy=policy, per_node=PER_NODE) as job:
         job.drive()
         job.until(job.training)
