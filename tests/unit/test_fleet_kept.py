@@ -72,6 +72,19 @@ def test_a_torn_event_is_left_out_and_another_line_refused(tmp_path: Path) -> No
         fleet_run(tmp_path)
 
 
+def test_a_load_after_an_incident_says_where_training_went_on_from(tmp_path: Path) -> None:
+    kept(tmp_path)
+    number, before = 5, fleet_run(tmp_path)
+    incident = next(one for one in before.incidents if one.number == number)
+    load = {"event": "load", "step": 50, "unix": incident.seen + 1.0, "source": "storage", "why": "step 60 was passed over: a hash"}
+    with (tmp_path / "checkpoints-1.jsonl").open("a") as file:
+        file.write(json.dumps(load) + "\n")
+    run = fleet_run(tmp_path)
+    assert run.went_on == {number: "went on from step 50, read from storage; step 60 was passed over: a hash"}
+    told = CliRunner().invoke(app, ["fleet", "incidents", str(tmp_path), "--json", "-"])
+    assert [one["went_on"] for one in json.loads(told.stdout)["incidents"]] == [run.went_on[number], None, None]
+
+
 def test_an_empty_folder_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=FILE):
         fleet_run(tmp_path)

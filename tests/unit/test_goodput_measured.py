@@ -87,6 +87,26 @@ def test_more_nodes_fail_more_often() -> None:
     assert sum(map(larger.rate, dict(larger.kinds).values())) == pytest.approx(2 * sum(map(laws.rate, dict(laws.kinds).values())))
 
 
+def test_the_twin_says_what_one_slow_incident_moves() -> None:
+    run = made_up(5000.0, 150.0, 3)
+    worst = run.incidents[4]
+    hour = replace(worst, seconds=replace(worst.seconds, detect=3600.0))
+    struck = twin(replace(run, ended=run.ended + 3600.0, incidents=tuple(hour if one is worst else one for one in run.incidents)))
+    assert struck.slowest is not None and struck.slowest[0] == worst.number
+    assert struck.slowest[1] > struck.predicted + 0.1
+    assert struck.slowest[1] == pytest.approx(twin(run).predicted, abs=0.01)
+
+
+def test_an_ignored_incident_costs_no_time_of_its_own() -> None:
+    """A lost agent whose node was lost too stands twice in the log, with the same begin."""
+    seconds = IncidentSeconds(3.0, 1.0, 0.0, 4.0, 2.0, None)
+    lost = Incident(2, "j", 100.0, 103.0, "node-lost", seconds=seconds, outcome="recovered", action="retry")
+    agent = replace(lost, number=1, what="agent-lost", seconds=IncidentSeconds(2.5), outcome="ignored")
+    run = FleetRun((agent, lost), 0.0, 1000.0, 2, 2.0, 40.0)
+    assert run.parts["detect"] == pytest.approx(0.003)
+    assert run.ettr == pytest.approx(0.99)
+
+
 def test_a_run_without_incidents_teaches_nothing() -> None:
     with pytest.raises(SpecError, match="recovered from"):
         twin(FleetRun((), 0.0, 100.0, 1, 1.0, 10.0))

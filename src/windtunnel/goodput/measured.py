@@ -7,8 +7,8 @@ second of training; if one came during the recovery from another, by the second 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 
 from windtunnel.base.errors import SpecError
@@ -30,7 +30,8 @@ _LAW_FROM = 8
 @dataclass(frozen=True)
 class FleetRun:
     """What a run of `nodes` nodes left. `began`, `ended`: seconds since 1970; `step`: seconds of a step; `interval`: seconds of
-    training between checkpoints; `saves`: seconds that each save held training up; `flush`: seconds until a save can be loaded."""
+    training between checkpoints; `saves`: seconds that each save held training up; `flush`: seconds until a save can be loaded;
+    `went_on`: incident number -> where training went on from, in words."""
 
     incidents: tuple[Incident, ...]
     began: float
@@ -41,6 +42,11 @@ class FleetRun:
     saves: tuple[float, ...] = ()
     flush: float = 0.0
     spares: int = 0
+    went_on: Mapping[int, str] = field(default_factory=dict)
+
+    def story(self, incident: Incident) -> str:
+        """What was seen of an incident, and where training went on from."""
+        return "; ".join(part for part in (incident.evidence, self.went_on.get(incident.number, "")) if part)
 
     @property
     def wall(self) -> float:
@@ -52,13 +58,18 @@ class FleetRun:
         return ettr(self.incidents, self.began, self.ended, self.step, sum(self.saves))
 
     @property
+    def counted(self) -> tuple[Incident, ...]:
+        """Incidents without those that were ignored: a lost agent whose node was lost too stands in the log twice."""
+        return tuple(one for one in self.incidents if one.outcome != "ignored")
+
+    @property
     def parts(self) -> dict[str, float]:
         """Measured shares of the wall time, named as `goodput`'s."""
         seconds: dict[str, float] = dict.fromkeys((*PHASES, "replay"), 0.0)
         names = {"detect": "detect", "diagnose": "diagnose", "wait": "wait", "start": "init", "load": "load"}
-        for one in self.incidents:
-            for field, part in names.items():
-                seconds[part] += getattr(one.seconds, field) or 0.0
+        for one in self.counted:
+            for name, part in names.items():
+                seconds[part] += getattr(one.seconds, name) or 0.0
             seconds["replay"] += replayed(one, self.step)
         seconds["save"] = sum(self.saves)
         shares = {name: each / self.wall for name, each in seconds.items()}
@@ -69,7 +80,8 @@ class FleetRun:
 class Twin:
     """A run beside what its laws predict. `predicted`: ETTR in closed form; `low`, `high`: in between lie 80 of 100 runs of this
     length, the rates' own uncertainty included; `parts`: predicted shares. `best`: interval; `spares`: best number, where it was
-    asked."""
+    asked. `slowest`: (number of the incident that cost most time, what would be predicted had it cost as much as the mean of the
+    others of its class), None where laws are not measured or it is alone in its class."""
 
     conditions: Conditions
     predicted: float
@@ -80,6 +92,7 @@ class Twin:
     best: IntervalChoice
     spares: tuple[SpareChoice, ...]
     counted: int
+    slowest: tuple[int, float] | None = None
 
 
 def measured_conditions(run: FleetRun, node_repair: Duration | None = None) -> Conditions:
@@ -134,7 +147,21 @@ def predict_fleet(
 def twin(run: FleetRun, node_repair: Duration | None = None) -> Twin:
     """What the laws of a run say about a run of its length."""
     counted = sum(one.outcome == "recovered" for one in run.incidents)
-    return predict_fleet(measured_conditions(run, node_repair), run.wall, counted)
+    found = predict_fleet(measured_conditions(run, node_repair), run.wall, counted)
+    return replace(found, slowest=_slowest(run, node_repair))
+
+
+def _slowest(run: FleetRun, node_repair: Duration | None) -> tuple[int, float] | None:
+    """`Twin.slowest`: how much a forecast rests on one incident."""
+    counted = [one for one in run.incidents if one.outcome == "recovered"]
+    worst = max(counted, key=lambda one: one.seconds.down)
+    others = [one for one in counted if one.what == worst.what and one is not worst]
+    if not others:
+        return None
+    means = {name: _law(others, name).mean for name in ("detect", "diagnose", "wait", "start", "load")}
+    usual = replace(worst, seconds=replace(worst.seconds, **means))
+    without = replace(run, incidents=tuple(usual if one is worst else one for one in run.incidents))
+    return worst.number, steady(measured_conditions(without, node_repair)).ettr
 
 
 def with_laws_of(conditions: Conditions, run: FleetRun) -> Conditions:

@@ -39,8 +39,8 @@ WIDE, TALL, LEFT = 1180.0, 30.0, 64.0
 def incidents_page(name: str, run: FleetRun, found: Twin | None, command: str = "") -> str:
     """The page's text. `found`: what the run's own laws predict, None without an incident that the run recovered from."""
     incidents = run.incidents
-    down = sum(one.seconds.down for one in incidents)
-    again = sum(replayed(one, run.step) for one in incidents)
+    down = sum(one.seconds.down for one in run.counted)
+    again = sum(replayed(one, run.step) for one in run.counted)
     parts = [section("The run", _timeline(run)), section("Where the time went", _shares(run, found))]
     if found is not None:
         lines = Markup().join(Markup("<li>{}</li>").format(line) for line in twin_lines(found, run))
@@ -75,7 +75,8 @@ def incidents_dict(run: FleetRun) -> dict[str, Any]:
         "parts": run.parts,
         "incidents": [
             {"number": one.number, "what": one.what, "node": one.node, "action": one.action, "outcome": one.outcome,
-             "evidence": one.evidence, "down_s": one.seconds.down, "replay_s": replayed(one, run.step)}
+             "evidence": one.evidence, "went_on": run.went_on.get(one.number),
+             "down_s": one.seconds.down, "replay_s": replayed(one, run.step)}
             for one in run.incidents
         ],
     }  # fmt: skip
@@ -164,7 +165,7 @@ def _row(one: Incident, run: FleetRun) -> Sequence[Cell]:
     steps = "unknown" if one.lost_steps is None else f"{one.lost_steps:,}"
     return [
         (str(one.number), float(one.number)), (_clock(after), after), (one.what, None), (place, None),
-        (say.clean(one.evidence) or "nothing was said", None), (one.action, None),
+        (say.clean(run.story(one)) or "nothing was said", None), (one.action, None),
         (say.seconds(one.seconds.down), one.seconds.down),
         (steps, float(one.lost_steps if one.lost_steps is not None else -1)),
         (say.seconds(one.seconds.down + again), one.seconds.down + again), (one.outcome, None),

@@ -25,6 +25,8 @@ PARTS = {
     "slow": "steps beside slow nodes",
 }
 """Shares of the wall time, in the order of a recovery."""
+NOTABLE = 0.01
+"""Of ETTR, that one incident moves."""
 
 
 def twin_lines(found: Twin, run: FleetRun | None) -> list[str]:
@@ -39,6 +41,12 @@ def twin_lines(found: Twin, run: FleetRun | None) -> list[str]:
         f"A checkpoint every {say.seconds(every)} of training; the best is every {say.seconds(best.best)} "
         f"({say.percent(best.goodput)}), within 1 % of it from {say.seconds(best.flat[0])} to {say.seconds(best.flat[1])}.",
     ]
+    if found.slowest is not None and abs(found.slowest[1] - found.predicted) >= NOTABLE:
+        number, without = found.slowest
+        lines.append(
+            f"Much rests on incident {number}, the slowest: had it cost what the others of its class do, {say.percent(without)} "
+            "would be predicted."
+        )
     if found.spares:
         one = found.spares[0]
         lines.append(f"The best number of spares is {one.spares}: {say.percent(one.no_spare, 2)} of faults find none.")
@@ -67,6 +75,7 @@ def twin_dict(found: Twin, run: FleetRun | None) -> dict[str, Any]:
         "parts_measured": run.parts if run is not None else None,
         "mtbf_s": found.mtbf,
         "faults": found.counted,
+        "slowest": None if found.slowest is None else {"incident": found.slowest[0], "ettr_predicted_without": found.slowest[1]},
         "interval_s": found.conditions.interval,
         "best_interval_s": found.best.best,
         "spares": [{"spares": one.spares, "goodput": one.goodput, "no_spare": one.no_spare} for one in found.spares],

@@ -25,13 +25,16 @@ _STEPS_HINT = "Type --step SECONDS, and --interval SECONDS of training between c
 
 @dataclass(frozen=True)
 class CheckpointEvent:
-    """A line that a rank wrote: a load, a save, its commit, or one that failed. `unix`: when it ended."""
+    """A line that a rank wrote: a load, a save, its commit, or one that failed. `unix`: when it ended. `source` of a load: storage,
+    memory or neighbour; `why` a save failed, or which steps a load passed over."""
 
     event: str
     step: int
     unix: float
     blocking_seconds: float | None = None
     seconds: float | None = None
+    source: str = ""
+    why: str = ""
 
 
 def is_kept(folder: str | Path) -> bool:
@@ -70,6 +73,7 @@ def fleet_run(
         saves=tuple(one.blocking_seconds or 0.0 for one in counted),
         flush=_flush(ranks),
         spares=spares,
+        went_on=_went_on(incidents, ranks),
     )
 
 
@@ -97,6 +101,19 @@ def _saves(rank: Sequence[CheckpointEvent]) -> list[CheckpointEvent]:
 def _struck(pair: tuple[CheckpointEvent, CheckpointEvent], incidents: Sequence[Incident]) -> bool:
     """Whether an incident came between two saves."""
     return any(pair[0].unix < one.ended and one.began < pair[1].unix for one in incidents)
+
+
+def _went_on(incidents: Sequence[Incident], ranks: Sequence[Sequence[CheckpointEvent]]) -> dict[int, str]:
+    """Incident -> what the ranks said of the first load after it, by the lowest rank that said something."""
+    told: dict[int, str] = {}
+    ends = [one.began for one in incidents[1:]] + [float("inf")]
+    for incident, end in zip(incidents, ends, strict=False):
+        loads = [one for rank in ranks for one in rank if one.event == "load" and incident.seen < one.unix < end]
+        if loads:
+            first = next((one for one in loads if one.why), loads[0])
+            source = f", read from {first.source}" if first.source else ""
+            told[incident.number] = f"went on from step {first.step:,}{source}" + (f"; {first.why}" if first.why else "")
+    return told
 
 
 def _flush(ranks: Sequence[Sequence[CheckpointEvent]]) -> float:

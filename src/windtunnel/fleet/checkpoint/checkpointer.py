@@ -181,7 +181,8 @@ class Checkpointer:
             self.last_load = dataclasses.replace(loaded, seconds=time.perf_counter() - began)
             self._from = self._newest = step
             note(self.ranks.rank, "load", step, blocking_seconds=self.last_load.seconds, seconds=self.last_load.seconds,
-                 bytes=loaded.storage_bytes + loaded.memory_bytes + loaded.received_bytes, source=loaded.source)  # fmt: skip
+                 bytes=loaded.storage_bytes + loaded.memory_bytes + loaded.received_bytes, source=loaded.source,
+                 why="; ".join(f"step {over} was passed over: {why}" for over, why in passed_over[:3]))  # fmt: skip
             return step
         if passed_over:
             told = "; ".join(f"{step}: {why}" for step, why in passed_over[:3])

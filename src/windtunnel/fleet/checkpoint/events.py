@@ -14,7 +14,8 @@ def note(
 ) -> None:  # fmt: skip
     """Appends a line where `windtunnel fleet run` watches (WINDTUNNEL_FLEET_DIR and _RUN), else nothing.
 
-    `event`: save, commit, failed or load. `source` of a load: memory, neighbour or storage. Seconds as measured by this process.
+    `event`: save, commit, failed or load. `source` of a load: memory, neighbour or storage. `why` a save failed, or which newer
+    steps a load passed over. Seconds as measured by this process.
     """
     folder, run = os.environ.get("WINDTUNNEL_FLEET_DIR"), os.environ.get("WINDTUNNEL_FLEET_RUN")
     if not folder or not run:
