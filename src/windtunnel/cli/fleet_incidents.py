@@ -67,16 +67,8 @@ def _show(incidents: tuple[Incident, ...], kept: FleetRun | None) -> None:
     for one in incidents:
         again = say.seconds(replayed(one, kept.step)) if kept else str(one.lost_steps or "")
         cost = say.seconds(one.seconds.down)
-        table.add_row(
-            str(one.number),
-            one.what,
-            one.node or "",
-            one.action,
-            cost,
-            again,
-            one.outcome,
-            say.clean(kept.story(one) if kept else one.evidence),
-        )
+        why = say.clean(kept.story(one) if kept else one.evidence)
+        table.add_row(str(one.number), one.what, one.node or "", one.action, cost, again, one.outcome, why)
     console = Console()
     count = f"{len(incidents)} incident{'' if len(incidents) == 1 else 's'}"
     console.print(f"{count} in {say.seconds(kept.wall)}, ETTR {say.percent(kept.ettr)}" if kept else count, highlight=False)

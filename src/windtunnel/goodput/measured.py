@@ -160,7 +160,8 @@ def _slowest(run: FleetRun, node_repair: Duration | None) -> tuple[int, float] |
         return None
     means = {name: _law(others, name).mean for name in ("detect", "diagnose", "wait", "start", "load")}
     usual = replace(worst, seconds=replace(worst.seconds, **means))
-    without = replace(run, incidents=tuple(usual if one is worst else one for one in run.incidents))
+    incidents = tuple(usual if one is worst else one for one in run.incidents)
+    without = replace(run, incidents=incidents, ended=run.ended - (worst.seconds.down - usual.seconds.down))
     return worst.number, steady(measured_conditions(without, node_repair)).ettr
 
 
