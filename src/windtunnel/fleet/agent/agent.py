@@ -214,6 +214,9 @@ class Agent:
         if command.attempt <= self._state["attempt"]:
             self._answer(OrderAnswer(command.order, refused=f"attempt {command.attempt} or a later one was started or ended here"))
             return
+        if any(one["code"] is None for one in self._state["ranks"]):
+            self._answer(OrderAnswer(command.order, refused=f"ranks of attempt {self._state['attempt']} still run here"))
+            return
         ranks = {}
         for local in range(command.count):
             rank = command.first + local

@@ -85,7 +85,9 @@ class Driver:
         resumed = state is not None
         if state is None:
             state = JobState()
-        if state.phase == "ENDED":
+        if state.phase == "ENDED":  # its driver may have been killed before it could let the agents go
+            engine = self.engine(AgentCommand(_reached(state.address), self.folder / FILE, Path(plan.folder)), self.folder)
+            await asyncio.to_thread(engine.close)
             lease.give_back()
             return int(state.code)
         try:
@@ -97,7 +99,7 @@ class Driver:
     async def _leased(self, plan: JobPlan, state: JobState, store: DriverStore, lease: Lease, resumed: bool) -> int:
         secrets = make_secrets(self.folder, (plan.folder, *([plan.checkpoint] if plan.checkpoint else [])))
         roster = Roster(secrets, plan.limits, lease.fence, state.attempt)
-        roster.nodes = {name: AgentNode(name) for name in [*state.nodes, *state.spares]}
+        roster.nodes = {name: AgentNode(name) for name in [*state.nodes, *state.spares, *state.blocked]}
         server, address = await listen(state.address or plan.listen, secrets, self.folder, roster.channel)
         state.address = address
         command = AgentCommand(_reached(address), self.folder / FILE, Path(plan.folder))
