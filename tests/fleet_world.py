@@ -24,6 +24,7 @@ from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
+    AskStands,
     Command,
     FromDriver,
     Hello,
@@ -31,8 +32,10 @@ from windtunnel.fleet.wire.messages import (
     Leave,
     LogFinding,
     OrderAnswer,
+    PendingReport,
     Pick,
     RankReport,
+    RankStand,
     RunTest,
     StartRanks,
     Welcome,
@@ -215,6 +218,9 @@ class WorldNode:
                     asyncio.get_running_loop().call_later(0.05, self.end, one, -9)
             self._settle()
             return
+        elif isinstance(command, AskStands):
+            channel.send(OrderAnswer(command.order, stands=self._stands(), groups={"all": tuple(range(self.world.plan.world))}))
+            return
         elif isinstance(command, RunTest):
             channel.send(OrderAnswer(command.order, passed=self.sound, why="as the world has it"))
             return
@@ -224,6 +230,14 @@ class WorldNode:
             self.runs = False
         port = 1 if isinstance(command, Pick) else 0
         channel.send(OrderAnswer(command.order, address="host" if port else "", port=port))
+
+    def _stands(self) -> tuple[RankStand, ...]:
+        """Ranks that move wait in the next all-reduce; one that does not has not begun it."""
+        return tuple(
+            RankStand(one.rank, (PendingReport("all", one.step + 1),), {"all": one.step + 1}, {"all": one.step})
+            if one.moves else RankStand(one.rank, (), {"all": one.step}, {"all": one.step}, doing="Python")
+            for one in self.living()
+        )  # fmt: skip
 
     def _settle(self) -> None:
         for order, attempt in list(self.kills):

@@ -62,7 +62,7 @@ def _parts(world: World, incidents: dict[int, Incident]) -> None:
         assert incidents[number].ended == pytest.approx(moment, abs=0.01), number
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(FAULTS, st.booleans(), st.booleans())
 def test_any_faults_in_any_order(faults: list[tuple[float, str, int]], shrink: bool, after: bool) -> None:
     """One generation of ranks at a time; no restart twice for one fault; bounded; blocked nodes stay out; every incident ends and
@@ -83,3 +83,11 @@ def test_one_fault_costs_at_most_one_restart(kind: str, tmp_path: Path) -> None:
     incidents = list(read_incidents(tmp_path))
     _laws(world, 0, [(12.0, kind, 1)], incidents)
     assert sum(one.action in RESTARTS for one in incidents) == (0 if kind.startswith(("agent", "driver")) else 1)
+
+
+def test_a_hang_names_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
+    world = _world(tmp_path)
+    assert virtual(world.run([(12.0, "spin", 2)])) == 0, world.history
+    (hang,) = read_incidents(tmp_path)
+    assert (hang.what, hang.node, hang.ranks, hang.action) == ("hang", "n1", (2,), "retry")
+    assert "rank 2: has not begun" in hang.evidence

@@ -14,11 +14,13 @@ from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.policy import RecoveryDecision, Standing, decide
 from windtunnel.fleet.driver.roster import Roster
 from windtunnel.fleet.driver.sight import SeenFault
-from windtunnel.fleet.wire.messages import Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
+from windtunnel.fleet.driver.silent import name_silent
+from windtunnel.fleet.wire.messages import AskStands, Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
 
 ORDER_SECONDS = 20.0
 FOLLOWERS_SECONDS = 2.0
 """Where only ranks have ended that follow another one: for the other one to show."""
+STANDS_SECONDS = 5.0
 QUIET_START = 60.0
 """A job whose ranks have no rings runs when its processes have lived for so long: ranks make theirs when torch is imported."""
 
@@ -118,9 +120,10 @@ class DriverJob:
             self._progress()
             fault = self._detected()
             if fault is not None:
-                return await self._settled(fault)
+                return await self._blamed(await self._settled(fault))
             if self.state.phase in ("LOAD", "REPLAY") and self._now() - self._ordered > self.plan.load_seconds:
-                return self._fault("hang", list(self.state.nodes), f"no step within {self.plan.load_seconds:g} s", separable=False)
+                text = f"no step within {self.plan.load_seconds:g} s"
+                return await self._blamed(self._fault("hang", list(self.state.nodes), text, separable=False))
 
     def _detected(self) -> SeenFault | None:
         fault = detect(self.roster.sight(), self.plan.limits)
@@ -148,6 +151,17 @@ class DriverJob:
             await self._changed(0.1)
             later = self._detected() or later
         return replace(later, began=min(fault.began, later.began), seen=fault.seen)
+
+    async def _blamed(self, fault: SeenFault) -> SeenFault:
+        """A hang whose culprit is one of all ranks, with the one that the others wait for."""
+        if fault.what != "hang" or fault.separable:
+            return fault
+        able = [node for node in self.state.nodes if self.roster.able(node)]
+        asks = [AskStands(self.roster.fence, self.roster.number()) for _ in able]
+        answers = await asyncio.gather(
+            *(self.roster.order(node, ask, STANDS_SECONDS) for node, ask in zip(able, asks, strict=True))
+        )
+        return name_silent(fault, dict(zip(able, answers, strict=True)))
 
     def _progress(self) -> None:
         """From LOAD to REPLAY when the checkpoint is read, to RUN when the steps that were lost are done again."""
