@@ -106,7 +106,7 @@ def test_those_that_follow_are_no_culprits() -> None:
     assert (fault.what, fault.ranks, fault.nodes) == ("crash", (0,), ("n0",))
     alone = detect(_sight(followers), LIMITS)
     assert alone is not None
-    assert not alone.separable
+    assert (alone.what, alone.separable) == ("link", False)
     lost = detect(_sight(followers, NodeSight("n0", silent=6.0)), LIMITS)
     assert lost is not None
     assert lost.what == "agent-lost"
