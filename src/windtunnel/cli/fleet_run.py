@@ -25,6 +25,7 @@ SUMMARY_STEPS = 200
 
 
 def command(
+    context: typer.Context,
     program: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="The command that trains, after --.")],
     folder: Annotated[Path, typer.Option("--dir", help="Records go to a folder of the run in it.")] = Path("out/fleet"),
     run: Annotated[str, typer.Option("--run", help="The run's name; the same on every node. Otherwise the time.")] = "",
@@ -40,8 +41,8 @@ def command(
         str, typer.Option("--policy", help="full; steps:N, calls in every N-th step only; summary, no calls.")
     ] = "full",
     nodes: Annotated[
-        int, typer.Option("--nodes", metavar="N", min=0, help="Keep the job alive on N nodes: a driver starts it.")
-    ] = 0,
+        int | None, typer.Option("--nodes", metavar="N", min=1, help="Keep the job alive on N nodes: a driver starts it.")
+    ] = None,
     per_node: Annotated[int, typer.Option("--nproc-per-node", metavar="P", min=1, help="Of --nodes: processes a node.")] = 1,
     spares: Annotated[int, typer.Option("--spares", metavar="S", min=0, help="Of --nodes: tested nodes that wait.")] = 0,
     driver_dir: Annotated[
@@ -56,12 +57,22 @@ def command(
     test: Annotated[
         list[str] | None, typer.Option("--test", metavar="NAME", help="Of --nodes: a self-test of spares; again for more.")
     ] = None,
+    test_after: Annotated[
+        bool, typer.Option("--test-after", help="Of --nodes: test the nodes of a fault too, before they are used again.")
+    ] = False,
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="DIR", help="Of --nodes: told to ranks as WINDTUNNEL_FLEET_CHECKPOINT.")
     ] = None,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", metavar="NAME=SECONDS", help="Of --nodes: when a rule fires; again for more.")
     ] = None,
+    expect_step: Annotated[
+        str,
+        typer.Option("--expect-step", metavar="JOB|LOW..HIGH", help="Of --nodes: tell steps outside of the prediction."),
+    ] = "",
+    store: Annotated[
+        str, typer.Option("--store", metavar="URL", help="Of --nodes: the driver's state in PostgreSQL, not in a file.")
+    ] = "",
 ) -> None:
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
@@ -70,19 +81,30 @@ def command(
     if "/" in name or name in (".", ".."):
         raise SpecError("--run", name, "a name without /", "Say the folder with --dir.")
     replace(WatchSettings(), detail=policy).every()
-    if nodes:
+    if nodes is not None:
         from windtunnel.cli.fleet_driver import KeptAlive, keep_alive
 
         asked = KeptAlive(
-            nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), checkpoint, limit or [], driver_listen
-        )
+            nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), test_after, checkpoint, limit or [],
+            expect_step, driver_listen, store,
+        )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
+    _refuse_without_nodes(context)
     if collector and collect:
         raise SpecError(
             "--collector", collector, "--collect or --collector URL", "--collect on one node, --collector on the others."
         )
     place = _listening(listen) if collect else None
     raise typer.Exit(_watched(program, folder / name, policy, place, collector, monitor))
+
+
+def _refuse_without_nodes(context: typer.Context) -> None:
+    """SpecError for an option of --nodes that would do nothing."""
+    for option in context.command.params:
+        of_nodes = (getattr(option, "help", "") or "").startswith("Of --nodes:")
+        source = context.get_parameter_source(option.name or "")
+        if of_nodes and source is not None and source.name == "COMMANDLINE":
+            raise SpecError(option.opts[0], "no --nodes", "--nodes N beside it", "A driver keeps the job alive then.")
 
 
 def _watched(

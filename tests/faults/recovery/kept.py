@@ -39,7 +39,7 @@ class KeptJob:
     def __init__(
         self, folder: Path, *words: str, spares: int = 1, limits: DetectionLimits | None = None,
         policy: RecoveryPolicy | None = None, adopt: float = 15.0, script: Path = SCRIPT, preload: tuple[str, ...] = PRELOAD,
-        per_node: int = PER_NODE,
+        per_node: int = PER_NODE, store: str = "",
     ) -> None:  # fmt: skip
         self.folder, self.state_folder = folder, folder / "driver"
         folder.mkdir(parents=True)
@@ -55,7 +55,8 @@ class KeptJob:
             limits=limits or DetectionLimits(silent=3.0), adopt_seconds=adopt,
             policy=policy or RecoveryPolicy(retries=10_000, same=10_000, fruitless=10_000),
         )  # fmt: skip
-        Driver(self.state_folder, _no_engine, print).keep(self.plan)
+        self._store = store or f"sqlite:///{self.state_folder / DATABASE}"
+        Driver(self.state_folder, _no_engine, print, store).keep(self.plan)
         self.driver: subprocess.Popen[bytes] | None = None
         self.detour: tuple[str, ...] = ()
 
@@ -86,7 +87,7 @@ class KeptJob:
 
     def state(self) -> JobState | None:
         """What the driver has kept."""
-        store = DriverStore(f"sqlite:///{self.state_folder / DATABASE}")
+        store = DriverStore(self._store, self.plan.run)
         try:
             found: JobState | None = store.get("state", JobState)
             return found

@@ -179,7 +179,8 @@ class DriverJob:
             return await self._agent_lost(fault), None
         seen = fault.seen
         await self._tested_suspects(fault)
-        decision = self._decision(fault)
+        decision = await self._with_sound_spares(fault)
+        self._count(fault)
         self.book.decided(decision.action, decision.why)
         self.book.spent(diagnose=max(0.0, time.time() - seen))
         if decision.action == "stop":
@@ -201,11 +202,23 @@ class DriverJob:
         spares = tuple(node for node in state.spares if node in able and node in state.tested and node not in state.blocked)
         usable = able - set(state.blocked)
         standing = Standing(tuple(state.nodes), usable, spares, state.restarts, dict(state.counts), state.fruitless)
-        decision = decide(fault, standing, self.plan.policy)
+        return decide(fault, standing, self.plan.policy)
+
+    def _count(self, fault: SeenFault) -> None:
+        state = self.state
         state.restarts += 1
         for key in (fault.what, *(f"{fault.what}@{node}" for node in fault.nodes)):
             state.counts[key] = state.counts.get(key, 0) + 1
-        return decision
+
+    async def _with_sound_spares(self, fault: SeenFault) -> RecoveryDecision:
+        """The decision; spares that it takes and whose test is long ago pass it again before, or it is made without them."""
+        while True:
+            decision = self._decision(fault)
+            since = time.time() - self.plan.policy.fresh
+            stale = [node for node in decision.nodes if node in self.state.spares and self.state.tested.get(node, 0.0) < since]
+            if not stale or not self.plan.policy.tests:
+                return decision
+            await self._test(stale)
 
     async def _agent_lost(self, fault: SeenFault) -> SeenFault | None:
         """Starts the agents anew: those that find their ranks had only been lost themselves; else the node is."""
@@ -303,12 +316,16 @@ class DriverJob:
         until = time.monotonic() + self.plan.start_seconds
         while time.monotonic() < until and not all(self.roster.able(node) for node in self.state.spares):
             await self._changed(0.1)
-        spares = [node for node in self.state.spares if self.roster.able(node) and node not in self.state.blocked]
+        await self._test([node for node in self.state.spares if self.roster.able(node) and node not in self.state.blocked])
+
+    async def _test(self, spares: list[str]) -> None:
+        """Tests them at the same time; one that fails is a spare no more."""
         passed = await asyncio.gather(*(self._passes(node) for node in spares))
         for node, right in zip(spares, passed, strict=True):
             if right:
-                self.state.tested.append(node)
+                self.state.tested[node] = time.time()
             else:
+                self.state.tested.pop(node, None)
                 self.state.blocked.append(node)
                 self.state.spares.remove(node)
         self.save()
