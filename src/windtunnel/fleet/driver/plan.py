@@ -40,9 +40,10 @@ class JobPlan:
 
 
 class JobState(msgspec.Struct):
-    """Where a job stands. `tested`: spare -> unix seconds when it passed its tests; `phase`: RUN, DETECT, DIAGNOSE, WAIT, START, LOAD,
-    REPLAY or ENDED; `base`: the step of the checkpoint that this attempt began with; `reached`: the last step of any attempt; `ran`:
-    unix seconds when training last went on; `fruitless`: attempts in a row that have not reached a step, this one included."""
+    """Where a job stands. `tested`: spare -> unix seconds when it passed its tests; `phase`: RUN, DETECT, DIAGNOSE, WAIT, START,
+    LOAD, REPLAY or ENDED; `base`: the step of the checkpoint that this attempt began with; `reached`: the last step of any
+    attempt; `ran`: unix seconds when training last went on; `fruitless`: attempts in a row that have not reached a step, this one
+    included."""
 
     nodes: list[str] = []
     spares: list[str] = []
