@@ -82,14 +82,19 @@ def command(
             nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), checkpoint, limit or [], driver_listen
         )
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
-    if collector and collect:
+    place = _place(listen if collect else "", collector, secrets)
+    raise typer.Exit(_watched(program, folder / name, policy, place, collector, secrets, monitor))
+
+
+def _place(listen: str, collector: str, secrets: Path | None) -> tuple[str, int] | None:
+    """Where to collect, if anywhere. SpecError for options that do not go together."""
+    if collector and listen:
         raise SpecError(
             "--collector", collector, "--collect or --collector URL", "--collect on one node, --collector on the others."
         )
-    if secrets is not None and not collect and not collector.startswith("https://"):
+    if secrets is not None and not listen and not collector.startswith("https://"):
         raise SpecError("--secrets", str(secrets), "--secrets with --collect or --collector https://HOST:PORT")
-    place = _listening(listen, secrets is not None) if collect else None
-    raise typer.Exit(_watched(program, folder / name, policy, place, collector, secrets, monitor))
+    return _listening(listen, secrets is not None) if listen else None
 
 
 def _watched(

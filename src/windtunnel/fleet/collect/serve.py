@@ -26,8 +26,8 @@ def serve(
     secrets: Path | None = None, db: str | None = None, policy: CollectPolicy | None = None, otlp: str | None = None,
     otlp_ranks: Sequence[int] = (0,), ready: Callable[[str], None] = lambda _: None,
 ) -> None:  # fmt: skip
-    """Collects into `folder`. `port` 0 takes a free one; `ready` gets the address. `secrets`: a folder with a certificate, a key and
-    a token, made if they are not there: TLS. FileError if the folder, database or address is taken.
+    """Collects into `folder`. `port` 0 takes a free one; `ready` gets the address. `secrets`: a folder with a certificate, a key
+    and a token, made if they are not there: TLS. FileError if the folder, database or address is taken.
     """
     import uvicorn
 
