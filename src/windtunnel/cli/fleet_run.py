@@ -17,7 +17,8 @@ EXAMPLES = """\b
 Examples:
   windtunnel fleet run -- torchrun --nproc-per-node 8 train.py --steps 100
   windtunnel fleet run --collect -- torchrun --nproc-per-node 8 train.py
-  windtunnel fleet run --collector http://node0:8470 -- torchrun --nnodes 4 … train.py
+  windtunnel fleet run --run job --collect --listen 0.0.0.0:8470 --secrets keys -- torchrun --nnodes 4 … train.py
+  windtunnel fleet run --run job --collector https://node0:8470 --secrets keys -- torchrun --nnodes 4 … train.py
   windtunnel fleet run --nodes 2 --nproc-per-node 4 --spares 1 -- python train.py
 """
 
@@ -31,9 +32,13 @@ def command(
     run: Annotated[str, typer.Option("--run", help="The run's name; the same on every node. Otherwise the time.")] = "",
     collect: Annotated[bool, typer.Option("--collect", help="Start a collector beside the command; it ends with it.")] = False,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Of --collect: where other nodes ship to. Needs a token.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Of --collect: where other nodes ship to. Needs --secrets.")
     ] = "127.0.0.1:0",
     collector: Annotated[str, typer.Option("--collector", metavar="URL", help="Ship this node's records to a collector.")] = "",
+    secrets: Annotated[
+        Path | None,
+        typer.Option("--secrets", metavar="DIR", help="TLS to the collector: the folder of its secrets; --collect makes them."),
+    ] = None,
     monitor: Annotated[
         bool | None, typer.Option("--monitor/--no-monitor", help="Tell alarms while the job runs; with --collector not.")
     ] = None,
@@ -90,12 +95,19 @@ def command(
         )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
-    if collector and collect:
+    place = _place(listen if collect else "", collector, secrets)
+    raise typer.Exit(_watched(program, folder / name, policy, place, collector, secrets, monitor))
+
+
+def _place(listen: str, collector: str, secrets: Path | None) -> tuple[str, int] | None:
+    """Where to collect, if anywhere. SpecError for options that do not go together."""
+    if collector and listen:
         raise SpecError(
             "--collector", collector, "--collect or --collector URL", "--collect on one node, --collector on the others."
         )
-    place = _listening(listen) if collect else None
-    raise typer.Exit(_watched(program, folder / name, policy, place, collector, monitor))
+    if secrets is not None and not listen and not collector.startswith("https://"):
+        raise SpecError("--secrets", str(secrets), "--secrets with --collect or --collector https://HOST:PORT")
+    return _listening(listen, secrets is not None) if listen else None
 
 
 def _refuse_without_nodes(context: typer.Context) -> None:
@@ -108,16 +120,28 @@ def _refuse_without_nodes(context: typer.Context) -> None:
 
 
 def _watched(
-    program: list[str], run: Path, policy: str, place: tuple[str, int] | None, collector: str, monitor: bool | None
+    program: list[str],
+    run: Path,
+    policy: str,
+    place: tuple[str, int] | None,
+    collector: str,
+    secrets: Path | None,
+    monitor: bool | None,
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
-    from windtunnel.fleet.launch.agents import NodeAgents
+    from windtunnel.fleet.launch.agents import START_SECONDS, NodeAgents
     from windtunnel.fleet.launch.command import environment, run_command
     from windtunnel.fleet.ship.post import connection_to
+    from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
+    if secrets is not None:
+        os.environ[VARIABLE] = str((secrets / FILE).absolute())  # for the shipper, the monitor and who reads the run
+        until = time.monotonic() + START_SECONDS
+        while place is None and not (secrets / FILE).exists() and time.monotonic() < until:
+            time.sleep(0.2)  # all nodes start at once, and one of them makes the secrets
     if collector:
         connection_to(collector, 1.0)
-    agents = NodeAgents(run, place, collector, monitor if monitor is not None else not collector)
+    agents = NodeAgents(run, place, collector, monitor if monitor is not None else not collector, secrets)
     with agents:
         at = f", collected at {agents.url}" if agents.url else ""
         typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
@@ -126,18 +150,20 @@ def _watched(
     return code
 
 
-def _listening(text: str) -> tuple[str, int]:
-    """Host and port of --listen. SpecError for another form, and where others could reach a collector that has no token."""
+def _listening(text: str, secret: bool) -> tuple[str, int]:
+    """Host and port of --listen. SpecError for another form, and where others could reach a collector that has neither a token nor
+    secrets."""
     missing = [one for one in ("starlette", "uvicorn", "httptools", "sqlalchemy", "prometheus_client") if find_spec(one) is None]
     if missing:
         raise SpecError("--collect", f"no {', '.join(missing)}", "what a collector needs", "Type: pip install 'windtunnel[fleet]'")
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise SpecError("--listen", text, "HOST:PORT", "For example --listen 0.0.0.0:8470.")
-    if host not in ("127.0.0.1", "localhost", "[::1]") and not os.environ.get("WINDTUNNEL_FLEET_TOKEN"):
+    if host not in ("127.0.0.1", "localhost", "[::1]") and not secret and not os.environ.get("WINDTUNNEL_FLEET_TOKEN"):
         raise SpecError(
-            "--listen", text, "an address of this machine alone, or a token", "Set WINDTUNNEL_FLEET_TOKEN on every node."
-        )
+            "--listen", text, "an address of this machine alone, or secrets",
+            "Give --secrets DIR, or, without TLS, set WINDTUNNEL_FLEET_TOKEN on every node.",
+        )  # fmt: skip
     return host.strip("[]"), int(port)
 
 
