@@ -91,13 +91,13 @@ def _order(roster: Roster, gone: tuple[str, ...], agents: int) -> float:
     """Seconds to decide and to make the messages that start the next attempt."""
     import msgspec
 
-    from windtunnel.fleet.driver.sight import Fault
+    from windtunnel.fleet.driver.sight import SeenFault
 
     began = time.monotonic()
     nodes = roster.assigned
     assigned = frozenset(nodes)
     spares = tuple(name for name in roster.nodes if name not in assigned)
-    fault = Fault("node-lost", gone, (), "", time.time(), time.time())
+    fault = SeenFault("node-lost", gone, (), "", time.time(), time.time())
     standing = Standing(nodes, frozenset(roster.nodes) - set(gone), spares)
     decision = decide(fault, standing, RecoveryPolicy())
     assert decision.action == "replace" and len(decision.nodes) == len(nodes)

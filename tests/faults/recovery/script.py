@@ -91,6 +91,9 @@ def _fail(folder: Path, step: int, kind: str) -> None:
         raise RuntimeError("DataLoader worker (pid 7) exited unexpectedly with exit code 1")
     elif kind == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
+    elif kind == "spin":
+        while True:  # alive, in Python, and never in the call that the others wait in
+            time.sleep(0.05)
     elif kind == "early-exit":
         os._exit(0)
     elif kind == "oom":

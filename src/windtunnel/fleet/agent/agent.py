@@ -15,11 +15,13 @@ from typing import Any
 from windtunnel.fleet.agent.keeper import is_python
 from windtunnel.fleet.agent.keeping import KeeperLink
 from windtunnel.fleet.agent.readings import CheckpointEvents, LogTail, RingTrail, memory_kills, nic_bytes, process_state
+from windtunnel.fleet.agent.stands import stands_of
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, host_port
 from windtunnel.fleet.wire.guard import refusal
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
+    AskStands,
     Command,
     FromDriver,
     Hello,
@@ -205,6 +207,8 @@ class Agent:
             self._answer(OrderAnswer(command.order, address=address, port=port))
         elif isinstance(command, RunTest):
             self._spawn(self._test(command))
+        elif isinstance(command, AskStands):
+            self._spawn(self._stand(command.order))
         elif isinstance(command, Leave):
             self._answer(OrderAnswer(command.order))
             self._left.set()
@@ -213,6 +217,9 @@ class Agent:
     def _start(self, command: StartRanks) -> None:
         if command.attempt <= self._state["attempt"]:
             self._answer(OrderAnswer(command.order, refused=f"attempt {command.attempt} or a later one was started or ended here"))
+            return
+        if any(one["code"] is None for one in self._state["ranks"]):
+            self._answer(OrderAnswer(command.order, refused=f"ranks of attempt {self._state['attempt']} still run here"))
             return
         ranks = {}
         for local in range(command.count):
@@ -232,6 +239,16 @@ class Agent:
         from windtunnel.fleet.agent.diagnosis import run_diagnosis
 
         self._answer(await run_diagnosis(command))
+
+    async def _stand(self, order: int) -> None:
+        running = {one["rank"]: one["pid"] for one in self._state["ranks"] if one["code"] is None}
+        states = {rank: process_state(pid) for rank, pid in running.items()}
+        try:
+            stands, groups = await asyncio.to_thread(stands_of, self.folder, running, states)
+        except (ValueError, KeyError, IndexError) as error:  # a ring that is no ring any more
+            self._answer(OrderAnswer(order, refused=f"a ring cannot be read: {error}"))
+            return
+        self._answer(OrderAnswer(order, stands=stands, groups=groups))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)

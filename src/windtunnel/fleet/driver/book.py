@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from windtunnel.fleet.driver.plan import JobState
 from windtunnel.fleet.driver.sight import SeenFault
@@ -20,19 +20,34 @@ class Book:
     state: JobState
 
     def open(self, fault: SeenFault) -> Incident:
-        """A new incident, seen now."""
+        """A new incident, seen now. An open one whose ranks had not loaded yet lasted until it began."""
         self.state.incidents += 1
         began = min(fault.began, fault.seen)
+        self.loaded(began)
         return self._keep(Incident(
             self.state.incidents, self.run, began, fault.seen, fault.what, ",".join(fault.nodes) or None, fault.ranks,
             fault.evidence, attempt=self.state.attempt, seconds=IncidentSeconds(detect=fault.seen - began),
         ))  # fmt: skip
 
-    def spent(self, **seconds: float) -> None:
-        """Puts seconds into the last open incident."""
+    def lasts(self, part: Literal["diagnose", "wait", "start"], until: float, load: float | None = None) -> None:
+        """The last open incident has gone on until then (unix seconds): `part` is what its other parts leave of it. They add up
+        so, whatever came between: a driver that was killed, an order that was slow."""
         if self.state.open:
             last = self.state.open[-1]
-            self._keep(replace(last, seconds=replace(last.seconds, **seconds)))
+            changed: dict[str, float] = {part: 0.0} if load is None else {part: 0.0, "load": load}
+            others = replace(last.seconds, **changed)
+            rest = max(0.0, until - last.began - others.down)
+            self._keep(replace(last, seconds=replace(others, **{part: rest})))
+
+    def loaded(self, until: float) -> None:
+        """The last open incident has gone on until then, if its ranks have not been seen to load."""
+        if self.state.open and self.state.open[-1].seconds.load is None:
+            self.lasts("start", until)
+
+    def free(self) -> None:
+        """The last open incident has cost nothing: training went on."""
+        if self.state.open:
+            self._keep(replace(self.state.open[-1], seconds=IncidentSeconds(detect=0.0, diagnose=0.0)))
 
     def decided(self, action: Action, why: str) -> None:
         """What is done about it."""
@@ -54,17 +69,15 @@ class Book:
 
     def close(self, outcome: Outcome) -> None:
         """All open incidents have come to an end."""
-        for incident in self.state.open:
-            append_incident(self.folder / FILE, replace(incident, outcome=outcome))
-        self.state.open.clear()
+        while self.state.open:
+            self.close_last(outcome)
+
+    def close_last(self, outcome: Outcome) -> None:
+        """The last open incident has; those before it go on."""
+        append_incident(self.folder / FILE, replace(self.state.open.pop(), outcome=outcome))
 
     def _keep(self, incident: Incident) -> Incident:
         others = [one for one in self.state.open if one.number != incident.number]
         self.state.open = sorted([*others, incident], key=lambda one: one.number)
         append_incident(self.folder / FILE, incident)
         return incident
-
-
-def now() -> float:
-    """Unix seconds."""
-    return time.time()

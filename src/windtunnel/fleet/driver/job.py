@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -15,11 +14,14 @@ from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.policy import RecoveryDecision, Standing, decide
 from windtunnel.fleet.driver.roster import Roster
 from windtunnel.fleet.driver.sight import SeenFault
-from windtunnel.fleet.wire.messages import Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
+from windtunnel.fleet.driver.silent import name_silent
+from windtunnel.fleet.wire.messages import AskStands, Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
+from windtunnel.records.incidents import Class
 
 ORDER_SECONDS = 20.0
 FOLLOWERS_SECONDS = 2.0
 """Where only ranks have ended that follow another one: for the other one to show."""
+STANDS_SECONDS = 5.0
 QUIET_START = 60.0
 """A job whose ranks have no rings runs when its processes have lived for so long: ranks make theirs when torch is imported."""
 
@@ -67,8 +69,8 @@ class DriverJob:
     async def _gather(self, resumed: bool) -> None:
         """Waits for all agents, and tests the spares meanwhile. A job that runs waits only for those that it runs on."""
         limit = self.plan.adopt_seconds if resumed else self.plan.start_seconds
-        until = time.monotonic() + limit
-        while time.monotonic() < until and not all(self.roster.able(node) for node in self.state.nodes):
+        until = self._now() + limit
+        while self._now() < until and not all(self.roster.able(node) for node in self.state.nodes):
             await self._changed(0.1)
         await asyncio.gather(*(self._warm(node) for node in [*self.state.nodes, *self.state.spares]))
 
@@ -81,25 +83,32 @@ class DriverJob:
 
     async def _resume(self) -> SeenFault | None:
         """After a driver's end: what runs goes on; what was amid a restart is started once more, under a new number."""
-        self.roster.begin(self.state.attempt, self.state.nodes)
-        for node in self.state.nodes:
+        state = self.state
+        self.roster.begin(state.attempt, state.nodes)
+        for node in state.nodes:
             known = self.roster.nodes[node]
             if known.channel is not None:
                 known.attempt = -2
-        until = time.monotonic() + self.plan.adopt_seconds
-        while time.monotonic() < until and any(self.roster.nodes[node].attempt == -2 for node in self.state.nodes):
+        until = self._now() + self.plan.adopt_seconds
+        while self._now() < until and any(self.roster.nodes[node].attempt == -2 for node in state.nodes):
             await self._changed(0.1)
-        complete = all(len(self.roster.nodes[node].ranks) == self.plan.per_node for node in self.state.nodes)
-        if self.state.phase in ("RUN", "LOAD", "REPLAY") and complete:
-            self._ordered = time.monotonic()
-            self.say(f"attempt {self.state.attempt} goes on: the driver is back")
-            return None
-        gone = [node for node in self.state.nodes if len(self.roster.nodes[node].ranks) != self.plan.per_node]
+        if state.phase in ("DETECT", "DIAGNOSE"):  # nothing was done yet: what is wrong will show again
+            if state.phase == "DIAGNOSE" and state.open:
+                self.book.decided("none", "the driver ended before it decided")
+                self.book.close_last("ignored")
+            state.phase = state.before
+        gone = [node for node in state.nodes if len(self.roster.nodes[node].ranks) != self.plan.per_node]
         lost = [node for node in gone if not self.roster.able(node)]
-        if lost or not self.state.open:
-            return self._fault("node-lost" if lost else "crash", lost or gone or self.state.nodes, "gone when the driver came back")
+        if state.phase in ("RUN", "LOAD", "REPLAY"):
+            self._ordered = self._now()
+            if gone:
+                text = "gone when the driver came back"
+                return self._fault("agent-lost", lost, text) if lost else self._fault("crash", gone, text)
+            self.say(f"attempt {state.attempt} goes on: the driver is back")
+            return None
         self.say("the driver is back, amid a restart")
-        return await self._start_on(tuple(self.state.nodes))
+        await self._let_go(state.blocked)
+        return await self._cleared(state.nodes) or await self._start()
 
     # -- seeing
 
@@ -112,9 +121,10 @@ class DriverJob:
             self._progress()
             fault = self._detected()
             if fault is not None:
-                return await self._settled(fault)
-            if self.state.phase in ("LOAD", "REPLAY") and time.monotonic() - self._ordered > self.plan.load_seconds:
-                return self._fault("hang", list(self.state.nodes), f"no step within {self.plan.load_seconds:g} s", separable=False)
+                return await self._blamed(await self._settled(fault))
+            if self.state.phase in ("LOAD", "REPLAY") and self._now() - self._ordered > self.plan.load_seconds:
+                text = f"no step within {self.plan.load_seconds:g} s"
+                return await self._blamed(self._fault("hang", list(self.state.nodes), text, separable=False))
 
     def _detected(self) -> SeenFault | None:
         fault = detect(self.roster.sight(), self.plan.limits)
@@ -122,7 +132,7 @@ class DriverJob:
             if not self._slow_told:
                 self._slow_told = True
                 self.book.open(fault)
-                self.book.close("ignored")
+                self.book.close_last("ignored")
                 self.say(f"slow: {fault.evidence}")
             return None
         if fault is not None and fault.what == "hang" and not fault.nodes:
@@ -132,15 +142,27 @@ class DriverJob:
 
     async def _settled(self, fault: SeenFault) -> SeenFault:
         """The fault once what belongs to it has shown: a second culprit, or the first where only its followers have ended."""
+        self.state.before = self.state.phase
         self._phase("DETECT")
         await asyncio.sleep(self.plan.limits.settle)
         later = self._detected() or fault
         missing = any(self.roster.quiet(node) for node in self.state.nodes)
-        until = time.monotonic() + (self.plan.limits.silent + 1.0 if missing else FOLLOWERS_SECONDS)
-        while not later.separable and later.what == "crash" and time.monotonic() < until:
+        until = self._now() + (self.plan.limits.silent + 1.0 if missing else FOLLOWERS_SECONDS)
+        while not later.separable and later.what == "crash" and self._now() < until:
             await self._changed(0.1)
             later = self._detected() or later
         return replace(later, began=min(fault.began, later.began), seen=fault.seen)
+
+    async def _blamed(self, fault: SeenFault) -> SeenFault:
+        """A hang whose culprit is one of all ranks, with the one that the others wait for."""
+        if fault.what != "hang" or fault.separable:
+            return fault
+        able = [node for node in self.state.nodes if self.roster.able(node)]
+        asks = [AskStands(self.roster.fence, self.roster.number()) for _ in able]
+        answers = await asyncio.gather(
+            *(self.roster.order(node, ask, STANDS_SECONDS) for node, ask in zip(able, asks, strict=True))
+        )
+        return name_silent(fault, dict(zip(able, answers, strict=True)))
 
     def _progress(self) -> None:
         """From LOAD to REPLAY when the checkpoint is read, to RUN when the steps that were lost are done again."""
@@ -150,53 +172,54 @@ class DriverJob:
                 state.reached = max(state.reached, state.base + self.roster.step)
             return
         loaded = max((rank.loaded for rank in ranks), default=-1)
-        since = time.monotonic() - self._ordered
+        since = self._now() - self._ordered
         ringless = bool(ranks) and all(rank.silent < 0 for rank in ranks) and since > QUIET_START
         if state.phase == "LOAD" and (self.roster.step >= 1 or ringless):
             load = max((rank.load_seconds for rank in ranks), default=0.0)
             state.base = max(loaded, 0)
             known = loaded >= 0 or state.attempt == 0
             if state.open:
-                self.book.spent(start=max(0.0, since - load), load=load)
+                self.book.lasts("start", self._unix(), load)
                 self.book.steps(state.base if known else None, max(0, state.reached - state.base) if known else None)
             state.fruitless = 0
             self._phase("REPLAY")
         if state.phase == "REPLAY" and (ringless or state.base + self.roster.step >= state.reached or loaded < 0):
             if state.open:
-                self.say(f"training goes on, {time.time() - state.open[0].began:.1f} s after the fault")
+                self.say(f"training goes on, {self._unix() - state.open[0].began:.1f} s after the fault")
                 self.book.close("recovered")
-            state.ran = time.time()
+            state.ran = self._unix()
             self._phase("RUN")
 
     # -- deciding and acting
 
     async def _recover(self, fault: SeenFault) -> tuple[SeenFault | None, int | None]:
         """(next fault or None, exit status or None where the job goes on)."""
+        if self.state.phase != "DETECT":
+            self.state.before = self.state.phase
         self.book.open(fault)
         self._phase("DIAGNOSE")
         self.say(f"{fault.what}: {fault.evidence}")
         if fault.what == "agent-lost":
             return await self._agent_lost(fault), None
-        seen = fault.seen
         await self._tested_suspects(fault)
         decision = await self._with_sound_spares(fault)
         self._count(fault)
         self.book.decided(decision.action, decision.why)
-        self.book.spent(diagnose=max(0.0, time.time() - seen))
+        self.book.lasts("diagnose", self._unix())
         if decision.action == "stop":
             self.say(f"stops: {decision.why}; its ranks' words are in {self.plan.folder}/logs/attempt-{self.state.attempt:04d}")
             self.book.close("stopped")
             return None, 1
+        old = list(self.state.nodes)
+        self._take(decision)
         self._phase("WAIT")
-        began = time.monotonic()
-        await self._kill_all()
-        await self._change(decision)
-        self.book.spent(wait=time.monotonic() - began)
-        return await self._start(), None
+        cleared = await self._cleared(old)
+        await self._let_go(decision.evict)
+        return cleared or await self._start(), None
 
     def _decision(self, fault: SeenFault) -> RecoveryDecision:
         state = self.state
-        if state.ran and time.time() - state.ran > self.plan.policy.steady and state.restarts:
+        if state.ran and self._unix() - state.ran > self.plan.policy.steady and state.restarts:
             state.restarts = 0
         able = frozenset(node for node in [*state.nodes, *state.spares] if self.roster.able(node))
         spares = tuple(node for node in state.spares if node in able and node in state.tested and node not in state.blocked)
@@ -214,7 +237,7 @@ class DriverJob:
         """The decision; spares that it takes and whose test is long ago pass it again before, or it is made without them."""
         while True:
             decision = self._decision(fault)
-            since = time.time() - self.plan.policy.fresh
+            since = self._unix() - self.plan.policy.fresh
             stale = [node for node in decision.nodes if node in self.state.spares and self.state.tested.get(node, 0.0) < since]
             if not stale or not self.plan.policy.tests:
                 return decision
@@ -224,21 +247,21 @@ class DriverJob:
         """Starts the agents anew: those that find their ranks had only been lost themselves; else the node is."""
         hellos = {node: self.roster.nodes[node].hellos for node in fault.nodes}
         await asyncio.gather(*(self._restart(node) for node in fault.nodes if not self.roster.able(node)))
-        until = time.monotonic() + self.plan.adopt_seconds
-        while time.monotonic() < until and not all(self.roster.able(node) for node in fault.nodes):
+        until = self._now() + self.plan.adopt_seconds
+        while self._now() < until and not all(self.roster.able(node) for node in fault.nodes):
             await self._changed(0.1)
         ranks = {node: len(self.roster.nodes[node].ranks) for node in fault.nodes if self.roster.able(node)}
         lost = [node for node in fault.nodes if ranks.get(node) != self.plan.per_node]
         again = sum(self.roster.nodes[node].hellos - hellos[node] for node in fault.nodes)
-        self.book.spent(diagnose=0.0)
         if not lost:
             self.book.decided("none", f"the agent is back ({again}), and training went on without it")
-            self.book.spent(detect=0.0)
-            self.book.close("recovered")
+            self.book.free()
+            self.book.close_last("recovered")
             self.say(f"the agent of {', '.join(fault.nodes)} is back; its ranks never stopped")
-            self._phase("RUN")
+            self._phase(self.state.before)
             return None
-        self.book.close("ignored")
+        self.book.free()
+        self.book.close_last("ignored")
         text = f"no heartbeat, and no ranks of attempt {self.state.attempt} there any more"
         return replace(self._fault("node-lost", lost, text), began=fault.began)
 
@@ -253,21 +276,27 @@ class DriverJob:
             if self.roster.able(node) and not await self._passes(node):
                 self.state.counts[f"{fault.what}@{node}"] = self.plan.policy.same
 
-    async def _kill_all(self) -> None:
+    async def _cleared(self, nodes: Sequence[str]) -> SeenFault | None:
+        """Ends all ranks. Those of a node that does not say so may live: it cannot be one of the next attempt."""
         seconds = self.plan.grace + ORDER_SECONDS
-        nodes = [node for node in self.state.nodes if self.roster.able(node)]
-        kills = [Kill(self.roster.fence, self.roster.number(), self.state.attempt, self.plan.grace) for _ in nodes]
-        await asyncio.gather(*(self.roster.order(node, kill, seconds) for node, kill in zip(nodes, kills, strict=True)))
+        able = [node for node in nodes if self.roster.able(node)]
+        kills = [Kill(self.roster.fence, self.roster.number(), self.state.attempt, self.plan.grace) for _ in able]
+        answers = await asyncio.gather(*(self.roster.order(node, kill, seconds) for node, kill in zip(able, kills, strict=True)))
+        failed = [node for node, answer in zip(able, answers, strict=True) if answer.refused and node in self.state.nodes]
+        return self._fault("node-lost", failed, f"does not end its ranks within {seconds:g} s") if failed else None
 
-    async def _change(self, decision: RecoveryDecision) -> None:
-        """The nodes of the next attempt: evicted ones are blocked and let go, spares that came in are no spares any more."""
+    def _take(self, decision: RecoveryDecision) -> None:
+        """The nodes of the next attempt: evicted ones are blocked, spares that came in are no spares any more."""
         state = self.state
         state.blocked += [node for node in decision.evict if node not in state.blocked]
         state.nodes = list(decision.nodes)
         state.spares = [node for node in state.spares if node not in decision.nodes]
         if decision.evict:
             self.say(f"without {', '.join(decision.evict)}: now on {', '.join(decision.nodes)}")
-        for node in decision.evict:
+
+    async def _let_go(self, nodes: Sequence[str]) -> None:
+        """Ends ranks and agents there."""
+        for node in nodes:
             if self.roster.connected(node):
                 await self.roster.order(node, Leave(self.roster.fence, self.roster.number()), 5.0)
             await self.starter.end(node)
@@ -280,10 +309,11 @@ class DriverJob:
         state, fence = self.state, self.roster.fence
         state.attempt += 1
         state.fruitless += 1
+        self.book.lasts("wait", self._unix())
         self._phase("START")
         self.book.struck(self.roster.step)
         self.roster.begin(state.attempt, nodes)
-        self._ordered = time.monotonic()
+        self._ordered = self._now()
         place = await self.roster.order(nodes[0], Pick(fence, self.roster.number()), ORDER_SECONDS)
         if place.refused:
             return self._fault("node-lost", [nodes[0]], place.refused)
@@ -313,8 +343,8 @@ class DriverJob:
             await self.roster.order(node, Warm(self.roster.fence, self.roster.number(), self.plan.preload), ORDER_SECONDS)
 
     async def _test_spares(self) -> None:
-        until = time.monotonic() + self.plan.start_seconds
-        while time.monotonic() < until and not all(self.roster.able(node) for node in self.state.spares):
+        until = self._now() + self.plan.start_seconds
+        while self._now() < until and not all(self.roster.able(node) for node in self.state.spares):
             await self._changed(0.1)
         await self._test([node for node in self.state.spares if self.roster.able(node) and node not in self.state.blocked])
 
@@ -323,7 +353,7 @@ class DriverJob:
         passed = await asyncio.gather(*(self._passes(node) for node in spares))
         for node, right in zip(spares, passed, strict=True):
             if right:
-                self.state.tested[node] = time.time()
+                self.state.tested[node] = self._unix()
             else:
                 self.state.tested.pop(node, None)
                 self.state.blocked.append(node)
@@ -341,6 +371,8 @@ class DriverJob:
         return True
 
     async def _ended(self, code: int) -> int:
+        if code == 0:
+            self.book.loaded(self._unix())
         self.state.phase, self.state.code = "ENDED", code
         self.book.close("recovered" if code == 0 else "stopped")
         self.save()
@@ -355,13 +387,19 @@ class DriverJob:
 
     # -- small things
 
-    def _fault(self, what: str, nodes: list[str], text: str, separable: bool = True) -> SeenFault:
+    def _now(self) -> float:
+        return self.roster.clock.monotonic()
+
+    def _unix(self) -> float:
+        return self.roster.clock.unix()
+
+    def _fault(self, what: Class, nodes: list[str], text: str, separable: bool = True) -> SeenFault:
         ranks = tuple(
             rank for index, node in enumerate(self.state.nodes) if node in nodes
             for rank in range(index * self.plan.per_node, (index + 1) * self.plan.per_node)
         )  # fmt: skip
-        now = time.time()
-        return SeenFault(what, tuple(nodes), ranks, text, now, now, separable)  # type: ignore[arg-type]
+        now = self._unix()
+        return SeenFault(what, tuple(nodes), ranks, text, now, now, separable)
 
     def _phase(self, phase: str) -> None:
         self.state.phase = phase

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from windtunnel.fleet.driver.clock import DriverClock
 from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, Sight
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.messages import VERSION, AgentBeat, Command, FromAgent, Hello, OrderAnswer, RankReport, Welcome
@@ -56,6 +56,7 @@ class Roster:
     steps_seen: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refused: list[str] = field(default_factory=list)
+    clock: DriverClock = field(default_factory=DriverClock)
     _of: dict[Channel, AgentNode] = field(default_factory=dict)
     _odd: set[str] = field(default_factory=set)
     _orders: dict[int, asyncio.Future[OrderAnswer]] = field(default_factory=dict)
@@ -103,18 +104,18 @@ class Roster:
 
     def able(self, node: str) -> bool:
         """Whether its agent is connected and beats."""
-        return self.connected(node) and time.monotonic() - self.nodes[node].heard < self.limits.silent
+        return self.connected(node) and self.clock.monotonic() - self.nodes[node].heard < self.limits.silent
 
     def forgive(self) -> None:
         """This process has not listened for a while: no agent has been silent."""
-        now = time.monotonic()
+        now = self.clock.monotonic()
         for node in self.nodes.values():
             if node.channel is not None:
                 node.heard = now
 
     def quiet(self, node: str) -> bool:
         """Whether its agent is not connected, or a heartbeat is overdue."""
-        return not self.connected(node) or time.monotonic() - self.nodes[node].heard > LATE_SECONDS
+        return not self.connected(node) or self.clock.monotonic() - self.nodes[node].heard > LATE_SECONDS
 
     def done(self, per_node: int) -> bool:
         """Whether every rank of the attempt has ended with status 0."""
@@ -129,7 +130,7 @@ class Roster:
 
     def sight(self) -> Sight:
         """The job as it looks now: nodes where something is unusual, and whether it moves."""
-        now = time.monotonic()
+        now = self.clock.monotonic()
         for name in self.assigned:
             if now - self.nodes[name].heard > self.limits.silent:
                 self._odd.add(name)
@@ -137,7 +138,7 @@ class Roster:
         nodes = [self._seen(self.nodes[name], now) for name in self.assigned if name in self._odd or name in still]
         running = any(rank.code is None for name in self.assigned for rank in self.nodes[name].ranks)
         quiet = None if self.moved is None else now - self.moved
-        return Sight(time.time(), nodes, int(running), quiet, self.step_seconds, self.steps_seen)
+        return Sight(self.clock.unix(), nodes, int(running), quiet, self.step_seconds, self.steps_seen)
 
     def traffic_gone(self, now: float) -> set[str]:
         """Nodes whose NICs moved bytes before and have stood still."""
@@ -193,7 +194,7 @@ class Roster:
         node.channel, node.hellos = channel, node.hellos + 1
         self._of[channel] = node
         channel.send(Welcome(self.fence))
-        self.on_beat(node, AgentBeat(time.time(), hello.attempt, hello.ranks, node.traffic, node.memory_kills, node.warm))
+        self.on_beat(node, AgentBeat(self.clock.unix(), hello.attempt, hello.ranks, node.traffic, node.memory_kills, node.warm))
         self.changed.set()
 
     def _on_lost(self, channel: Channel, reason: str) -> None:
@@ -205,7 +206,7 @@ class Roster:
 
     def on_beat(self, node: AgentNode, beat: AgentBeat) -> None:
         """A heartbeat: what is usual costs a few comparisons."""
-        now = node.heard = time.monotonic()
+        now = node.heard = self.clock.monotonic()
         node.beats += 1
         node.warm, node.attempt, node.memory_kills = beat.warm, beat.attempt, beat.memory_kills
         if beat.traffic > node.traffic:

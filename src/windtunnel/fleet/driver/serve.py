@@ -93,7 +93,9 @@ class Driver:
         resumed = state is not None
         if state is None:
             state = JobState()
-        if state.phase == "ENDED":
+        if state.phase == "ENDED":  # its driver may have been killed before it could let the agents go
+            engine = self.engine(AgentCommand(_reached(state.address), self.folder / FILE, Path(plan.folder)), self.folder)
+            await asyncio.to_thread(engine.close)
             lease.give_back()
             return int(state.code)
         try:
@@ -106,7 +108,7 @@ class Driver:
         secrets = make_secrets(self.folder, (plan.folder, *([plan.checkpoint] if plan.checkpoint else [])))
         roster = Roster(secrets, plan.limits, lease.fence, state.attempt)
         store.waited = roster.forgive
-        roster.nodes = {name: AgentNode(name) for name in [*state.nodes, *state.spares]}
+        roster.nodes = {name: AgentNode(name) for name in [*state.nodes, *state.spares, *state.blocked]}
         server, address = await listen(state.address or plan.listen, secrets, self.folder, roster.channel)
         state.address = address
         command = AgentCommand(_reached(address), self.folder / FILE, Path(plan.folder))

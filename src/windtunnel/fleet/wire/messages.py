@@ -34,6 +34,30 @@ class RankReport(msgspec.Struct, frozen=True):
     found: tuple[LogFinding, ...] = ()
 
 
+class PendingReport(msgspec.Struct, frozen=True):
+    """A call that a rank began and has not finished; the fields of `findings.hang.PendingCall`."""
+
+    group: str
+    number: int
+    comm: int = 0
+    name: str = ""
+    peer: int = -1
+    sends: bool = False
+
+
+class RankStand(msgspec.Struct, frozen=True):
+    """What a rank is in, by its ring: the fields of `findings.hang.RankState`."""
+
+    rank: int
+    pending: tuple[PendingReport, ...] = ()
+    begun: dict[str, int] = {}
+    finished: dict[str, int] = {}
+    silent: float = 0.0
+    process: str = ""
+    doing: str = ""
+    since: float = -1.0
+
+
 class Hello(msgspec.Struct, frozen=True, tag=True):
     """The first message of an agent. `attempt`: of the ranks that its node has, -1 without any."""
 
@@ -59,7 +83,8 @@ class AgentBeat(msgspec.Struct, frozen=True, tag=True):
 
 
 class OrderAnswer(msgspec.Struct, frozen=True, tag=True):
-    """To the command `order`. `port`: of a `Pick`; `passed`: of a `RunTest`."""
+    """To the command `order`. `port`: of a `Pick`; `passed`: of a `RunTest`; `stands`, and `groups` (label → ranks): of an
+    `AskStands`."""
 
     order: int
     refused: str = ""
@@ -68,6 +93,8 @@ class OrderAnswer(msgspec.Struct, frozen=True, tag=True):
     passed: bool | None = None
     seconds: float = 0.0
     why: str = ""
+    stands: tuple[RankStand, ...] = ()
+    groups: dict[str, tuple[int, ...]] = {}
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
@@ -130,6 +157,13 @@ class RunTest(msgspec.Struct, frozen=True, tag=True):
     limit: float = 60.0
 
 
+class AskStands(msgspec.Struct, frozen=True, tag=True):
+    """Say what each rank is in, and which calls it waits in: the job stands still."""
+
+    fence: int
+    order: int
+
+
 class Leave(msgspec.Struct, frozen=True, tag=True):
     """End the ranks and the agent."""
 
@@ -138,5 +172,5 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
 
 
 FromAgent = Hello | AgentBeat | OrderAnswer
-Command = Warm | Pick | StartRanks | Kill | RunTest | Leave
+Command = Warm | Pick | StartRanks | Kill | RunTest | AskStands | Leave
 FromDriver = Welcome | Command
