@@ -145,7 +145,7 @@ fleet-faults-short: setup
 	$(BIN)/python -m tests.faults --cut
 	$(BIN)/python -m tests.faults.checkpoints --short
 
-# The C++ tests and fuzzers under ASan and UBSan, then under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
+# The C++ tests and fuzzers under ASan and UBSan, then those with several threads under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
 SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'
 ROUNDS ?= 1000
 
@@ -157,10 +157,9 @@ sanitize: setup
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/packet_fuzz $$(($(ROUNDS) / 5)) 3
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/core_tests
 	$(SANITIZE) -B build/tsan -DWINDTUNNEL_SANITIZE=thread >/dev/null
-	$(BIN)/cmake --build build/tsan -j $(JOBS) --target core_tests exec_fuzz packet_fuzz
-	build/tsan/exec_fuzz $$(($(ROUNDS) / 2)) 4
+	$(BIN)/cmake --build build/tsan -j $(JOBS) --target thread_tests packet_fuzz
 	build/tsan/packet_fuzz $$(($(ROUNDS) / 16)) 4
-	build/tsan/core_tests
+	build/tsan/thread_tests
 
 sanitize-short:
 	$(MAKE) sanitize ROUNDS=200

@@ -25,8 +25,9 @@ from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.fleet.collect.serve import serve
 told = json.loads(sys.argv[1])
 policy = CollectPolicy(**told.pop("policy", {}))
-unix = told.pop("unix", None)
-serve(Path(told.pop("folder")), port=told.pop("port", 0), unix=Path(unix) if unix else None, policy=policy,
+unix, secrets = told.pop("unix", None), told.pop("secrets", None)
+serve(Path(told.pop("folder")), port=told.pop("port", 0), unix=Path(unix) if unix else None,
+      secrets=Path(secrets) if secrets else None, policy=policy,
       ready=lambda address: print(address, flush=True), **told)
 """
 

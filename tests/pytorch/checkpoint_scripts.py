@@ -1,63 +1,139 @@
-"""Ranks for the tests of checkpoints: python checkpoint_scripts.py WHAT FOLDER [OPTIONS as JSON]. gloo on loopback."""
+"""Ranks for the tests of checkpoints, forked from this process (`forked_ranks`). gloo on loopback.
+
+A job has a plan: alone, ddp, fsdp2, fsdp1, tp, tp-fsdp2, stages (of a model cut by hand) or traced (stages that torch cuts).
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe, SplitPoint, pipeline
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
 
-from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
-from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.states import PerRank, RandomState
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+from forked_ranks import serve  # noqa: E402
+
+from windtunnel.fleet.checkpoint.checkpointer import Checkpointer  # noqa: E402
+from windtunnel.fleet.checkpoint.hashing import hash_of  # noqa: E402
+from windtunnel.fleet.checkpoint.states import PerRank, RandomState  # noqa: E402
+from windtunnel.fleet.loading.loader import SharedLoader  # noqa: E402
+from windtunnel.fleet.loading.place import NodePlace  # noqa: E402
+
+MICRO_BATCHES = 2
 
 
-def job(sharded: bool, seed: int, width: int = 24) -> dict[str, Any]:
-    """A model that was trained for two steps, its optimizer and random numbers."""
-    torch.manual_seed(seed)
-    model = nn.Sequential(nn.Linear(16, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 5))
-    if sharded:
-        for part in (model[0], model[2]):
-            fully_shard(part)
+class TiedWeights(nn.Module):
+    """A model whose last matrix is its first one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(16, 8, bias=False), nn.Linear(16, 16), nn.Linear(16, 8, bias=False)
+        self.last.weight = self.first.weight
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        return self.last(self.middle(given)) + self.first(given)
+
+
+def network(width: int = 24) -> nn.Sequential:
+    """The model, whole."""
+    return nn.Sequential(nn.Linear(16, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 5))
+
+
+def planned(plan: str, model: nn.Module) -> tuple[nn.Module, Any]:
+    """`model`, or this rank's part of it, under a plan, and its pipeline schedule where it has one."""
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if plan == "ddp":
+        return DistributedDataParallel(model), None
+    if plan == "fsdp1":
+        return FullyShardedDataParallel(model, use_orig_params=True, device_id=torch.device("cpu")), None
+    if plan == "traced":
+        pipe = pipeline(model, (torch.zeros(2, 16),), split_spec={"2": SplitPoint.BEGINNING})
+        stage = pipe.build_stage(rank, torch.device("cpu"))
+        return stage.submod, ScheduleGPipe(stage, MICRO_BATCHES, loss_fn=_loss)
+    if plan == "stages":
+        parts = list(model.named_children())
+        mine = nn.Sequential(OrderedDict(parts[:2] if rank == 0 else parts[2:]))
+        return mine, ScheduleGPipe(PipelineStage(mine, rank, world, torch.device("cpu")), MICRO_BATCHES, loss_fn=_loss)
+    if plan.startswith("tp"):
+        shape, names = ((world,), ("tp",)) if plan == "tp" else ((world // 2, 2), ("dp", "tp"))
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
+        parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        return (fully_shard(model, mesh=mesh["dp"]) if plan == "tp-fsdp2" else model), None
+    if plan == "fsdp2":
+        for part in model.children():
+            if any(True for _ in part.parameters(recurse=False)) and not isinstance(model, TiedWeights):
+                fully_shard(part)
         fully_shard(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    return model, None
+
+
+def _loss(output: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return output.square().sum()
+
+
+def job(plan: str, seed: int, tied: bool = False) -> dict[str, Any]:
+    """A model that was trained for two steps, its optimizer of two groups, and random numbers."""
+    torch.manual_seed(seed)
+    model, schedule = planned(plan, TiedWeights() if tied else network())
+    rates: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    for name, value in model.named_parameters():
+        rates[name.endswith("weight")].append(value)
+    optimizer = torch.optim.AdamW([{"params": rates[True]}, {"params": rates[False], "weight_decay": 0.0}], lr=1e-2)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(2):
-        model(torch.randn(4, 16, generator=generator)).square().sum().backward()
+        given = torch.randn(4, 16, generator=generator)
+        if schedule is None:
+            _loss(model(given), given).backward()
+        elif dist.get_rank() == 0:
+            schedule.step(given)
+        else:
+            schedule.step(target=torch.zeros(4, 5))
         optimizer.step()
         optimizer.zero_grad()
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01 * seed + group["weight_decay"]
     return {"model": model, "optimizer": optimizer, "rng": PerRank(RandomState()), "epoch": seed}
 
 
-def digest(state: dict[str, Any]) -> str:
-    """A hash of all weights and moments, the same on every rank and for every plan."""
-    parts = []
-    model, optimizer = state["model"], state["optimizer"]
-    for name, value in model.named_parameters():
-        for one in (value, *(optimizer.state[value][key] for key in ("exp_avg", "exp_avg_sq", "step"))):
-            full = one.full_tensor() if isinstance(one, DTensor) else one
-            parts.append(name.encode() + full.detach().numpy().tobytes())
-    return hash_of(b"".join(parts))
+def digests(state: dict[str, Any]) -> dict[str, str]:
+    """A hash of each parameter that this rank has a part of, with its moments and options, the same for every plan."""
+    whole = StateDictOptions(full_state_dict=True)
+    weights = get_model_state_dict(state["model"], options=whole)
+    flat = get_optimizer_state_dict(state["model"], state["optimizer"], options=whole)
+    options = {name: group for group in flat["param_groups"] for name in group["params"]}
+    told = {}
+    for name, value in weights.items():
+        raw = value.numpy().tobytes()
+        if name in flat["state"]:
+            raw += b"".join(flat["state"][name][key].numpy().tobytes() for key in ("exp_avg", "exp_avg_sq", "step"))
+            raw += repr((options[name]["lr"], options[name]["weight_decay"])).encode()
+        told[name] = hash_of(raw)
+    return told
 
 
 def say(**facts: Any) -> None:
-    print(json.dumps({"rank": RANK, **facts}), flush=True)
+    print(json.dumps({"rank": int(os.environ["RANK"]), **facts}), flush=True)
 
 
-def save(folder: Path, sharded: bool = True, steps: tuple[int, ...] = (10, 20), **options: Any) -> None:
+def save(folder: str, plan: str = "fsdp2", steps: tuple[int, ...] = (10, 20), tied: bool = False, **options: Any) -> None:
     """Saves a job at some steps, each with other weights."""
-    with Checkpointer(folder, **options) as checkpointer:
-        state = job(sharded, 1)
+    with Checkpointer(folder, **own(options)) as checkpointer:
+        state = job(plan, 1, tied)
         checkpointer.load(state)
         checkpointer.prepare(state)
         for step in steps:
@@ -66,39 +142,105 @@ def save(folder: Path, sharded: bool = True, steps: tuple[int, ...] = (10, 20), 
                     value.add_(step)
             state["epoch"] = step
             taken = checkpointer.save(step, state)
-            say(step=step, digest=digest(state), blocking=taken.blocking_seconds, random=torch.rand(1).item())
-            torch.manual_seed(1000 * step + RANK)
+            say(step=step, digests=digests(state), blocking=taken.blocking_seconds, random=torch.rand(1).item())
+            torch.manual_seed(1000 * step + int(os.environ["RANK"]))
         say(newest=checkpointer.wait(), failed=checkpointer.failed)
+        if tied:
+            told = get_model_state_dict(state["model"], options=StateDictOptions(full_state_dict=True))
+            torch.save(told, Path(folder).with_name("whole.pt")) if dist.get_rank() == 0 else None
 
 
-def load(folder: Path, sharded: bool = True, **options: Any) -> None:
+def load(folder: str, plan: str = "fsdp2", **options: Any) -> None:
     """Loads into a job that was trained otherwise."""
-    with Checkpointer(folder, **options) as checkpointer:
-        state = job(sharded, 7)
+    with Checkpointer(folder, **own(options)) as checkpointer:
+        state = job(plan, 7)
         step = checkpointer.load(state)
         told = checkpointer.last_load
         assert told is not None
-        say(step=step, digest=digest(state), epoch=state["epoch"], storage=told.storage_bytes, memory=told.memory_bytes,
-            received=told.received_bytes, source=told.source, passed=told.passed_over, random=torch.rand(1).item())  # fmt: skip
+        random = torch.rand(1).item()
+        say(step=step, digests=digests(state), epoch=state["epoch"], storage=told.storage_bytes, memory=told.memory_bytes,
+            received=told.received_bytes, source=told.source, passed=told.passed_over, random=random)  # fmt: skip
 
 
-def die(folder: Path, **options: Any) -> None:
+def die(folder: str, **options: Any) -> None:
     """Saves, waits, and is killed by its test; its flush process keeps the memory."""
-    checkpointer = Checkpointer(folder, **options)
-    state = job(True, 1)
+    checkpointer = Checkpointer(folder, **own(options))
+    state = job("fsdp2", 1)
     checkpointer.load(state)
     checkpointer.prepare(state)
     checkpointer.save(10, state)
     checkpointer.wait()
-    say(step=10, digest=digest(state))
+    say(step=10, digests=digests(state))
     time.sleep(600)
 
 
+def skip(folder: str) -> None:
+    """Saves while the flush process of rank 1 stands still: what finds both buffers busy is skipped on all ranks."""
+    with Checkpointer(folder, busy="skip") as checkpointer:
+        state: dict[str, Any] = {"weights": torch.zeros(1000), "rank": PerRank(torch.zeros(10))}
+        checkpointer.prepare(state)
+        assert checkpointer._flushing is not None
+        process = checkpointer._flushing._process.process.pid
+        if dist.get_rank() == 1:
+            os.kill(process, signal.SIGSTOP)
+        dist.barrier()
+        taken = []
+        for step in (1, 2, 3, 4):
+            state["weights"].fill_(step)
+            taken.append(checkpointer.save(step, state))
+        dist.barrier()
+        os.kill(process, signal.SIGCONT)
+        say(staged=[one.staged for one in taken], why=[one.why for one in taken], bytes=[one.bytes for one in taken])
+        say(newest=checkpointer.wait(), skipped=checkpointer.skipped, failed=checkpointer.failed)
+        later = checkpointer.save(5, state)
+        say(staged=later.staged, newest=checkpointer.wait())
+
+
+def samples(folder: str, steps: int, address: str, kill_at: int = 0) -> None:
+    """Trains on what a shared loader gives, saves each third step with the loader's place; rank 1 kills itself at `kill_at`."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    place = NodePlace(rank, tuple(range(world)), world)
+    weights = torch.zeros(4)
+    with (
+        SharedLoader(list(range(40)), 3, place, address=address, shuffle=True, seed=5, num_workers=2, prefetch=4) as loader,
+        Checkpointer(folder) as checkpointer,
+    ):
+        state: dict[str, Any] = {"weights": weights, "loader": loader}
+        step = checkpointer.load(state) or 0
+        say(loaded=step)
+        while step < steps:
+            for batch in loader:
+                step += 1
+                say(step=step, samples=batch.tolist())
+                state["weights"].add_(float(batch.sum()))
+                if step == kill_at and rank == 1:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if step % 3 == 0:
+                    checkpointer.save(step, state)
+                if step == steps:
+                    break
+        checkpointer.wait()
+
+
+def own(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of this rank."""
+    if isinstance(options.get("node"), list):
+        options["node"] = options["node"][int(os.environ["RANK"])]
+    return options
+
+
+def grouped(door: Any) -> Any:
+    """A door that is called with all ranks in a group."""
+
+    def called(*arguments: Any, **options: Any) -> None:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+        door(*arguments, **options)
+        dist.destroy_process_group()
+
+    return called
+
+
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    arguments = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
-    if isinstance(arguments.get("node"), list):
-        arguments["node"] = arguments["node"][RANK]
-    {"save": save, "load": load, "die": die}[sys.argv[1]](Path(sys.argv[2]), **arguments)
-    dist.destroy_process_group()
+    torch.optim.AdamW([nn.Parameter(torch.zeros(1))])  # imports a second's worth of modules
+    serve({door.__name__: grouped(door) for door in (save, load, die, skip, samples)})

@@ -1,86 +1,113 @@
-"""Checkpoints of real ranks (gloo): saved, killed, damaged, loaded by another world."""
+"""Checkpoints of real ranks (gloo): saved, killed, damaged, loaded by another world and under another plan."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import socket
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_ranks import ForkedJob, RankForge
+from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch")
 
+from windtunnel.cli import app  # noqa: E402
 from windtunnel.fleet.checkpoint.folder import step_folder  # noqa: E402
 from windtunnel.fleet.checkpoint.process import asked  # noqa: E402
 from windtunnel.fleet.checkpoint.words import door_prefix, doors  # noqa: E402
 
 pytestmark = pytest.mark.torch
 SCRIPT = Path(__file__).with_name("checkpoint_scripts.py")
+Said = list[list[dict[str, Any]]]
 
 
-def _start(what: str, folder: Path, world: int, options: dict[str, Any]) -> list[subprocess.Popen[str]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"}
-    return [
-        subprocess.Popen([sys.executable, str(SCRIPT), what, str(folder), json.dumps(options)], env={**shared, "RANK": str(rank)},
-                         stdout=subprocess.PIPE, text=True)
-        for rank in range(world)
-    ]  # fmt: skip
+class CheckpointJobs:
+    """Starts doors of the script on ranks."""
+
+    def __init__(self, forge: RankForge) -> None:
+        self.forge = forge
+
+    def ran(self, what: str, folder: Path, world: int, *more: Any, **options: Any) -> Said:
+        """What each rank of a job said, once all have ended well."""
+        job = self.forge.started(what, world, [str(folder), *more], options)
+        assert self.forge.ended(job) == [0] * world
+        return job.said()
+
+    @contextmanager
+    def killed(self, folder: Path, world: int, **options: Any) -> Iterator[Any]:
+        """The digests of a job that saved step 10 and was killed with -9."""
+        job = self.forge.started("die", world, [str(folder)], options)
+        said = _first_words(job)
+        self.forge.killed(job)
+        yield said[0][0]["digests"]
 
 
-def ran(what: str, folder: Path, world: int, **options: Any) -> list[list[dict[str, Any]]]:
-    """What each rank of a script said."""
-    ranks = _start(what, folder, world, options)
-    told = [rank.communicate(timeout=90)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * world
-    return [[json.loads(line) for line in one.splitlines() if line.startswith("{")] for one in told]
+def _first_words(job: ForkedJob) -> Said:
+    end = time.monotonic() + 120
+    while not all(said := job.said()):
+        assert time.monotonic() < end, "a rank says nothing"
+        time.sleep(0.02)
+    return said
 
 
-@contextmanager
-def killed(folder: Path, world: int, **options: Any) -> Iterator[str]:
-    """The digest of a job that saved step 10 and was killed with -9."""
-    ranks = _start("die", folder, world, options)
-    try:
-        said = [json.loads(next(line for line in rank.stdout or () if line.startswith("{"))) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.send_signal(signal.SIGKILL)
-            rank.communicate()
-    yield said[0]["digest"]
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckpointJobs]:
+    forge = RankForge(SCRIPT, tmp_path_factory.mktemp("said"))
+    yield CheckpointJobs(forge)
+    forge.close()
 
 
-@pytest.mark.parametrize("world", [2, 4, 6])
-def test_sharded_state_loads_on_another_world_bit_equal(tmp_path: Path, world: int) -> None:
-    saved = ran("save", tmp_path, 4)
-    loaded = ran("load", tmp_path, world)
-    assert {one[0]["digest"] for one in loaded} == {saved[0][1]["digest"]}
+def together(said: Said, at: int = 0) -> dict[str, str]:
+    """Digests of all parameters by name; ranks that have the same one agree."""
+    told: dict[str, str] = {}
+    for rank in said:
+        for name, digest in rank[at]["digests"].items():
+            assert told.setdefault(name, digest) == digest
+    return told
+
+
+@pytest.mark.parametrize("world", [2, 6])
+def test_sharded_state_loads_on_another_world_bit_equal(jobs: CheckpointJobs, tmp_path: Path, world: int) -> None:
+    saved = jobs.ran("save", tmp_path, 4)
+    loaded = jobs.ran("load", tmp_path, world)
+    assert together(loaded) == together(saved, 1)
     assert {one[0]["step"] for one in loaded} == {20} == {one[0]["epoch"] for one in loaded}
     shards = sum(path.stat().st_size for path in step_folder(tmp_path, 20).glob("*.distcp"))
     assert sum(one[0]["storage"] for one in loaded) == shards
 
 
-def test_replicated_state_is_read_once_by_eight_ranks(tmp_path: Path) -> None:
-    saved = ran("save", tmp_path, 2, sharded=False)
-    loaded = ran("load", tmp_path, 8, sharded=False)
+PLANS = {"alone": 1, "ddp": 2, "fsdp1": 2, "fsdp2": 4, "tp": 2, "tp-fsdp2": 4, "stages": 2, "traced": 2}
+CHANGES = [
+    ("fsdp2", "tp"), ("fsdp2", "alone"), ("tp", "fsdp2"), ("tp-fsdp2", "ddp"), ("ddp", "stages"), ("stages", "tp-fsdp2"),
+    ("stages", "traced"), ("traced", "alone"), ("alone", "traced"), ("traced", "fsdp2"), ("fsdp1", "fsdp1"), ("fsdp1", "fsdp2"),
+    ("tp", "fsdp1"), ("fsdp1", "stages"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after"), CHANGES)
+def test_weights_moments_and_options_load_under_another_plan(jobs: CheckpointJobs, tmp_path: Path, before: str, after: str) -> None:
+    saved = together(jobs.ran("save", tmp_path, PLANS[before], plan=before, steps=(10,)))
+    assert len(saved) == 6
+    assert together(jobs.ran("load", tmp_path, PLANS[after], plan=after)) == saved
+
+
+def test_replicated_state_is_read_once_by_eight_ranks(jobs: CheckpointJobs, tmp_path: Path) -> None:
+    saved = jobs.ran("save", tmp_path, 2, plan="alone")
+    loaded = jobs.ran("load", tmp_path, 8, plan="alone")
     shards = sum(path.stat().st_size for path in step_folder(tmp_path, 20).glob("*.distcp"))
     assert sum(one[0]["storage"] for one in loaded) == shards
-    assert {one[0]["digest"] for one in loaded} == {saved[0][1]["digest"]}
+    assert together(loaded) == together(saved, 1)
 
 
-def test_plain_dcp_reads_a_committed_folder(tmp_path: Path) -> None:
+def test_plain_dcp_reads_a_committed_folder(jobs: CheckpointJobs, tmp_path: Path) -> None:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-    ran("save", tmp_path, 2)
+    jobs.ran("save", tmp_path, 2)
     dcp_to_torch_save(step_folder(tmp_path, 20), tmp_path / "all.pt")
     whole = torch.load(tmp_path / "all.pt", weights_only=False)
     into = {"model": {name: torch.zeros_like(value) for name, value in whole["model"].items()}}
@@ -90,42 +117,120 @@ def test_plain_dcp_reads_a_committed_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["__1_0.distcp", ".metadata", "manifest.json"])
-def test_a_flipped_bit_falls_back_one_step(tmp_path: Path, name: str) -> None:
-    saved = ran("save", tmp_path, 2)
+def test_a_flipped_bit_falls_back_one_step(jobs: CheckpointJobs, tmp_path: Path, name: str) -> None:
+    saved = jobs.ran("save", tmp_path, 2)
     path = step_folder(tmp_path, 20) / name
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
-    loaded = ran("load", tmp_path, 2)
-    assert {one[0]["digest"] for one in loaded} == {saved[0][0]["digest"]}
+    loaded = jobs.ran("load", tmp_path, 2)
+    assert together(loaded) == together(saved)
     assert loaded[0][0]["step"] == 10 and loaded[0][0]["passed"][0][0] == 20
 
 
-def test_random_numbers_of_each_rank_come_back(tmp_path: Path) -> None:
-    saved = ran("save", tmp_path, 2)
-    loaded = ran("load", tmp_path, 2)
+def test_random_numbers_of_each_rank_come_back(jobs: CheckpointJobs, tmp_path: Path) -> None:
+    saved = jobs.ran("save", tmp_path, 2)
+    loaded = jobs.ran("load", tmp_path, 2)
     assert [one[1]["random"] for one in saved] == [one[0]["random"] for one in loaded]
 
 
-def test_memory_of_a_killed_job_is_read_instead_of_storage(tmp_path: Path) -> None:
-    with killed(tmp_path, 2) as digest:
-        first = ran("load", tmp_path, 2)
-        ran("save", tmp_path, 2, steps=())  # prepares, and so ends what the killed job left
-        second = ran("load", tmp_path, 2)
-    assert {one[0]["digest"] for one in (*first, *second)} == {digest}
+def test_memory_of_a_killed_job_is_read_instead_of_storage(jobs: CheckpointJobs, tmp_path: Path) -> None:
+    with jobs.killed(tmp_path, 2) as digests:
+        first = jobs.ran("load", tmp_path, 2)
+        jobs.ran("save", tmp_path, 2, steps=())  # prepares, and so ends what the killed job left
+        second = jobs.ran("load", tmp_path, 2)
+    assert together(first) == together(second) == digests
     assert [(one[0]["source"], one[0]["storage"]) for one in first] == [("memory", 0)] * 2
     assert [one[0]["source"] for one in second] == ["storage"] * 2
 
 
-def test_a_lost_node_is_read_from_its_neighbour(tmp_path: Path) -> None:
-    with killed(tmp_path, 2, neighbour=True, node=["a", "b"]) as digest:
+def test_a_lost_node_is_read_from_its_neighbour(jobs: CheckpointJobs, tmp_path: Path) -> None:
+    with jobs.killed(tmp_path, 2, neighbour=True, node=["a", "b"]) as digests:
         for door in doors(door_prefix(str(tmp_path), "a")):  # node a is lost, with its memory
             asked(door, {"do": "retire"}, 10.0)
-        loaded = ran("load", tmp_path, 2, node=["b", "c"])
-        ran("save", tmp_path, 2, node=["b", "c"], steps=())
-    assert {one[0]["digest"] for one in loaded} == {digest}
+        loaded = jobs.ran("load", tmp_path, 2, node=["b", "c"])
+        jobs.ran("save", tmp_path, 2, node=["b", "c"], steps=())
+    assert together(loaded) == digests
     assert [one[0]["storage"] for one in loaded] == [0, 0]
     assert "neighbour" in {one[0]["source"] for one in loaded}
+
+
+def test_a_save_that_finds_both_buffers_busy_is_skipped_on_all_ranks(jobs: CheckpointJobs, tmp_path: Path) -> None:
+    for first, second, last in jobs.ran("skip", tmp_path, 2):
+        assert first["staged"] == [True, True, False, False]
+        assert first["why"] == ["", "", *["both buffers are still being written"] * 2] and first["bytes"][2:] == [0, 0]
+        assert second["skipped"] == 2 and second["failed"] == {} and second["newest"] == 2
+        assert last["staged"] and last["newest"] == 5
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-00000001", "step-00000002", "step-00000005"]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_exported_weights_are_those_that_were_saved(jobs: CheckpointJobs, tmp_path: Path, tied: bool) -> None:
+    from safetensors.torch import load_file
+
+    jobs.ran("save", tmp_path / "saved", 2, tied=True) if tied else jobs.ran("save", tmp_path / "saved", 2)
+    file = tmp_path / "weights.safetensors"
+    step = step_folder(tmp_path / "saved", 20)
+    told = CliRunner().invoke(app, ["fleet", "checkpoints", "export", str(step), str(file)])
+    assert told.exit_code == 0, told.output
+    found = load_file(file)
+    if tied:
+        whole = torch.load(tmp_path / "whole.pt")
+        assert set(found) == set(whole) == {"first.weight", "middle.weight", "middle.bias", "last.weight"}
+        assert torch.equal(found["first.weight"], found["last.weight"])
+    else:
+        from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+        dcp_to_torch_save(step, tmp_path / "all.pt")
+        whole = torch.load(tmp_path / "all.pt", weights_only=False)["model"]
+    assert set(found) == set(whole) and all(torch.equal(found[name], whole[name]) for name in whole)
+
+
+@pytest.mark.parametrize("kill_at", [4, 11])
+def test_a_killed_job_goes_on_with_the_same_samples(jobs: CheckpointJobs, tmp_path: Path, kill_at: int) -> None:
+    steps = 14
+    name = f"checkpoint-{os.getpid()}-{kill_at}"
+    plain = [one[1:] for one in jobs.ran("samples", tmp_path / "plain", 2, steps, f"{name}-plain")]
+    killed = jobs.forge.started("samples", 2, [str(tmp_path / "killed"), steps, f"{name}-killed", kill_at], {})
+    codes = jobs.forge.ended(killed)
+    assert codes[1] == -9
+    resumed = jobs.ran("samples", tmp_path / "killed", 2, steps, f"{name}-resumed")
+    (first,) = {one[0]["loaded"] for one in resumed}
+    assert first == kill_at // 3 * 3
+    for before, whole, after in zip(killed.said(), plain, resumed, strict=True):
+        assert before[1 : first + 1] == whole[:first]
+        assert after[1:] == whole[first:]
+
+
+def _trained(groups: list[dict[str, Any]], model: Any) -> dict[str, Any]:
+    optimizer = torch.optim.AdamW(groups)
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+    return {"model": model, "optimizer": optimizer}
+
+
+def test_one_group_of_what_were_two_is_refused(tmp_path: Path) -> None:
+    from windtunnel.base.errors import SpecError
+    from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
+
+    model = torch.nn.Linear(2, 2)
+    with Checkpointer(tmp_path) as checkpointer:
+        checkpointer.save(1, _trained([{"params": [model.weight], "lr": 0.5}, {"params": [model.bias], "lr": 0.25}], model))
+    with Checkpointer(tmp_path) as checkpointer, pytest.raises(SpecError, match="lr of bias: 0.25"):
+        checkpointer.load(_trained([{"params": [model.weight, model.bias]}], model))
+
+
+def test_an_option_that_was_not_saved_stays_as_it_is(tmp_path: Path) -> None:
+    from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
+
+    model = torch.nn.Linear(2, 2)
+    with Checkpointer(tmp_path) as checkpointer:
+        checkpointer.save(1, _trained([{"params": list(model.parameters()), "lr": 0.5}], model))
+    with Checkpointer(tmp_path) as checkpointer:
+        state = _trained([{"params": list(model.parameters()), "lr": 0.1, "new in this version": 3}], model)
+        assert checkpointer.load(state) == 1
+    group = state["optimizer"].param_groups[0]
+    assert group["lr"] == 0.5 and group["new in this version"] == 3
 
 
 def test_a_folder_of_another_job_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -70,6 +71,33 @@ def test_one_command_collects_ships_and_sums_up(tmp_path: Path) -> None:
     assert len(kept.sections) == len(rings.sections) > 100
     run = open_run(tmp_path / "job" / "collected")
     assert {beat.ended for beat in run.heartbeats()} == {0} and run.overview()["world"] == 2
+    run.close()
+
+
+def test_two_nodes_ship_to_one_collector_over_tls(tmp_path: Path) -> None:
+    """Two `fleet run`, as two nodes would have them; the second starts first, and waits for the secrets."""
+    ports = []
+    for _ in range(2):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            ports.append(probe.getsockname()[1])
+    secrets = ("--secrets", str(tmp_path / "keys"))
+    nodes = []
+    for rank in (1, 0):
+        launch = [
+            sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1",
+            "--master-addr", "127.0.0.1", "--master-port", str(ports[0]), str(EXAMPLE), "--steps", "12",
+        ]  # fmt: skip
+        there = (
+            ("--collect", "--listen", f"127.0.0.1:{ports[1]}") if rank == 0 else ("--collector", f"https://127.0.0.1:{ports[1]}")
+        )
+        nodes.append(started(tmp_path / f"node{rank}", *launch, options=(*there, *secrets)))
+    (other, _, _), (code, _, errors) = ended(nodes[0]), ended(nodes[1])
+    assert (other, code) == (0, 0), errors
+    assert f"collected at https://127.0.0.1:{ports[1]}" in errors and "windtunnel fleet: 2 ranks" in errors
+    assert beside(tmp_path) == []
+    run = open_run(tmp_path / "node0" / "job" / "collected")
+    assert {beat.rank: beat.ended for beat in run.heartbeats()} == {0: 0, 1: 0} and set(run.sections().rank.tolist()) == {0, 1}
     run.close()
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
-import shutil
 import signal
-import subprocess
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +14,7 @@ import pyarrow as pa
 import pytest
 from fleet_collectors import Server, batch_of, collecting, rows_of
 
+from tests import postgres
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import encode
 from windtunnel.fleet.collect import RunStore, open_run
@@ -208,31 +205,16 @@ def test_spans_go_out(tmp_path: Path) -> None:
         receiver.server_close()
 
 
-@pytest.mark.skipif(shutil.which("initdb") is None or shutil.which("pg_ctl") is None, reason="PostgreSQL is not installed")
+@pytest.mark.skipif(postgres.MISSING, reason="PostgreSQL is not installed")
 def test_the_index_in_postgresql(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
-    base = Path(tempfile.mkdtemp(prefix="wtpg"))  # not in tmp_path: its parents are for the owner alone
-    data, sockets = base / "pg", base
-    user = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if os.geteuid() == 0 else []
-    data.mkdir()
-    options = f"-c listen_addresses='' -c unix_socket_directories={sockets}"
-    try:
-        for path in (base, data) if user else ():
-            shutil.chown(path, "nobody", "nogroup")
-        subprocess.run([*user, "initdb", "-D", str(data), "-U", "wt", "-A", "trust"], check=True, capture_output=True, cwd="/")
-        subprocess.run(
-            [*user, "pg_ctl", "-D", str(data), "-w", "-o", options, "-l", str(data / "log"), "start"], check=True, cwd="/"
-        )
-        url = f"postgresql+psycopg://wt@/postgres?host={sockets}"
+    with postgres.PostgresServer() as database:
         for round_number in range(2):
-            server = Server(tmp_path / "run", db=url, **SMALL)
+            server = Server(tmp_path / "run", db=database.url, **SMALL)
             try:
                 for node in range(4):
                     steps = range(round_number * 4, round_number * 4 + 4)
                     assert post(server, node, round_number + 1, steps, introduce=round_number == 0) == 200
             finally:
                 server.kill(signal.SIGKILL)
-        assert stored(tmp_path / "run", url) == expected(range(4), range(8))
-    finally:
-        subprocess.run([*user, "pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop"], check=False, cwd="/")
-        shutil.rmtree(base)
+        assert stored(tmp_path / "run", database.url) == expected(range(4), range(8))

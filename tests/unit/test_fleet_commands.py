@@ -225,7 +225,7 @@ def test_a_page_that_is_followed_reloads_itself_until_the_job_ends(tmp_path: Pat
         (["show", "{}/none"], FileError, "no folder"),
         (["monitor", "{}"], FileError, "windtunnel fleet run -- torchrun"),
         (["show", "http://127.0.0.1:1"], FileError, "fleet collect"),
-        (["show", "https://127.0.0.1:1"], SpecError, "http://HOST:PORT"),
+        (["show", "https://127.0.0.1:1"], SpecError, "--secrets DIR"),
         (["show", "{}", "--follow"], SpecError, "--html run.html --follow"),
         (["run", "--collect", "--collector", "http://h", "--", "true"], SpecError, "--collect on one node"),
         (["run", "--collect", "--listen", "0.0.0.0:1", "--", "true"], SpecError, "WINDTUNNEL_FLEET_TOKEN"),

@@ -91,3 +91,13 @@ def test_a_hang_names_the_rank_that_the_others_wait_for(tmp_path: Path) -> None:
     (hang,) = read_incidents(tmp_path)
     assert (hang.what, hang.node, hang.ranks, hang.action) == ("hang", "n1", (2,), "retry")
     assert "rank 2: has not begun" in hang.evidence
+
+
+@pytest.mark.parametrize("fresh", [0.0, 3600.0])
+def test_a_spare_that_broke_while_it_waited_is_tested_again(fresh: float, tmp_path: Path) -> None:
+    """The first spare would be taken. Its test before the job is not enough where it is called old."""
+    world = _world(tmp_path, fresh=fresh)
+    assert virtual(world.run([(6.0, "spare-broken", 1), (12.0, "node-lost", 1)])) == 0, world.history
+    (lost,) = [one for one in read_incidents(tmp_path) if one.what == "node-lost"]
+    assert lost.action == "replace" and world.state is not None
+    assert ("n2" in world.state.blocked, "n2" in world.state.nodes) == ((True, False) if fresh == 0.0 else (False, True))

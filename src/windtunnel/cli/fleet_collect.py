@@ -11,7 +11,7 @@ import typer
 EXAMPLES = """\b
 Examples:
   windtunnel fleet collect --dir run1
-  windtunnel fleet collect --dir run1 --host 10.0.0.5 --token-file token
+  windtunnel fleet collect --dir run1 --host 10.0.0.5 --secrets run1/secrets
   windtunnel fleet collect --dir run1 --db postgresql://wt@db/fleet --otlp http://otel:4318
 """
 
@@ -26,6 +26,10 @@ def command(
     token_file: Annotated[
         str | None,
         typer.Option("--token-file", metavar="FILE", help="Shared secret; default: $WINDTUNNEL_FLEET_TOKEN; none: no token."),
+    ] = None,
+    secrets: Annotated[
+        str | None,
+        typer.Option("--secrets", metavar="DIR", help="TLS: certificate, key and token are in this folder; made if they are not."),
     ] = None,
     db: Annotated[
         str | None, typer.Option("--db", metavar="URL", help="Database of the index; default: SQLite in the folder.")
@@ -47,11 +51,15 @@ def command(
     policy = CollectPolicy(
         raw_seconds=keep_days * 86400, raw_bytes=round(keep_gib * (1 << 30)), summary_seconds=keep_summaries * 86400
     )
-    token = token_of(token_file)
-    if token is None and unix is None and host not in ("127.0.0.1", "::1", "localhost"):
-        raise SpecError("--host", host, "an address of this machine alone, or a token", "Give --token-file FILE.")
+    if secrets is not None and (unix is not None or token_file is not None):
+        other = "--unix" if unix is not None else "--token-file"
+        raise SpecError("--secrets", secrets, f"--secrets without {other}", "The secrets have a token; a socket needs no TLS.")
+    token = token_of(token_file) if secrets is None else None
+    if token is None and secrets is None and unix is None and host not in ("127.0.0.1", "::1", "localhost"):
+        raise SpecError("--host", host, "an address of this machine alone, or secrets", "Give --secrets DIR.")
     serve(
-        Path(dir), host, port, unix=Path(unix) if unix else None, token=token, db=db, policy=policy, otlp=otlp, otlp_ranks=ranks,
+        Path(dir), host, port, unix=Path(unix) if unix else None, token=token, secrets=Path(secrets) if secrets else None,
+        db=db, policy=policy, otlp=otlp, otlp_ranks=ranks,
         ready=lambda address: typer.echo(f"collecting into {dir} at {address}"),
     )  # fmt: skip
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.errors import Nothing, SpecError, UnknownName
 
 if TYPE_CHECKING:
     from windtunnel.fleet.driver.plan import JobPlan
@@ -24,6 +26,8 @@ Examples:
   windtunnel fleet driver out/fleet/tutorial/driver
 """
 ENGINES = ("local", "slurm", "ray", "waiting")
+ERRORS = 2.0
+"""Times the prediction's stated error that a step may be off before it is told."""
 
 
 def command(
@@ -50,9 +54,12 @@ class KeptAlive:
     shrink: bool
     engine: str
     tests: tuple[str, ...]
+    tests_after: bool
     checkpoint: Path | None
     limits: Sequence[str]
+    expected_step: str
     listen: str
+    store: str
 
 
 def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> int:
@@ -62,7 +69,7 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
     plan = _plan(program, run.absolute(), detail, asked)
     folder = (asked.folder or run / "driver").absolute()
     say = said()
-    driver = Driver(folder, engine_of(asked.engine), say)
+    driver = Driver(folder, engine_of(asked.engine), say, asked.store)
     driver.keep(plan)
     say(f"records in {run}, driver in {folder}")
     code = driver.run()
@@ -89,19 +96,35 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
     base: dict[str, str] = {}
     variables = environment(run.parent, run.name, detail, base=base)
     preload = ("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch") if is_python(argv) else ()
-    tests = tuple(tuple(one.split()) for one in asked.tests)
+    tests = _tests(asked)
     checkpoint = str(asked.checkpoint.absolute()) if asked.checkpoint else ""
     return JobPlan(
         argv, asked.nodes, asked.per_node, asked.spares, run.name, str(run), asked.listen, checkpoint, variables,
-        preload=preload, limits=_limits(asked.limits),
-        policy=RecoveryPolicy(retries=asked.retries, shrink=asked.shrink, tests=tests),
+        preload=preload, limits=_limits(asked.limits, asked.expected_step),
+        policy=RecoveryPolicy(retries=asked.retries, shrink=asked.shrink, tests=tests, after=asked.tests_after),
     )  # fmt: skip
 
 
-def _limits(given: Sequence[str]) -> DetectionLimits:
+def _tests(asked: KeptAlive) -> tuple[tuple[str, ...], ...]:
+    """Names of self-tests, each with its options. SpecError for one that no single node can do."""
+    from windtunnel.fleet.diagnose.registry import TESTS
+
+    alone = [name for name, test in TESTS.items() if test.alone]
+    tests = tuple(tuple(shlex.split(one)) for one in asked.tests)
+    for name, *_ in (one or ("",) for one in tests):
+        if name not in alone:
+            raise UnknownName("--test", name, alone)
+    if asked.tests_after and not tests:
+        raise SpecError("--test-after", Nothing(), "a --test that is run then", f"Name one of: {', '.join(alone)}.")
+    return tests
+
+
+def _limits(given: Sequence[str], expected: str) -> DetectionLimits:
     from windtunnel.fleet.driver.sight import DetectionLimits
 
-    limits, names = DetectionLimits(), [one.name for one in fields(DetectionLimits) if one.name != "step"]
+    names, found = [one.name for one in fields(DetectionLimits) if one.name != "step"], dict[str, Any]()
+    if expected:
+        found["step"] = step_range(expected)
     for one in given:
         name, _, text = one.partition("=")
         try:
@@ -110,8 +133,28 @@ def _limits(given: Sequence[str]) -> DetectionLimits:
             seconds = -1.0
         if name not in names or not 0 <= seconds < 1e9:
             raise SpecError("--limit", one, f"NAME=SECONDS with a name of: {', '.join(names)}", "For example --limit silent=10.")
-        limits = replace(limits, **{name: seconds})  # type: ignore[arg-type]
-    return limits
+        found[name] = seconds
+    return DetectionLimits(**found)
+
+
+def step_range(text: str) -> tuple[float, float]:
+    """(least, most) seconds of a step: LOW..HIGH, or a job, whose predicted step may be wrong by `ERRORS` times its stated error.
+    SpecError for a range that is none, and as `load_job` and `predict` raise."""
+    low, dots, high = text.partition("..")
+    if dots:
+        try:
+            least, most = float(low), float(high)
+        except ValueError:
+            least, most = 1.0, 0.0
+        if not 0.0 <= least < most < math.inf:
+            raise SpecError("--expect-step", text, "LOW..HIGH in seconds, or a job", "For example --expect-step 0.9..1.2.")
+        return least, most
+    from windtunnel.predict import predict
+    from windtunnel.spec import load_job
+
+    answer = predict(load_job(text))
+    wrong = min(0.99, ERRORS * answer.relative_error)
+    return answer.step_time_s * (1.0 - wrong), answer.step_time_s * (1.0 + wrong)
 
 
 def engine_of(name: str) -> MakeEngine:

@@ -17,7 +17,8 @@ EXAMPLES = """\b
 Examples:
   windtunnel fleet run -- torchrun --nproc-per-node 8 train.py --steps 100
   windtunnel fleet run --collect -- torchrun --nproc-per-node 8 train.py
-  windtunnel fleet run --collector http://node0:8470 -- torchrun --nnodes 4 … train.py
+  windtunnel fleet run --run job --collect --listen 0.0.0.0:8470 --secrets keys -- torchrun --nnodes 4 … train.py
+  windtunnel fleet run --run job --collector https://node0:8470 --secrets keys -- torchrun --nnodes 4 … train.py
   windtunnel fleet run --nodes 2 --nproc-per-node 4 --spares 1 -- python train.py
 """
 
@@ -25,14 +26,19 @@ SUMMARY_STEPS = 200
 
 
 def command(
+    context: typer.Context,
     program: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="The command that trains, after --.")],
     folder: Annotated[Path, typer.Option("--dir", help="Records go to a folder of the run in it.")] = Path("out/fleet"),
     run: Annotated[str, typer.Option("--run", help="The run's name; the same on every node. Otherwise the time.")] = "",
     collect: Annotated[bool, typer.Option("--collect", help="Start a collector beside the command; it ends with it.")] = False,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Of --collect: where other nodes ship to. Needs a token.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Of --collect: where other nodes ship to. Needs --secrets.")
     ] = "127.0.0.1:0",
     collector: Annotated[str, typer.Option("--collector", metavar="URL", help="Ship this node's records to a collector.")] = "",
+    secrets: Annotated[
+        Path | None,
+        typer.Option("--secrets", metavar="DIR", help="TLS to the collector: the folder of its secrets; --collect makes them."),
+    ] = None,
     monitor: Annotated[
         bool | None, typer.Option("--monitor/--no-monitor", help="Tell alarms while the job runs; with --collector not.")
     ] = None,
@@ -40,8 +46,8 @@ def command(
         str, typer.Option("--policy", help="full; steps:N, calls in every N-th step only; summary, no calls.")
     ] = "full",
     nodes: Annotated[
-        int, typer.Option("--nodes", metavar="N", min=0, help="Keep the job alive on N nodes: a driver starts it.")
-    ] = 0,
+        int | None, typer.Option("--nodes", metavar="N", min=1, help="Keep the job alive on N nodes: a driver starts it.")
+    ] = None,
     per_node: Annotated[int, typer.Option("--nproc-per-node", metavar="P", min=1, help="Of --nodes: processes a node.")] = 1,
     spares: Annotated[int, typer.Option("--spares", metavar="S", min=0, help="Of --nodes: tested nodes that wait.")] = 0,
     driver_dir: Annotated[
@@ -56,12 +62,22 @@ def command(
     test: Annotated[
         list[str] | None, typer.Option("--test", metavar="NAME", help="Of --nodes: a self-test of spares; again for more.")
     ] = None,
+    test_after: Annotated[
+        bool, typer.Option("--test-after", help="Of --nodes: test the nodes of a fault too, before they are used again.")
+    ] = False,
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="DIR", help="Of --nodes: told to ranks as WINDTUNNEL_FLEET_CHECKPOINT.")
     ] = None,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", metavar="NAME=SECONDS", help="Of --nodes: when a rule fires; again for more.")
     ] = None,
+    expect_step: Annotated[
+        str,
+        typer.Option("--expect-step", metavar="JOB|LOW..HIGH", help="Of --nodes: tell steps outside of the prediction."),
+    ] = "",
+    store: Annotated[
+        str, typer.Option("--store", metavar="URL", help="Of --nodes: the driver's state in PostgreSQL, not in a file.")
+    ] = "",
 ) -> None:
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
@@ -70,32 +86,62 @@ def command(
     if "/" in name or name in (".", ".."):
         raise SpecError("--run", name, "a name without /", "Say the folder with --dir.")
     replace(WatchSettings(), detail=policy).every()
-    if nodes:
+    if nodes is not None:
         from windtunnel.cli.fleet_driver import KeptAlive, keep_alive
 
         asked = KeptAlive(
-            nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), checkpoint, limit or [], driver_listen
-        )
+            nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), test_after, checkpoint, limit or [],
+            expect_step, driver_listen, store,
+        )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
-    if collector and collect:
+    _refuse_without_nodes(context)
+    place = _place(listen if collect else "", collector, secrets)
+    raise typer.Exit(_watched(program, folder / name, policy, place, collector, secrets, monitor))
+
+
+def _place(listen: str, collector: str, secrets: Path | None) -> tuple[str, int] | None:
+    """Where to collect, if anywhere. SpecError for options that do not go together."""
+    if collector and listen:
         raise SpecError(
             "--collector", collector, "--collect or --collector URL", "--collect on one node, --collector on the others."
         )
-    place = _listening(listen) if collect else None
-    raise typer.Exit(_watched(program, folder / name, policy, place, collector, monitor))
+    if secrets is not None and not listen and not collector.startswith("https://"):
+        raise SpecError("--secrets", str(secrets), "--secrets with --collect or --collector https://HOST:PORT")
+    return _listening(listen, secrets is not None) if listen else None
+
+
+def _refuse_without_nodes(context: typer.Context) -> None:
+    """SpecError for an option of --nodes that would do nothing."""
+    for option in context.command.params:
+        of_nodes = (getattr(option, "help", "") or "").startswith("Of --nodes:")
+        source = context.get_parameter_source(option.name or "")
+        if of_nodes and source is not None and source.name == "COMMANDLINE":
+            raise SpecError(option.opts[0], "no --nodes", "--nodes N beside it", "A driver keeps the job alive then.")
 
 
 def _watched(
-    program: list[str], run: Path, policy: str, place: tuple[str, int] | None, collector: str, monitor: bool | None
+    program: list[str],
+    run: Path,
+    policy: str,
+    place: tuple[str, int] | None,
+    collector: str,
+    secrets: Path | None,
+    monitor: bool | None,
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
-    from windtunnel.fleet.launch.agents import NodeAgents
+    from windtunnel.fleet.launch.agents import START_SECONDS, NodeAgents
     from windtunnel.fleet.launch.command import environment, run_command
     from windtunnel.fleet.ship.post import connection_to
+    from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
+    if secrets is not None:
+        os.environ[VARIABLE] = str((secrets / FILE).absolute())  # for the shipper, the monitor and who reads the run
+        until = time.monotonic() + START_SECONDS
+        while place is None and not (secrets / FILE).exists() and time.monotonic() < until:
+            time.sleep(0.2)  # all nodes start at once, and one of them makes the secrets
     if collector:
         connection_to(collector, 1.0)
-    agents = NodeAgents(run, place, collector, monitor if monitor is not None else not collector)
+    agents = NodeAgents(run, place, collector, monitor if monitor is not None else not collector, secrets)
     with agents:
         at = f", collected at {agents.url}" if agents.url else ""
         typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
@@ -104,18 +150,20 @@ def _watched(
     return code
 
 
-def _listening(text: str) -> tuple[str, int]:
-    """Host and port of --listen. SpecError for another form, and where others could reach a collector that has no token."""
+def _listening(text: str, secret: bool) -> tuple[str, int]:
+    """Host and port of --listen. SpecError for another form, and where others could reach a collector that has neither a token nor
+    secrets."""
     missing = [one for one in ("starlette", "uvicorn", "httptools", "sqlalchemy", "prometheus_client") if find_spec(one) is None]
     if missing:
         raise SpecError("--collect", f"no {', '.join(missing)}", "what a collector needs", "Type: pip install 'windtunnel[fleet]'")
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise SpecError("--listen", text, "HOST:PORT", "For example --listen 0.0.0.0:8470.")
-    if host not in ("127.0.0.1", "localhost", "[::1]") and not os.environ.get("WINDTUNNEL_FLEET_TOKEN"):
+    if host not in ("127.0.0.1", "localhost", "[::1]") and not secret and not os.environ.get("WINDTUNNEL_FLEET_TOKEN"):
         raise SpecError(
-            "--listen", text, "an address of this machine alone, or a token", "Set WINDTUNNEL_FLEET_TOKEN on every node."
-        )
+            "--listen", text, "an address of this machine alone, or secrets",
+            "Give --secrets DIR, or, without TLS, set WINDTUNNEL_FLEET_TOKEN on every node.",
+        )  # fmt: skip
     return host.strip("[]"), int(port)
 
 

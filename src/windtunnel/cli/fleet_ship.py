@@ -9,7 +9,7 @@ import typer
 
 EXAMPLES = """\b
 Examples:
-  windtunnel fleet ship rings --collector http://10.0.0.5:8470
+  windtunnel fleet ship rings --collector https://10.0.0.5:8470 --secrets run1/secrets
   windtunnel fleet ship rings --collector unix:run1.sock --detail summary
   windtunnel fleet ship rings --collector http://10.0.0.5:8470 --kib-per-second 64
 """
@@ -30,12 +30,18 @@ def command(
     token_file: Annotated[
         str | None, typer.Option("--token-file", metavar="FILE", help="Shared secret; default: $WINDTUNNEL_FLEET_TOKEN.")
     ] = None,
+    secrets: Annotated[
+        str | None,
+        typer.Option(
+            "--secrets", metavar="DIR", help="Of https: the collector's folder or secrets.json; default: $WINDTUNNEL_FLEET_SECRETS."
+        ),
+    ] = None,
 ) -> None:
     from windtunnel.cli.fleet_collect import token_of
     from windtunnel.fleet.ship import ShipPolicy, ship
 
     policy = ShipPolicy(interval=interval, detail=detail, bytes_per_second=kib_per_second * 1024)
-    done = ship(Path(folder), collector, policy, token_of(token_file))
+    done = ship(Path(folder), collector, policy, token_of(token_file), secrets)
     typer.echo(
         f"sent {done.rows} rows in {done.batches} batches of {done.bytes} bytes; {done.lost} lost, {done.reduced} as summaries",
         err=True,

@@ -33,12 +33,14 @@ class CollectedRun(Protocol):
 
 
 class AskedRun:
-    """A run at `http://host:port` or `unix:PATH`. FileError where nobody answers, or the answer is a refusal."""
+    """A run at `http://host:port`, `https://host:port` (its secrets: $WINDTUNNEL_FLEET_SECRETS) or `unix:PATH`.
+
+    FileError where nobody answers, or the answer is a refusal.
+    """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT) -> None:
         self.url = url
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._connection = connection_to(url, timeout)
+        self._connection, self._headers = connection_to(url, timeout, token)
         self._ahead = 0.0  # the collector's clock less this machine's
 
     def close(self) -> None:

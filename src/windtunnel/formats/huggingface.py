@@ -187,6 +187,12 @@ def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str, 
 def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tuple[str, Family]:
     """The type and what is known of it; a type that is not known is `UNKNOWN`, where the file has the usual keys."""
     kind = config.get("model_type")
+    if kind is None and all(_lacks(config, stated, field) for field in _REQUIRED):
+        keys = ", ".join(map(str, list(config)[:6])) or "none"
+        raise SpecError(
+            "FILE", f"a table with the keys {keys}", "a kind of file that is known, such as a model's config.json with model_type",
+            "`windtunnel import --help` lists the kinds.",
+        )  # fmt: skip
     if not isinstance(kind, str):
         raise SpecError(
             "model_type",

@@ -40,7 +40,7 @@ class KeptJob:
     def __init__(
         self, folder: Path, *words: str, spares: int = 1, limits: DetectionLimits | None = None,
         policy: RecoveryPolicy | None = None, adopt: float = 15.0, script: Path = SCRIPT, preload: tuple[str, ...] = PRELOAD,
-        per_node: int = PER_NODE, networks: bool = False,
+        per_node: int = PER_NODE, store: str = "", networks: bool = False,
     ) -> None:  # fmt: skip
         self.folder, self.state_folder = folder, folder / "driver"
         folder.mkdir(parents=True)
@@ -60,7 +60,8 @@ class KeptJob:
             limits=limits or DetectionLimits(silent=3.0), adopt_seconds=adopt,
             policy=policy or RecoveryPolicy(retries=10_000, same=10_000, fruitless=10_000),
         )  # fmt: skip
-        Driver(self.state_folder, _no_engine, print).keep(self.plan)
+        self._store = store or f"sqlite:///{self.state_folder / DATABASE}"
+        Driver(self.state_folder, _no_engine, print, store).keep(self.plan)
         self.driver: subprocess.Popen[bytes] | None = None
         self.detour: tuple[str, ...] = ()
 
@@ -93,7 +94,7 @@ class KeptJob:
 
     def state(self) -> JobState | None:
         """What the driver has kept."""
-        store = DriverStore(f"sqlite:///{self.state_folder / DATABASE}")
+        store = DriverStore(self._store, self.plan.run)
         try:
             found: JobState | None = store.get("state", JobState)
             return found

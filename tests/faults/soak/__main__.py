@@ -53,7 +53,7 @@ def soak(folder: Path, faults: Sequence[tuple[float, str]], dice: random.Random)
         for gap, kind in faults:
             time.sleep(max(0.0, trained + gap - time.time()))
             known = len(job.incidents())
-            _strike(job, kind, dice.randrange(NODES * PER_NODE))
+            strike(job, kind, dice.randrange(NODES * PER_NODE))
             job.until(lambda known=known: len(job.incidents()) > known and job.stepping())
             trained = max(one.ended for one in job.incidents())
         job.until(job.training)
@@ -62,7 +62,8 @@ def soak(folder: Path, faults: Sequence[tuple[float, str]], dice: random.Random)
     return Soaked(replace(run, began=began, ended=ended, saves=run.saves[1:]), last - first)
 
 
-def _strike(job: KeptJob, kind: str, rank: int) -> None:
+def strike(job: KeptJob, kind: str, rank: int) -> None:
+    """Puts a fault in."""
     if kind == "node-lost":
         keeper = job.keeper_of(rank)
         os.kill(job.agent(f"node{rank // PER_NODE}"), SIGNALS[kind])

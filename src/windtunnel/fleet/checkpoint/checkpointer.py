@@ -137,8 +137,9 @@ class Checkpointer:
         flushing, layout = self._flushing, self._layout
         assert flushing is not None and layout is not None
         flat = flattened(collected(state, self.ranks.rank))
-        objects = objects_of(layout, flat) if layout.signature == signature_of(flat) else []
-        changed = layout.signature != signature_of(flat) or not fits(layout, objects)
+        same = layout.signature == signature_of(flat)
+        objects = objects_of(layout, flat) if same else []
+        changed = not same or not fits(layout, objects)
         busy = flushing.free() is None
         told = self.ranks.largest([int(changed), int(busy), step, -step])
         if told[2] != -told[3]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import torch
@@ -34,7 +35,9 @@ def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int
     }
     if not tensors:
         raise UnknownName("--key", key, sorted({name.split(".")[0] for name in known}))
-    load(tensors, storage_reader=reader, no_dist=True)
+    with warnings.catch_warnings():  # that there is one process is meant
+        warnings.filterwarnings("ignore", message=".*load in a single process")
+        load(tensors, storage_reader=reader, no_dist=True)
     save_file({name[len(prefix) :]: one for name, one in tensors.items()}, file,
               metadata={"format": "pt", "step": str(manifest.step)})  # fmt: skip
     return len(tensors), sum(one.nbytes for one in tensors.values())

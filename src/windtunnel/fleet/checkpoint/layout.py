@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import CURRENT_DCP_VERSION, DEFAULT_SUFFIX, _StorageInfo
@@ -30,13 +31,17 @@ Bytes = bytes
 METADATA = ".metadata"
 _GROWTH = 1024
 """Bytes that an object may grow by, at least, before the ranks plan anew."""
+_PLAIN_GROWTH = 64
+"""The same of a plain number or a tuple of some."""
 
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """A tensor of the state: its archive without bytes, where that begins, and where in the image the bytes go."""
+    """A tensor of the state, or a shard of it (from `offset` of the whole on): its archive without bytes, where that begins, and
+    where in the image the bytes go."""
 
     fqn: str
+    offset: tuple[int, ...] | None
     shape: tuple[int, ...]
     dtype: torch.dtype
     archive: tuple[tuple[int, bytes], ...]
@@ -90,22 +95,40 @@ def signature_of(flat: dict[str, Any]) -> Any:
 def _kind(value: Any) -> tuple[Any, ...]:
     if isinstance(value, DTensor):
         return (value.shape, value.dtype, value.device_mesh, value.placements)
+    if isinstance(value, ShardedTensor):
+        return (value.size(), value.dtype, tuple(tuple(one.metadata.shard_offsets) for one in value.local_shards()))
     return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else ()
 
 
-def local_bytes_of(value: Any) -> torch.Tensor:
-    """The tensor whose bytes this rank saves."""
+def local_bytes_of(value: Any, offset: tuple[int, ...] | None) -> torch.Tensor:
+    """The tensor whose bytes this rank saves: of a ShardedTensor (FSDP1 has them) the shard that begins at `offset`."""
+    if isinstance(value, ShardedTensor):
+        return next(one.tensor for one in value.local_shards() if tuple(one.metadata.shard_offsets) == offset).detach()
     tensor = value.to_local() if isinstance(value, DTensor) else value
     if not isinstance(tensor, torch.Tensor):
-        raise SpecError("state", type(value).__name__, "tensors and DTensors", "FSDP1's sharded tensors: use FSDP2 (fully_shard).")
+        raise SpecError("state", type(value).__name__, "tensors, DTensors and ShardedTensors")
     return tensor.detach()
 
 
 def packed(value: Any) -> bytes:
     """An object in torch's older format, which may be followed by other bytes."""
+    if _plain(value):
+        return _BEFORE + pickle.dumps(value, 2) + _AFTER
+    return _saved(value)
+
+
+def _plain(value: Any) -> bool:
+    """Whether `torch.save` does no more with a value than pickle does: most are options of parameters, and there are many."""
+    return value is None or type(value) in (bool, int, float) or type(value) is tuple and all(map(_plain, value))
+
+
+def _saved(value: Any) -> bytes:
     stream = io.BytesIO()
     torch.save(value, stream, _use_new_zipfile_serialization=False)
     return stream.getvalue()
+
+
+_BEFORE, _, _AFTER = _saved(None).partition(pickle.dumps(None, 2))
 
 
 def laid_out(told: dict[str, Any], ranks: RankGroup) -> ShardLayout:
@@ -140,19 +163,20 @@ def _placed(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[Tenso
     at = 0
     for item in plan.items:
         if item.type == WriteItemType.BYTE_IO:
-            length = len(packed(flat[item.index.fqn]))
-            length += max(_GROWTH, length // 4)
+            value = flat[item.index.fqn]
+            length = len(packed(value))
+            length += _PLAIN_GROWTH if _plain(value) else max(_GROWTH, length // 4)
             objects.append(ObjectPlace(item.index.fqn, at, length))
         else:
-            local = local_bytes_of(flat[item.index.fqn])
-            place, length = _archive(item.index.fqn, local, at)
+            offset = tuple(item.index.offset) if item.index.offset is not None else None
+            place, length = _archive(item.index.fqn, offset, local_bytes_of(flat[item.index.fqn], offset), at)
             tensors.append(place)
         infos.append((item.index, _StorageInfo(name, at, length)))
         at += -(-length // ALIGNED) * ALIGNED
     return tensors, objects, infos, at
 
 
-def _archive(fqn: str, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
+def _archive(fqn: str, offset: tuple[int, ...] | None, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
     """Where a tensor lies if its archive begins at `at`, and the archive's length."""
     shape, size = tuple(local.shape), local.numel() * local.element_size()
     before = torch.serialization.get_crc32_options()
@@ -166,4 +190,4 @@ def _archive(fqn: str, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
     raw = stream.getvalue()
     room = torch._C.PyTorchFileReader(io.BytesIO(raw)).get_record_offset("data/0") if size else 0
     parts = ((at, raw[:room]), (at + room + size, raw[room + size :]))
-    return TensorPlace(fqn, shape, local.dtype, parts, at + room, size), len(raw)
+    return TensorPlace(fqn, offset, shape, local.dtype, parts, at + room, size), len(raw)

@@ -21,7 +21,7 @@ from windtunnel.fleet.checkpoint.layout import METADATA
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.ranks import RankGroup
 from windtunnel.fleet.checkpoint.sources import HeldHere, from_memory, from_storage
-from windtunnel.fleet.checkpoint.states import PerRank, collected, rank_key
+from windtunnel.fleet.checkpoint.states import NamedOptions, PerRank, collected, rank_key
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,9 @@ class RankLoadPlan:
     def __init__(self, state: dict[str, Any], metadata: Metadata, rank: int, world: int) -> None:
         self.keys = {key: _key(key, value, rank, world) for key, value in state.items()}
         self.told = {self.keys[key]: value for key, value in zip(state, collected(state, rank).values(), strict=True)}
+        for key, value in self.told.items():
+            if isinstance(value, NamedOptions):
+                value.leave_out(key, metadata.state_dict_metadata)
         self.planner = DefaultLoadPlanner()
         try:
             self.planner.set_up_planner(self.told, metadata, rank == 0)

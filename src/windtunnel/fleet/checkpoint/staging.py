@@ -36,7 +36,7 @@ class Slot:
         """Copies the state's bytes; all of them are here when it returns. Tensors of the device go on a stream of their own."""
         for place, raw in zip(layout.objects, objects, strict=True):
             self._memory[place.at : place.at + place.bytes] = raw.ljust(place.bytes, b"\0")
-        tensors = [local_bytes_of(flat[place.fqn]) for place in layout.tensors]
+        tensors = [local_bytes_of(flat[place.fqn], place.offset) for place in layout.tensors]
         if self._stream is None:
             torch._foreach_copy_(self._views, tensors) if tensors else None
             return

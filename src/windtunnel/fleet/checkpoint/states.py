@@ -17,6 +17,54 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from windtunnel.base.errors import SpecError
+
+OPTIONS = "param_groups"
+
+
+class NamedOptions(dict[str, Any]):
+    """An optimizer's state with its options beside each parameter, under its name, since groups of a pipeline's stages have other
+    parameters; the names are those of torch's `flatten_optimizer_state_dict`. `groups`: the parameters of this rank's groups;
+    `own`: their options before anything was loaded."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.groups: list[list[str]] = [list(group["params"]) for group in told[OPTIONS]]
+        self.own = {
+            name: {key: value for key, value in group.items() if key != "params"}
+            for group in told[OPTIONS]
+            for name in group["params"]
+        }
+        super().__init__(state=told["state"], **{OPTIONS: {name: dict(options) for name, options in self.own.items()}})
+
+    def leave_out(self, key: str, known: Iterable[str]) -> None:
+        """Takes out the options that a checkpoint, whose names under `key` are `known`, does not have for parameters that it has:
+        another version of torch has saved it."""
+        there = set(known)
+        for name, options in self[OPTIONS].items():
+            missing = [one for one in options if f"{key}.{OPTIONS}.{name}.{one}" not in there]
+            if len(missing) < len(options):
+                for one in missing:
+                    del options[one]
+
+    def grouped(self) -> dict[str, Any]:
+        """As torch loads it. SpecError where parameters of one group were saved with other options each."""
+        groups = []
+        for names in self.groups:
+            told = [{**self.own[name], **self[OPTIONS][name]} for name in names]
+            for name, one in zip(names, told, strict=True):
+                wrong = next((key for key in one if not _same(one[key], told[0][key])), None)
+                if wrong is not None:
+                    raise SpecError(
+                        "state", f"{wrong} of {name}: {one[wrong]}", f"{told[0][wrong]}, as {names[0]} of its group",
+                        "Make the optimizer with the groups that were saved.",
+                    )  # fmt: skip
+            groups.append({**(told[0] if told else {}), "params": names})
+        return {"state": self["state"], OPTIONS: groups}
+
+
+def _same(one: Any, other: Any) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) else bool(one == other)
+
 
 @dataclass(frozen=True)
 class PerRank:
@@ -70,7 +118,7 @@ def _plain(value: Any, state: dict[str, Any]) -> Any:
     if isinstance(value, torch.nn.Module):
         return get_model_state_dict(value)
     if isinstance(value, torch.optim.Optimizer) and (model := _model_of(value, state.values())) is not None:
-        return get_optimizer_state_dict(model, value)
+        return NamedOptions(get_optimizer_state_dict(model, value))
     return value.state_dict() if hasattr(value, "state_dict") else value
 
 
@@ -88,7 +136,7 @@ def applied(state: dict[str, Any], loaded: dict[str, Any], keys: dict[str, str])
         if isinstance(target, torch.nn.Module):
             set_model_state_dict(target, found)
         elif isinstance(target, torch.optim.Optimizer) and (model := _model_of(target, state.values())) is not None:
-            set_optimizer_state_dict(model, target, found)
+            set_optimizer_state_dict(model, target, found.grouped())
         elif hasattr(target, "load_state_dict"):
             target.load_state_dict(found)
         else:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.fleet.collect.dead import keep_dead
 from windtunnel.fleet.collect.decode import SegmentPart, chunks, reduced, words_in
 from windtunnel.fleet.collect.index import Compacted, RunFile, RunIndex
 from windtunnel.fleet.collect.log import mapped, segment_path
@@ -41,7 +42,7 @@ class Compactor:
         self, folder: Path, index: RunIndex, rings: Rings, seen: Callable[[dict[str, Int64s]], None] | None = None
     ) -> None:
         self.folder, self.index, self.rings, self.seen = folder, index, rings, seen
-        self.rows = self.bad = 0  # in total
+        self.rows = 0  # in total
 
     def compact(self, segment: int) -> Compacted:
         """Takes over a segment and removes it. Repeating it after a kill at any point gives the same files."""
@@ -51,17 +52,17 @@ class Compactor:
         done = Compacted(segment, boots=words.boots, beats=words.beats)
         sections = _Writer(self.folder, "sections", segment, ROW_COLUMNS)
         summaries = _Writer(self.folder, "summaries", segment, SUMMARY_COLUMNS)
-        bad = words.bad
+        damaged = list(words.damaged)
         for chunk in chunks(raw, words, self.rings):
             self._chunk(chunk, ranks, sections, summaries)
             done.open_rows.update(chunk.open_rows)
-            bad += chunk.bad
+            damaged += chunk.damaged
         done.files += [*sections.close(), *summaries.close(), *_exchanges(self.folder, segment, words.exchanges)]
         _synchronise(self.folder / "data")
+        keep_dead(self.folder, segment, raw, damaged)
         self.index.add(done, self.rings)
         segment_path(self.folder / "log", segment).unlink()
         self.rows += sections.count
-        self.bad += bad
         return done
 
     def _chunk(self, chunk: SegmentPart, ranks: Int64s, sections: _Writer, summaries: _Writer) -> None:

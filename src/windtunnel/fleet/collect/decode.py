@@ -14,7 +14,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import OPEN_ROWS, ROWS, SUMMARIES, BatchTable, RankBeat
 from windtunnel.fleet.batch.message import tables_of, words_of
 from windtunnel.fleet.batch.rows import grouped
-from windtunnel.fleet.collect.log import Frame, frames
+from windtunnel.fleet.collect.log import FRAME, DamagedSpan, Frame, frames
 from windtunnel.fleet.collect.registry import Rings, RunNumbers
 
 CHUNK_ROWS = 1 << 19
@@ -29,18 +29,18 @@ class Words:
     beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)  # ring -> last heartbeat, and when it came
     boots: dict[bytes, int] = field(default_factory=dict)
     exchanges: list[tuple[str, int, int, int, int]] = field(default_factory=list)
-    bad: int = 0
+    damaged: list[DamagedSpan] = field(default_factory=list)
 
 
 def words_in(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> Words:
     """Reads the words of a segment; with `take`, `rings` learns from them (a collector that runs has learnt already)."""
     found = Words()
-    for frame in frames(raw, check=take):
+    for frame in frames(raw, found.damaged):
         body = raw[frame.offset : frame.offset + frame.head.size]
         try:
             meta = words_of(body, frame.head)
-        except FileError:
-            found.bad += 1
+        except FileError as error:
+            found.damaged.append(_span(frame, str(error)))
             continue
         if take:
             keep = {beat.ring: (beat.identity, beat.lines) for beat in meta.beats}
@@ -59,6 +59,10 @@ def words_in(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> Words:
     return found
 
 
+def _span(frame: Frame, why: str) -> DamagedSpan:
+    return DamagedSpan(frame.offset - FRAME.size, frame.offset + frame.head.size, why)
+
+
 @dataclass
 class SegmentPart:
     """Rows and summaries of some batches in columns, each with its ring's number, and the open rows of each ring."""
@@ -66,7 +70,7 @@ class SegmentPart:
     rows: dict[str, Int64s]
     summaries: dict[str, Int64s]
     open_rows: dict[str, bytes]
-    bad: int = 0
+    damaged: list[DamagedSpan]
 
 
 def chunks(raw: bytes | mmap.mmap, words: Words, rings: Rings) -> Iterator[SegmentPart]:
@@ -89,18 +93,19 @@ class _Building:
         self.summaries: list[BatchTable] = []
         self.summary_rings: list[Int64s] = []
         self.open_rows: dict[str, bytes] = {}
-        self.count = self.bad = 0
+        self.damaged: list[DamagedSpan] = []
+        self.count = 0
 
     def add(self, body: bytes, frame: Frame, keys: Sequence[str], rings: Rings) -> None:
         try:
             rows, open_rows, summaries = tables_of(body, frame.head)
-        except FileError:
-            self.bad += 1
+        except FileError as error:
+            self.damaged.append(_span(frame, str(error)))
             return
         known = [rings.by_key.get(key) for key in keys]
         own = np.array([-1 if ring is None else ring.number for ring in known], np.int64)
         if (own < 0).any() or not len(rows.runs) == len(open_rows.runs) == len(summaries.runs) == len(keys):
-            self.bad += 1
+            self.damaged.append(_span(frame, "rings that nobody introduced, or tables of another number of rings"))
             return
         if len(rows):
             self.rows.append(rows)
@@ -116,7 +121,7 @@ class _Building:
         if len(rows["ring"]):
             rows["name"] = numbers.names(rows["ring"], rows["name"]).astype(np.int64)
             rows["group"] = numbers.groups(rows["ring"], rows["group"]).astype(np.int64)
-        return SegmentPart(rows, _columns(self.summaries, self.summary_rings, SUMMARIES), self.open_rows, self.bad)
+        return SegmentPart(rows, _columns(self.summaries, self.summary_rings, SUMMARIES), self.open_rows, self.damaged)
 
 
 def open_by_ring(keys: Sequence[str], table: BatchTable) -> dict[str, bytes]:

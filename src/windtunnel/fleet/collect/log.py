@@ -3,7 +3,7 @@ acknowledged.
 
 A segment is a file of frames; a frame is 16 bytes (size of the batch, the same size inverted, when it came in unix ns) and the
 batch, which carries its own checksum. After a kill the last segment may end in half a frame: `recovered` cuts that off. It was
-never acknowledged.
+never acknowledged. A frame in it that is whole and damaged was: it is passed over, and told.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.batch.message import BatchHead, head_of
+from windtunnel.fleet.batch.message import MAGIC, BatchHead, head_of
 
 FRAME = struct.Struct("<IIq")
 _ONES = 0xFFFFFFFF
@@ -42,20 +42,54 @@ def segments(folder: Path) -> list[int]:
     return sorted(int(path.stem[8:]) for path in folder.glob("segment-*.wtlog") if path.stem[8:].isdigit())
 
 
-def frames(raw: bytes | mmap.mmap, *, check: bool = True) -> Iterator[Frame]:
-    """The whole frames of a segment up to its end, or to the first that is torn; `check` compares checksums too."""
+@dataclass(frozen=True)
+class DamagedSpan:
+    """Bytes of a segment, from `begin` on to `end`, in which no batch can be read that was acknowledged once, and why."""
+
+    begin: int
+    end: int
+    why: str
+
+
+def frames(raw: bytes | mmap.mmap, damaged: list[DamagedSpan] | None = None) -> Iterator[Frame]:
+    """The whole frames of a segment whose checksums are right. Its end may be torn: half a frame, never acknowledged. What else
+    can't be read goes into `damaged`: it is passed over up to the next frame."""
     at = 0
     while at + FRAME.size <= len(raw):
-        size, inverse, received = FRAME.unpack_from(raw, at)
-        if size ^ inverse != _ONES or at + FRAME.size + size > len(raw):
-            return
-        at += FRAME.size
-        try:
-            head = head_of(raw[at : at + size], check=check)
-        except FileError:
-            return
-        yield Frame(at, head, received)
-        at += size
+        told = _frame(raw, at)
+        if isinstance(told, Frame):
+            yield told
+            at = told.offset + told.head.size
+            continue
+        again = _next_frame(raw, at + 1)
+        end, why = (len(raw), told) if again is None else (again, told or "half a frame")
+        if damaged is not None and why:
+            damaged.append(DamagedSpan(at, end, why))
+        at = end
+
+
+def _frame(raw: bytes | mmap.mmap, at: int) -> Frame | str:
+    """The frame at `at`, or what is wrong with it; nothing where it may be one that was not written whole."""
+    size, inverse, received = FRAME.unpack_from(raw, at)
+    if size ^ inverse != _ONES:
+        return "no frame" if any(raw[at : at + FRAME.size]) else ""  # zeros: room that was made and never filled
+    at += FRAME.size
+    if at + size > len(raw):
+        return ""
+    try:
+        return Frame(at, head_of(raw[at : at + size]), received)
+    except FileError as error:
+        return str(error)
+
+
+def _next_frame(raw: bytes | mmap.mmap, least: int) -> int | None:
+    """Where the next whole frame begins, from `least` on."""
+    found = raw.find(MAGIC, least + FRAME.size)
+    while found >= 0:
+        if isinstance(_frame(raw, found - FRAME.size), Frame):
+            return found - FRAME.size
+        found = raw.find(MAGIC, found + 1)
+    return None
 
 
 def mapped(path: Path) -> bytes | mmap.mmap:
@@ -66,11 +100,13 @@ def mapped(path: Path) -> bytes | mmap.mmap:
 
 
 def recovered(path: Path) -> int:
-    """Cuts a torn end off a segment; the bytes that were cut."""
+    """Cuts a torn end off a segment; the bytes that were cut. What is whole and damaged stays, for compaction to keep."""
     raw = mapped(path)
     end = 0
-    for frame in frames(raw):
+    damaged: list[DamagedSpan] = []
+    for frame in frames(raw, damaged):
         end = frame.offset + frame.head.size
+    end = max([end, *(span.end for span in damaged)])
     cut = len(raw) - end
     if cut:
         with path.open("r+b") as file:

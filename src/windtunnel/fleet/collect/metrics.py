@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
+from windtunnel.fleet.collect.dead import dead_letters
+
 if TYPE_CHECKING:
     from windtunnel.fleet.collect.collector import Collector
 
@@ -43,7 +45,7 @@ class CollectorMetrics:
             "backlog_bytes": (it.backlog_bytes(), "Bytes of the log that are not yet compacted"),
             "compacted_rows": (it.compactor.rows, "Rows compacted since start"),
             "compaction_failures": (it.failures, "Compactions that failed and are repeated"),
-            "bad_batches": (it.compactor.bad, "Durable batches whose tables could not be read"),
+            "dead_letters": (dead_letters(it.folder), "Acknowledged batches that cannot be read, kept in the folder dead"),
             "rings": (len(rings), "Rings that are known"),
             "rows_lost": (sum(ring.beat.lost for ring in rings), "Rows that rings dropped before they were read"),
             "rows_reduced": (sum(ring.beat.reduced for ring in rings), "Rows that came as a part of a summary only"),

@@ -6,41 +6,54 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.collect.policy import CollectPolicy
+from windtunnel.fleet.wire.secrets import KEY, make_secrets
 
 if TYPE_CHECKING:
     import uvicorn
 
 _TICK = 1.0
+CERTIFICATE = "collector-cert.pem"
 BACKLOG = 4096
 """Connections that may wait to be accepted: all nodes of a job begin at once."""
 
 
 def serve(
     folder: Path, host: str = "127.0.0.1", port: int = 8470, *, unix: Path | None = None, token: str | None = None,
-    db: str | None = None, policy: CollectPolicy | None = None, otlp: str | None = None, otlp_ranks: Sequence[int] = (0,),
-    ready: Callable[[str], None] = lambda _: None,
+    secrets: Path | None = None, db: str | None = None, policy: CollectPolicy | None = None, otlp: str | None = None,
+    otlp_ranks: Sequence[int] = (0,), ready: Callable[[str], None] = lambda _: None,
 ) -> None:  # fmt: skip
-    """Collects into `folder`. `port` 0 takes a free one; `ready` gets the address. FileError if the folder, database or address is
-    taken.
+    """Collects into `folder`. `port` 0 takes a free one; `ready` gets the address. `secrets`: a folder with a certificate, a key
+    and a token, made if they are not there: TLS. FileError if the folder, database or address is taken.
     """
     import uvicorn
 
     from windtunnel.fleet.collect.app import CollectorApp
     from windtunnel.fleet.collect.collector import Collector
 
+    tls: dict[str, Any] = {}
+    if secrets is not None:
+        made = make_secrets(secrets)
+        token, certificate = made.token, secrets / CERTIFICATE
+        certificate.write_text(made.certificate, encoding="utf-8")
+        tls = {"ssl_certfile": certificate, "ssl_keyfile": secrets / KEY}
     collector = Collector(folder, db, policy, otlp, otlp_ranks)
     try:
-        listener, address = _listening(host, port, unix)
+        listener, address = _listening(host, port, unix, "https" if tls else "http")
         config = uvicorn.Config(
             CollectorApp(collector, token), http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="off",
             ws="none", backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False, date_header=False,
+            **tls,
         )  # fmt: skip
+        config.load()
+        if config.ssl is not None:
+            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
         server = uvicorn.Server(config)
         ready(address)
         with listener:
@@ -71,7 +84,7 @@ async def _served(server: uvicorn.Server, tick: Callable[[], Awaitable[object]],
             await beside
 
 
-def _listening(host: str, port: int, unix: Path | None) -> tuple[socket.socket, str]:
+def _listening(host: str, port: int, unix: Path | None, scheme: str) -> tuple[socket.socket, str]:
     where = str(unix) if unix is not None else f"{host}:{port}"
     try:
         if unix is not None:
@@ -85,7 +98,7 @@ def _listening(host: str, port: int, unix: Path | None) -> tuple[socket.socket, 
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
             shown = f"[{host}]" if ":" in host else host
-            address = f"http://{shown}:{listener.getsockname()[1]}"
+            address = f"{scheme}://{shown}:{listener.getsockname()[1]}"
         listener.listen(BACKLOG)
     except OSError as error:
         raise FileError(where, error.strerror or str(error), "an address that is free", "Name another --port.") from error

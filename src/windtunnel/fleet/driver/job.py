@@ -16,6 +16,7 @@ from windtunnel.fleet.driver.roster import Roster
 from windtunnel.fleet.driver.sight import SeenFault
 from windtunnel.fleet.driver.silent import name_silent
 from windtunnel.fleet.wire.messages import AskStands, Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
+from windtunnel.records.incidents import Class
 
 ORDER_SECONDS = 20.0
 FOLLOWERS_SECONDS = 2.0
@@ -201,7 +202,8 @@ class DriverJob:
         if fault.what == "agent-lost":
             return await self._agent_lost(fault), None
         await self._tested_suspects(fault)
-        decision = self._decision(fault)
+        decision = await self._with_sound_spares(fault)
+        self._count(fault)
         self.book.decided(decision.action, decision.why)
         self.book.lasts("diagnose", self._unix())
         if decision.action == "stop":
@@ -223,11 +225,23 @@ class DriverJob:
         spares = tuple(node for node in state.spares if node in able and node in state.tested and node not in state.blocked)
         usable = able - set(state.blocked)
         standing = Standing(tuple(state.nodes), usable, spares, state.restarts, dict(state.counts), state.fruitless)
-        decision = decide(fault, standing, self.plan.policy)
+        return decide(fault, standing, self.plan.policy)
+
+    def _count(self, fault: SeenFault) -> None:
+        state = self.state
         state.restarts += 1
         for key in (fault.what, *(f"{fault.what}@{node}" for node in fault.nodes)):
             state.counts[key] = state.counts.get(key, 0) + 1
-        return decision
+
+    async def _with_sound_spares(self, fault: SeenFault) -> RecoveryDecision:
+        """The decision; spares that it takes and whose test is long ago pass it again before, or it is made without them."""
+        while True:
+            decision = self._decision(fault)
+            since = self._unix() - self.plan.policy.fresh
+            stale = [node for node in decision.nodes if node in self.state.spares and self.state.tested.get(node, 0.0) < since]
+            if not stale or not self.plan.policy.tests:
+                return decision
+            await self._test(stale)
 
     async def _agent_lost(self, fault: SeenFault) -> SeenFault | None:
         """Starts the agents anew: those that find their ranks had only been lost themselves; else the node is."""
@@ -332,12 +346,16 @@ class DriverJob:
         until = self._now() + self.plan.start_seconds
         while self._now() < until and not all(self.roster.able(node) for node in self.state.spares):
             await self._changed(0.1)
-        spares = [node for node in self.state.spares if self.roster.able(node) and node not in self.state.blocked]
+        await self._test([node for node in self.state.spares if self.roster.able(node) and node not in self.state.blocked])
+
+    async def _test(self, spares: list[str]) -> None:
+        """Tests them at the same time; one that fails is a spare no more."""
         passed = await asyncio.gather(*(self._passes(node) for node in spares))
         for node, right in zip(spares, passed, strict=True):
             if right:
-                self.state.tested.append(node)
+                self.state.tested[node] = self._unix()
             else:
+                self.state.tested.pop(node, None)
                 self.state.blocked.append(node)
                 self.state.spares.remove(node)
         self.save()
@@ -375,13 +393,13 @@ class DriverJob:
     def _unix(self) -> float:
         return self.roster.clock.unix()
 
-    def _fault(self, what: str, nodes: list[str], text: str, separable: bool = True) -> SeenFault:
+    def _fault(self, what: Class, nodes: list[str], text: str, separable: bool = True) -> SeenFault:
         ranks = tuple(
             rank for index, node in enumerate(self.state.nodes) if node in nodes
             for rank in range(index * self.plan.per_node, (index + 1) * self.plan.per_node)
         )  # fmt: skip
         now = self._unix()
-        return SeenFault(what, tuple(nodes), ranks, text, now, now, separable)  # type: ignore[arg-type]
+        return SeenFault(what, tuple(nodes), ranks, text, now, now, separable)
 
     def _phase(self, phase: str) -> None:
         self.state.phase = phase

@@ -40,14 +40,15 @@ class JobPlan:
 
 
 class JobState(msgspec.Struct):
-    """Where a job stands. `phase`: RUN, DETECT, DIAGNOSE, WAIT, START, LOAD, REPLAY or ENDED, `before`: the one that a fault
-    ended; `base`: the step of the checkpoint that this attempt began with; `reached`: the last step of any attempt; `ran`: unix
-    seconds when training last went on; `fruitless`: attempts in a row that have not reached a step, this one included."""
+    """Where a job stands. `tested`: spare -> unix seconds when it passed its tests; `phase`: RUN, DETECT, DIAGNOSE, WAIT, START,
+    LOAD, REPLAY or ENDED, `before`: the one that a fault ended; `base`: the step of the checkpoint that this attempt began with;
+    `reached`: the last step of any attempt; `ran`: unix seconds when training last went on; `fruitless`: attempts in a row that
+    have not reached a step, this one included."""
 
     nodes: list[str] = []
     spares: list[str] = []
     blocked: list[str] = []
-    tested: list[str] = []
+    tested: dict[str, float] = {}
     address: str = ""
     phase: str = "WAIT"
     before: str = "RUN"

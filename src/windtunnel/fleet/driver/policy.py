@@ -38,7 +38,8 @@ class RecoveryPolicy:
     """`retries`: restarts in a row without `steady` seconds of training between them; `same`: faults of one class on one node,
     or of a class that the program itself makes, until it is not tried again in the same way; `fruitless`: attempts in a row
     that end before their first step until the program is to blame; `shrink`: whether fewer nodes will do; `tests`: self-tests
-    of a spare and of a suspect, with their options; `after`: whether a suspect is tested before it goes on.
+    of a spare and of a suspect, with their options; `fresh`: seconds after which a spare is tested again before it is used, as one
+    that idles breaks unseen; `after`: whether a suspect is tested before it goes on.
     """
 
     retries: int = 10
@@ -47,6 +48,7 @@ class RecoveryPolicy:
     shrink: bool = False
     steady: float = 600.0
     tests: tuple[tuple[str, ...], ...] = ()
+    fresh: float = 3600.0
     after: bool = False
     test_seconds: float = 60.0
     actions: Mapping[str, tuple[Action, Action]] = field(default_factory=lambda: dict(FIRST_THEN))

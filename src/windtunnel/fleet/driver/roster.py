@@ -106,6 +106,13 @@ class Roster:
         """Whether its agent is connected and beats."""
         return self.connected(node) and self.clock.monotonic() - self.nodes[node].heard < self.limits.silent
 
+    def forgive(self) -> None:
+        """This process has not listened for a while: no agent has been silent."""
+        now = self.clock.monotonic()
+        for node in self.nodes.values():
+            if node.channel is not None:
+                node.heard = now
+
     def quiet(self, node: str) -> bool:
         """Whether its agent is not connected, or a heartbeat is overdue."""
         return not self.connected(node) or self.clock.monotonic() - self.nodes[node].heard > LATE_SECONDS

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -27,6 +28,8 @@ from windtunnel.fleet.wire.connect import UNIX, listen
 from windtunnel.fleet.wire.secrets import FILE, make_secrets
 
 DATABASE = "driver.db"
+STORE = "store"
+"""File with the URL of another database, that only its owner may read: it may have a password."""
 MakeEngine = Callable[[AgentCommand, Path], Engine]
 
 
@@ -45,7 +48,8 @@ class _Engine:
 
 @dataclass
 class Driver:
-    """`folder`: of its state and secrets; `database`: a SQLAlchemy URL, otherwise a file there; `say`: a line for the person."""
+    """`folder`: of its state and secrets; `database`: a SQLAlchemy URL for a new job, otherwise a file there; `say`: a line for the
+    person."""
 
     folder: Path
     engine: MakeEngine
@@ -54,7 +58,11 @@ class Driver:
 
     def keep(self, plan: JobPlan) -> None:
         """Writes a new plan down. FileError where the folder has one that has not ended."""
-        store = self._store()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.database:
+            with os.fdopen(os.open(self.folder / STORE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                file.write(self.database)
+        store = self._store(plan.run)
         try:
             state = store.get("state", JobState)
             if state is not None and state.phase != "ENDED":
@@ -71,14 +79,14 @@ class Driver:
         """The job's exit status; 130 after SIGINT, 143 after SIGTERM. Raises Fenced where another driver takes over."""
         return asyncio.run(self._serve())
 
-    def _store(self) -> DriverStore:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return DriverStore(self.database or f"sqlite:///{self.folder / DATABASE}")
+    def _store(self, job: str) -> DriverStore:
+        kept = self.folder / STORE
+        return DriverStore(kept.read_text(encoding="utf-8") if kept.exists() else f"sqlite:///{self.folder / DATABASE}", job)
 
     async def _serve(self) -> int:
-        logging.basicConfig(filename=self.folder / "driver.log", level=logging.INFO, format="%(asctime)s %(message)s")
         plan = msgspec.json.decode(_plan_of(self.folder), type=JobPlan)
-        store = self._store()
+        logging.basicConfig(filename=self.folder / "driver.log", level=logging.INFO, format="%(asctime)s %(message)s")
+        store = self._store(plan.run)
         lease = Lease(store)
         await lease.take()
         state = store.get("state", JobState)
@@ -99,6 +107,7 @@ class Driver:
     async def _leased(self, plan: JobPlan, state: JobState, store: DriverStore, lease: Lease, resumed: bool) -> int:
         secrets = make_secrets(self.folder, (plan.folder, *([plan.checkpoint] if plan.checkpoint else [])))
         roster = Roster(secrets, plan.limits, lease.fence, state.attempt)
+        store.waited = roster.forgive
         roster.nodes = {name: AgentNode(name) for name in [*state.nodes, *state.spares, *state.blocked]}
         server, address = await listen(state.address or plan.listen, secrets, self.folder, roster.channel)
         state.address = address

@@ -1,8 +1,13 @@
-"""What a driver must not forget, in SQLite or PostgreSQL: who owns the job, and where the job stands."""
+"""What a driver must not forget, in SQLite or PostgreSQL: who owns the job, and where the job stands.
+
+A server that is gone for a while is waited for: nothing is ordered meanwhile that the next driver would not know of.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -11,11 +16,17 @@ from windtunnel.base.errors import FileError, WindtunnelError
 
 META = sa.MetaData()
 LEASE = sa.Table(
-    "wt_lease", META, sa.Column("name", sa.String(16), primary_key=True), sa.Column("owner", sa.String(80)),
+    "wt_lease", META, sa.Column("job", sa.String(200), primary_key=True), sa.Column("owner", sa.String(80)),
     sa.Column("fence", sa.BigInteger), sa.Column("expires", sa.Float),
 )  # fmt: skip
-FACTS = sa.Table("wt_driver", META, sa.Column("name", sa.String(32), primary_key=True), sa.Column("value", sa.Text))
-_NAME = "job"
+FACTS = sa.Table(
+    "wt_driver", META, sa.Column("job", sa.String(200), primary_key=True), sa.Column("name", sa.String(32), primary_key=True),
+    sa.Column("value", sa.Text),
+)  # fmt: skip
+PATIENCE = 300.0
+"""Seconds that a database server may be gone."""
+_GONE = (sa.exc.OperationalError, sa.exc.InterfaceError)
+_T = TypeVar("_T")
 
 
 class Fenced(WindtunnelError):
@@ -23,40 +34,45 @@ class Fenced(WindtunnelError):
 
 
 class DriverStore:
-    """The database at a SQLAlchemy URL. FileError if it cannot be opened."""
+    """The database at a SQLAlchemy URL; many jobs may share one. FileError if it cannot be opened, or its server stays away for
+    `patience` seconds."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, job: str = "job", patience: float = PATIENCE) -> None:
+        self.url, self.job, self.patience = url, job, patience
+        self.waited: Callable[[], object] = lambda: None  # called when the server is back: this thread did nothing else meanwhile
         try:
-            self.engine = sa.create_engine(url)
+            self.engine = sa.create_engine(url, pool_pre_ping=True)
             if self.engine.dialect.name == "sqlite":
+                self.patience = 0.0  # a file: what it does not do now, it will not do later
                 sa.event.listen(self.engine, "connect", _of_sqlite)
                 sa.event.listen(self.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
             META.create_all(self.engine)
         except (sa.exc.SQLAlchemyError, ImportError) as error:
-            reason = str(error).splitlines()[0][:200]
-            raise FileError(url, reason, "a database that SQLAlchemy can open, such as sqlite:///driver.db") from error
+            raise self._failed(error, "a database that SQLAlchemy can open, such as sqlite:///driver.db") from error
 
     def acquire(self, owner: str, seconds: float, now: float) -> int | None:
         """Takes the lease until `now + seconds` (unix) and returns the next fencing number; None while another owner's has not
         expired."""
-        with self.engine.begin() as connection:
-            row = connection.execute(sa.select(LEASE).where(LEASE.c.name == _NAME).with_for_update()).first()
+
+        def take(connection: sa.Connection) -> int | None:
+            row = connection.execute(sa.select(LEASE).where(LEASE.c.job == self.job).with_for_update()).first()
             if row is not None and row.expires > now and row.owner != owner:
                 return None
             fence = 1 if row is None else int(row.fence) + 1
             values = {"owner": owner, "fence": fence, "expires": now + seconds}
             if row is None:
-                connection.execute(sa.insert(LEASE).values(name=_NAME, **values))
+                connection.execute(sa.insert(LEASE).values(job=self.job, **values))
             else:
-                connection.execute(sa.update(LEASE).where(LEASE.c.name == _NAME).values(**values))
+                connection.execute(sa.update(LEASE).where(LEASE.c.job == self.job).values(**values))
             return fence
+
+        return self._done(take)
 
     def renew(self, fence: int, seconds: float, now: float) -> bool:
         """Prolongs the lease; False where another driver has it."""
-        mine = (LEASE.c.name == _NAME) & (LEASE.c.fence == fence)
-        with self.engine.begin() as connection:
-            return connection.execute(sa.update(LEASE).where(mine).values(expires=now + seconds)).rowcount == 1
+        mine = (LEASE.c.job == self.job) & (LEASE.c.fence == fence)
+        prolong = sa.update(LEASE).where(mine).values(expires=now + seconds)
+        return self._done(lambda connection: connection.execute(prolong).rowcount == 1)
 
     def release(self, fence: int) -> None:
         """Gives the lease back; nothing where another driver has it."""
@@ -65,21 +81,48 @@ class DriverStore:
     def put(self, fence: int, name: str, value: Any) -> None:
         """Keeps plain data. Raises Fenced, and writes nothing, where the fencing number is not the newest."""
         text = msgspec.json.encode(value).decode()
-        with self.engine.begin() as connection:
-            newest = connection.scalar(sa.select(LEASE.c.fence).where(LEASE.c.name == _NAME).with_for_update())
+
+        def keep(connection: sa.Connection) -> None:
+            newest = connection.scalar(sa.select(LEASE.c.fence).where(LEASE.c.job == self.job).with_for_update())
             if newest != fence:
                 raise Fenced(f"driver {fence} has lost the job to driver {newest}")
-            connection.execute(sa.delete(FACTS).where(FACTS.c.name == name))
-            connection.execute(sa.insert(FACTS).values(name=name, value=text))
+            connection.execute(sa.delete(FACTS).where((FACTS.c.job == self.job) & (FACTS.c.name == name)))
+            connection.execute(sa.insert(FACTS).values(job=self.job, name=name, value=text))
+
+        self._done(keep)
 
     def get(self, name: str, kind: Any = Any) -> Any:
         """What was put last; None without."""
-        with self.engine.connect() as connection:
-            text = connection.scalar(sa.select(FACTS.c.value).where(FACTS.c.name == name))
+        fact = sa.select(FACTS.c.value).where((FACTS.c.job == self.job) & (FACTS.c.name == name))
+        text: str | None = self._done(lambda connection: connection.scalar(fact))
         return None if text is None else msgspec.json.decode(text, type=kind)
 
     def close(self) -> None:
         self.engine.dispose()
+
+    def _done(self, work: Callable[[sa.Connection], _T]) -> _T:
+        """`work` in a transaction, again until the server takes it. Each may run twice: its answer may be lost on the way."""
+        until, gone = time.monotonic() + self.patience, False
+        while True:
+            try:
+                with self.engine.begin() as connection:
+                    answer = work(connection)
+                break
+            except _GONE as error:
+                if time.monotonic() >= until:
+                    raise self._failed(error, "a database that answers") from error
+                gone = True
+                time.sleep(0.2)
+        if gone:
+            self.waited()
+        return answer
+
+    def _failed(self, error: Exception, allowed: str) -> FileError:
+        try:
+            url = sa.make_url(self.url).render_as_string(hide_password=True)
+        except sa.exc.ArgumentError:
+            url = self.url
+        return FileError(url, str(error).splitlines()[0][:200], allowed)
 
 
 def _of_sqlite(connection: Any, _: Any) -> None:

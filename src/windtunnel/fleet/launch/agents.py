@@ -45,6 +45,7 @@ class NodeAgents:
     listen: tuple[str, int] | None = None
     url: str = ""
     monitor: bool = True
+    secrets: Path | None = None  # of `listen`: the folder of the collector's certificate, key and token
     _running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def __enter__(self) -> NodeAgents:
@@ -55,7 +56,8 @@ class NodeAgents:
         try:
             if self.listen is not None:
                 host, port = self.listen
-                where = ("--dir", str(self.folder / COLLECTED), "--host", host, "--port", str(port))
+                where: tuple[str, ...] = ("--dir", str(self.folder / COLLECTED), "--host", host, "--port", str(port))
+                where += ("--secrets", str(self.secrets)) if self.secrets is not None else ()
                 collector = self._start("collector", ["windtunnel", "fleet", "collect", *where], stdout=subprocess.PIPE)
                 self.url = self._address(collector)
             if self.url:

@@ -1,17 +1,21 @@
-"""The way to the collector: HTTP/1.1 over one connection that stays open, TCP or a Unix socket."""
+"""The way to the collector: HTTP/1.1 over one open connection: TCP, TLS with one pinned certificate, or a Unix socket."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.fleet.batch import Stamps
+from windtunnel.fleet.wire.secrets import FILE, NAME, VARIABLE, Secrets, read_secrets
 
 _RETRY = 2.0
 _MOST_ANSWER = 1 << 20
@@ -38,8 +42,51 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def connection_to(url: str, timeout: float) -> http.client.HTTPConnection:
-    """A connection, not yet open, to a collector at `http://host:port` or `unix:PATH`. SpecError for another address."""
+class _PinnedConnection(http.client.HTTPSConnection):
+    """TLS 1.3 with whoever has the one certificate, whatever its host is called."""
+
+    def __init__(self, host: str, port: int, timeout: float, certificate: str) -> None:
+        self._pinned = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._pinned.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._pinned.load_verify_locations(cadata=certificate)
+        super().__init__(host, port, timeout=timeout, context=self._pinned)
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._pinned.wrap_socket(self.sock, server_hostname=NAME)
+
+
+def secrets_at(path: str | Path | None = None) -> Secrets:
+    """The secrets in a file, or in the folder that has it; otherwise those of $WINDTUNNEL_FLEET_SECRETS. SpecError where nothing is
+    named, FileError where it can't be read or others can."""
+    named = path or os.environ.get(VARIABLE)
+    if not named:
+        raise SpecError("--secrets", Nothing(), "the secrets of an https collector", f"Give --secrets DIR, or set {VARIABLE}.")
+    where = Path(named)
+    return read_secrets(where / FILE if where.is_dir() else where)
+
+
+def connection_to(
+    url: str, timeout: float, token: str | None = None, secrets: str | Path | None = None
+) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+    """A connection, not yet open, to a collector at `http://host:port`, `https://host:port` or `unix:PATH`, and the headers that
+    each request carries. `secrets`: of https, whose token counts. SpecError for another address."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        known = secrets_at(secrets)
+        return _pinned(url, timeout, known.certificate), {"Authorization": f"Bearer {known.token}"}
+    return _plain(url, timeout), {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def _pinned(url: str, timeout: float, certificate: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    try:
+        return _PinnedConnection(parts.hostname or "", parts.port or 8470, timeout, certificate)
+    except ValueError as error:  # a port that is none
+        raise SpecError("--collector", url, "https://HOST:PORT", "`windtunnel fleet collect` prints its address.") from error
+
+
+def _plain(url: str, timeout: float) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port
@@ -49,16 +96,20 @@ def connection_to(url: str, timeout: float) -> http.client.HTTPConnection:
         return _UnixConnection(parts.path, timeout)
     if parts.scheme == "http" and host:
         return http.client.HTTPConnection(host, port or 8470, timeout=timeout)
-    raise SpecError("--collector", url, "http://HOST:PORT or unix:PATH", "`windtunnel fleet collect` prints its address.")
+    raise SpecError(
+        "--collector", url, "http://HOST:PORT, https://HOST:PORT or unix:PATH", "`windtunnel fleet collect` prints its address."
+    )
 
 
 class Poster:
-    """Posts to a collector at `http://host:port` or `unix:PATH`. SpecError for another address; no other error leaves it."""
+    """Posts to the collector at an address as `connection_to` takes it. SpecError for another address, and where one with another
+    certificate answers; no other error leaves it."""
 
-    def __init__(self, url: str, token: str | None, timeout: float, clock: Callable[[], int]) -> None:
-        self._clock = clock
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._connection = connection_to(url, timeout)
+    def __init__(
+        self, url: str, token: str | None, timeout: float, clock: Callable[[], int], secrets: str | Path | None = None
+    ) -> None:
+        self._clock, self._url = clock, url
+        self._connection, self._headers = connection_to(url, timeout, token, secrets)
 
     def post(self, path: str, body: bytes) -> Reply:
         """Sends `body` and waits for the answer."""
@@ -67,6 +118,11 @@ class Poster:
             self._connection.request("POST", path, body, self._headers)
             response = self._connection.getresponse()
             raw = response.read(_MOST_ANSWER)
+        except ssl.SSLCertVerificationError as error:
+            self._connection.close()
+            raise SpecError(
+                "--collector", self._url, "the collector whose secrets these are", f"{error.verify_message}."
+            ) from error
         except (OSError, http.client.HTTPException):
             self._connection.close()
             return Reply(0, {})

@@ -42,12 +42,14 @@ class Shipped:
 class NodeShipper:
     """Ships the rings of a folder to a collector."""
 
-    def __init__(self, folder: Path, url: str, policy: ShipPolicy | None = None, token: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, url: str, policy: ShipPolicy | None = None, token: str | None = None, secrets: str | None = None
+    ) -> None:
         self.folder, self.policy = folder, policy or ShipPolicy()
         if self.policy.detail not in ("full", "summary"):
             raise SpecError("detail", self.policy.detail, "full or summary")
         self.clock = node_clock()
-        self.poster = Poster(url, token, self.policy.timeout, self.clock)
+        self.poster = Poster(url, token, self.policy.timeout, self.clock, secrets)
         self.boot, self.sequence = os.urandom(16), 0
         self.followers: list[RingFollower] = []
         self.done = Shipped()
@@ -219,11 +221,11 @@ def _part(table: BatchTable, chosen: Any, ring: Any) -> BatchTable:
     return BatchTable(runs, {name: column[chosen] for name, column in table.columns.items()})
 
 
-def ship(folder: Path, url: str, policy: ShipPolicy | None = None, token: str | None = None) -> Shipped:
+def ship(folder: Path, url: str, policy: ShipPolicy | None = None, token: str | None = None, secrets: str | None = None) -> Shipped:
     """Ships the rings of `folder` until their ranks have ended, or until SIGTERM or SIGINT. SpecError: wrong address or token."""
     import signal
 
-    shipper = NodeShipper(folder, url, policy, token)
+    shipper = NodeShipper(folder, url, policy, token, secrets)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: shipper.stop.set())
     return shipper.run()

@@ -11,7 +11,7 @@ import re
 from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, epoch_seconds
 
 NAME = "Megatron-LM"
-KNOWN_BY = re.compile(r"iteration\s+\d+/\s*\d+ \||-{10,} arguments -{10,}|Step Time : [\d.]+s GPU utilization")
+KNOWN_BY = re.compile(r"iteration\s+\d+/\s*\d+ \||-{10} arguments -{10}|Step Time : [\d.]+s GPU utilization")
 WORDS = ("iteration", "...", "memory (MB)", "time (ms)", "Step Time :", "- arguments -")
 """A line without any of them is passed over."""
 

@@ -35,7 +35,8 @@ def half(ops: OpTable, piece: PassRows, weight: bool) -> PassRows:
     Calls stay between the same computations. A removed row stays as a row without time if it begins or ends the sequence or waits
     for a call that is kept; rows that waited for it wait for the computation before it.
     """
-    live = np.isin(ops.phase[piece.rows], (Phase.WGRAD, Phase.GRADIENT_SYNC)) == weight
+    phase = ops.phase[piece.rows]
+    live = ((phase == Phase.WGRAD) | (phase == Phase.GRADIENT_SYNC)) == weight
     compute = ops.kind[piece.rows] != Kind.COMM
     last = len(piece) - 1
     kept: list[int] = []

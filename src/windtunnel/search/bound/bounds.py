@@ -11,7 +11,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
-from windtunnel.search.bound.cells import Cell, cell_of, kinds_of
+from windtunnel.search.bound.cells import ALIKE, Cell, cell_of, kinds_of, resharded
 from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import CellStack, Staged
@@ -180,13 +180,22 @@ def _cells(
     number = np.zeros(len(columns), np.int64)
     cells: list[Cell | None] = []
     groups = [part for whole in _grouped(columns, np.arange(len(columns)), paths) for part in _halved(whole, alone)]
+    shardings = columns.values.get("plan.sharding", (columns.job.plan.sharding,))
+    written: dict[tuple[int, ...], Cell] = {}  # by all fields but the sharding
     for done, rows in enumerate(groups):
-        number[rows] = len(cells)
+        number[rows], first = len(cells), int(rows[0])
+        sharding = shardings[columns.codes["plan.sharding"][first]] if "plan.sharding" in columns.codes else shardings[0]
+        fields = (int(alone[first]), *(int(columns.codes[path][first]) for path in paths if path != "plan.sharding"))
+        like = written.get(fields) if sharding in ALIKE else None
+        job = columns.change(first).apply_unchecked(columns.job)
         try:
-            cells.append(cell_of(columns.change(int(rows[0])).apply_unchecked(columns.job), halves))
+            cells.append(cell_of(job, halves) if like is None else resharded(like, job))
         except WindtunnelError as error:
             _count(reasons, error)
             cells.append(None)
+            continue
+        if like is None and sharding in ALIKE and cells[-1] is not None:
+            written[fields] = cells[-1]
         if progress is not None:
             progress(0.8 * done / len(groups))
     return number, cells

@@ -16,10 +16,13 @@ from windtunnel.predict.price.costs import price
 from windtunnel.search.bound.chains import block_times
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
-from windtunnel.workload import Kind, Workload, build
+from windtunnel.workload import Kind, build
+from windtunnel.workload.blocks.quantise import weight_update
 from windtunnel.workload.identity import BlockKey, Role
+from windtunnel.workload.ops import Op
+from windtunnel.workload.optimizers import Held
 from windtunnel.workload.passes.fsdp import persistent
-from windtunnel.workload.passes.optimizer import updated_parameters
+from windtunnel.workload.passes.optimizer import held_by, update_of, updated_parameters
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Cell:
     GPU before sharding; `sharded` those
     outside of experts that full sharding gathers. `saved`, `working`, `logits`: bytes as `memory.walk.Needs`. `boundary`: bytes
     of a
-    pipeline transfer. `update`: least seconds of the update per element, up to the gradient's norm and after it.
+    pipeline transfer. `update`: least seconds of the update per element, up to the gradient's norm and after it; it follows from
+    what is `held` before sharding, `narrow` of it in low precision.
     """
 
     job: Job
@@ -46,6 +50,8 @@ class Cell:
     working: Floats
     boundary: float
     update: tuple[float, float]
+    held: Held
+    narrow: float
 
     @property
     def pass_host(self) -> float:
@@ -92,6 +98,9 @@ def cell_of(whole: Job, halves: bool) -> Cell:
         other = replace(workload, job=one_stage(whole, cluster))
         times.append(block_times(other, price(other), halves))
     blocks, needs = workload.blocks, block_needs(workload)
+    repeats = [(blocks[b], count) for chunk in workload.stages[0] for b, count in chunk.blocks]
+    held = held_by(workload.stage_parameters[0], workload.stage_experts[0], repeats)
+    narrow = workload.stage_quantised[0] if workload.stage_quantised else 0.0
 
     def column(values: list[float]) -> Floats:
         return np.array(values, np.float64)
@@ -109,17 +118,33 @@ def cell_of(whole: Job, halves: bool) -> Cell:
         saved=column([n.saved for n in needs]),
         working=column([n.working for n in needs]),
         boundary=workload.boundary,
-        update=_update(workload),
+        update=_update(job, held, narrow),
+        held=held,
+        narrow=narrow,
     )
 
 
-def _update(workload: Workload) -> tuple[float, float]:
+ALIKE = ("none", "zero1")
+"""Shardings under which all passes are the same."""
+
+
+def resharded(cell: Cell, whole: Job) -> Cell:
+    """The cell of a plan that differs from that of `cell` in which of the `ALIKE` shardings it has. Raises as `spec.check` does."""
+    job = check(one_stage(whole, kinds_of(whole)[0]))
+    return replace(cell, job=job, update=_update(job, cell.held, cell.narrow))
+
+
+def _update(job: Job, held: Held, narrow: float) -> tuple[float, float]:
     """Least seconds of the update per updated element: its HBM traffic at the data sheet's rate."""
-    job, rows = workload.job, workload.optimizer[0]
-    elements = updated_parameters(job, workload.stage_parameters[0], workload.stage_experts[0])
+    elements = updated_parameters(job, held.elements, held.experts)
     if not elements or job.plan.offload.updated_away:
         return 0.0, 0.0
-    cut = int(np.argmax(workload.ops.role[rows.start : rows.stop] == int(Role.GRADIENT_NORM))) + 1
-    seconds = workload.ops.bytes[rows.start : rows.stop] * (workload.ops.kind[rows.start : rows.stop] != int(Kind.COMM))
+    share = held.elements and elements / held.elements
+    rows, _ = update_of(job, held, weight_update(job, narrow, narrow * share))
+    cut = next((place for place, row in enumerate(rows) if row.role is Role.GRADIENT_NORM), 0) + 1
     rate = job.cluster.gpu.memory_bandwidth * elements
-    return float(seconds[:cut].sum()) / rate, float(seconds[cut:].sum()) / rate
+
+    def seconds(part: list[Op]) -> float:
+        return sum(row.bytes for row in part if row.kind is not Kind.COMM) / rate
+
+    return seconds(rows[:cut]), seconds(rows[cut:])

@@ -7,6 +7,7 @@ runs two passes beside each other may hide calls of one behind the other; then o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -37,43 +38,55 @@ class Measure(IntEnum):
 PRODUCTS = (Kind.GEMM, Kind.GROUPED_GEMM, Kind.ATTENTION, Kind.ATTENTION_BACKWARD)
 """Kernels that keep the tensor cores busy."""
 
+_IS_PRODUCT = np.isin(np.arange(max(Kind) + 1), PRODUCTS)
+_COMPUTE, _TOKENS = int(Stream.COMPUTE), int(Stream.EP)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Columns over all rows of a workload. `tensor`: products and attention."""
+
+    stream: np.ndarray
+    seconds: Floats
+    host: Floats
+    sync: np.ndarray
+    tensor: np.ndarray
+
 
 def block_times(workload: Workload, costs: Costs, halves: bool) -> Floats:
     """[measures, passes, blocks] least seconds; `halves`: also of split backward passes, which are 0 without."""
     runtime, speed = workload.job.runtime, workload.job.cluster.node.host_speed
-    block_host = runtime.host.layer / speed
+    block_host, ops = runtime.host.layer / speed, workload.ops
     out = np.zeros((len(Measure), len(Pass), len(workload.blocks)))
     ways = tuple(Pass) if halves else (Pass.FORWARD, Pass.BACKWARD)
     pairs = np.array([(w + (-1, -1))[:2] for w in workload.waits], np.int32).reshape(-1, 2)
+    rows = _Rows(ops.stream, costs.seconds, costs.host, ops.sync, _IS_PRODUCT[ops.kind])
     for place, block in enumerate(workload.blocks):
         for way in ways:
-            rows = block.forward if way is Pass.FORWARD else block.backward
-            index = np.arange(rows.start, rows.stop)
-            piece = PassRows(index, pairs[index], np.ones(len(index), np.bool_), np.zeros(len(index)))
+            part = block.forward if way is Pass.FORWARD else block.backward
+            index = np.arange(part.start, part.stop)
+            piece = PassRows(index, pairs[part.start : part.stop], np.ones(len(index), np.bool_), np.zeros(len(index)))
             if way in (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT):
-                piece = half(workload.ops, piece, weight=way is Pass.WEIGHT_GRADIENT)
+                piece = half(ops, piece, weight=way is Pass.WEIGHT_GRADIENT)
             extra = 0.0 if way is Pass.WEIGHT_GRADIENT else block_host
-            out[:, way, place] = _measured(workload, costs, piece, extra, runtime.launch_blocking)
+            out[:, way, place] = _measured(rows, piece, extra, runtime.launch_blocking)
     return out
 
 
-def _measured(workload: Workload, costs: Costs, piece: PassRows, extra: float, blocking: bool) -> list[float]:
+def _measured(of: _Rows, piece: PassRows, extra: float, blocking: bool) -> list[float]:
     """The measures of one pass; the host, or with `blocking` the device, spends `extra` seconds before it."""
     rows = piece.rows
-    seconds = np.where(piece.live, costs.seconds[rows], 0.0)
-    host = np.where(piece.live, costs.host[rows], 0.0)
+    seconds, host = of.seconds[rows] * piece.live, of.host[rows] * piece.live
     if len(rows):
         (seconds if blocking else host)[0] += extra
-    streams = workload.ops.stream[rows]
-    compute = streams == int(Stream.COMPUTE)
-    sync = workload.ops.sync[rows] & piece.live
+    streams = of.stream[rows]
+    sync = of.sync[rows] & piece.live
     chain, _ = _ends(streams, seconds, piece.waits, None, sync)
     locked = 0.0
     if sync.any():
         device, launched = _ends(streams, seconds, piece.waits, host, sync)
         locked = min(device, launched)
-    tensor = np.isin(workload.ops.kind[rows], PRODUCTS)
-    alone = (float(seconds[which].sum()) for which in (compute, streams == int(Stream.EP), tensor))
+    alone = (float(seconds[which].sum()) for which in (streams == _COMPUTE, streams == _TOKENS, of.tensor[rows]))
     return [chain, float(host.sum()), locked, *alone]
 
 
