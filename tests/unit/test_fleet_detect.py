@@ -118,6 +118,14 @@ def test_a_rank_that_is_done_too_early_fails_the_others() -> None:
     assert (fault.what, fault.ranks) == ("early-exit", (1,))
 
 
+def test_a_rank_that_is_done_after_another_failed_is_not_to_blame() -> None:
+    """A connection is cut in the last step: who is through already ends with 0."""
+    ranks = (RankReport(2, 1, 1, "", ended=NOW - 0.4, found=PEER), _ended(1, 0, NOW - 0.3))
+    fault = detect(_sight(NodeSight("n0", ranks=ranks)), LIMITS)
+    assert fault is not None
+    assert (fault.what, fault.ranks) == ("link", (2,))
+
+
 def test_two_culprits_are_both_named() -> None:
     fault = detect(_sight(NodeSight("n0", ranks=(_ended(0, -9),)), NodeSight("n1", ranks=(_ended(2, -9),))), LIMITS)
     assert fault is not None

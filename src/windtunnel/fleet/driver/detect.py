@@ -53,7 +53,7 @@ def _segfault(rank: RankReport, node: NodeSight, sight: Sight, limits: Detection
 def _early(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     if rank.code != 0:
         return ""
-    failed = any(other.code for seen in sight.nodes for other in seen.ranks)
+    failed = any(other.code and other.ended >= rank.ended for seen in sight.nodes for other in seen.ranks)
     waited = sight.now - rank.ended
     return f"exit status 0 {waited:.1f} s ago while others train" if failed or (sight.running and waited > limits.early) else ""
 
