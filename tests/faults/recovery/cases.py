@@ -125,7 +125,8 @@ def flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> No
 
 
 def _link_flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
-    """The network of the ranks' data is down for a while, is down until it is seen, or has a connection cut for good."""
+    """The network of the ranks' data is down for a while, is down until it is seen, or the connections of a rank are cut
+    for good."""
     with KeptJob(folder, "--steps", str(STEPS), "--ms", "100", spares=0, limits=limited(stall=5.0), networks=True) as job:
         job.drive()
         for turn in range(count):
