@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import ssl
 import stat
+import tracemalloc
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from windtunnel.fleet.driver.sight import DetectionLimits
 from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.connect import connect, listen
 from windtunnel.fleet.wire.guard import inside, refusal
-from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, Kill, RunTest, StartRanks, Welcome
+from windtunnel.fleet.wire.messages import AgentBeat, FromAgent, FromDriver, Hello, Kill, RunTest, StartRanks, Welcome
 from windtunnel.fleet.wire.secrets import FILE, KEY, Secrets, make_secrets, read_secrets
 
 pytest.importorskip("cryptography")
@@ -188,3 +190,39 @@ def test_no_shell_reads_a_command(tmp_path: Path) -> None:
     os.waitpid(pid, 0)
     assert log.read_text(encoding="utf-8") == f"$(id) ; touch {tmp_path / 'made'}\n"
     assert not (tmp_path / "made").exists()
+
+
+def test_a_tls_connection_costs_little_and_bears_the_largest_message(tmp_path: Path) -> None:
+    """Buffers of 16 connections, both ends, as Python counts them; then a message of 3 MiB, far beyond what is read at once."""
+
+    async def meet() -> tuple[float, Any]:
+        secrets, peer = make_secrets(tmp_path), Peer()
+        heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        server, address = await listen(
+            "127.0.0.1:0",
+            secrets,
+            tmp_path,
+            lambda: Channel(FromAgent, lambda channel, message: heard.set_result(message), _nothing),
+        )
+        channels = [await connect(address, secrets, peer.channel)]
+        gc.collect()
+        tracemalloc.start()
+        channels += [await connect(address, secrets, peer.channel) for _ in range(16)]
+        cost = tracemalloc.get_traced_memory()[0] / 16
+        tracemalloc.stop()
+        channels[0].send(Hello("x" * (3 << 20), "n0", "host", 1))
+        async with asyncio.timeout(20):
+            message = await heard
+        for channel in channels:
+            channel.close()
+        server.close()
+        await asyncio.sleep(0.1)
+        return cost, message
+
+    cost, message = asyncio.run(meet())
+    assert len(message.token) == 3 << 20
+    assert cost < 2 * 64 * 1024
+
+
+def _nothing(channel: Channel, why: str) -> None:
+    """Nobody asks."""
