@@ -106,7 +106,7 @@ def test_those_that_follow_are_no_culprits() -> None:
     assert (fault.what, fault.ranks, fault.nodes) == ("crash", (0,), ("n0",))
     alone = detect(_sight(followers), LIMITS)
     assert alone is not None
-    assert not alone.separable
+    assert (alone.what, alone.separable) == ("link", False)
     lost = detect(_sight(followers, NodeSight("n0", silent=6.0)), LIMITS)
     assert lost is not None
     assert lost.what == "agent-lost"
@@ -116,6 +116,14 @@ def test_a_rank_that_is_done_too_early_fails_the_others() -> None:
     fault = detect(_sight(NodeSight("n0", ranks=(_ended(1, 0, NOW - 0.3), RankReport(2, 1, 1, "", ended=NOW, found=PEER)))), LIMITS)
     assert fault is not None
     assert (fault.what, fault.ranks) == ("early-exit", (1,))
+
+
+def test_a_rank_that_is_done_after_another_failed_is_not_to_blame() -> None:
+    """A connection is cut in the last step: who is through already ends with 0."""
+    ranks = (RankReport(2, 1, 1, "", ended=NOW - 0.4, found=PEER), _ended(1, 0, NOW - 0.3))
+    fault = detect(_sight(NodeSight("n0", ranks=ranks)), LIMITS)
+    assert fault is not None
+    assert (fault.what, fault.ranks) == ("link", (2,))
 
 
 def test_two_culprits_are_both_named() -> None:

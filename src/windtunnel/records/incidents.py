@@ -26,6 +26,7 @@ Class = Literal[
     "node-lost",
     "slow",
     "traffic-gone",
+    "link",
     "nan",
     "oom",
     "segfault",

@@ -10,13 +10,19 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.faults.recovery import links
 from tests.faults.recovery.kept import KeptJob, limited
 from tests.faults.recovery.proxy import Proxy
 from windtunnel.fleet.driver.policy import RecoveryPolicy
 
 Counts = Counter[str]
 STEPS = 400
-KINDS = ("nan", "cuda", "segfault", "early-exit", "oom", "data")
+LINK_KINDS = ("short", "down", "cut")
+KINDS = {
+    "nan": "nan", "cuda": "cuda", "segfault": "segfault", "early-exit": "early-exit", "oom-kill": "oom", "oom-limit": "oom",
+    "data": "data",
+}  # fmt: skip
+"""What the script does -> the class that it has to be named."""
 
 
 def reference(folder: Path, steps: int = STEPS) -> bytes:
@@ -98,7 +104,48 @@ def agents(folder: Path, count: int, chance: random.Random, counts: Counts) -> N
 
 
 def flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
-    """F8: the way between a node's agent and the driver falls silent for less, or for more, than it may."""
+    """F8: first the way between an agent and the driver, then the one between the ranks of two nodes."""
+    ranks = count // 2 if links.possible() else 0
+    _agent_flaps(folder, count - ranks, chance, counts)
+    if ranks:
+        _link_flaps(folder.with_name(folder.name + "-link"), ranks, chance, counts)
+
+
+def _link_flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
+    """The network of the ranks' data is down for a while, is down until it is seen, or has a connection cut for good."""
+    with KeptJob(folder, "--steps", str(STEPS), "--ms", "100", spares=0, limits=limited(stall=5.0), networks=True) as job:
+        job.drive()
+        for turn in range(count):
+            if not job.until(job.training):
+                break
+            time.sleep(chance.uniform(0.0, 0.3))
+            known, attempts, kind = len(job.incidents()), job.attempts(), LINK_KINDS[turn % len(LINK_KINDS)]
+            if kind == "cut" and not links.cut(job.rank(2 + chance.randrange(2))[0]):
+                continue
+            if kind != "cut":
+                assert job.driver is not None
+                links.turn(job.driver.pid, up=False)
+                if kind == "short":
+                    time.sleep(chance.uniform(0.2, 1.2))
+                else:
+                    job.until(lambda known=known: len(job.incidents()) > known)
+                links.turn(job.driver.pid, up=True)
+            counts[f"link {kind}"] += 1
+            if kind == "short":
+                before = job.done()
+                job.until(lambda before=before: job.done() > before + 10)
+                counts["link short: no incident"] += len(job.incidents()) == known
+                continue
+            job.until(lambda known=known: len(job.incidents()) > known and not _open(job))
+            new = job.incidents()[known:]
+            for one in new:
+                counts[f"link {kind} named {one.what}"] += 1
+            counts[f"link {kind}: one restart"] += job.attempts() == attempts + 1
+        _finish(job, counts)
+
+
+def _agent_flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
+    """The way between a node's agent and the driver falls silent for less, or for more, than it may."""
     limits = limited(silent=2.5)
     with KeptJob(folder, "--steps", str(STEPS), "--ms", "100", spares=1, limits=limits, adopt=1.5) as job:
         proxy = Proxy(job.port)
@@ -126,7 +173,7 @@ def flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> No
 
 
 def classes(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
-    """F13: six kinds of errors of the script, in a random order."""
+    """F13: seven kinds of errors of the script, of six classes, in a random order."""
     del count
     kinds = list(KINDS)
     chance.shuffle(kinds)
@@ -178,7 +225,7 @@ def doubles(folder: Path, count: int, chance: random.Random, counts: Counts) -> 
 
 
 CASES: dict[str, tuple[Callable[[Path, int, random.Random, Counts], None], int]] = {
-    "F1": (random_kills, 20), "F3": (driver_and_store, 10), "F5": (agents, 6), "F8": (flaps, 6), "F13": (classes, 6),
+    "F1": (random_kills, 20), "F3": (driver_and_store, 10), "F5": (agents, 6), "F8": (flaps, 6), "F13": (classes, 7),
     "F14": (doubles, 4),
 }  # fmt: skip
 """What a job does, and how many faults it has at most."""

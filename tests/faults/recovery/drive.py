@@ -1,4 +1,5 @@
-"""`python -m tests.faults.recovery.drive DIR [NODE ADDRESS]`: a driver; the agent of one node may reach it by another address."""
+"""`python -m tests.faults.recovery.drive DIR [NODE ADDRESS | --networks]`: a driver; the agent of one node may reach it by another
+address, or be in a network of its own."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.faults.recovery import links
 from windtunnel.fleet.driver.serve import Driver
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.engines.local import LocalEngine
@@ -26,8 +28,24 @@ class Detour(LocalEngine):
         self.command = straight
 
 
+@dataclass
+class Apart(LocalEngine):
+    """`there`: before the command of all agents but the first node's."""
+
+    there: tuple[str, ...] = ()
+
+    def start(self, nodes: Sequence[str]) -> None:
+        here = self.command
+        for node in nodes:
+            self.command = here if node == "node0" else replace(here, program=(*self.there, *here.program))
+            super().start((node,))
+        self.command = here
+
+
 def _engine(command: AgentCommand, folder: Path) -> Engine:
     given = sys.argv[2:4]
+    if given == ["--networks"]:
+        return Apart(command, folder / "agents", there=links.entering(links.lay()))
     return Detour(command, folder / "agents", detour=(given[0], given[1]) if given else ("", ""))
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
+from tests.faults.recovery import links
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.readings import process_state
 from windtunnel.fleet.driver.plan import JobPlan, JobState
@@ -39,7 +40,7 @@ class KeptJob:
     def __init__(
         self, folder: Path, *words: str, spares: int = 1, limits: DetectionLimits | None = None,
         policy: RecoveryPolicy | None = None, adopt: float = 15.0, script: Path = SCRIPT, preload: tuple[str, ...] = PRELOAD,
-        per_node: int = PER_NODE, store: str = "",
+        per_node: int = PER_NODE, store: str = "", networks: bool = False,
     ) -> None:  # fmt: skip
         self.folder, self.state_folder = folder, folder / "driver"
         folder.mkdir(parents=True)
@@ -49,8 +50,12 @@ class KeptJob:
         variables = environment(folder.parent, folder.name, base={}) | {
             "RECOVERY_MEMORY_EVENTS": str(self._memory), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
         }  # fmt: skip
+        self.networks = networks
+        host = links.DRIVER if networks else "127.0.0.1"
+        if networks:
+            variables["GLOO_SOCKET_IFNAME"] = links.DATA
         self.plan = JobPlan(
-            argv, NODES, per_node, spares, folder.name, str(folder), f"127.0.0.1:{self.port}", variables=variables,
+            argv, NODES, per_node, spares, folder.name, str(folder), f"{host}:{self.port}", variables=variables,
             preload=preload,
             limits=limits or DetectionLimits(silent=3.0), adopt_seconds=adopt,
             policy=policy or RecoveryPolicy(retries=10_000, same=10_000, fruitless=10_000),
@@ -77,6 +82,8 @@ class KeptJob:
         variables = os.environ | {"PYTHONPATH": str(ROOT), "WINDTUNNEL_FLEET_MEMORY_EVENTS": str(self._memory)}
         with (self.folder / "driver.out").open("ab") as out:
             command = [sys.executable, "-m", "tests.faults.recovery.drive", str(self.state_folder), *self.detour]
+            if self.networks:
+                command = [*links.ALONE, *command, "--networks"]
             self.driver = subprocess.Popen(command, env=variables, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
 
     def kill_driver(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -96,7 +97,12 @@ def _fail(folder: Path, step: int, kind: str) -> None:
             time.sleep(0.05)
     elif kind == "early-exit":
         os._exit(0)
-    elif kind == "oom":
+    elif kind == "oom-limit":  # an address space that is full: what the system says is real, and Python raises MemoryError
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), resource.RLIM_INFINITY))
+        held = [bytearray(8 << 20) for _ in range(1000)]
+        raise RuntimeError(f"{len(held)} blocks fit below the limit")
+    elif kind == "oom-kill":  # SIGKILL, and a counter of the cgroup that the test itself raises
         events = Path(os.environ["RECOVERY_MEMORY_EVENTS"])
         kills = int(events.read_text(encoding="ascii").split()[1]) if events.exists() else 0
         events.write_text(f"oom_kill {kills + 1}\n", encoding="ascii")

@@ -134,10 +134,18 @@ def memory_kills(given: str | None = None) -> int:
 
 def _memory_events() -> str:
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-            if line.startswith("0::"):
-                return f"/sys/fs/cgroup{line[3:].rstrip('/')}/memory.events"
-    return "/sys/fs/cgroup/memory.events"
+        return str(memory_events(Path("/proc/self/cgroup").read_text(encoding="utf-8")))
+    return ""
+
+
+def memory_events(groups: str, root: Path = Path("/sys/fs/cgroup")) -> Path:
+    """The file that counts kills for memory of the cgroup that `groups` (the text of /proc/self/cgroup) names: `memory.events` of
+    version 2, `memory.oom_control` of version 1; the root's where a container hides the path."""
+    own = {words[1]: words[2].lstrip("/") for line in groups.splitlines() if len(words := line.split(":", 2)) == 3}
+    first, second = root / "memory", root
+    places = [second / own.get("", "") / "memory.events", first / own.get("memory", "") / "memory.oom_control"]
+    places += [second / "memory.events", first / "memory.oom_control"]
+    return next((place for place in places if place.exists()), places[0])
 
 
 def _number(path: Path) -> int:

@@ -53,7 +53,7 @@ def _segfault(rank: RankReport, node: NodeSight, sight: Sight, limits: Detection
 def _early(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     if rank.code != 0:
         return ""
-    failed = any(other.code for seen in sight.nodes for other in seen.ranks)
+    failed = any(other.code and other.ended >= rank.ended for seen in sight.nodes for other in seen.ranks)
     waited = sight.now - rank.ended
     return f"exit status 0 {waited:.1f} s ago while others train" if failed or (sight.running and waited > limits.early) else ""
 
@@ -152,7 +152,11 @@ def detect(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
     ranks = tuple(rank.rank for _, rank, _, _ in chosen)
     more = f", and {len(ranks) - 1} more" if len(ranks) > 1 else ""
     began = min((_since(rank, node, sight) for _, rank, node, _ in chosen), default=sight.now)
-    return SeenFault(rule.what, nodes, ranks, f"rank {first.rank}{more}: {text}", began, sight.now, separable=bool(culprits))
+    if not culprits:
+        lines = next((one.text for one in first.found), text)
+        why = f"rank {first.rank}{more} ended for a lost connection, and no peer for anything else: {lines}"
+        return SeenFault("link", nodes, ranks, why, began, sight.now, separable=False)
+    return SeenFault(rule.what, nodes, ranks, f"rank {first.rank}{more}: {text}", began, sight.now)
 
 
 def _named(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> list[tuple[RankRule, str]]:

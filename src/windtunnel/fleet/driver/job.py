@@ -148,7 +148,7 @@ class DriverJob:
         later = self._detected() or fault
         missing = any(self.roster.quiet(node) for node in self.state.nodes)
         until = self._now() + (self.plan.limits.silent + 1.0 if missing else FOLLOWERS_SECONDS)
-        while not later.separable and later.what == "crash" and self._now() < until:
+        while later.what == "link" and self._now() < until:
             await self._changed(0.1)
             later = self._detected() or later
         return replace(later, began=min(fault.began, later.began), seen=fault.seen)

@@ -14,6 +14,7 @@ FIRST_THEN: Mapping[str, tuple[Action, Action]] = {
     "hang": ("retry", "replace"),
     "nccl": ("retry", "replace"),
     "traffic-gone": ("retry", "replace"),
+    "link": ("retry", "replace"),
     "cuda": ("replace", "replace"),
     "node-lost": ("replace", "replace"),
     "oom": ("retry", "stop"),

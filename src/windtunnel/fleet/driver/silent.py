@@ -17,7 +17,8 @@ SILENCE = 5.0
 
 
 def name_silent(fault: SeenFault, answers: Mapping[str, OrderAnswer]) -> SeenFault:
-    """`fault` with its culprits where the answers (by node) tell them from those that wait for them; else with what they tell."""
+    """`fault` with its culprits where the answers (by node) tell them from those that wait for them. Where all are in one call that
+    none finishes, it is the link that they wait for; else it stays as it is, with what they tell."""
     states: dict[int, RankState] = {}
     groups: dict[str, tuple[int, ...]] = {}
     home: dict[int, str] = {}
@@ -31,7 +32,7 @@ def name_silent(fault: SeenFault, answers: Mapping[str, OrderAnswer]) -> SeenFau
     report = hang_report(states, known, silence=SILENCE)
     text = f"{fault.evidence}; {report.text.replace(chr(10), '; ')}"
     if not report.culprits:
-        return replace(fault, evidence=text)
+        return replace(fault, what="link" if report.stuck else fault.what, evidence=text)
     nodes = tuple(dict.fromkeys(home[rank] for rank in report.culprits))
     return replace(fault, nodes=nodes, ranks=tuple(report.culprits), evidence=text, separable=True)
 

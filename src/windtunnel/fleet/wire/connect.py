@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+from asyncio import sslproto
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from windtunnel.fleet.wire.secrets import KEY, NAME, Secrets
 
 UNIX = "unix:"
 HANDSHAKE_SECONDS = 60.0
+READ_BYTES = 32 << 10
+"""That asyncio reads at once, and keeps a buffer for, on each TLS connection: two records of TLS. Its own is 256 KiB, 3 GiB for a
+driver of 12,288 agents."""
 
 
 async def listen(address: str, secrets: Secrets, folder: Path, channel: Callable[[], Channel]) -> tuple[asyncio.Server, str]:
@@ -33,6 +37,7 @@ async def listen(address: str, secrets: Secrets, folder: Path, channel: Callable
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
+    sslproto.SSLProtocol.max_size = READ_BYTES  # of all TLS connections of this process: no argument says it
     certificate = folder / "driver-cert.pem"
     certificate.write_text(secrets.certificate, encoding="utf-8")
     context.load_cert_chain(certificate, folder / KEY)
@@ -53,6 +58,7 @@ async def connect(address: str, secrets: Secrets, channel: Callable[[], Channel]
     host, port = host_port(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
+    sslproto.SSLProtocol.max_size = READ_BYTES
     context.load_verify_locations(cadata=secrets.certificate)
     made = await loop.create_connection(
         channel, host, port, ssl=context, server_hostname=NAME, ssl_handshake_timeout=HANDSHAKE_SECONDS

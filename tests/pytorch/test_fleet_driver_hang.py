@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("torch")
+pytest.importorskip("cryptography")
+
 from tests.faults.recovery.kept import KeptJob, limited
+
+pytestmark = pytest.mark.torch
 
 
 def test_a_rank_in_a_loop_of_its_own_is_named(tmp_path: Path) -> None:
     """Rank 1 stays in a loop of Python at step 30, while the others wait for it in an all-reduce. Its beat goes on."""
-    pytest.importorskip("torch")
     words = ("--steps", "60", "--ms", "3", "--fail", "30:spin")
     with KeptJob(tmp_path / "job", *words, spares=0, limits=limited(stall=4.0)) as job:
         job.drive()
