@@ -266,6 +266,7 @@ class World:
     kill_at_save: bool = False
     went_on: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)  # when, and the incidents that it ends
     blocked: set[str] = field(default_factory=set)
+    started: dict[int, set[str]] = field(default_factory=dict)  # attempt -> nodes
     history: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     _task: asyncio.Task[int] | None = None
@@ -324,10 +325,12 @@ class World:
 
     async def kill_driver(self) -> None:
         """It is gone between two of its steps; a new one comes two seconds later."""
-        assert self._task is not None
-        self._task.cancel()
+        if self._task is None:  # it is gone already, and the next one is on its way
+            return
+        task, self._task, self.kill_at_save = self._task, None, False
+        task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+            await task
         self.history.append(f"{self.unix() - EPOCH:.2f} driver killed in {self.state.phase if self.state else ''}")
         self.roster = None
         for node in self.nodes.values():
@@ -361,6 +364,11 @@ class World:
         ]
         if old:
             self.broken.append(f"attempt {command.attempt} begins while there is {', '.join(old)}")
+        self.started.setdefault(command.attempt, set()).add(node.name)
+        whole = [names for _, names in sorted(self.started.items()) if len(names) == self.plan.nodes]
+        ins = [node.name in names for names in whole]
+        if True in ins and False in ins[ins.index(True) :]:
+            self.broken.append(f"{node.name} was replaced and was started")
         self.newest = max(self.newest, command.attempt)
         node.attempt, now = command.attempt, self.unix()
         node.ranks = {}
@@ -420,16 +428,15 @@ class World:
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    assert self._task is not None
                     task = self._task
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await asyncio.wait([task])
-                        if not task.cancelled():
-                            return task.result()
-                    if self.kill_at_save:
-                        self.kill_at_save = False
+                    if task is None:
+                        await asyncio.sleep(0.1)
+                        continue
+                    await asyncio.wait([task])
+                    if not task.cancelled():
+                        return task.result()
+                    if task is self._task:  # by a save that was to be its last
                         await self.kill_driver()
-                    await asyncio.sleep(0.1)
         finally:
             for one in (life, hurt):
                 one.cancel()

@@ -41,6 +41,7 @@ def _laws(world: World, code: int, faults: list[tuple[float, str, int]], inciden
         assert any(" stops: " in line for line in world.history)
     else:
         assert any(one.code == 0 for node in world.nodes.values() for one in node.ranks.values())
+    assert set().union(*world.started.values()) - set(world.state.nodes) <= set(world.state.blocked)
     restarts = [one for one in incidents if one.action in RESTARTS]
     assert world.newest <= len(restarts) + world.resumed_amid
     hurts = sum(kind not in ("driver-killed", "driver-at-save", "spare-broken") for _, kind, _ in faults)
@@ -63,12 +64,12 @@ def _parts(world: World, incidents: dict[int, Incident]) -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(FAULTS, st.booleans(), st.booleans())
-def test_any_faults_in_any_order(faults: list[tuple[float, str, int]], shrink: bool, after: bool) -> None:
+@given(FAULTS, st.booleans(), st.booleans(), st.sampled_from([1, 2, 6]))
+def test_any_faults_in_any_order(faults: list[tuple[float, str, int]], shrink: bool, after: bool, retries: int) -> None:
     """One generation of ranks at a time; no restart twice for one fault; bounded; blocked nodes stay out; every incident ends and
     its parts add up; the job ends done or with a reason."""
     with tempfile.TemporaryDirectory() as place:
-        world = _world(Path(place), shrink=shrink, after=after)
+        world = _world(Path(place), shrink=shrink, after=after, retries=retries)
         try:
             code = virtual(world.run(faults))
         finally:

@@ -8,8 +8,11 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
+from tests import postgres
 from tests.faults.recovery import links
 from tests.faults.recovery.kept import KeptJob, limited
 from tests.faults.recovery.proxy import Proxy
@@ -58,20 +61,30 @@ def random_kills(folder: Path, count: int, chance: random.Random, counts: Counts
 
 
 def driver_and_store(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
-    """F3: SIGKILL of the driver, and in turn of rank 0, that holds the store."""
-    with KeptJob(folder, "--steps", str(STEPS), spares=0) as job:
+    """F3: SIGKILL of the driver, of rank 0, that holds the store of the ranks, and in turn the end of PostgreSQL, where it is
+    installed, that holds what the driver knows."""
+    here = not postgres.MISSING and find_spec("psycopg") is not None
+    with ExitStack() as stack:
+        server = stack.enter_context(postgres.PostgresServer()) if here else None
+        job = stack.enter_context(KeptJob(folder, "--steps", str(STEPS), spares=0, store=server.url if server else ""))
         job.drive()
         stores = 0
         for turn in range(count):
             if not job.until(job.training):
                 break
             time.sleep(chance.uniform(0.0, 0.3))
-            if turn % 2:
+            what = turn % (3 if server else 2)
+            if what == 1:
                 known = len(job.incidents())
                 if _signal(job.rank(0)[0], signal.SIGKILL):
                     stores += 1
                     counts["store killed"] += 1
                     job.until(lambda known=known: len(job.incidents()) > known)
+            elif what == 2 and server:
+                server.kill()
+                time.sleep(chance.uniform(0.2, 4.0))
+                server.start()
+                counts["database killed"] += 1
             else:
                 if job.over():
                     break
@@ -112,7 +125,8 @@ def flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> No
 
 
 def _link_flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
-    """The network of the ranks' data is down for a while, is down until it is seen, or has a connection cut for good."""
+    """The network of the ranks' data is down for a while, is down until it is seen, or the connections of a rank are cut
+    for good."""
     with KeptJob(folder, "--steps", str(STEPS), "--ms", "100", spares=0, limits=limited(stall=5.0), networks=True) as job:
         job.drive()
         for turn in range(count):

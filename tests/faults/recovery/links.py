@@ -1,5 +1,5 @@
 """Two nodes of a job as two network namespaces, with a network for the driver's orders and one for the ranks' data, which can be
-taken down or have a connection cut. They are the job's own and end with it; nothing of the machine's network is touched."""
+taken down or have connections cut. They are the job's own and end with it; nothing of the machine's network is touched."""
 
 from __future__ import annotations
 
@@ -55,24 +55,26 @@ def turn(pid: int, up: bool) -> None:
     _do(f"ip link set {DATA} {'up' if up else 'down'}", entering(pid))
 
 
-def cut(pid: int) -> bool:
-    """Shuts the first connection of the data network down that the process `pid` has; False where it has none."""
-    handle = os.pidfd_open(pid)
+def cut(pid: int) -> int:
+    """Shuts all connections to the other node down that the process `pid` has in the data network; how many."""
+    handle, found = os.pidfd_open(pid), 0
     try:
         for one in Path(f"/proc/{pid}/fd").iterdir():
             try:
-                copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, handle, int(one.name), 0)
-                if copy < 0 or not os.readlink(one).startswith("socket:"):
+                if not os.readlink(one).startswith("socket:"):
                     continue
-                with socket.socket(fileno=copy) as found:
-                    if found.family == socket.AF_INET and _between(found):
-                        found.shutdown(socket.SHUT_RDWR)
-                        return True
+                copy = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, handle, int(one.name), 0)
+                if copy < 0:
+                    continue
+                with socket.socket(fileno=copy) as connection:
+                    if connection.family == socket.AF_INET and _between(connection):
+                        connection.shutdown(socket.SHUT_RDWR)
+                        found += 1
             except OSError:
                 continue
     finally:
         os.close(handle)
-    return False
+    return found
 
 
 def _between(found: socket.socket) -> bool:

@@ -10,7 +10,12 @@ from tests.faults.tally import Tally
 
 LINES = (
     Line("F1", "SIGKILL for a random rank at a random moment; right: named a crash within 1 s, training went on", 200, "recover"),
-    Line("F3", "SIGKILL for the driver, or for rank 0, which holds the store; right: no restart too many", 50, "recover"),
+    Line(
+        "F3",
+        "SIGKILL for the driver, for rank 0, which holds the ranks' store, or the driver's PostgreSQL; right: no restart too many",
+        50,
+        "recover",
+    ),
     Line("F5", "an agent is stopped or killed, its ranks live; right: named agent-lost, training not restarted", 50, "recover"),
     Line(
         "F8",
@@ -32,7 +37,7 @@ LINES = (
 fault, bit by bit."""
 
 _FAULTS = {
-    "F1": ("kills",), "F3": ("driver killed", "store killed"), "F5": ("agents hurt",),
+    "F1": ("kills",), "F3": ("driver killed", "store killed", "database killed"), "F5": ("agents hurt",),
     "F8": ("short flaps", "long flaps", "link short", "link down", "link cut"),
     "F14": ("two at once", "one amid recovery"),
 }  # fmt: skip
