@@ -7,7 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from windtunnel.fleet.checkpoint.commit import Save, acknowledge
+from windtunnel.fleet.checkpoint.copying import PieceCopier
 from windtunnel.fleet.checkpoint.layout import ShardLayout
 from windtunnel.fleet.checkpoint.process import FlushProcess
 from windtunnel.fleet.checkpoint.ranks import RankGroup
@@ -27,6 +30,7 @@ class Flushing:
         self._folder, self._attempt = folder, attempt
         self.failed: dict[int, str] = {}
         self.committed: int | None = None
+        self._copier = PieceCopier(torch.get_num_threads())
         self._slots: list[Slot] = []
         self._layout: ShardLayout | None = None
         self._under_way: dict[int, Save] = {}
@@ -55,7 +59,7 @@ class Flushing:
         for slot in self._slots:
             slot.close()
         self._layout = layout
-        self._slots = [Slot(layout) for _ in range(SLOTS)]
+        self._slots = [Slot(layout, self._copier) for _ in range(SLOTS)]
         self._give()
 
     def _give(self) -> None:
@@ -123,6 +127,7 @@ class Flushing:
         for slot in self._slots:
             slot.close()
         self._slots = []
+        self._copier.close()
 
 
 def _host() -> str:
