@@ -1,8 +1,9 @@
 """How long a save holds training up, every save from the first on, beside DCP's `async_save`, interleaved in one run.
 
-python benchmarks/fleet_checkpoint.py [--gib 1] [--ranks 1] [--saves 5] [--folder DIR]. Ratios are to the machine's measured
-copy rate
-with all ranks copying at once; the bar is that a save takes at most twice what the plain copy of the same bytes takes.
+python benchmarks/fleet_checkpoint.py [--gib 1 2] [--ranks 1 2 4] [--saves 5] [--folder DIR]. Ratios are to the machine's measured
+copy rate with all ranks copying at once; the bar is that a save takes at most twice what the plain copy of the same bytes takes.
+Before each of the four is timed, what the one before has left dirty in the page cache is written out. The machine's load average
+is told beside.
 """
 
 from __future__ import annotations
@@ -30,9 +31,17 @@ from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 TENSORS = 64
 
 
+def quiet() -> None:
+    """All ranks here, and nothing left for the kernel to write."""
+    dist.barrier()
+    if dist.get_rank() == 0:
+        os.sync()
+    dist.barrier()
+
+
 def copied(state: dict[str, Any], into: list[torch.Tensor]) -> float:
     """Seconds of a plain copy of the state into memory that is there."""
-    dist.barrier()
+    quiet()
     began = time.perf_counter()
     for source, target in zip(state["weights"].values(), into, strict=True):
         target.copy_(source)
@@ -41,7 +50,7 @@ def copied(state: dict[str, Any], into: list[torch.Tensor]) -> float:
 
 def by_dcp(state: dict[str, Any], folder: Path, stager: DefaultStager | None) -> float:
     """Seconds for which `async_save` holds the caller up; waits for the rest outside."""
-    dist.barrier()
+    quiet()
     began = time.perf_counter()
     answer = dcp.async_save(dict(state), checkpoint_id=folder, async_stager=stager)
     if isinstance(answer, AsyncSaveResponse):
@@ -74,7 +83,7 @@ def rank_of(rank: int, given: argparse.Namespace, port: int) -> None:
     prepared = time.perf_counter() - began
     for save in range(1, given.saves + 1):
         seconds["copy"].append(copied(state, into))
-        dist.barrier()
+        quiet()
         taken = checkpointer.save(save, state)
         seconds["windtunnel"].append(taken.blocking_seconds)
         began = time.perf_counter()
@@ -97,7 +106,8 @@ def show(told: list[dict[str, list[float]]], given: argparse.Namespace, prepared
     copy = statistics.median(slowest["copy"])
     print(f"{given.gib:g} GiB on {given.ranks} ranks, {given.saves} saves; a copy goes at {given.gib / copy:.2f} GiB/s; "
           f"prepared in {prepared:.2f} s; flushed and committed at {statistics.median(flushed) * given.ranks / 2**30:.2f} GiB/s; "
-          f"largest RSS of rank 0 {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")  # fmt: skip
+          f"largest RSS of rank 0 {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB; "
+          f"load average {os.getloadavg()[0]:.1f}")  # fmt: skip
     print(f"{'':12s} {'first':>8s} {'median':>8s} {'worst':>8s}   {'x copy: first':>13s} {'median':>7s} {'worst':>7s}")
     for name, values in slowest.items():
         three = (values[0], statistics.median(values), max(values))
@@ -108,11 +118,18 @@ def show(told: list[dict[str, list[float]]], given: argparse.Namespace, prepared
 def main() -> None:
     """Starts the ranks."""
     options = argparse.ArgumentParser()
-    options.add_argument("--gib", type=float, default=1.0)
-    options.add_argument("--ranks", type=int, default=1)
+    options.add_argument("--gib", type=float, nargs="+", default=[1.0, 2.0])
+    options.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     options.add_argument("--saves", type=int, default=5)
     options.add_argument("--folder")
     given = options.parse_args()
+    for gib in given.gib:
+        for ranks in given.ranks:
+            measured(argparse.Namespace(gib=gib, ranks=ranks, saves=given.saves, folder=given.folder))
+
+
+def measured(given: argparse.Namespace) -> None:
+    """One state on some ranks."""
     with tempfile.TemporaryDirectory(dir=given.folder) as given.folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

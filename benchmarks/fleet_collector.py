@@ -38,7 +38,7 @@ KINDS = 16
 DIRECT = """
 import sys
 from windtunnel.cli.fleet_collect import command
-command(dir=sys.argv[1], port=int(sys.argv[2]), host="127.0.0.1", unix=None, token_file=None, db=None, keep_days=7.0,
+command(dir=sys.argv[1], port=int(sys.argv[2]), host="127.0.0.1", unix=None, token_file=None, secrets=None, db=None, keep_days=7.0,
         keep_gib=200.0, keep_summaries=365.0, otlp=None, otlp_ranks="0")
 """
 
@@ -245,13 +245,15 @@ async def load(
     until = start + args.seconds + (0 if args.no_kill else 5)
     pid = process.pid
     nodes = [asyncio.ensure_future(play(fleet, node, port, until, start, every, tally, last)) for node in range(fleet.nodes)]
+    await asyncio.sleep(start - loop.time())  # nothing is sent before: what is counted is the load itself
     begin, busy = time.monotonic(), used(pid)
     sizes = await watch(pid, folder, tally, args.seconds)
     span = time.monotonic() - begin
     quick = np.sort(tally.seconds)
     print(
         f"| {tally.rows / span:,.0f} records/s | {tally.acknowledged / span:,.0f} batches/s | {tally.bytes / tally.rows:.1f} B each"
-        f" | collector {(used(pid) - busy) / span:.1%} of a core | RSS {max(sizes):.0f} MiB at most, {sizes[-1]:.0f} at the end"
+        f" | collector {(used(pid) - busy) / span:.1%} of a core, {(used(pid) - busy) / tally.rows * 1e6:.2f} s a million records"
+        f" | RSS {max(sizes):.0f} MiB at most, {sizes[-1]:.0f} at the end"
         f" | answer p50 {quick[len(quick) // 2] * 1e3:.0f} ms, p99 {quick[len(quick) * 99 // 100] * 1e3:.0f} ms |"
     )
     if not args.no_kill:

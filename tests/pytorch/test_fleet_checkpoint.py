@@ -254,3 +254,35 @@ def test_cpu_tensors_may_change_as_soon_as_save_returns(tmp_path: Path) -> None:
     with Checkpointer(tmp_path) as checkpointer:
         assert checkpointer.load(state) == 1
     assert torch.equal(state["weights"], torch.arange(1 << 20, dtype=torch.float32))
+
+
+def test_tensors_that_do_not_lie_in_a_row_are_saved_as_they_are(tmp_path: Path) -> None:
+    from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
+
+    def state(start: float) -> dict[str, Any]:
+        some = torch.arange(start, start + 24).reshape(4, 6)
+        mixed = torch.complex(some, some + 1)
+        return {"turned": some.T, "every": some[::2, 1::3], "conjugated": mixed.conj(), "none": some[:0], "one": some.sum()}
+
+    with Checkpointer(tmp_path) as checkpointer:
+        checkpointer.save(1, state(0.0))
+    found = state(100.0)
+    with Checkpointer(tmp_path) as checkpointer:
+        assert checkpointer.load(found) == 1
+    assert all(torch.equal(found[name], value) for name, value in state(0.0).items())
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_pieces_are_copied_once_each_whoever_takes_them(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from windtunnel.fleet.checkpoint import copying
+
+    monkeypatch.setattr(copying, "PIECE", 1000)
+    sources = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in (0, 1, 999, 1000, 1001, 123_457)]
+    targets = [torch.zeros_like(one) for one in sources]
+    copier = copying.PieceCopier(threads)
+    for _ in range(3):
+        copier.copy((target.data_ptr(), one.data_ptr(), one.numel()) for target, one in zip(targets, sources, strict=True))
+        assert all(torch.equal(target, one) for target, one in zip(targets, sources, strict=True))
+        for target in targets:
+            target.zero_()
+    copier.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from windtunnel.runs.causes import with_factor
 from windtunnel.runs.expected import expected_run
 from windtunnel.runs.synthetic import graph_of_job, with_slow_tasks
 from windtunnel.runs.whatif import TracedMachine, what_if
-from windtunnel.spec import Job, load_job
+from windtunnel.spec import Job, check, dump_job, load_job
 from windtunnel.spec.load import load_cluster, load_gpu
 
 SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=16", "plan.seq=4096", "model.layers=8", "plan.vpp=1"]
@@ -62,6 +63,35 @@ def test_other_machines(run: Run) -> None:
     assert same == pytest.approx(1.0, abs=1e-9) and network == pytest.approx(1.0, abs=1e-9)
     assert 0.4 < faster < 0.7 and 0.5 < fp8 < 0.9
     assert "memory bandwidth" in rows[1].basis_modelled
+
+
+TRUTH = {"kernels.gemm": 1.2, "calls.dp": 1.5}
+
+
+@pytest.mark.parametrize(("change", "overrides"), [
+    ("pp=4", ["plan.pp=4"]), ("pp=1", ["plan.pp=1"]), ("tp=4", ["plan.tp=4"]),
+    ("dp=4", ["plan.dp=4", "cluster.gpus=16", "plan.global_batch=32"]),
+])  # fmt: skip
+def test_another_degree_is_what_the_true_machine_would_show(change: str, overrides: list[str], dense: Job) -> None:
+    """The machine is slower in two ways than the model says; the run shows how, and the other plan is judged on that machine."""
+    true = dense
+    for path, factor in TRUTH.items():
+        true = with_factor(true, path, factor)
+    run = expected_run(true)
+    (row,) = what_if(run, [change], TracedMachine(job=dense))
+    table = tomllib.loads(dump_job(true))
+    assert row.answer == pytest.approx(predict(check(load_job(table, overrides))).step_time_s, rel=0.03)
+    plain = predict(check(load_job(tomllib.loads(dump_job(dense)), overrides))).step_time_s
+    assert abs(plain / row.answer - 1.0) > 0.05, "the run was not needed"
+    assert "fitted to the run" in row.basis_measured and "global batch" in row.basis_modelled
+
+
+def test_a_degree_that_cannot_be_is_refused(run: Run, dense: Job) -> None:
+    for text, said in (("pp=3", "plan|cluster|gpus"), ("dp=0", "whole number"), ("tp=x", "whole number")):
+        with pytest.raises(WindtunnelError, match=said):
+            what_if(run, [text], TracedMachine(job=dense))
+    with pytest.raises(WindtunnelError, match="--job"):
+        what_if(run, ["pp=2"])
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ import typer
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.common import Megatron, ModelFile, On, Sets, Source, notes, told, writable
-from windtunnel.cli.source import job_of
-from windtunnel.formats.exporters import EXPORTERS, exporter_of, save
+from windtunnel.cli.source import cluster_of, job_of
+from windtunnel.formats.exporters import EXPORTERS, cluster_exporter_of, exporter_of, save
 
 EXAMPLES = """\b
 Examples:
   windtunnel export toml llama3-8b-8xh100 --set plan.micro_batch=2 -o job.toml
+  windtunnel export astra-sim h100-ib --set cluster.gpus=64 -o astra
 """
 
 
@@ -35,9 +36,13 @@ def command(
 ) -> None:
     writer = exporter_of(form)
     options = dict(_pair(text) for text in option or [])
-    loaded = job_of(job, sets, on, model, megatron)
-    loaded.tell()
-    written = writer.export(loaded.job, options)
+    machine = cluster_of(job, sets) if on is None and model is None and megatron is None else None
+    if machine is not None:
+        written = cluster_exporter_of(form).export_cluster(machine, options)
+    else:
+        loaded = job_of(job, sets, on, model, megatron)
+        loaded.tell()
+        written = writer.export(loaded.job, options)
     told(written.assumed, "assumed")
     told(written.left_out, f"not said in {form}")
     if out != "-":

@@ -17,7 +17,7 @@ from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.recipe_names import is_recipe, split
 from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
-from windtunnel.spec import Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
+from windtunnel.spec import Cluster, Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.degrees import stated_in
 from windtunnel.spec.files import read_table
 from windtunnel.spec.graph_model import GraphModel
@@ -82,6 +82,24 @@ def job_of(
         return _imported(Path(source), on, overrides)
     model_alone = model_file(source)
     return _job(source, on, overrides) if model_alone is None else on_machine(model_alone, on, overrides)
+
+
+def cluster_of(source: str | None, sets: list[str] | None = None) -> Cluster | None:
+    """The cluster that `source` names, of the catalogue or in a file of its own; None for anything else. Overrides may begin with
+    `cluster.`. Raises as `load_cluster` does."""
+    if source is None:
+        return None
+    path = Path(source)
+    if source not in names("clusters"):
+        try:
+            if path.suffix.lower() not in JOB_SUFFIXES or not path.is_file():
+                return None
+        except (OSError, ValueError):
+            return None
+        table = read_table(path)
+        if "node" not in table or {"model", "plan", "cluster"} & set(table):
+            return None
+    return load_cluster(source, [text.removeprefix("cluster.") for text in sets or []])
 
 
 def job_of_files(files: list[str], sets: list[str] | None = None, on: str | None = None) -> LoadedJob:

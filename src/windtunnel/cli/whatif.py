@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.common import Json, busy, told, writable, write_json
+from windtunnel.cli.common import Json, Sets, busy, told, writable, write_json
 
 EXAMPLES = """\b
 Examples:
   windtunnel whatif last-night --change no-stragglers --change no-host-gaps --change scale:attention=0.5
   windtunnel whatif last-night --from a100-sxm-80gb --change gpu=h100-sxm-80gb --change fp8
+  windtunnel whatif last-night --job llama3-8b-8xh100 --change dp=16 --change pp=2
 """
 
 
@@ -24,22 +25,26 @@ def command(
             "--change",
             metavar="CHANGE",
             help="scale:CLASS=F, scale:/PATTERN/=F, remove:CLASS, remove:/PATTERN/, fp8, gpu=NAME, network=CLUSTER, "
-            "no-host-gaps or no-stragglers; repeatable, each is answered alone.",
+            "no-host-gaps, no-stragglers, or dp=, pp=, tp=, cp=, ep=N; repeatable, each is answered alone.",
         ),
     ],
     source: Annotated[str | None, typer.Option("--from", metavar="GPU", help="The GPU of the trace, for gpu= and fp8.")] = None,
     on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="The cluster of the trace, for network=.")] = None,
+    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="The job of the run, for dp=, pp= and the like.")] = None,
+    sets: Sets = None,
     step: Annotated[int | None, typer.Option("--step", help="One step of the run; default: all that was traced.")] = None,
     json: Json = None,
 ) -> None:
     from windtunnel.cli.runs_show import run_of
+    from windtunnel.cli.source import job_of
     from windtunnel.runs.whatif import TracedMachine, what_if
     from windtunnel.spec.load import load_cluster, load_gpu
 
     writable(("--json", json))
     if not change:
         raise SpecError("--change", "nothing", "one change or more")
-    machine = TracedMachine(None if source is None else load_gpu(source), None if on is None else load_cluster(on))
+    of_run = None if job is None else job_of(job, sets).job
+    machine = TracedMachine(None if source is None else load_gpu(source), None if on is None else load_cluster(on), of_run)
     run, broken = run_of(files)
     with busy("replaying"):
         rows = what_if(run, change, machine, step)

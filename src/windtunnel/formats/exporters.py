@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from windtunnel.base.errors import UnknownName
-from windtunnel.spec import Job
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.spec import Cluster, Job
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Written:
 
 
 class ExporterModule(Protocol):
-    """What the module of an exporter offers."""
+    """What the module of an exporter offers; one `of_cluster` also has `export_cluster(cluster, options)`."""
 
     def export(self, job: Job, options: dict[str, str]) -> Written:
         """The job in the tool's own format. `options`: the `--option NAME=VALUE`s that were typed; SpecError for a wrong one."""
@@ -30,15 +30,16 @@ class ExporterModule(Protocol):
 
 @dataclass(frozen=True)
 class Exporter:
-    """An exporter: its name, its module in `windtunnel.formats`, and what it writes."""
+    """An exporter: its name, its module in `windtunnel.formats`, and what it writes; `of_cluster`: a cluster alone will do."""
 
     name: str
     module: str
     what: str
+    of_cluster: bool = False
 
 
 EXPORTERS: tuple[Exporter, ...] = (
-    Exporter("nccl-topology", "nccl.export_topology", "NCCL topology XML of one node of the cluster"),
+    Exporter("nccl-topology", "nccl.export_topology", "NCCL topology XML of one node of the cluster", True),
     Exporter("toml", "own", "a job file that needs no catalogue"),
     Exporter("json", "own_json", "the same as JSON"),
     Exporter("megatron", "export_megatron", "Megatron-LM's flags"),
@@ -47,9 +48,11 @@ EXPORTERS: tuple[Exporter, ...] = (
     Exporter("kineto", "kineto.exporting", "a predicted step as PyTorch profiler traces, a file for each pipeline stage"),
     Exporter("chakra", "chakra.exporting", "a predicted step as Chakra traces, a file a rank"),
     Exporter("simai", "simai.exporting", "a stage of a step as SimAI's workload"),
-    Exporter("simai-topology", "simai.topology_exporting", "the cluster as SimAI's topology"),
+    Exporter("simai-topology", "simai.topology_exporting", "the cluster as SimAI's topology", True),
     Exporter("goal", "goal.exporting", "a predicted step as a GOAL schedule of all ranks"),
-    Exporter("astra-sim", "astrasim.exporting", "ASTRA-sim's system, network, remote memory and communicator group files"),
+    Exporter(
+        "astra-sim", "astrasim.exporting", "ASTRA-sim's system, network and remote memory files; of a job its groups too", True
+    ),
 )
 
 
@@ -59,6 +62,21 @@ def exporter_of(name: str) -> ExporterModule:
     if name not in named:
         raise UnknownName("FORMAT", name, list(named))
     return cast(ExporterModule, import_module(f"windtunnel.formats.{named[name].module}"))
+
+
+class ClusterExporterModule(ExporterModule, Protocol):
+    """What the module of an exporter offers that needs no job."""
+
+    def export_cluster(self, cluster: Cluster, options: dict[str, str]) -> Written:
+        """The cluster in the tool's own format; `options` as of `export`."""
+
+
+def cluster_exporter_of(name: str) -> ClusterExporterModule:
+    """The module of a writer that needs no job. SpecError for one that does."""
+    module, able = exporter_of(name), [writer.name for writer in EXPORTERS if writer.of_cluster]
+    if name not in able:
+        raise SpecError("JOB", "a cluster alone", "a job", f"Formats of a cluster: {', '.join(able)}. --on names a job's cluster.")
+    return cast(ClusterExporterModule, module)
 
 
 def save(written: Written, out: Path) -> Sequence[Path]:

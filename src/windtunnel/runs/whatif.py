@@ -23,6 +23,8 @@ from windtunnel.replay.run import replay
 from windtunnel.runs.graph import graph_of
 from windtunnel.runs.observed import label_class
 from windtunnel.runs.rank_tasks import HOST_GAP, LAUNCH_DELAY
+from windtunnel.runs.whatif_plan import DEGREES, OtherPlans
+from windtunnel.spec import Job
 from windtunnel.spec.calibration import KernelFactors
 from windtunnel.spec.cluster import GPU, Cluster
 
@@ -31,17 +33,18 @@ COMPUTE_BOUND = ("gemm", "grouped_gemm", "attention", "scan")
 
 CHANGES = (
     "scale:CLASS=F, scale:/PATTERN/=F, remove:CLASS, remove:/PATTERN/, fp8, gpu=NAME, network=CLUSTER, "
-    + "no-host-gaps or no-stragglers"
+    + "no-host-gaps, no-stragglers, or dp=, pp=, tp=, cp=, ep=N"
 )
 """What may be typed as a change."""
 
 
 @dataclass(frozen=True)
 class TracedMachine:
-    """Where the run was measured; needed by changes of GPU and network only."""
+    """Where the run was measured; needed by changes of GPU and network only. `job`: what ran, for degrees of parallelism."""
 
     gpu: GPU | None = None
     cluster: Cluster | None = None
+    job: Job | None = None
 
 
 @dataclass(frozen=True)
@@ -74,17 +77,32 @@ class WhatIf:
 
 def what_if(run: Run, changes: Sequence[str], machine: TracedMachine | None = None, step: int | None = None) -> tuple[WhatIf, ...]:
     """Each change alone on the run, or on one step of it. SpecError for a change that is not understood."""
-    graph = graph_of(run, step)
-    parsed = [change_of(text, run, machine or TracedMachine()) for text in changes]
+    graph, machine = graph_of(run, step), machine or TracedMachine()
+    degrees = {text for text in changes if text.partition("=")[0] in DEGREES}
+    if degrees and machine.job is None:
+        raise SpecError("--job", "nothing", "the job of the run", f"{min(degrees)} needs it.")
+    plans = OtherPlans(run, machine.job) if machine.job is not None else None
+    parsed = {text: change_of(text, run, machine) for text in changes if text not in degrees}
     size = max(int(graph.numbers.max(initial=0)), max((max(ranks) for ranks in graph.groups if ranks), default=0)) + 1
     base = _end(graph, graph.seconds, size)
     measured = _measured(graph)
     rows = []
-    for change in parsed:
+    for text in changes:
+        if plans is not None and text in degrees:
+            rows.append(_under(text, plans, measured, len(graph)))
+            continue
+        change = parsed[text]
         seconds = change.apply(graph, graph.seconds.copy())
         touched = int(np.count_nonzero(seconds != graph.seconds))
         rows.append(WhatIf(change.text, measured, base, _end(graph, seconds, size), touched, change.measured, change.modelled))
     return tuple(rows)
+
+
+def _under(text: str, plans: OtherPlans, measured: float, tasks: int) -> WhatIf:
+    """The measured step under another plan."""
+    degree, _, value = text.partition("=")
+    found = plans.answer(degree, value)
+    return WhatIf(text, measured, measured, measured * found.ratio, tasks, found.measured, found.modelled)
 
 
 def _measured(graph: TraceGraph) -> float:

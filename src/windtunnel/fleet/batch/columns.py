@@ -77,13 +77,13 @@ def pack(table: BatchTable, names: tuple[str, ...]) -> bytes:
 
 def unpack(raw: bytes, at: int, names: tuple[str, ...]) -> tuple[BatchTable, int]:
     """A table that begins at byte `at` and the byte after it. FileError if it is cut off or contradicts itself."""
-    rows, runs, columns = _TABLE.unpack(_part(raw, at, _TABLE.size))
+    rows, runs, columns = _TABLE.unpack_from(raw, _checked(raw, at, _TABLE.size))
     at += _TABLE.size
     if rows > MOST_ROWS or columns != len(names):
         raise FileError(
             "a batch", f"a table of {rows} rows and {columns} columns", f"up to {MOST_ROWS} rows of {len(names)} columns"
         )
-    counts = np.frombuffer(_part(raw, at, 4 * runs), "<u4").astype(np.int64)
+    counts = np.frombuffer(raw, "<u4", runs, _checked(raw, at, 4 * runs)).astype(np.int64)
     at += 4 * runs
     if int(counts.sum()) != rows:
         raise FileError("a batch", "runs that do not add up to the rows", "a batch that `windtunnel fleet ship` made")
@@ -122,28 +122,41 @@ def _packed(column: Int64s, starts: tuple[Int64s, Int64s], differences: bool) ->
 
 
 def _unpacked(raw: bytes, at: int, rows: int, starts: tuple[Int64s, Int64s]) -> tuple[Int64s, int]:
-    differences, width, least = _COLUMN.unpack(_part(raw, at, _COLUMN.size))
+    differences, width, least = _COLUMN.unpack_from(raw, _checked(raw, at, _COLUMN.size))
     at += _COLUMN.size
     if differences > 1 or width not in (0, *_WIDTHS):
         raise FileError("a batch", "a column of an unknown kind", "a batch that `windtunnel fleet ship` made")
     firsts: Any = None
     if differences:
-        firsts = np.frombuffer(_part(raw, at, 8 * len(starts[0])), "<i8")
+        firsts = np.frombuffer(raw, "<i8", len(starts[0]), _checked(raw, at, 8 * len(starts[0])))
         at += 8 * len(starts[0])
     if not width:
         column = np.full(rows, least, np.int64)
     else:
-        planes = np.frombuffer(_part(raw, at, width * rows), np.uint8)
+        planes = np.frombuffer(raw, np.uint8, width * rows, _checked(raw, at, width * rows))
         at += width * rows
-        narrow = planes if width == 1 else np.ascontiguousarray(planes.reshape(width, rows).T).view(f"<u{width}")[:, 0]
-        column = (narrow.astype(np.uint64) + np.uint64(least & (1 << 64) - 1)).view(np.int64)
+        column = _joined(planes.reshape(width, rows))
+        column += least  # modulo 2**64, as it was taken off
     if differences:
-        column = np.cumsum(column)
+        np.cumsum(column, out=column)
         column += np.repeat(firsts - column[starts[0]], starts[1])
     return column, at
 
 
-def _part(raw: bytes, at: int, size: int) -> bytes:
+def _joined(planes: Any) -> Int64s:
+    """Numbers of their bytes, lowest first."""
+    if len(planes) == 1:
+        single: Int64s = planes[0].astype(np.int64)
+        return single
+    column = np.zeros(planes.shape[1], "<i8")
+    places = column.view(np.uint8).reshape(-1, 8)
+    for number, plane in enumerate(planes):
+        places[:, number] = plane
+    return column
+
+
+def _checked(raw: bytes, at: int, size: int) -> int:
+    """`at`, where so many bytes follow. FileError otherwise."""
     if at + size > len(raw):
         raise FileError("a batch", "a table that is cut off", "a whole batch")
-    return raw[at : at + size]
+    return at

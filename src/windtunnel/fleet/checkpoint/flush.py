@@ -89,6 +89,7 @@ class Flusher:
             self._flush(message)
 
     def _flush(self, order: dict[str, Any]) -> None:
+        time.sleep(order["rest"])  # as long as this rank's copy took: others still copy, and need the cores
         began = time.monotonic()
         save = Save(Path(order["folder"]), order["step"], order["attempt"], order["world"], order["version"], order["topology"])
         shards, error = self._written(save, order)
@@ -178,7 +179,9 @@ def _heard(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None
 def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's
-    os.nice(5)
+    os.nice(10)
+    with suppress(OSError, AttributeError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # an order does not take the core from who gives it
     neighbour = Neighbour(os.environ.pop("WINDTUNNEL_CHECKPOINT_TOKEN")) if len(arguments) > 4 else None
     flusher = Flusher(control, arguments[1], int(arguments[2]), float(arguments[3]), neighbour)
     tell(control, {"did": "started", "port": neighbour.listen(arguments[4]) if neighbour else 0})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from windtunnel.fleet.checkpoint.commit import Save, acknowledge
+from windtunnel.fleet.checkpoint.copying import PieceCopier
 from windtunnel.fleet.checkpoint.layout import ShardLayout
 from windtunnel.fleet.checkpoint.process import FlushProcess
 from windtunnel.fleet.checkpoint.ranks import RankGroup
@@ -17,6 +21,8 @@ if TYPE_CHECKING:
     from windtunnel.fleet.checkpoint.checkpointer import Options
 
 KILLED = "its flush process was killed"
+MOST_REST = 1.0
+"""Seconds that a flush process waits at most before it writes."""
 
 
 class Flushing:
@@ -27,6 +33,8 @@ class Flushing:
         self._folder, self._attempt = folder, attempt
         self.failed: dict[int, str] = {}
         self.committed: int | None = None
+        self._copier = PieceCopier(torch.get_num_threads())
+        self._version = version("windtunnel")  # takes milliseconds
         self._slots: list[Slot] = []
         self._layout: ShardLayout | None = None
         self._under_way: dict[int, Save] = {}
@@ -55,7 +63,7 @@ class Flushing:
         for slot in self._slots:
             slot.close()
         self._layout = layout
-        self._slots = [Slot(layout) for _ in range(SLOTS)]
+        self._slots = [Slot(layout, self._copier) for _ in range(SLOTS)]
         self._give()
 
     def _give(self) -> None:
@@ -72,12 +80,14 @@ class Flushing:
         """Copies the state into a buffer, waiting for one if need be, and orders it written."""
         while (at := self.free()) is None:
             self._hear(1.0)
+        began = time.perf_counter()
         self._slots[at].stage(layout, flat, objects)
-        save = Save(folder, step, attempt, self.ranks.world, version("windtunnel"), topology)
+        rest = min(time.perf_counter() - began, MOST_REST)
+        save = Save(folder, step, attempt, self.ranks.world, self._version, topology)
         self._under_way[at] = save
         order = {"do": "flush", "slot": at, "step": step, "files": layout.files(), "folder": str(folder), "attempt": attempt,
                  "world": save.world, "version": save.version, "topology": topology, "within": self.options.within,
-                 "keep": self.options.keep, "interval": self.options.interval}  # fmt: skip
+                 "keep": self.options.keep, "interval": self.options.interval, "rest": rest}  # fmt: skip
         self._order(order)
 
     def _order(self, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
@@ -123,6 +133,7 @@ class Flushing:
         for slot in self._slots:
             slot.close()
         self._slots = []
+        self._copier.close()
 
 
 def _host() -> str:

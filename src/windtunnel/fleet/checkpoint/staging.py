@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from windtunnel.fleet.checkpoint.copying import PieceCopier
 from windtunnel.fleet.checkpoint.layout import ShardLayout, local_bytes_of, packed
 
 SLOTS = 2
@@ -16,7 +17,8 @@ SLOTS = 2
 class Slot:
     """A piece of shared memory with the image of a rank's files; its pages are there when it is made."""
 
-    def __init__(self, layout: ShardLayout) -> None:
+    def __init__(self, layout: ShardLayout, copier: PieceCopier) -> None:
+        self._copier = copier
         self.descriptor = os.memfd_create("windtunnel-checkpoint")
         os.ftruncate(self.descriptor, max(layout.total, 1))
         self._memory = mmap.mmap(self.descriptor, max(layout.total, 1))
@@ -38,7 +40,11 @@ class Slot:
             self._memory[place.at : place.at + place.bytes] = raw.ljust(place.bytes, b"\0")
         tensors = [local_bytes_of(flat[place.fqn], place.offset) for place in layout.tensors]
         if self._stream is None:
-            torch._foreach_copy_(self._views, tensors) if tensors else None
+            pairs = [(view, one, _plain(one)) for view, one in zip(self._views, tensors, strict=True)]
+            self._copier.copy((view.data_ptr(), one.data_ptr(), view.nbytes) for view, one, whole in pairs if whole)
+            for view, one, whole in pairs:
+                if not whole:
+                    view.copy_(one)
             return
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
@@ -52,6 +58,11 @@ class Slot:
             torch.cuda.cudart().cudaHostUnregister(self._image.data_ptr())
         self._views = []
         os.close(self.descriptor)
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's bytes lie in host memory one after another, as they are."""
+    return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _pin(image: torch.Tensor) -> bool:

@@ -94,7 +94,9 @@ class _Writer:
                 self.folder / (self.path + ".tmp"), pa.schema(list(types.items())), compression="zstd", compression_level=1,
                 use_dictionary=[name for name in ("rank", "ring", "section", "name", "comm", "group", "node") if name in types],
                 column_encoding={
-                    name: "DELTA_BINARY_PACKED" for name in ("number", "begin", "step", "call", "sent") if name in types
+                    name: "DELTA_BINARY_PACKED"
+                    for name in ("number", "begin", "step", "call", "sent", "nanos", "late")
+                    if name in types
                 },
                 write_statistics=[name for name in ("rank", "step", "begin") if name in types],
             )  # fmt: skip

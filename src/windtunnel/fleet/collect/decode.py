@@ -141,10 +141,10 @@ def open_columns(raw: bytes) -> dict[str, Int64s]:
 
 def reduced(rows: dict[str, Int64s]) -> dict[str, Int64s]:
     """Summaries of rows in columns, by ring, step and section. Rows without a time are left out."""
-    known = np.flatnonzero(rows["nanos"] >= 0)
-    if not len(known):
+    known = rows["nanos"] >= 0
+    if not known.any():
         return {name: np.zeros(0, np.int64) for name in ("ring", *SUMMARIES)}
-    ring, step, section, nanos = (rows[name][known] for name in ("ring", "step", "section", "nanos"))
+    ring, step, section, nanos = (rows[name] if known.all() else rows[name][known] for name in ("ring", "step", "section", "nanos"))
     order, starts = grouped(ring, step, section)
     first, time = order[starts], nanos[order]
     return {

@@ -22,6 +22,9 @@ from windtunnel.fleet.batch.message import MAGIC, BatchHead, head_of
 
 FRAME = struct.Struct("<IIq")
 _ONES = 0xFFFFFFFF
+GATHER = 0.02
+"""Seconds for which a group is gathered: 300 batches a second would need 300 synchronisations, each of them half a millisecond of a
+core. A node waits seconds between two batches."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +129,8 @@ class _Entry:
 class BatchLog:
     """Appends batches from one event loop. `append` returns when the batch is on disk.
 
-    What comes while a group is written makes the next group: one `fdatasync` serves all of them. A segment is closed at
-    `most_bytes` or at `most_seconds` after its first batch; `sealed` then gets its number.
+    What comes within `GATHER` seconds, or while a group is written, makes one group: one `fdatasync` serves all of it.
+    A segment is closed at `most_bytes` or at `most_seconds` after its first batch; `sealed` then gets its number.
     """
 
     def __init__(self, folder: Path, first: int, sealed: Callable[[int], None], most_bytes: int, most_seconds: float) -> None:
@@ -154,6 +157,7 @@ class BatchLog:
     async def _flush(self) -> None:
         loop = asyncio.get_running_loop()
         while self._queue:
+            await asyncio.sleep(GATHER)
             group, self._queue = self._queue, []
             try:
                 await loop.run_in_executor(self._pool, self._write, group)

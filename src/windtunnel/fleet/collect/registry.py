@@ -12,6 +12,9 @@ import numpy as np
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.fleet.batch import BatchMeta, RankBeat, RingIdentity
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
+"""As json.dumps, which would make one for each line of text."""
+
 
 @dataclass
 class RingState:
@@ -35,7 +38,7 @@ class TextTable:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, value: Any) -> int:
-        text = json.dumps(value, separators=(",", ":"), sort_keys=True)
+        text = _ENCODER.encode(value)
         if text not in self.numbers:
             self.numbers[text] = len(self.values)
             self.values.append(text)

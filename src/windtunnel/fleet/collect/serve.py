@@ -49,7 +49,7 @@ def serve(
         config = uvicorn.Config(
             CollectorApp(collector, token), http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="off",
             ws="none", backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False, date_header=False,
-            **tls,
+            proxy_headers=False, **tls,
         )  # fmt: skip
         config.load()
         if config.ssl is not None:

@@ -1,14 +1,15 @@
-"""A job's machine as ASTRA-sim's inputs: system.json, network.yml, remote_memory.json and comm_group.json; the workload is
+"""A machine as ASTRA-sim's inputs: system.json, network.yml and remote_memory.json; of a job comm_group.json too. The workload is
 `export chakra`."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.exporters import Written
 from windtunnel.network.groups.ranks import members
-from windtunnel.spec import Job
+from windtunnel.spec import Cluster, Job
 from windtunnel.workload import Axis
 
 ALGORITHMS = ("ring", "direct", "halvingDoubling")
@@ -17,7 +18,15 @@ AXES = (Axis.TP, Axis.CP, Axis.EP, Axis.DP, Axis.SHARD, Axis.REPLICA)
 
 
 def export(job: Job, options: dict[str, str]) -> Written:
-    """`algorithm`: ring (default), direct or halvingDoubling for every call; `splits`: chunks of a collective (4)."""
+    """Options as of `export_cluster`."""
+    of_machine = export_cluster(job.cluster, options, job.runtime.precision)
+    groups = json.dumps(_groups(job), separators=(",", ":")) + "\n"
+    return replace(of_machine, files={**of_machine.files, "comm_group.json": groups})
+
+
+def export_cluster(cluster: Cluster, options: dict[str, str], precision: str = "bf16") -> Written:
+    """`algorithm`: ring (default), direct or halvingDoubling for every call; `splits`: chunks of a collective (4). `precision`:
+    whose peak rate stands in system.json."""
     for name in options:
         if name not in ("algorithm", "splits"):
             raise SpecError("--option", name, "algorithm=…, splits=…")
@@ -26,7 +35,7 @@ def export(job: Job, options: dict[str, str]) -> Written:
         raise SpecError("--option algorithm", algorithm, ", ".join(ALGORITHMS))
     if not splits.isdigit() or not 1 <= int(splits[:9]) <= 4096:
         raise SpecError("--option splits", splits, "a whole number from 1 to 4096")
-    cluster, node = job.cluster, job.cluster.node
+    node = cluster.node
     inner = min(cluster.gpus, node.domain)
     outer = -(-cluster.gpus // inner)
     if cluster.gpus < 2 or (outer > 1 and cluster.gpus % inner):
@@ -37,7 +46,7 @@ def export(job: Job, options: dict[str, str]) -> Written:
         counts, rates = ([inner, outer], [*rates, rate / GIB]) if inner > 1 else ([outer], [rate / GIB])
         delays = [*delays, cluster.fabric.hop_latency * 1e9] if inner > 1 else [cluster.fabric.hop_latency * 1e9]
     dims = len(counts)
-    peak = cluster.gpu.peak[job.runtime.precision]
+    peak = cluster.gpu.peak.get(precision, max(cluster.gpu.peak.values()))
     system = {
         "scheduling-policy": "LIFO", "endpoint-delay": 10, "active-chunks-per-dimension": 1, "preferred-dataset-splits":
         int(splits),
@@ -59,7 +68,6 @@ def export(job: Job, options: dict[str, str]) -> Written:
         "system.json": json.dumps(system, indent=2) + "\n",
         "network.yml": network,
         "remote_memory.json": json.dumps({"memory-type": "NO_MEMORY_EXPANSION"}) + "\n",
-        "comm_group.json": json.dumps(_groups(job), separators=(",", ":")) + "\n",
     }
     assumed = (
         "network.yml counts GB/s as 2^30 B/s, which is how ASTRA-sim reads them; local-mem-bw and peak-perf are decimal",

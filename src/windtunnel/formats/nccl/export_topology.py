@@ -1,4 +1,4 @@
-"""A node of the job's cluster as NCCL's topology XML (for NCCL_TOPO_FILE), with the elements that `topology.py` reads."""
+"""A node of a cluster as NCCL's topology XML (for NCCL_TOPO_FILE), with the elements that `topology.py` reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.formats.exporters import Written
 from windtunnel.formats.hardware.node import PCI_GPUS
 from windtunnel.formats.nccl.xml_tree import XmlNode, xml_text
-from windtunnel.spec import Job
+from windtunnel.spec import Cluster, Job
 from windtunnel.spec.cluster import Node
 
 SM = {
@@ -34,10 +34,15 @@ _SWITCH_BUS, _SWITCH_CLASS, _GPU_CLASS, _NIC_CLASS, _BRIDGE_CLASS = "0000:c5:00.
 
 
 def export(job: Job, options: dict[str, str]) -> Written:
+    """Of the job's cluster."""
+    return export_cluster(job.cluster, options)
+
+
+def export_cluster(cluster: Cluster, options: dict[str, str]) -> Written:
     """The XML of one node. SpecError for options, which the format has none of."""
     if options:
         raise SpecError("--option", ", ".join(options), "no option: the file follows from the cluster")
-    node = job.cluster.node
+    node = cluster.node
     if node.gpu.vendor not in ("nvidia", "amd"):
         raise SpecError("cluster.node.gpu.vendor", node.gpu.vendor, "nvidia or amd: NCCL and RCCL read this file")
     if node.gpus > _MOST_GPUS:

@@ -1,4 +1,4 @@
-"""A job's cluster as SimAI's topology: GPUs, an NVSwitch a server, leaf switches and spines."""
+"""A cluster as SimAI's topology: GPUs, an NVSwitch a server, leaf switches and spines."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ NVLINK_DELAY = "0.000025ms"
 
 
 def export(job: Job, options: dict[str, str]) -> Written:
+    """Of the job's cluster; options as of `export_cluster`."""
+    return export_cluster(job.cluster, options)
+
+
+def export_cluster(cluster: Cluster, options: dict[str, str]) -> Written:
     """`type`: SimAI's name of the GPU, where ours is none that it knows."""
     for name in options:
         if name != "type":
             raise SpecError("--option", name, "type=…")
-    known = next((kind for kind in NODES if kind.lower() in job.cluster.gpu.id.lower()), "")
+    known = next((kind for kind in NODES if kind.lower() in cluster.gpu.id.lower()), "")
     kind = options.get("type", known or "H100")
     if kind not in NODES:
         raise SpecError("--option type", kind, ", ".join(NODES))
-    topology = topology_of(job.cluster, kind)
+    topology = topology_of(cluster, kind)
     assumed = ["one NVSwitch a server; a GPU's share of the NICs is one link; every leaf has a link to every spine"]
     if not known and "type" not in options:
-        assumed.append(f"GPU type {kind}: SimAI does not know {job.cluster.gpu.id}")
+        assumed.append(f"GPU type {kind}: SimAI does not know {cluster.gpu.id}")
     left = ("planes, ports of a NIC and tiers above the spines", "routing, congestion control and efficiency: SimAI.conf has them")
     return Written({"topology": topology_text(topology)}, left, tuple(assumed))
 
