@@ -240,7 +240,7 @@ def doubles(folder: Path, count: int, chance: random.Random, counts: Counts) -> 
 
 CASES: dict[str, tuple[Callable[[Path, int, random.Random, Counts], None], int]] = {
     "F1": (random_kills, 20), "F3": (driver_and_store, 10), "F5": (agents, 6), "F8": (flaps, 14), "F13": (classes, 7),
-    "F14": (doubles, 4),
+    "F14": (doubles, 8),
 }  # fmt: skip
 """What a job does, and how many faults it has at most."""
 

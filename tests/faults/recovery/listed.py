@@ -28,7 +28,7 @@ LINES = (
         "F13",
         "NaN, a CUDA error, a segfault, exit 0, a kill for memory (its counter is the test's), a real MemoryError at a limit, bad "
         "data; right: class named, training went on",
-        140,
+        120,
         "recover",
     ),
     Line("F14", "two ranks at once, or one while the job recovers; right: training went on", 30, "recover"),
