@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.faults.clusters import ray_cluster, slurm_cluster
 from tests.faults.recovery.cases import reference
-from tests.faults.recovery.kept import NODES, PER_NODE, ROOT, KeptJob
+from tests.faults.recovery.kept import NODES, PER_NODE, ROOT, KeptJob, hurt
 from tests.slurm.cluster import why_not
 
 FAULTS: dict[str, tuple[str, ...]] = {
@@ -95,13 +95,7 @@ def strike(job: EngineJob, what: str, chance: random.Random) -> bool:
         pid = job.agent(chance.choice(state.nodes))
     else:
         pid = job.rank(chance.randrange(NODES * PER_NODE))[0]
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, signal.SIGSTOP if what == "rank stopped" else signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
+    return hurt(pid, signal.SIGSTOP if what == "rank stopped" else signal.SIGKILL)
 
 
 def cut(name: str, folder: Path, count: int, seed: int, wanted: bytes) -> dict[str, object]:

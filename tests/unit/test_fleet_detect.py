@@ -85,11 +85,11 @@ def test_no_progress_though_all_live() -> None:
 
 
 def test_steps_out_of_their_prediction() -> None:
-    fault = detect(_sight(step_seconds=0.3, steps_seen=3), LIMITS)
+    fault = detect(_sight(step_seconds=0.3, steps_seen=30), LIMITS)
     assert fault is not None
     assert fault.what == "slow"
-    assert detect(_sight(step_seconds=0.15, steps_seen=3), LIMITS) is None
-    assert detect(_sight(step_seconds=0.3, steps_seen=2), LIMITS) is None
+    assert detect(_sight(step_seconds=0.15, steps_seen=30), LIMITS) is None
+    assert detect(_sight(step_seconds=0.3, steps_seen=29), LIMITS) is None
 
 
 def test_every_rule_has_fired_above() -> None:

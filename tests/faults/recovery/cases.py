@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from tests import postgres
 from tests.faults.recovery import links
-from tests.faults.recovery.kept import KeptJob, limited
+from tests.faults.recovery.kept import KeptJob, hurt, limited
 from tests.faults.recovery.proxy import Proxy
 from windtunnel.fleet.driver.policy import RecoveryPolicy
 
@@ -46,7 +45,7 @@ def random_kills(folder: Path, count: int, chance: random.Random, counts: Counts
         killed = 0
         while killed < count and job.until(job.training):
             time.sleep(chance.uniform(0.0, 0.5))
-            if not _signal(job.rank(chance.randrange(4))[0], signal.SIGKILL):
+            if not hurt(job.rank(chance.randrange(4))[0], signal.SIGKILL):
                 continue
             killed += 1
             known = len(job.incidents())
@@ -76,7 +75,7 @@ def driver_and_store(folder: Path, count: int, chance: random.Random, counts: Co
             what = turn % (3 if server else 2)
             if what == 1:
                 known = len(job.incidents())
-                if _signal(job.rank(0)[0], signal.SIGKILL):
+                if hurt(job.rank(0)[0], signal.SIGKILL):
                     stores += 1
                     counts["store killed"] += 1
                     job.until(lambda known=known: len(job.incidents()) > known)
@@ -106,7 +105,7 @@ def agents(folder: Path, count: int, chance: random.Random, counts: Counts) -> N
                 break
             known = len(job.incidents())
             number = signal.SIGSTOP if turn % 2 else signal.SIGKILL
-            if not _signal(job.agent(chance.choice(("node0", "node1"))), number):
+            if not hurt(job.agent(chance.choice(("node0", "node1"))), number):
                 continue
             if not job.until(lambda known=known: len(job.incidents()) > known and not _open(job)):
                 break
@@ -213,14 +212,14 @@ def doubles(folder: Path, count: int, chance: random.Random, counts: Counts) -> 
             known = len(job.incidents())
             first, second = chance.sample(range(4), 2)
             pids = job.rank(first)[0], job.rank(second)[0]
-            if not _signal(pids[0], signal.SIGKILL):
+            if not hurt(pids[0], signal.SIGKILL):
                 break
             if turn % 2:
-                _signal(pids[1], signal.SIGKILL)
+                hurt(pids[1], signal.SIGKILL)
                 counts["two at once"] += 1
             else:
                 job.until(lambda old=pids[1], second=second: job.rank(second)[0] not in (-1, old))
-                counts["one amid recovery"] += _signal(job.rank(second)[0], signal.SIGKILL)
+                counts["one amid recovery"] += hurt(job.rank(second)[0], signal.SIGKILL)
             job.until(lambda known=known: len(job.incidents()) > known)
         _finish(job, counts)
         counts["incidents"] += len(job.incidents())
@@ -230,7 +229,7 @@ def doubles(folder: Path, count: int, chance: random.Random, counts: Counts) -> 
         job.drive()
         if job.until(job.training):
             for pid in (job.agent("node1"), job.keeper_of(2)):
-                _signal(pid, signal.SIGKILL)
+                hurt(pid, signal.SIGKILL)
             code, state = job.ended(), job.state()
             counts["bad spare"] += 1
             counts["bad spare: blocked"] += state is not None and "node2" in state.blocked and "node2" not in state.nodes
@@ -259,13 +258,3 @@ WANTED: dict[int, bytes] = {}
 
 def _open(job: KeptJob) -> int:
     return sum(one.outcome == "open" for one in job.incidents())
-
-
-def _signal(pid: int, number: int) -> bool:
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True

@@ -119,8 +119,10 @@ class KeptJob:
         return int(json.loads((self.state_folder / "agents" / f"agent-{node}.json").read_text(encoding="utf-8"))["pid"])
 
     def keeper_of(self, rank: int) -> int:
-        """The parent of a rank."""
+        """The parent of a rank; -1 where it does not live."""
         pid, _ = self.rank(rank)
+        if pid <= 0:
+            return -1
         return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
 
     def training(self) -> bool:
@@ -178,6 +180,17 @@ class KeptJob:
     def attempts(self) -> int:
         """How often the ranks were started."""
         return len(list((self.folder / "logs").glob("attempt-*")))
+
+
+def hurt(pid: int, number: int) -> bool:
+    """Sends a signal; whether there was such a process. Never to pids below 1, which mean groups, or all processes."""
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _no_engine(command: object, folder: Path) -> object:

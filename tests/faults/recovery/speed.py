@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from tests.faults.recovery.kept import SCRIPT, KeptJob
+from tests.faults.recovery.kept import SCRIPT, KeptJob, hurt
 from windtunnel.fleet.driver.policy import FIRST_THEN, RecoveryPolicy
 from windtunnel.records.incidents import Action
 
@@ -48,7 +48,8 @@ def recovered(folder: Path, action: Action, chance: random.Random) -> tuple[floa
         job.until(job.training)
         before, pid = _stepped(folder), job.rank(chance.randrange(RANKS))[0]
         killed = time.time()
-        os.kill(pid, signal.SIGKILL)
+        if not hurt(pid, signal.SIGKILL):
+            raise RuntimeError(f"the job does not train: {job.said()[-3:]}")
         job.until(lambda: _stepped(folder) > before)
         job.until(lambda: job.training() and len(job.incidents()) == 1)
         (incident,) = job.incidents()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import signal
 import tempfile
@@ -18,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.faults.recovery.kept import NODES, PER_NODE, KeptJob, limited
+from tests.faults.recovery.kept import NODES, PER_NODE, KeptJob, hurt, limited
 from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.measured import FleetRun, measured_conditions, predict_fleet
 from windtunnel.runs.fleet_kept import fleet_run
@@ -45,7 +44,7 @@ def soak(folder: Path, faults: Sequence[tuple[float, str]], dice: random.Random)
     """A run whose faults (gap, kind) come after so many seconds of training each."""
     words = ("--step", str(STEP), "--apart", str(APART), "--save", str(SAVE))
     limits = limited(silent=2.0, stopped=1.0, early=2.0)
-    with KeptJob(folder, *words, spares=0, limits=limits, adopt=2.0, script=SCRIPT, preload=PRELOAD) as job:
+    with KeptJob(folder, *words, spares=0, limits=limits, script=SCRIPT, preload=PRELOAD) as job:
         job.drive()
         job.until(lambda: (folder / "checkpoint").exists())  # the first interval is free of faults
         trained = began = time.time()
@@ -63,13 +62,12 @@ def soak(folder: Path, faults: Sequence[tuple[float, str]], dice: random.Random)
 
 
 def strike(job: KeptJob, kind: str, rank: int) -> None:
-    """Puts a fault in."""
+    """Puts a fault in. RuntimeError where there is nobody to hurt: the job is over, or has not come back."""
+    pids = [job.rank(rank)[0]]
     if kind == "node-lost":
-        keeper = job.keeper_of(rank)
-        os.kill(job.agent(f"node{rank // PER_NODE}"), SIGNALS[kind])
-        os.kill(keeper, SIGNALS[kind])
-    else:
-        os.kill(job.rank(rank)[0], SIGNALS[kind])
+        pids = [job.keeper_of(rank), job.agent(f"node{rank // PER_NODE}")]
+    if not all([hurt(pid, SIGNALS[kind]) for pid in reversed(pids)]):
+        raise RuntimeError(f"no rank {rank} for {kind}: {job.said()[-3:]}")
 
 
 def told(laws: Soaked, long: Soaked, mtbf: float) -> dict[str, object]:

@@ -12,6 +12,8 @@ from windtunnel.records.incidents import Class
 
 _SEGFAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE)
 _STALL_STEPS = 5.0
+_SETTLED = 30
+"""Steps that are seen until their mean is that of a usual step: the first ones warm up, and weigh 0.8 ** 30 then."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _stall(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
 
 def _slow(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
     least, most = limits.step
-    if sight.steps_seen < 3 or least <= sight.step_seconds <= most:
+    if sight.steps_seen < _SETTLED or least <= sight.step_seconds <= most:
         return None
     text = f"a step takes {sight.step_seconds:.3g} s; its prediction says {least:.3g} … {most:.3g} s"
     return SeenFault("slow", (), (), text, sight.now, sight.now, separable=False)
