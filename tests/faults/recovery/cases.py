@@ -133,7 +133,8 @@ def _link_flaps(folder: Path, count: int, chance: random.Random, counts: Counts)
                 break
             time.sleep(chance.uniform(0.0, 0.3))
             known, attempts, kind = len(job.incidents()), job.attempts(), LINK_KINDS[turn % len(LINK_KINDS)]
-            if kind == "cut" and not links.cut(job.rank(2 + chance.randrange(2))[0]):
+            pid = job.rank(2 + chance.randrange(2))[0]
+            if kind == "cut" and not (pid > 0 and links.cut(pid)):
                 continue
             if kind != "cut":
                 assert job.driver is not None

@@ -44,7 +44,7 @@ _FAULTS = {
 
 
 def _right(kind: str, what: str) -> bool:
-    return KINDS[kind] == what
+    return KINDS.get(kind) == what
 
 
 def tally_of_counts(case: str, counts: Mapping[str, int]) -> Tally:
