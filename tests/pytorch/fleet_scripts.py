@@ -47,6 +47,16 @@ def ddp(folder: Path) -> None:
         torch.save(model.module.state_dict(), folder / f"weights{os.environ.get('WATCHED')}.pt")
 
 
+def late(folder: Path) -> None:
+    """DDP that was made before the monitor started, and a call of the script's own."""
+    dist.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(layers(), find_unused_parameters=True)
+    watch.start()
+    for _ in range(3):
+        dist.broadcast(torch.ones(3), 0)
+        train(folder, model, 1)
+
+
 def calls(folder: Path) -> None:
     """Every kind of call once, in step 0."""
     dist.init_process_group("gloo")
@@ -126,7 +136,7 @@ def hang(folder: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    scripts: dict[str, Any] = {script.__name__: script for script in (ddp, calls, sharded, pipeline, hang)}
+    scripts: dict[str, Any] = {script.__name__: script for script in (ddp, late, calls, sharded, pipeline, hang)}
     scripts[sys.argv[1]](Path(sys.argv[2]))
     if dist.is_initialized():
         dist.barrier()

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingReader, RingWriter, RowState
 from windtunnel.fleet.rings import read_rings, ring_path
 from windtunnel.fleet.watch.device import DeviceEvents
 from windtunnel.records.sections import Section, Sections
+from windtunnel.report.fleet import fleet_notes
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -172,6 +174,60 @@ def test_the_policy_says_which_calls_are_recorded(alone: Path, detail: str, seen
     watch.stop()
     found = table(alone).where(table(alone).section == Section.CALL)
     assert found.step.tolist() == seen == found.call.tolist()  # numbers count what is left out
+
+
+def test_a_summary_has_all_sections_but_calls_and_says_so(alone: Path) -> None:
+    start(alone, detail="summary")
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        dist.all_reduce(torch.ones(2))
+        with watch.section("own"):
+            steps_of(model, 1, optimizer)
+    watch.stop()
+    found = table(alone)
+    for section in (Section.STEP, Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER, Section.RANGE):
+        assert found.step[found.section == section].tolist()[:3] == [0, 1, 2], section
+    assert not (found.section == Section.CALL).any()
+    assert any("Recorded without calls" in note for note in fleet_notes(recorded_of_rings(alone / "run")))
+
+
+def test_what_a_compiled_graph_does_unseen_is_told(alone: Path) -> None:
+    import torch.distributed._functional_collectives as functional
+
+    class Summing(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4)
+
+        def forward(self, given: Any) -> Any:
+            return functional.all_reduce(self.inner(given), "sum", dist.group.WORLD)
+
+    with torch.no_grad():
+        expected = (model := Summing())(torch.ones(2, 4))
+    model.compile(backend="aot_eager")
+    start(alone)
+    with torch.no_grad():
+        assert torch.equal(model(torch.ones(2, 4)), expected)
+    watch.step()
+    assert not (table(alone).section == Section.CALL).any()
+    functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD).sum()  # outside of the graph
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.inner(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    watch.stop()
+    found = table(alone)
+    assert found.step[found.section == Section.CALL].tolist() == [1]
+
+
+def test_a_compiled_module_is_told(alone: Path) -> None:
+    start(alone)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    model[0].compile(backend="eager")
+    steps_of(model, 2)
+    watch.stop()
+    notes = fleet_notes(recorded_of_rings(alone / "run"))
+    assert "Not recorded: collectives inside graphs of torch.compile." in notes
 
 
 def test_rows_beyond_a_steps_share_are_counted(alone: Path) -> None:

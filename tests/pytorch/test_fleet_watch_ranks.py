@@ -15,11 +15,15 @@ import numpy as np
 import pytest
 
 from windtunnel.base.comm import Comm
+from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import open_rings, read_rings, ring_path
 from windtunnel.records.sections import Section, Sections
 
 torch = pytest.importorskip("torch")
+
+from windtunnel.fleet.watch.unseen import DDP  # noqa: E402
+
 pytestmark = pytest.mark.torch
 
 SCRIPTS = Path(__file__).with_name("fleet_scripts.py")
@@ -86,6 +90,20 @@ def test_ddp_is_timed_and_weights_are_equal_bit_by_bit(tmp_path: Path) -> None:
     one, two = (table.where((table.rank == rank) & (table.section == Section.CALL) & (table.step >= 2)) for rank in (0, 1))
     assert one.call.tolist() == two.call.tolist() and one.bytes.tolist() == two.bytes.tolist()
     assert {table.groups[group] for group in one.group} == {(0, 1)}
+
+
+def test_what_ddp_does_unseen_is_told(tmp_path: Path) -> None:
+    """Made before the monitor started, its reducer asks C++: all else is recorded, and the run says what is not."""
+    table = run("late", tmp_path)
+    for rank in (0, 1):
+        calls = table.where((table.rank == rank) & (table.section == Section.CALL))
+        assert {table.names[name] for name in calls.name} == {"broadcast", "barrier"}  # the script's own
+        for section in (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER):
+            assert len(of_rank(table, rank, 1, section)) >= 1, section
+    assert recorded_of_rings(tmp_path / "run").facts["unseen"] == [DDP]
+    (tmp_path / "seen").mkdir()
+    run("ddp", tmp_path / "seen", WATCHED="1")
+    assert "unseen" not in recorded_of_rings(tmp_path / "seen" / "run").facts
 
 
 def test_steps_follow_on_each_other(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from windtunnel.fleet.asked import ENDLESS, AskedRun, CollectedRun
 from windtunnel.fleet.collect.store import Heartbeat, open_run
 from windtunnel.fleet.findings.alive import Beat
 from windtunnel.fleet.ring import RingReader
-from windtunnel.fleet.rings import open_rings, ring_sections
+from windtunnel.fleet.rings import open_rings, ring_sections, unseen
 from windtunnel.fleet.ship.policy import ShipPolicy
 from windtunnel.fleet.ship.process import ProcessLook
 from windtunnel.records.sections import Sections, joined
@@ -127,4 +127,5 @@ def _facts(readers: list[RingReader]) -> dict[str, Any]:
     shared = dict(readers[0].meta.facts)
     for reader in readers[1:]:
         shared = {key: value for key, value in shared.items() if reader.meta.facts.get(key) == value}
-    return {**shared, "devices": sorted({reader.meta.device for reader in readers})}
+    told = {one for reader in readers for kind, value in reader.lines() if kind == "fact" for one in unseen(value)}
+    return {**shared, "devices": sorted({reader.meta.device for reader in readers}), **({"unseen": sorted(told)} if told else {})}

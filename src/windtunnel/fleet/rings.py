@@ -27,6 +27,12 @@ def ring_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.stem)])
 
 
+def unseen(fact: Any) -> list[str]:
+    """Of a line of kind "fact": what its rank does that no record shows."""
+    told = fact.get("unseen", ()) if isinstance(fact, dict) else ()
+    return [str(one) for one in told] if isinstance(told, (list, tuple)) else []
+
+
 @contextmanager
 def open_rings(folder: Path) -> Iterator[list[RingReader]]:
     """Readers of all rings in `folder`, by rank; those that are being made are left out. FileError where there is none."""

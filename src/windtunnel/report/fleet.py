@@ -37,6 +37,10 @@ def fleet_notes(recorded: Recorded, clocks: str = "") -> list[str]:
         notes.append(f"Process groups ran on {backend}.")
     if clocks:
         notes.append(clocks)
+    if recorded.facts.get("policy") == "summary":
+        notes.append("Recorded without calls (--policy summary): links, and who waits for whom, are unknown.")
+    for one in recorded.facts.get("unseen", ()):
+        notes.append(f"Not recorded: {one}.")
     if recorded.lost:
         notes.append(f"{recorded.lost:,} older records are gone: the ring went round before anybody read them.")
     missing = sorted(set(range(recorded.world)) - set(recorded.beats))

@@ -20,6 +20,7 @@ from windtunnel.fleet.collect.decode import chunks, open_columns, reduced, words
 from windtunnel.fleet.collect.index import RunIndex, default_url
 from windtunnel.fleet.collect.log import mapped, segment_path, segments
 from windtunnel.fleet.collect.registry import Rings, RingState, RunNumbers
+from windtunnel.fleet.rings import unseen
 from windtunnel.records.sections import Section, Sections
 
 Wanted = range | Collection[int] | None
@@ -159,12 +160,14 @@ class RunStore:
         newest = _newest(rings)
         if not newest:
             return {"run": "", "world": 0, "meshes": [], "facts": {}, "lost": 0}
-        lines = map(json.loads, rings.facts.values)
+        lines = list(map(json.loads, rings.facts.values))
         first = rings.by_number[-1].identity
         facts = dict(first.facts)
         for ring in newest.values():
             facts = {key: value for key, value in facts.items() if ring.identity.facts.get(key) == value}
         devices = {ring.identity.device for ring in newest.values()}
+        told = {one for kind, value in lines if kind == "fact" for one in unseen(value)}
+        facts |= {"unseen": sorted(told)} if told else {}
         return {
             "run": first.run, "world": first.world, "meshes": [value for kind, value in lines if kind == "mesh"],
             "facts": {**facts, "devices": sorted(devices)}, "lost": sum(ring.beat.lost for ring in newest.values()),

@@ -56,6 +56,11 @@ def _relay_class() -> Any:
     )
 
 
+def is_watched(reducer: Any) -> bool:
+    """Whether a reducer's calls are handed on by us: it was made while a monitor ran, or its group is written in Python."""
+    return reducer in _ALIVE
+
+
 def watch_reducers(patches: Patches, calls: CallWatch) -> None:
     """Reducers made from now on are seen. One that was made before is not: start the monitor before the model is wrapped."""
     import torch.distributed as dist
@@ -69,7 +74,9 @@ def watch_reducers(patches: Patches, calls: CallWatch) -> None:
             if not relays:
                 relays.append(_relay_class())
             if type(group) is not dist.ProcessGroup:  # one written in Python: its calls go through Python anyway
-                return original(parameters, buckets, limits, group, *rest, **options)
+                made = original(parameters, buckets, limits, group, *rest, **options)
+                _ALIVE[made] = group
+                return made
             relay = relays[0](group)
             made = original(parameters, buckets, limits, relay, *rest, **options)
             _ALIVE[made] = relay

@@ -25,6 +25,7 @@ from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.reducer import watch_reducers
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
 from windtunnel.fleet.watch.steps import StepWatch
+from windtunnel.fleet.watch.unseen import unseen_in
 
 _RINGS: dict[Path, tuple[RingWriter, GroupBook]] = {}
 """Rings of this process: a monitor that starts again goes on in its ring, with its steps and the numbers of its calls."""
@@ -51,7 +52,7 @@ class WatchSession:
         watch_reducers(self.patches, self._calls)
         watch_batches(self.recorder, self.patches)
         watch_saves(self.recorder, self.patches, self.imports)
-        self.modules = ModuleWatch(self.steps)
+        self.modules = ModuleWatch(self.steps, self._found)
         for adapter in ADAPTERS:
             adapter(self.context)
         self._cuda: Any = torch.cuda if settings.device == "auto" and torch.cuda.is_available() else None
@@ -102,6 +103,15 @@ class WatchSession:
         )  # fmt: skip
         _RINGS[path] = ring, GroupBook(ring)
         return _RINGS[path]
+
+    def _found(self, module: Any) -> None:
+        """An outermost module: what of it goes unseen is told with the run."""
+        try:
+            unseen = unseen_in(module)
+        except Exception:  # a module of its own kind; the training comes first
+            return
+        if unseen:
+            self.ring.text("fact", {"unseen": unseen})
 
     def _sweep(self) -> None:
         """Once a step: what ended out of sight."""
