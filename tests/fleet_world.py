@@ -434,6 +434,10 @@ class World:
                         continue
                     await asyncio.wait([task])
                     if not task.cancelled():
+                        await asyncio.sleep(60.0)  # slow orders arrive
+                        for node in self.nodes:
+                            if self.nodes[node].frozen:  # what does not obey, the engine ends when the driver closes it
+                                await self.end(node)
                         return task.result()
                     if task is self._task:  # by a save that was to be its last
                         await self.kill_driver()
