@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.cli import fleet_run_options as kept
 
 EXAMPLES = """\b
 Examples:
@@ -48,36 +49,19 @@ def command(
     nodes: Annotated[
         int | None, typer.Option("--nodes", metavar="N", min=1, help="Keep the job alive on N nodes: a driver starts it.")
     ] = None,
-    per_node: Annotated[int, typer.Option("--nproc-per-node", metavar="P", min=1, help="Of --nodes: processes a node.")] = 1,
-    spares: Annotated[int, typer.Option("--spares", metavar="S", min=0, help="Of --nodes: tested nodes that wait.")] = 0,
-    driver_dir: Annotated[
-        Path | None, typer.Option("--driver-dir", metavar="DIR", help="Of --nodes: the driver's state; default RUN/driver.")
-    ] = None,
-    retries: Annotated[int, typer.Option("--retries", min=0, help="Of --nodes: restarts in a row before it stops.")] = 10,
-    shrink: Annotated[bool, typer.Option("--shrink", help="Of --nodes: go on with fewer nodes where no spare is left.")] = False,
-    engine: Annotated[str, typer.Option("--engine", help="Of --nodes: who starts agents: local, slurm, ray, waiting.")] = "local",
-    driver_listen: Annotated[
-        str, typer.Option("--driver-listen", metavar="HOST:PORT", help="Of --nodes: where agents find the driver.")
-    ] = "127.0.0.1:0",
-    test: Annotated[
-        list[str] | None, typer.Option("--test", metavar="NAME", help="Of --nodes: a self-test of spares; again for more.")
-    ] = None,
-    test_after: Annotated[
-        bool, typer.Option("--test-after", help="Of --nodes: test the nodes of a fault too, before they are used again.")
-    ] = False,
-    checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="DIR", help="Of --nodes: told to ranks as WINDTUNNEL_FLEET_CHECKPOINT.")
-    ] = None,
-    limit: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="NAME=SECONDS", help="Of --nodes: when a rule fires; again for more.")
-    ] = None,
-    expect_step: Annotated[
-        str,
-        typer.Option("--expect-step", metavar="JOB|LOW..HIGH", help="Of --nodes: tell steps outside of the prediction."),
-    ] = "",
-    store: Annotated[
-        str, typer.Option("--store", metavar="URL", help="Of --nodes: the driver's state in PostgreSQL, not in a file.")
-    ] = "",
+    per_node: kept.PerNode = 1,
+    spares: kept.Spares = 0,
+    driver_dir: kept.DriverDir = None,
+    retries: kept.Retries = 10,
+    shrink: kept.Shrink = False,
+    engine: kept.EngineName = "local",
+    driver_listen: kept.DriverListen = "127.0.0.1:0",
+    test: kept.Tests = None,
+    test_after: kept.TestAfter = False,
+    checkpoint: kept.CheckpointDir = None,
+    limit: kept.Limits = None,
+    expect_step: kept.ExpectStep = "",
+    store: kept.Store = "",
 ) -> None:
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
@@ -113,7 +97,7 @@ def _place(listen: str, collector: str, secrets: Path | None) -> tuple[str, int]
 def _refuse_without_nodes(context: typer.Context) -> None:
     """SpecError for an option of --nodes that would do nothing."""
     for option in context.command.params:
-        of_nodes = (getattr(option, "help", "") or "").startswith("Of --nodes:")
+        of_nodes = (getattr(option, "help", "") or "").startswith(kept.OF_NODES)
         source = context.get_parameter_source(option.name or "")
         if of_nodes and source is not None and source.name == "COMMANDLINE":
             raise SpecError(option.opts[0], "no --nodes", "--nodes N beside it", "A driver keeps the job alive then.")
