@@ -38,6 +38,7 @@ from windtunnel.fleet.wire.messages import (
     RankStand,
     RunTest,
     StartRanks,
+    Warm,
     Welcome,
 )
 from windtunnel.fleet.wire.secrets import Secrets
@@ -131,6 +132,7 @@ class WorldNode:
     frozen: bool = False
     dead: bool = False
     sound: bool = True
+    warm: bool = False
     late: float = 0.001
     fence: int = -1
     attempt: int = -1
@@ -165,7 +167,7 @@ class WorldNode:
 
     def beat(self) -> None:
         if self.speaks and self.channel is not None:
-            self.channel.send(AgentBeat(self.world.unix(), self.attempt, self.reports(), warm=True))
+            self.channel.send(AgentBeat(self.world.unix(), self.attempt, self.reports(), warm=self.warm))
 
     def reports(self) -> tuple[RankReport, ...]:
         now = self.world.unix()
@@ -224,6 +226,8 @@ class WorldNode:
         elif isinstance(command, RunTest):
             channel.send(OrderAnswer(command.order, passed=self.sound, why="as the world has it"))
             return
+        elif isinstance(command, Warm):
+            self.warm = True
         elif isinstance(command, Leave):
             for one in self.living():
                 one.code, one.ended = -9, self.world.unix()

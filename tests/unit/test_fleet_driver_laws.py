@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from pathlib import Path
 
@@ -26,7 +27,7 @@ FAULTS = st.lists(
 
 def _world(folder: Path, **policy: object) -> World:
     plan = JobPlan(
-        ("train",), 2, 2, 2, "job", str(folder), load_seconds=60.0, start_seconds=20.0, adopt_seconds=5.0,
+        ("train",), 2, 2, 2, "job", str(folder), preload=("torch",), load_seconds=60.0, start_seconds=20.0, adopt_seconds=5.0,
         policy=RecoveryPolicy(**{"retries": 6, "tests": (("memory-copy",),), **policy}),  # type: ignore[arg-type]
     )  # fmt: skip
     return World(plan, folder)
@@ -102,3 +103,16 @@ def test_a_spare_that_broke_while_it_waited_is_tested_again(fresh: float, tmp_pa
     (lost,) = [one for one in read_incidents(tmp_path) if one.what == "node-lost"]
     assert lost.action == "replace" and world.state is not None
     assert ("n2" in world.state.blocked, "n2" in world.state.nodes) == ((True, False) if fresh == 0.0 else (False, True))
+
+
+def test_a_spare_that_comes_late_gets_warm_too(tmp_path: Path) -> None:
+    world = _world(tmp_path)
+    late = list(world.nodes.values())[-1]
+
+    async def run() -> int:
+        late.frozen = True
+        asyncio.get_running_loop().call_later(6.0, setattr, late, "frozen", False)
+        return await world.run([])
+
+    assert virtual(run()) == 0, world.history
+    assert [node.name for node in world.nodes.values() if not node.warm] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from windtunnel.fleet.driver.book import Book
@@ -48,7 +48,6 @@ class DriverJob:
     save: Callable[[], None]
     say: Callable[[str], None]
     _ordered: float = 0.0
-    _warming: set[str] = field(default_factory=set)
     _slow_told: bool = False
 
     async def run(self, resumed: bool) -> int:
@@ -67,7 +66,7 @@ class DriverJob:
     # -- coming up
 
     async def _gather(self, resumed: bool) -> None:
-        """Waits for all agents, and tests the spares meanwhile. A job that runs waits only for those that it runs on."""
+        """Waits for the agents of the nodes that the job runs on; they and the spares that are there get warm."""
         limit = self.plan.adopt_seconds if resumed else self.plan.start_seconds
         until = self._now() + limit
         while self._now() < until and not all(self.roster.able(node) for node in self.state.nodes):
@@ -346,7 +345,9 @@ class DriverJob:
         until = self._now() + self.plan.start_seconds
         while self._now() < until and not all(self.roster.able(node) for node in self.state.spares):
             await self._changed(0.1)
-        await self._test([node for node in self.state.spares if self.roster.able(node) and node not in self.state.blocked])
+        able = [node for node in self.state.spares if self.roster.able(node) and node not in self.state.blocked]
+        await asyncio.gather(*(self._warm(node) for node in able))
+        await self._test(able)
 
     async def _test(self, spares: list[str]) -> None:
         """Tests them at the same time; one that fails is a spare no more."""
