@@ -116,6 +116,10 @@ def measure(folder: Path) -> None:
     ]
     try:
         _windtunnel(
+            "profile", "run", JOB, "--device", "cpu", "--threads", "1", "--level", "layer", "--layers", "1,2", "--libraries",
+            "windtunnel", "-o", f"{folder}/layers.parquet",
+        )  # fmt: skip
+        _windtunnel(
             "profile", "sweep", JOB, "--device", "cpu", "--threads", "1", "--budget", "60s", "-o", f"{folder}/kernels.parquet"
         )
     finally:
