@@ -117,7 +117,7 @@ def measure(folder: Path) -> None:
     try:
         _windtunnel(
             "profile", "run", JOB, "--device", "cpu", "--threads", "1", "--level", "layer", "--layers", "1,2", "--libraries",
-            "windtunnel", "-o", f"{folder}/layers.parquet",
+            "windtunnel", "--tolerance", "0.4", "-o", f"{folder}/layers.parquet",
         )  # fmt: skip
         _windtunnel(
             "profile", "sweep", JOB, "--device", "cpu", "--threads", "1", "--budget", "60s", "-o", f"{folder}/kernels.parquet"
