@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,14 @@ def _forked(door: Callable[..., None], asked: dict[str, Any], rank: int) -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(len(asked["files"])), MASTER_PORT=str(asked["port"]))
+    leave_after(lambda: door(*asked["arguments"], **asked["options"]))
+
+
+def leave_after(run: Callable[[], None]) -> NoReturn:
+    """Ends this forked process with what `run` comes to: 0, or 1 and its traceback; nothing of the parent's is cleaned up."""
     code = 1
     try:
-        door(*asked["arguments"], **asked["options"])
+        run()
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -11,12 +11,12 @@ import os
 import subprocess
 import sys
 import time
-import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from tests.faults.training import Job, train
+from tests.forked_ranks import leave_after
 
 
 class Zygote:
@@ -92,21 +92,12 @@ def _serve() -> None:
         os.waitpid(pid, 0)
 
 
-def _child(job: Job, rank: int) -> None:
+def _child(job: Job, rank: int) -> NoReturn:
     """Never returns. Output goes to the log of the rank."""
     log = os.open(os.path.join(job.folder, f"rank-{rank}.log"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    code = 1
-    try:
-        train(job, rank)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+    leave_after(lambda: train(job, rank))
 
 
 def _waited(pid: int, seconds: float) -> int | None:

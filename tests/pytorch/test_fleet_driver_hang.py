@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("cryptography")
 
-from tests.faults.recovery.kept import KeptJob, limited
+from tests.faults.recovery.kept import KeptJob
+from windtunnel.fleet.driver.sight import DetectionLimits
 
 pytestmark = pytest.mark.torch
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.torch
 def test_a_rank_in_a_loop_of_its_own_is_named(tmp_path: Path) -> None:
     """Rank 1 stays in a loop of Python at step 30, while the others wait for it in an all-reduce. Its beat goes on."""
     words = ("--steps", "60", "--ms", "3", "--fail", "30:spin")
-    with KeptJob(tmp_path / "job", *words, spares=0, limits=limited(stall=4.0)) as job:
+    with KeptJob(tmp_path / "job", *words, spares=0, limits=DetectionLimits(silent=3.0, stall=4.0)) as job:
         job.drive()
         assert job.ended() == 0, job.said()[-3:]
         (hang,) = job.incidents()

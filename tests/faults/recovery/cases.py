@@ -13,9 +13,10 @@ from pathlib import Path
 
 from tests import postgres
 from tests.faults.recovery import links
-from tests.faults.recovery.kept import KeptJob, hurt, limited
+from tests.faults.recovery.kept import KeptJob, hurt
 from tests.faults.recovery.proxy import Proxy
 from windtunnel.fleet.driver.policy import RecoveryPolicy
+from windtunnel.fleet.driver.sight import DetectionLimits
 
 Counts = Counter[str]
 STEPS = 400
@@ -126,7 +127,9 @@ def flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> No
 def _link_flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
     """The network of the ranks' data is down for a while, is down until it is seen, or the connections of a rank are cut
     for good."""
-    with KeptJob(folder, "--steps", str(STEPS), "--ms", "100", spares=0, limits=limited(stall=5.0), networks=True) as job:
+    with KeptJob(
+        folder, "--steps", str(STEPS), "--ms", "100", spares=0, limits=DetectionLimits(silent=3.0, stall=5.0), networks=True
+    ) as job:
         job.drive()
         for turn in range(count):
             if not job.until(job.training):
@@ -160,7 +163,7 @@ def _link_flaps(folder: Path, count: int, chance: random.Random, counts: Counts)
 
 def _agent_flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
     """The way between a node's agent and the driver falls silent for less, or for more, than it may."""
-    limits = limited(silent=2.5)
+    limits = DetectionLimits(silent=2.5)
     with KeptJob(folder, "--steps", str(STEPS), "--ms", "100", spares=1, limits=limits, adopt=1.5) as job:
         proxy = Proxy(job.port)
         job.detour = ("node1", f"127.0.0.1:{proxy.port}")

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -201,8 +200,3 @@ def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
-
-
-def limited(**seconds: float) -> DetectionLimits:
-    """Limits of a test."""
-    return replace(DetectionLimits(silent=3.0), **seconds)  # type: ignore[arg-type]

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.faults.recovery.kept import NODES, PER_NODE, KeptJob, hurt, limited
+from tests.faults.recovery.kept import NODES, PER_NODE, KeptJob, hurt
+from windtunnel.fleet.driver.sight import DetectionLimits
 from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.measured import FleetRun, measured_conditions, predict_fleet
 from windtunnel.runs.fleet_kept import fleet_run
@@ -43,7 +44,7 @@ class Soaked:
 def soak(folder: Path, faults: Sequence[tuple[float, str]], dice: random.Random) -> Soaked:
     """A run whose faults (gap, kind) come after so many seconds of training each."""
     words = ("--step", str(STEP), "--apart", str(APART), "--save", str(SAVE))
-    limits = limited(silent=2.0, stopped=1.0, early=2.0)
+    limits = DetectionLimits(silent=2.0, stopped=1.0, early=2.0)
     with KeptJob(folder, *words, spares=0, limits=limits, script=SCRIPT, preload=PRELOAD) as job:
         job.drive()
         job.until(lambda: (folder / "checkpoint").exists())  # the first interval is free of faults

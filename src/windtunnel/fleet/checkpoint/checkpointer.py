@@ -13,7 +13,6 @@ from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.checkpoint.commit import take_over
-from windtunnel.fleet.checkpoint.disk import sync_folder
 from windtunnel.fleet.checkpoint.events import note
 from windtunnel.fleet.checkpoint.flushing import Flushing
 from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, steps_in, superseded_folder
@@ -24,6 +23,7 @@ from windtunnel.fleet.checkpoint.sources import held_here, retire
 from windtunnel.fleet.checkpoint.staging import fits, objects_of
 from windtunnel.fleet.checkpoint.states import applied, collected
 from windtunnel.fleet.checkpoint.words import door_prefix
+from windtunnel.fleet.disk import sync
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Checkpointer:
                 for one in found:
                     if one.step > (self._from or 0):
                         os.rename(one.path, superseded_folder(self.folder, one.step, self.attempt))
-                sync_folder(self.folder)
+                sync(self.folder)
         problem = self.ranks.first(problem)
         if problem:
             raise SpecError(

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.checkpoint.disk import sync_folder, write_durably
 from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, step_folder, tmp_folder
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, ShardFile, read_manifest
+from windtunnel.fleet.disk import sync, write_durably
 
 
 class SaveError(FileError):
@@ -109,7 +109,7 @@ def commit(save: Save, shards: list[ShardFile]) -> bool:
         shutil.rmtree(save.tmp)
         return False
     os.rename(save.tmp, save.final)
-    sync_folder(save.folder)
+    sync(save.folder)
     write_durably(save.folder / LATEST, save.final.name + "\n")
     return True
 

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from windtunnel.fleet.checkpoint.disk import sync_folder
 from windtunnel.fleet.checkpoint.folder import FoundStep, steps_in
+from windtunnel.fleet.disk import sync
 
 SAFE = 2
 """Committed steps that are never deleted without being asked by name."""
@@ -50,7 +50,7 @@ def delete(path: Path) -> None:
         if aside.exists():
             shutil.rmtree(aside)
         os.rename(path, aside)
-        sync_folder(path.parent)
+        sync(path.parent)
         path = aside
     shutil.rmtree(path)
 

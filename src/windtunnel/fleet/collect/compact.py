@@ -5,7 +5,6 @@ goes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from windtunnel.fleet.collect.decode import SegmentPart, chunks, reduced, words_
 from windtunnel.fleet.collect.index import Compacted, RunFile, RunIndex
 from windtunnel.fleet.collect.log import mapped, segment_path
 from windtunnel.fleet.collect.registry import Rings
+from windtunnel.fleet.disk import sync
 
 ROW_COLUMNS = {
     "rank": "int32", "ring": "int32", "number": "int64", "step": "int64", "section": "uint8", "name": "int32", "begin": "int64",
@@ -58,7 +58,7 @@ class Compactor:
             done.open_rows.update(chunk.open_rows)
             damaged += chunk.damaged
         done.files += [*sections.close(), *summaries.close(), *_exchanges(self.folder, segment, words.exchanges)]
-        _synchronise(self.folder / "data")
+        sync(self.folder / "data")
         keep_dead(self.folder, segment, raw, damaged)
         self.index.add(done, self.rings)
         segment_path(self.folder / "log", segment).unlink()
@@ -114,7 +114,7 @@ class _Writer:
             return []
         self._writer.close()
         whole, unfinished = self.folder / self.path, self.folder / (self.path + ".tmp")
-        _synchronise(unfinished)
+        sync(unfinished)
         unfinished.rename(whole)
         file = RunFile(self.path, self.kind, self.segment, self.count, whole.stat().st_size)
         spans = {name: self._spans.get(name, (-1, -1)) for name in ("step", "rank", "begin")}
@@ -149,11 +149,3 @@ def _exchanges(folder: Path, segment: int, exchanges: Iterable[tuple[str, int, i
 
 def _typed(values: Any, kind: str) -> Any:
     return list(values) if kind == "string" else np.asarray(values).astype(kind, copy=False)
-
-
-def _synchronise(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

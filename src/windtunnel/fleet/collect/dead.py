@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import mmap
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from windtunnel.fleet.collect.log import DamagedSpan
+from windtunnel.fleet.disk import sync
 
 LOG = logging.getLogger("windtunnel.fleet.collect")
 FOLDER = "dead"
@@ -23,11 +23,11 @@ def keep_dead(folder: Path, segment: int, raw: bytes | mmap.mmap, damaged: Seque
     for span in damaged:
         path = dead_path(folder, segment, span.begin)
         path.write_bytes(raw[span.begin : span.end])
-        _synchronise(path)
+        sync(path)
         size = span.end - span.begin
         LOG.error("segment %d: %d bytes at %d cannot be read (%s): kept in %s", segment, size, span.begin, span.why, path)
-    _synchronise(folder / FOLDER)
-    _synchronise(folder)
+    sync(folder / FOLDER)
+    sync(folder)
 
 
 def dead_path(folder: Path, segment: int, begin: int) -> Path:
@@ -38,11 +38,3 @@ def dead_path(folder: Path, segment: int, begin: int) -> Path:
 def dead_letters(folder: Path) -> int:
     """How many are kept in a run's folder."""
     return sum(1 for _ in (folder / FOLDER).glob("*.wtlog"))
-
-
-def _synchronise(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch.message import MAGIC, BatchHead, head_of
+from windtunnel.fleet.disk import sync
 
 FRAME = struct.Struct("<IIq")
 _ONES = 0xFFFFFFFF
@@ -208,9 +209,7 @@ class BatchLog:
         path = segment_path(self.folder, self._number)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._size, self._opened = 0, now
-        folder = os.open(self.folder, os.O_RDONLY)
-        os.fsync(folder)  # the file's name, too
-        os.close(folder)
+        sync(self.folder)  # the file's name, too
 
     def _seal(self) -> None:
         os.close(self._file)

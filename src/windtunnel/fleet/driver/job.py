@@ -245,7 +245,7 @@ class DriverJob:
     async def _agent_lost(self, fault: SeenFault) -> SeenFault | None:
         """Starts the agents anew: those that find their ranks had only been lost themselves; else the node is."""
         hellos = {node: self.roster.nodes[node].hellos for node in fault.nodes}
-        await asyncio.gather(*(self._restart(node) for node in fault.nodes if not self.roster.able(node)))
+        await asyncio.gather(*(self.starter.restart(node) for node in fault.nodes if not self.roster.able(node)))
         until = self._now() + self.plan.adopt_seconds
         while self._now() < until and not all(self.roster.able(node) for node in fault.nodes):
             await self._changed(0.1)
@@ -263,9 +263,6 @@ class DriverJob:
         self.book.close_last("ignored")
         text = f"no heartbeat, and no ranks of attempt {self.state.attempt} there any more"
         return replace(self._fault("node-lost", lost, text), began=fault.began)
-
-    async def _restart(self, node: str) -> None:
-        await self.starter.restart(node)
 
     async def _tested_suspects(self, fault: SeenFault) -> None:
         """Self-tests of the nodes of a fault, where the policy has them; those that fail count as worn out."""

@@ -74,8 +74,8 @@ def _take(lines: LogLines, meters: _Meters) -> None:
         if not text.strip():
             continue
         cells = _cells(text)
-        if _is_header(header := cells):
-            names = [cell.split(" [")[0] for cell in header]
+        if _is_header(cells):
+            names = [cell.split(" [")[0] for cell in cells]
             continue
         if not names:
             continue

@@ -187,8 +187,8 @@ def _cells(
         sharding = shardings[columns.codes["plan.sharding"][first]] if "plan.sharding" in columns.codes else shardings[0]
         fields = (int(alone[first]), *(int(columns.codes[path][first]) for path in paths if path != "plan.sharding"))
         like = written.get(fields) if sharding in ALIKE else None
-        job = columns.change(first).apply_unchecked(columns.job)
         try:
+            job = columns.change(first).apply_unchecked(columns.job)
             cells.append(cell_of(job, halves) if like is None else resharded(like, job))
         except WindtunnelError as error:
             _count(reasons, error)

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 
-def sync_folder(folder: Path) -> None:
-    """Names in `folder` are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """What was written to a file that is closed, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -23,4 +23,4 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(beside, path)
-    sync_folder(path.parent)
+    sync(path.parent)
