@@ -34,8 +34,8 @@ second, or when a heartbeat that is late would count as missing. A run that fail
 that could run, averaged over a minute, after the first and the last run; above the number of cores the machine was shared.
 
 Jobs that are hit (`python -m tests.faults.recovery --case F1`) have 2 nodes of 2 ranks and real drivers, agents and keepers;
-"wrong" counts jobs that did not end, or whose final weights differ by a bit from those of a run without a fault. The kill
-for memory is a counter of the kernel that the test writes, and SIGKILL. Checkpoints that are hit (`python -m
+"wrong" counts jobs that did not end, or whose final weights differ by a bit from those of a run without a fault. The kernel
+kills for memory in a cgroup of 2 GiB; without cgroups that kind is left out. Checkpoints that are hit (`python -m
 tests.faults.checkpoints --case F2`) are those of 2 ranks.
 
 {tables}

@@ -1,53 +1,77 @@
-"""`python -m tests.faults.recovery.drive DIR [NODE ADDRESS | --networks]`: a driver; the agent of one node may reach it by another
-address, or be in a network of its own."""
+"""`python -m tests.faults.recovery.drive DIR`: a driver. The agent of one node may reach it by another address (`--detour`), all but
+the first may be in a network of their own (`--networks`), each may have so many bytes of memory (`--memory`)."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.faults.recovery import links
+from tests.faults.recovery import links, memory
 from windtunnel.fleet.driver.serve import Driver
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.engines.local import LocalEngine
 
-
-@dataclass
-class Detour(LocalEngine):
-    """`detour`: (node, address)."""
-
-    detour: tuple[str, str] = ("", "")
-
-    def start(self, nodes: Sequence[str]) -> None:
-        straight = self.command
-        for node in nodes:
-            self.command = replace(straight, driver=self.detour[1]) if node == self.detour[0] else straight
-            super().start((node,))
-        self.command = straight
+Place = Callable[[str, AgentCommand], AgentCommand]
 
 
 @dataclass
-class Apart(LocalEngine):
-    """`there`: before the command of all agents but the first node's."""
+class Placed(LocalEngine):
+    """`places`: each makes of the command of a node's agent the one that starts it."""
 
-    there: tuple[str, ...] = ()
+    places: Sequence[Place] = ()
 
     def start(self, nodes: Sequence[str]) -> None:
-        here = self.command
+        plain = self.command
         for node in nodes:
-            self.command = here if node == "node0" else replace(here, program=(*self.there, *here.program))
+            for place in self.places:
+                self.command = place(node, self.command)
             super().start((node,))
-        self.command = here
+            self.command = plain
 
 
-def _engine(command: AgentCommand, folder: Path) -> Engine:
-    given = sys.argv[2:4]
-    if given == ["--networks"]:
-        return Apart(command, folder / "agents", there=links.entering(links.lay()))
-    return Detour(command, folder / "agents", detour=(given[0], given[1]) if given else ("", ""))
+def _places(given: argparse.Namespace, groups: set[str]) -> list[Place]:
+    """`groups`: gets the names of the groups that are made."""
+
+    def limited(node: str, command: AgentCommand) -> AgentCommand:
+        group = f"windtunnel-{os.getpid()}-{node}"
+        groups.add(group)
+        return replace(command, program=(*memory.within(group, given.memory), *command.program))
+
+    places: list[Place] = []
+    if given.detour:
+        node, address = given.detour
+        places.append(lambda one, command: replace(command, driver=address) if one == node else command)
+    if given.networks:
+        there = links.entering(links.lay())
+        places.append(lambda one, command: command if one == "node0" else replace(command, program=(*there, *command.program)))
+    if given.memory:
+        places.append(limited)
+    return places
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.recovery.drive", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--detour", nargs=2, metavar=("NODE", "ADDRESS"))
+    parser.add_argument("--networks", action="store_true")
+    parser.add_argument("--memory", type=int, default=0)
+    given = parser.parse_args()
+
+    groups: set[str] = set()
+
+    def engine(command: AgentCommand, folder: Path) -> Engine:
+        return Placed(command, folder / "agents", places=_places(given, groups))
+
+    try:
+        return Driver(given.folder, engine, lambda text: print(text, file=sys.stderr, flush=True)).run()
+    finally:
+        for group in groups:
+            memory.remove(group)
 
 
 if __name__ == "__main__":
-    sys.exit(Driver(Path(sys.argv[1]), _engine, lambda text: print(text, file=sys.stderr, flush=True)).run())
+    sys.exit(main())

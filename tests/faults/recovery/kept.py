@@ -34,22 +34,22 @@ PATIENCE = 120.0
 
 
 class KeptJob:
-    """Two nodes of two ranks in `folder`, whose driver is a process. Leaving the block ends all of it."""
+    """Two nodes of two ranks in `folder`, whose driver is a process. Leaving the block ends all of it. `memory`: bytes that each
+    node has (0: all of the machine's)."""
 
     def __init__(
         self, folder: Path, *words: str, spares: int = 1, limits: DetectionLimits | None = None,
         policy: RecoveryPolicy | None = None, adopt: float = 15.0, script: Path = SCRIPT, preload: tuple[str, ...] = PRELOAD,
-        per_node: int = PER_NODE, store: str = "", networks: bool = False,
+        per_node: int = PER_NODE, store: str = "", networks: bool = False, memory: int = 0,
     ) -> None:  # fmt: skip
         self.folder, self.state_folder = folder, folder / "driver"
         folder.mkdir(parents=True)
         self.port = _free_port()
-        self._memory = folder / "memory.events"
         argv = (sys.executable, str(script), "--folder", str(folder), *words)
-        variables = environment(folder.parent, folder.name, base={}) | {
-            "RECOVERY_MEMORY_EVENTS": str(self._memory), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore",
-        }  # fmt: skip
-        self.networks = networks
+        variables = environment(folder.parent, folder.name, base={}) | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        if memory:
+            variables["RECOVERY_MEMORY"] = str(memory)
+        self.networks, self._memory = networks, memory
         host = links.DRIVER if networks else "127.0.0.1"
         if networks:
             variables["GLOO_SOCKET_IFNAME"] = links.DATA
@@ -78,9 +78,13 @@ class KeptJob:
 
     def drive(self) -> None:
         """Starts a driver."""
-        variables = os.environ | {"PYTHONPATH": str(ROOT), "WINDTUNNEL_FLEET_MEMORY_EVENTS": str(self._memory)}
+        variables = os.environ | {"PYTHONPATH": str(ROOT)}
         with (self.folder / "driver.out").open("ab") as out:
-            command = [sys.executable, "-m", "tests.faults.recovery.drive", str(self.state_folder), *self.detour]
+            command = [sys.executable, "-m", "tests.faults.recovery.drive", str(self.state_folder)]
+            if self.detour:
+                command += ["--detour", *self.detour]
+            if self._memory:
+                command += ["--memory", str(self._memory)]
             if self.networks:
                 command = [*links.ALONE, *command, "--networks"]
             self.driver = subprocess.Popen(command, env=variables, stdout=out, stderr=out, stdin=subprocess.DEVNULL)

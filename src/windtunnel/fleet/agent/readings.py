@@ -17,8 +17,6 @@ from windtunnel.fleet.wire.messages import LogFinding
 
 READ_AT_ONCE = 1 << 18
 """Bytes of a log that one look reads; of more, the last."""
-MEMORY_EVENTS = "WINDTUNNEL_FLEET_MEMORY_EVENTS"
-"""Variable with another path of the cgroup's memory.events."""
 
 
 @dataclass
@@ -123,7 +121,7 @@ def nic_bytes(root: Path = Path("/sys/class")) -> int:
 
 def memory_kills(given: str | None = None) -> int:
     """Processes of this cgroup that the kernel has killed for memory."""
-    path = given or os.environ.get(MEMORY_EVENTS) or _memory_events()
+    path = given or _memory_events()
     with contextlib.suppress(OSError, ValueError):
         for line in Path(path).read_text(encoding="ascii").splitlines():
             name, _, value = line.partition(" ")
