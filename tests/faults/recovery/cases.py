@@ -129,8 +129,8 @@ def flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> No
 
 
 def _link_flaps(folder: Path, count: int, chance: random.Random, counts: Counts) -> None:
-    """The network of the ranks' data is down for a while, is down until it is seen, or the connections of a rank are cut
-    for good."""
+    """A node's port to the network of the ranks' data is down for a while, is down until it is seen, or the connections of a rank
+    are cut for good."""
     with KeptJob(
         folder, "--steps", str(STEPS), "--ms", "100", spares=0, limits=DetectionLimits(silent=3.0, stall=5.0), networks=True
     ) as job:
@@ -143,14 +143,14 @@ def _link_flaps(folder: Path, count: int, chance: random.Random, counts: Counts)
             pid = job.rank(2 + chance.randrange(2))[0]
             if kind == "cut" and not (pid > 0 and links.cut(pid)):
                 continue
+            end = f"node{chance.randrange(2)}"
             if kind != "cut":
-                assert job.driver is not None
-                links.turn(job.driver.pid, up=False)
+                links.turn(job.agent(end), up=False)
                 if kind == "short":
                     time.sleep(chance.uniform(0.2, 1.2))
                 else:
                     job.until(lambda known=known: len(job.incidents()) > known)
-                links.turn(job.driver.pid, up=True)
+                links.turn(job.agent(end), up=True)
             counts[f"link {kind}"] += 1
             if kind == "short":
                 before = job.done()
@@ -161,6 +161,7 @@ def _link_flaps(folder: Path, count: int, chance: random.Random, counts: Counts)
             new = job.incidents()[known:]
             for one in new:
                 counts[f"link {kind} named {one.what}"] += 1
+                counts[f"link {kind}: its end named"] += kind == "down" and one.node == end
             counts[f"link {kind}: one restart"] += job.attempts() == attempts + 1
         _finish(job, counts)
 

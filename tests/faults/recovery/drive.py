@@ -1,5 +1,5 @@
-"""`python -m tests.faults.recovery.drive DIR`: a driver. The agent of one node may reach it by another address (`--detour`), all but
-the first may be in a network of their own (`--networks`), each may have so many bytes of memory (`--memory`)."""
+"""`python -m tests.faults.recovery.drive DIR`: a driver. The agent of one node may reach it by another address (`--detour`), all
+but the first may be in a network of their own (`--networks`), each may have so many bytes of memory (`--memory`)."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ LINES = (
     ),
     Line(
         "F13",
-        "NaN, a CUDA error, a segfault, exit 0, a kill by the kernel at a node's limit of memory, a MemoryError, bad data; right: class "
-        "named, training went on",
+        "NaN, a CUDA error, a segfault, exit 0, a kill by the kernel at a node's limit of memory, a MemoryError, bad data; right: "
+        "class named, training went on",
         120,
         "recover",
     ),

@@ -14,7 +14,7 @@ from typing import Any
 
 from windtunnel.fleet.agent.keeper import is_python
 from windtunnel.fleet.agent.keeping import KeeperLink
-from windtunnel.fleet.agent.readings import CheckpointEvents, LogTail, RingTrail, memory_kills, nic_bytes, process_state
+from windtunnel.fleet.agent.readings import CheckpointEvents, LogTail, RingTrail, link_drops, memory_kills, nic_bytes, process_state
 from windtunnel.fleet.agent.stands import stands_of
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, host_port
@@ -129,7 +129,7 @@ class Agent:
     def _tell(self) -> None:
         if self._channel is not None:
             warm, attempt = bool(self._state["warm"]), int(self._state["attempt"])
-            self._channel.send(AgentBeat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm))
+            self._channel.send(AgentBeat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm, link_drops()))
 
     def _on_state(self, state: dict[str, Any] | None) -> None:
         if state is None:

@@ -119,6 +119,15 @@ def nic_bytes(root: Path = Path("/sys/class")) -> int:
     return sum(_number(path) for path in plain) if plain else -1
 
 
+def link_drops(root: Path = Path("/sys/class")) -> int:
+    """How often a port of this node has lost its link so far: InfiniBand and RoCE ports, and Ethernet ports that are hardware, or
+    all but loopback where none is (in a container)."""
+    ports = [*root.glob("infiniband/*/ports/*/counters/link_downed")]
+    nets = [path for path in root.glob("net/*/carrier_down_count") if path.parts[-2] != "lo"]
+    hardware = [path for path in nets if path.with_name("device").exists()]
+    return sum(_number(path) for path in (*ports, *(hardware or nets)))
+
+
 def memory_kills(given: str | None = None) -> int:
     """Processes of this cgroup that the kernel has killed for memory."""
     path = given or _memory_events()

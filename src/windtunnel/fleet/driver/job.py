@@ -10,6 +10,7 @@ from typing import Protocol
 
 from windtunnel.fleet.driver.book import Book
 from windtunnel.fleet.driver.detect import detect
+from windtunnel.fleet.driver.links import name_ports
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.policy import RecoveryDecision, Standing, decide
 from windtunnel.fleet.driver.roster import Roster
@@ -153,9 +154,12 @@ class DriverJob:
         return replace(later, began=min(fault.began, later.began), seen=fault.seen)
 
     async def _blamed(self, fault: SeenFault) -> SeenFault:
-        """A hang whose culprit is one of all ranks, with the one that the others wait for."""
-        if fault.what != "hang" or fault.separable:
-            return fault
+        """A hang of all ranks with the one that the others wait for as its culprit; a broken link, with the end that broke."""
+        if fault.what == "hang" and not fault.separable:
+            fault = await self._silent(fault)
+        return name_ports(fault, [self.roster.nodes[node] for node in self.state.nodes])
+
+    async def _silent(self, fault: SeenFault) -> SeenFault:
         able = [node for node in self.state.nodes if self.roster.able(node)]
         asks = [AskStands(self.roster.fence, self.roster.number()) for _ in able]
         answers = await asyncio.gather(
@@ -202,6 +206,10 @@ class DriverJob:
             return await self._agent_lost(fault), None
         await self._tested_suspects(fault)
         decision = await self._with_sound_spares(fault)
+        unheard = [node for node in self.state.nodes if not self.roster.able(node)]
+        if decision.action == "stop" and unheard and fault.what != "node-lost":
+            await self._fetched(unheard)
+            decision = await self._with_sound_spares(fault)
         self._count(fault)
         self.book.decided(decision.action, decision.why)
         self.book.lasts("diagnose", self._unix())
@@ -245,10 +253,7 @@ class DriverJob:
     async def _agent_lost(self, fault: SeenFault) -> SeenFault | None:
         """Starts the agents anew: those that find their ranks had only been lost themselves; else the node is."""
         hellos = {node: self.roster.nodes[node].hellos for node in fault.nodes}
-        await asyncio.gather(*(self.starter.restart(node) for node in fault.nodes if not self.roster.able(node)))
-        until = self._now() + self.plan.adopt_seconds
-        while self._now() < until and not all(self.roster.able(node) for node in fault.nodes):
-            await self._changed(0.1)
+        await self._fetched(fault.nodes)
         ranks = {node: len(self.roster.nodes[node].ranks) for node in fault.nodes if self.roster.able(node)}
         lost = [node for node in fault.nodes if ranks.get(node) != self.plan.per_node]
         again = sum(self.roster.nodes[node].hellos - hellos[node] for node in fault.nodes)
@@ -263,6 +268,13 @@ class DriverJob:
         self.book.close_last("ignored")
         text = f"no heartbeat, and no ranks of attempt {self.state.attempt} there any more"
         return replace(self._fault("node-lost", lost, text), began=fault.began)
+
+    async def _fetched(self, nodes: Sequence[str]) -> None:
+        """Starts the agents that are not there anew, and waits for them: without one, nobody can end the ranks of its node."""
+        await asyncio.gather(*(self.starter.restart(node) for node in nodes if not self.roster.able(node)))
+        until = self._now() + self.plan.adopt_seconds
+        while self._now() < until and not all(self.roster.able(node) for node in nodes):
+            await self._changed(0.1)
 
     async def _tested_suspects(self, fault: SeenFault) -> None:
         """Self-tests of the nodes of a fault, where the policy has them; those that fail count as worn out."""

@@ -22,7 +22,8 @@ HELLO_SECONDS = 60.0
 
 @dataclass
 class AgentNode:
-    """`heard`: monotonic seconds of the last heartbeat; `warm`: whether its keeper has imported what the script needs."""
+    """`heard`: monotonic seconds of the last heartbeat; `warm`: whether its keeper has imported what the script needs. What was
+    `memory_kills` and `link_drops` when the attempt began is kept in `kills_before` and `drops_before`."""
 
     name: str
     channel: Channel | None = None
@@ -36,8 +37,15 @@ class AgentNode:
     traffic_moved: float | None = None
     memory_kills: int = 0
     kills_before: int = 0
+    link_drops: int = 0
+    drops_before: int = 0
     progress: int = 0
     stopped: dict[int, float] = field(default_factory=dict)  # rank -> monotonic seconds when first seen
+
+    @property
+    def drops(self) -> int:
+        """How often its ports have lost their link in this attempt."""
+        return self.link_drops - self.drops_before
 
 
 @dataclass
@@ -76,7 +84,7 @@ class Roster:
         self._odd.clear()
         for name in self.assigned:
             node = self.nodes.setdefault(name, AgentNode(name))
-            node.ranks, node.progress, node.kills_before = (), 0, node.memory_kills
+            node.ranks, node.progress, node.kills_before, node.drops_before = (), 0, node.memory_kills, node.link_drops
             node.stopped.clear()
 
     async def order(self, node: str, command: Command, seconds: float) -> OrderAnswer:
@@ -194,7 +202,7 @@ class Roster:
         node.channel, node.hellos = channel, node.hellos + 1
         self._of[channel] = node
         channel.send(Welcome(self.fence))
-        self.on_beat(node, AgentBeat(self.clock.unix(), hello.attempt, hello.ranks, node.traffic, node.memory_kills, node.warm))
+        self._heard(node, hello.attempt, hello.ranks)
         self.changed.set()
 
     def _on_lost(self, channel: Channel, reason: str) -> None:
@@ -206,19 +214,26 @@ class Roster:
 
     def on_beat(self, node: AgentNode, beat: AgentBeat) -> None:
         """A heartbeat: what is usual costs a few comparisons."""
-        now = node.heard = self.clock.monotonic()
         node.beats += 1
-        node.warm, node.attempt, node.memory_kills = beat.warm, beat.attempt, beat.memory_kills
+        if node.beats == 1:
+            node.kills_before, node.drops_before = beat.memory_kills, beat.link_drops
+        node.warm, node.memory_kills, node.link_drops = beat.warm, beat.memory_kills, beat.link_drops
         if beat.traffic > node.traffic:
             if node.traffic >= 0:
-                node.traffic_moved = now
+                node.traffic_moved = self.clock.monotonic()
             node.traffic = beat.traffic
-        if beat.attempt != self.attempt or node.name not in self.nodes:
+        self._heard(node, beat.attempt, beat.ranks)
+
+    def _heard(self, node: AgentNode, attempt: int, ranks: tuple[RankReport, ...]) -> None:
+        """The node's agent lives, and says this of its ranks."""
+        now = node.heard = self.clock.monotonic()
+        node.attempt = attempt
+        if attempt != self.attempt or node.name not in self.nodes:
             node.ranks = ()
             return
-        node.ranks = beat.ranks
+        node.ranks = ranks
         progress, step, odd = 0, -1, False
-        for rank in beat.ranks:
+        for rank in ranks:
             progress += rank.progress
             step = max(step, rank.step)
             odd = odd or rank.code is not None or rank.process == "T" or bool(rank.found) or rank.silent > self.limits.mute

@@ -72,7 +72,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 class AgentBeat(msgspec.Struct, frozen=True, tag=True):
     """An agent's heartbeat, each second, and at once when a rank ends. `traffic`: bytes that the node's NICs moved so far, -1
-    unknown; `memory_kills`: processes that the kernel killed for memory so far."""
+    unknown; `memory_kills`: processes killed for memory so far; `link_drops`: how often its ports lost their link so far."""
 
     unix: float
     attempt: int = -1
@@ -80,6 +80,7 @@ class AgentBeat(msgspec.Struct, frozen=True, tag=True):
     traffic: int = -1
     memory_kills: int = 0
     warm: bool = False
+    link_drops: int = 0
 
 
 class OrderAnswer(msgspec.Struct, frozen=True, tag=True):
