@@ -23,6 +23,8 @@ ORDER_SECONDS = 20.0
 FOLLOWERS_SECONDS = 2.0
 """Where only ranks have ended that follow another one: for the other one to show."""
 STANDS_SECONDS = 5.0
+BEATS_SECONDS = 2.0
+"""What an agent says is at most so old: a heartbeat and its delay."""
 QUIET_START = 60.0
 """A job whose ranks have no rings runs when its processes have lived for so long: ranks make theirs when torch is imported."""
 
@@ -157,7 +159,9 @@ class DriverJob:
         """A hang of all ranks with the one that the others wait for as its culprit; a broken link, with the end that broke."""
         if fault.what == "hang" and not fault.separable:
             fault = await self._silent(fault)
-        return name_ports(fault, [self.roster.nodes[node] for node in self.state.nodes])
+        stood = self._now() - (self._unix() - fault.began)
+        since = min(stood, stood if self.roster.moved is None else self.roster.moved) - BEATS_SECONDS
+        return name_ports(fault, [self.roster.nodes[node] for node in self.state.nodes], since)
 
     async def _silent(self, fault: SeenFault) -> SeenFault:
         able = [node for node in self.state.nodes if self.roster.able(node)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -22,8 +23,8 @@ HELLO_SECONDS = 60.0
 
 @dataclass
 class AgentNode:
-    """`heard`: monotonic seconds of the last heartbeat; `warm`: whether its keeper has imported what the script needs. What was
-    `memory_kills` and `link_drops` when the attempt began is kept in `kills_before` and `drops_before`."""
+    """`heard`: monotonic seconds of the last heartbeat; `warm`: whether its keeper has imported what the script needs;
+    `kills_before`: `memory_kills` when the attempt began; `dropped`: monotonic seconds when `link_drops` last rose."""
 
     name: str
     channel: Channel | None = None
@@ -38,14 +39,9 @@ class AgentNode:
     memory_kills: int = 0
     kills_before: int = 0
     link_drops: int = 0
-    drops_before: int = 0
+    dropped: float = -math.inf
     progress: int = 0
     stopped: dict[int, float] = field(default_factory=dict)  # rank -> monotonic seconds when first seen
-
-    @property
-    def drops(self) -> int:
-        """How often its ports have lost their link in this attempt."""
-        return self.link_drops - self.drops_before
 
 
 @dataclass
@@ -84,7 +80,7 @@ class Roster:
         self._odd.clear()
         for name in self.assigned:
             node = self.nodes.setdefault(name, AgentNode(name))
-            node.ranks, node.progress, node.kills_before, node.drops_before = (), 0, node.memory_kills, node.link_drops
+            node.ranks, node.progress, node.kills_before = (), 0, node.memory_kills
             node.stopped.clear()
 
     async def order(self, node: str, command: Command, seconds: float) -> OrderAnswer:
@@ -216,7 +212,9 @@ class Roster:
         """A heartbeat: what is usual costs a few comparisons."""
         node.beats += 1
         if node.beats == 1:
-            node.kills_before, node.drops_before = beat.memory_kills, beat.link_drops
+            node.kills_before = beat.memory_kills
+        elif beat.link_drops > node.link_drops:
+            node.dropped = self.clock.monotonic()
         node.warm, node.memory_kills, node.link_drops = beat.warm, beat.memory_kills, beat.link_drops
         if beat.traffic > node.traffic:
             if node.traffic >= 0:
