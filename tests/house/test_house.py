@@ -34,7 +34,7 @@ def text_files() -> list[Path]:
     found = []
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if f not in skip and not f.startswith(".") or f == ".ci"]
-        found += [Path(folder) / f for f in files if Path(f).suffix in kinds]
+        found += [Path(folder) / f for f in files if Path(f).suffix in kinds and f not in skip]  # a worktree has a file .git
     return found
 
 
