@@ -4,14 +4,15 @@ looked at.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from forked_ranks import RankForge
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -48,33 +49,22 @@ def test_operations_are_exactly_those_predicted(case: StartCase) -> None:
     assert found.shared.bytes > 0
 
 
-def run_ranks(body: str, world: int, tmp_path: Path) -> list[subprocess.CompletedProcess[str]]:
-    """`body` on every rank, with `rank`, `world` and `store` at hand."""
-    head = """
-import sys
-from datetime import timedelta
-import torch, torch.distributed as dist
-from windtunnel.fleet.startup.groups import init_mesh
-rank, world, port = map(int, sys.argv[1:])
-store = dist.TCPStore("127.0.0.1", port, None, False, timedelta(seconds=60), wait_for_workers=False)
-"""
+@pytest.fixture(scope="module")
+def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankForge]:
+    made = RankForge(Path(__file__).with_name("startup_ranks.py"), tmp_path_factory.mktemp("said"))
+    yield made
+    made.close()
+
+
+def run_ranks(forge: RankForge, body: str, world: int) -> list[str]:
+    """What each rank that ran `body` said, once all have ended well."""
     server = dist.TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=60), wait_for_workers=False)
-    script = tmp_path / "rank.py"
-    script.write_text(head + body, encoding="utf-8")
-    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    running = [
-        subprocess.Popen([sys.executable, str(script), str(rank), str(world), str(server.port)], env=environment, text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for rank in range(world)
-    ]  # fmt: skip
-    ended = []
-    for process in running:
-        out, err = process.communicate(timeout=120)
-        ended.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
-    return ended
+    job = forge.started("run", world, [body, server.port], {})
+    assert forge.ended(job) == [0] * world
+    return [file.read_text(encoding="utf-8") for file in job.files]
 
 
-def test_groups_serve_torch_as_its_own_do(tmp_path: Path) -> None:
+def test_groups_serve_torch_as_its_own_do(forge: RankForge) -> None:
     body = """
 mesh = init_mesh(("pp", "dp", "tp"), (2, 2, 2), store=store, rank=rank, order="dp-tp-pp", also=[("dp", "tp")])
 assert mesh.ranks("dp") == (rank - rank % 2, rank - rank % 2 + 1)
@@ -101,11 +91,10 @@ dist.barrier()
 dist.destroy_process_group()
 assert not dist.is_initialized()
 """
-    for ended in run_ranks(body, 8, tmp_path):
-        assert ended.returncode == 0, ended.stderr
+    run_ranks(forge, body, 8)
 
 
-def test_other_backends_make_their_own_groups_axis_by_axis(tmp_path: Path) -> None:
+def test_other_backends_make_their_own_groups_axis_by_axis(forge: RankForge) -> None:
     """A backend with its device named goes the way that NCCL goes: new_group by members only."""
     body = """
 mesh = init_mesh(("dp", "tp"), (2, 2), store=store, rank=rank, backend="cpu:gloo")
@@ -116,26 +105,22 @@ for axis in ("dp", "tp"):
 dist.barrier()
 dist.destroy_process_group()
 """
-    for ended in run_ranks(body, 4, tmp_path):
-        assert ended.returncode == 0, ended.stderr
+    run_ranks(forge, body, 4)
 
 
-def test_missing_ranks_are_named(tmp_path: Path) -> None:
+def test_missing_ranks_are_named(forge: RankForge) -> None:
     body = """
-if rank == 2:
-    sys.exit(0)
 from windtunnel.fleet.startup.gather import StartupTimeout
-try:
-    init_mesh(("dp", "tp"), (2, 2), store=store, rank=rank, timeout=timedelta(seconds=3))
-except StartupTimeout as error:
-    assert error.missing == (2,), error
-    print(error)
-else:
-    sys.exit("no error")
+if rank != 2:
+    try:
+        init_mesh(("dp", "tp"), (2, 2), store=store, rank=rank, timeout=timedelta(seconds=3))
+    except StartupTimeout as error:
+        assert error.missing == (2,), error
+        print(error)
+    else:
+        raise AssertionError("no error")
 """
-    ended = run_ranks(body, 4, tmp_path)
-    assert [one.returncode for one in ended] == [0, 0, 0, 0], [one.stderr for one in ended]
-    assert "1 ranks did not start: 2" in ended[0].stdout
+    assert "1 ranks did not start: 2" in run_ranks(forge, body, 4)[0]
 
 
 @NEEDS_REDIS
