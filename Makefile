@@ -6,7 +6,7 @@ PYTEST_ARGS ?= -q -n auto
 # What pip needs to build the C++ module, and the C++ tests need to build: kept in .venv so that a rebuild is incremental.
 BUILD_TOOLS := 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
 CORE := $(shell find cpp/base cpp/dag cpp/exec cpp/fabric cpp/faults cpp/net cpp/ring cpp/bind -name '*.h' -o -name '*.cpp')
-CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_PYTHON=OFF -DWINDTUNNEL_TESTS=ON
+CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_TESTS=ON
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 
@@ -58,15 +58,16 @@ demo: $(VENV)/.package
 
 test: test-cpp lint-imports test-python
 
+# Beside the Python module, whose core they share.
 test-cpp: setup
-	$(CMAKE) -B build/cpp >/dev/null
-	$(BIN)/cmake --build build/cpp -j $(JOBS)
-	build/cpp/core_tests
-	build/cpp/exec_fuzz 3000 1
-	build/cpp/fabric_fuzz 3000 1
-	build/cpp/flow_fuzz 2000 1
-	build/cpp/packet_fuzz 300 1
-	build/cpp/replay_fuzz 3000 1
+	$(CMAKE) -B build/module >/dev/null
+	$(BIN)/cmake --build build/module -j $(JOBS) --target core_tests exec_fuzz fabric_fuzz flow_fuzz packet_fuzz replay_fuzz
+	build/module/core_tests
+	build/module/exec_fuzz 3000 1
+	build/module/fabric_fuzz 3000 1
+	build/module/flow_fuzz 2000 1
+	build/module/packet_fuzz 300 1
+	build/module/replay_fuzz 3000 1
 
 lint-imports: setup
 	$(BIN)/lint-imports
@@ -100,11 +101,11 @@ format: setup
 	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.h' 'cpp/*.cpp')
 
 bench: setup
-	$(CMAKE) -B build/cpp >/dev/null
-	$(BIN)/cmake --build build/cpp -j $(JOBS) --target exec_bench flow_bench cc_bench
-	build/cpp/exec_bench
-	build/cpp/flow_bench
-	build/cpp/cc_bench
+	$(CMAKE) -B build/module >/dev/null
+	$(BIN)/cmake --build build/module -j $(JOBS) --target exec_bench flow_bench cc_bench
+	build/module/exec_bench
+	build/module/flow_bench
+	build/module/cc_bench
 	$(BIN)/python -m pytest benchmarks --benchmark-only -q
 	$(BIN)/python benchmarks/network_bars.py
 
@@ -146,7 +147,7 @@ fleet-faults-short: setup
 	$(BIN)/python -m tests.faults.checkpoints --short
 
 # The C++ tests and fuzzers under ASan and UBSan, then those with several threads under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
-SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'
+SANITIZE = $(CMAKE) -DWINDTUNNEL_PYTHON=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'
 ROUNDS ?= 1000
 
 sanitize: setup
