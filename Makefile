@@ -11,13 +11,13 @@ PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python test-torch test-slurm test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
 	@echo "demo            predict GPT 175B on 12,288 GPUs; writes out/demo.html and out/demo.pftrace"
 	@echo "test            C++ tests, import floors and Python tests, on all cores"
-	@echo "test-torch      the tests that need PyTorch; installs it"
+	@echo "test-torch      the tests that need PyTorch; installs it (make torch)"
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-wheel      build the wheel and use it from outside of the checkout"
 	@echo "lint            ruff, mypy --strict, import-linter, clang-format"
@@ -76,12 +76,14 @@ test-python: setup
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "torch is not installed, so tests that need it are skipped; 'make test-torch' installs it and runs them"
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-# Tests marked `torch`; pytest's exit code 5 means that none is.
-test-torch: setup
+torch: setup
 	@$(BIN)/python -c 'import torch, transformers' 2>/dev/null || { \
 	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install -e '.[torch,hf]' --no-build-isolation"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[torch,hf]' || { \
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; }
+
+# Tests marked `torch`; pytest's exit code 5 means that none is.
+test-torch: torch
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m torch; code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "no test is marked torch"; else exit $$code; fi
 
@@ -135,14 +137,14 @@ fuzz: setup
 fuzz-short: setup
 	$(BIN)/python tests/fuzz/readers.py --count 16000 --seconds 60
 
-# Faults in jobs of real processes, and what the findings say of them. Needs torch (make test-torch installs it); links need root.
-fleet-faults: setup
+# Faults in jobs of real processes, and what the findings say of them. Needs torch, which it installs; links need root.
+fleet-faults: torch
 	$(BIN)/python -m tests.faults --write
 	$(BIN)/python -m tests.faults.checkpoints --write
 	for case in F1:200 F3:50 F5:50 F8:40 F13:120 F14:30; do \
 	  $(BIN)/python -m tests.faults.recovery --case $${case%:*} --count $${case#*:} --write || exit 1; done
 
-fleet-faults-short: setup
+fleet-faults-short: torch
 	$(BIN)/python -m tests.faults --cut
 	$(BIN)/python -m tests.faults.checkpoints --short
 
