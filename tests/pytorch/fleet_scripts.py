@@ -1,25 +1,34 @@
-"""Scripts of two ranks for the tests of the monitor, by name: python fleet_scripts.py NAME FOLDER. gloo on loopback."""
+"""Scripts of two ranks for the tests of the monitor, by name; forked from this process (`forked_ranks`). gloo on loopback.
+
+This process imports only torch and the monitor: what a script imports by itself is new to its monitor too.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from windtunnel.fleet import watch
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-RANK = int(os.environ["RANK"])
+from forked_ranks import serve  # noqa: E402
+
+from windtunnel.fleet import watch  # noqa: E402
+
+
+def rank() -> int:
+    return int(os.environ["RANK"])
 
 
 def train(folder: Path, model: nn.Module, steps: int, seed: int = 0) -> None:
     """Trains on random numbers of its own."""
-    generator = torch.Generator().manual_seed(seed + RANK)
+    generator = torch.Generator().manual_seed(seed + rank())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(steps):
         for _ in range(2):
@@ -43,7 +52,7 @@ def ddp(folder: Path) -> None:
     train(folder, model, 6)
     watch.stop()
     train(folder, model, 2)  # the reducer's group goes on without the monitor
-    if RANK == 0:
+    if rank() == 0:
         torch.save(model.module.state_dict(), folder / f"weights{os.environ.get('WATCHED')}.pt")
 
 
@@ -61,7 +70,7 @@ def calls(folder: Path) -> None:
     """Every kind of call once, in step 0."""
     dist.init_process_group("gloo")
     watch.start()
-    other = 1 - RANK
+    other = 1 - rank()
     late = dist.new_group([0, 1])
     small, both = torch.ones(4), torch.ones(8)
     dist.all_reduce(small)
@@ -73,8 +82,8 @@ def calls(folder: Path) -> None:
     dist.all_to_all_single(torch.ones(8), both)
     dist.reduce_scatter_tensor(small, both)
     dist.barrier()
-    dist.all_gather_object([None, None], RANK)
-    if RANK == 0:
+    dist.all_gather_object([None, None], rank())
+    if rank() == 0:
         dist.send(small, 1)
         dist.send(both, 1)
     else:
@@ -109,12 +118,12 @@ def pipeline(folder: Path) -> None:
     dist.init_process_group("gloo")
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-    part = nn.Linear(16, 16) if RANK == 0 else nn.Linear(16, 4)
-    stage = PipelineStage(part, RANK, 2, torch.device("cpu"))
+    part = nn.Linear(16, 16) if rank() == 0 else nn.Linear(16, 4)
+    stage = PipelineStage(part, rank(), 2, torch.device("cpu"))
     schedule = Schedule1F1B(stage, 4, loss_fn=nn.functional.cross_entropy)
     optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
     for _ in range(3):
-        if RANK == 0:
+        if rank() == 0:
             schedule.step(torch.randn(8, 16))
         else:
             schedule.step(target=torch.randint(0, 4, (8,)))
@@ -128,18 +137,24 @@ def hang(folder: Path) -> None:
     watch.start(beat_seconds=0.05)
     dist.init_process_group("gloo")
     dist.all_reduce(torch.ones(4))
-    (folder / f"ready{RANK}").touch()
-    if RANK == 1:
+    (folder / f"ready{rank()}").touch()
+    if rank() == 1:
         time.sleep(600)
     dist.all_reduce(torch.ones(4))
 
 
-if __name__ == "__main__":
+def run(name: str, folder: str, variables: dict[str, str], store: str) -> None:
+    """The script `name` with `variables` in its environment; its ranks meet at the file `store`."""
+    world = int(os.environ["WORLD_SIZE"])
+    os.environ.update(variables, LOCAL_RANK=str(rank()))
     torch.set_num_threads(1)
-    scripts: dict[str, Any] = {script.__name__: script for script in (ddp, late, calls, sharded, pipeline, hang)}
-    scripts[sys.argv[1]](Path(sys.argv[2]))
+    joined = {"init_method": f"file://{store}", "rank": rank(), "world_size": world}
+    dist.init_process_group = functools.partial(dist.init_process_group, **joined)
+    {script.__name__: script for script in (ddp, late, calls, sharded, pipeline, hang)}[name](Path(folder))
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # once in a few thousand exits, gloo's threads outlive the interpreter and abort the process
+
+
+if __name__ == "__main__":
+    serve({"run": run})

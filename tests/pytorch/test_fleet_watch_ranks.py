@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked_ranks import ForkedJob, RankForge
 
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.recorded import recorded_of_rings
@@ -32,49 +32,39 @@ LONG = 240
 """Seconds for what takes five on an idle machine."""
 
 
-@contextmanager
-def ranks(name: str, folder: Path, world: int = 2, **extra: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes of a script, ended at the latest when the block is left."""
-    store = folder / f"store-{name}-{'-'.join(extra.values())}"
-    children = []
-    code = (
-        "import torch.distributed as d, sys, functools, runpy; sys.argv = sys.argv[1:]\n"
-        f"d.init_process_group = functools.partial(d.init_process_group, init_method='file://{store}', rank={{rank}}, "
-        f"world_size={world})\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')"
-    )
-    for rank in range(world):
-        variables = {
-            **os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1",
-            "WINDTUNNEL_FLEET_DIR": str(folder), "WINDTUNNEL_FLEET_RUN": "run", **extra,
-        }  # fmt: skip
-        script = [sys.executable, "-c", code.format(rank=rank), str(SCRIPTS), name, str(folder)]
-        children.append(subprocess.Popen(script, env=variables, stderr=subprocess.PIPE, text=True))
-    try:
-        yield children
-    finally:
-        for child in children:
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
+class Scripts:
+    """Runs scripts of `fleet_scripts`, each in two processes."""
+
+    def __init__(self, forge: RankForge) -> None:
+        self.forge = forge
+
+    def started(self, name: str, folder: Path, **extra: str) -> ForkedJob:
+        """The processes of a script; `extra` joins their environment."""
+        variables = {"WINDTUNNEL_FLEET_DIR": str(folder), "WINDTUNNEL_FLEET_RUN": "run", **extra}
+        store = folder / f"store-{name}-{'-'.join(extra.values())}"
+        return self.forge.started("run", 2, [name, str(folder), variables, str(store)], {})
+
+    def ran(self, name: str, folder: Path, **extra: str) -> Sections:
+        """The table after a script has ended well."""
+        job = self.started(name, folder, **extra)
+        assert self.forge.ended(job, LONG) == [0, 0], [file.read_text() for file in job.files]
+        return read_rings(folder / "run") if (folder / "run").exists() else Sections.of([], [], [], [], [])
 
 
-def run(name: str, folder: Path, **extra: str) -> Sections:
-    """The table after a script has ended well."""
-    with ranks(name, folder, **extra) as children:
-        for child in children:
-            _, errors = child.communicate(timeout=LONG)
-            assert child.returncode == 0, errors
-    return read_rings(folder / "run") if (folder / "run").exists() else Sections.of([], [], [], [], [])
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
+    forge = RankForge(SCRIPTS, tmp_path_factory.mktemp("said"))
+    yield Scripts(forge)
+    forge.close()
 
 
 def of_rank(table: Sections, rank: int, step: int, section: Section) -> Sections:
     return table.where((table.rank == rank) & (table.step == step) & (table.section == section))
 
 
-def test_ddp_is_timed_and_weights_are_equal_bit_by_bit(tmp_path: Path) -> None:
-    table = run("ddp", tmp_path, WATCHED="1")
-    run("ddp", tmp_path, WATCHED="0")
+def test_ddp_is_timed_and_weights_are_equal_bit_by_bit(scripts: Scripts, tmp_path: Path) -> None:
+    table = scripts.ran("ddp", tmp_path, WATCHED="1")
+    scripts.ran("ddp", tmp_path, WATCHED="0")
     watched, plain = (torch.load(tmp_path / f"weights{on}.pt") for on in (1, 0))
     assert all(torch.equal(watched[name], plain[name]) for name in plain)
     weights = sum(tensor.numel() * 4 for tensor in plain.values())
@@ -92,9 +82,9 @@ def test_ddp_is_timed_and_weights_are_equal_bit_by_bit(tmp_path: Path) -> None:
     assert {table.groups[group] for group in one.group} == {(0, 1)}
 
 
-def test_what_ddp_does_unseen_is_told(tmp_path: Path) -> None:
+def test_what_ddp_does_unseen_is_told(scripts: Scripts, tmp_path: Path) -> None:
     """Made before the monitor started, its reducer asks C++: all else is recorded, and the run says what is not."""
-    table = run("late", tmp_path)
+    table = scripts.ran("late", tmp_path)
     for rank in (0, 1):
         calls = table.where((table.rank == rank) & (table.section == Section.CALL))
         assert {table.names[name] for name in calls.name} == {"broadcast", "barrier"}  # the script's own
@@ -102,20 +92,20 @@ def test_what_ddp_does_unseen_is_told(tmp_path: Path) -> None:
             assert len(of_rank(table, rank, 1, section)) >= 1, section
     assert recorded_of_rings(tmp_path / "run").facts["unseen"] == [DDP]
     (tmp_path / "seen").mkdir()
-    run("ddp", tmp_path / "seen", WATCHED="1")
+    scripts.ran("ddp", tmp_path / "seen", WATCHED="1")
     assert "unseen" not in recorded_of_rings(tmp_path / "seen" / "run").facts
 
 
-def test_steps_follow_on_each_other(tmp_path: Path) -> None:
-    table = run("ddp", tmp_path, WATCHED="1")
+def test_steps_follow_on_each_other(scripts: Scripts, tmp_path: Path) -> None:
+    table = scripts.ran("ddp", tmp_path, WATCHED="1")
     steps = table.where((table.rank == 0) & (table.section == Section.STEP))
     ended = steps.begin[:-1] + steps.seconds[:-1]
     assert steps.step.tolist() == list(range(len(steps))) and np.isnan(steps.seconds[-1])
     assert (np.abs(steps.begin[1:] - ended) < 1.0).all() and (steps.begin[1:] >= ended - 1e-6).all()
 
 
-def test_every_kind_of_call_has_bytes_as_nccl_tests_counts_them(tmp_path: Path) -> None:
-    table = run("calls", tmp_path)
+def test_every_kind_of_call_has_bytes_as_nccl_tests_counts_them(scripts: Scripts, tmp_path: Path) -> None:
+    table = scripts.ran("calls", tmp_path)
     for rank in (0, 1):
         mine = table.where((table.rank == rank) & (table.section == Section.CALL))
         assert not np.isnan(mine.seconds).any()
@@ -137,8 +127,8 @@ def test_every_kind_of_call_has_bytes_as_nccl_tests_counts_them(tmp_path: Path) 
         assert inside.call.tolist() == list(range(len(inside)))
 
 
-def test_fsdp2_gathers_and_reduces_in_the_mesh(tmp_path: Path) -> None:
-    table = run("sharded", tmp_path)
+def test_fsdp2_gathers_and_reduces_in_the_mesh(scripts: Scripts, tmp_path: Path) -> None:
+    table = scripts.ran("sharded", tmp_path)
     for rank in (0, 1):
         calls = of_rank(table, rank, 3, Section.CALL)
         assert {Comm(code) for code in calls.comm} >= {Comm.ALL_GATHER, Comm.REDUCE_SCATTER}
@@ -151,8 +141,8 @@ def test_fsdp2_gathers_and_reduces_in_the_mesh(tmp_path: Path) -> None:
             assert ("mesh", {"names": ["dp_replicate", "dp_shard"], "shape": [1, 2], "ranks": [0, 1]}) in reader.lines()
 
 
-def test_pipeline_stages_have_their_micro_batches(tmp_path: Path) -> None:
-    table = run("pipeline", tmp_path)
+def test_pipeline_stages_have_their_micro_batches(scripts: Scripts, tmp_path: Path) -> None:
+    table = scripts.ran("pipeline", tmp_path)
     for rank in (0, 1):
         for section in (Section.FORWARD, Section.BACKWARD):
             part = of_rank(table, rank, 1, section)
@@ -162,29 +152,30 @@ def test_pipeline_stages_have_their_micro_batches(tmp_path: Path) -> None:
         assert (calls.sends.sum(), (~calls.sends).sum()) == (4, 4) and (calls.peer == 1 - rank).all()
 
 
-def test_a_stopped_rank_is_silent_and_one_that_waits_is_not(tmp_path: Path) -> None:
-    with ranks("hang", tmp_path) as children:
-        until = time.monotonic() + LONG
-        while not all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)):
-            assert time.monotonic() < until and all(child.poll() is None for child in children)
-            time.sleep(0.05)
-        children[1].send_signal(signal.SIGSTOP)
-        waits, stopped = (RingReader(ring_path(tmp_path / "run", rank)) for rank in (0, 1))
-        time.sleep(0.2)
-        last, beat = stopped.read(0).beat_ns, waits.read(0).beat_ns
-        while waits.read(0).beat_ns < beat + 10**9:
-            assert time.monotonic() < until
-            time.sleep(0.05)
-        assert stopped.read(0).beat_ns == last
-        table = read_rings(tmp_path / "run")
-        mine = table.where((table.rank == 0) & (table.section == Section.CALL))
-        assert np.isnan(mine.seconds).tolist() == [False, True] and mine.call.tolist() == [0, 1]
-        waits.close()
-        stopped.close()
+def test_a_stopped_rank_is_silent_and_one_that_waits_is_not(scripts: Scripts, tmp_path: Path) -> None:
+    job = scripts.started("hang", tmp_path)
+    until = time.monotonic() + LONG
+    while not all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    os.kill(job.pids[1], signal.SIGSTOP)
+    waits, stopped = (RingReader(ring_path(tmp_path / "run", rank)) for rank in (0, 1))
+    time.sleep(0.2)
+    last, beat = stopped.read(0).beat_ns, waits.read(0).beat_ns
+    while waits.read(0).beat_ns < beat + 10**9:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert stopped.read(0).beat_ns == last
+    table = read_rings(tmp_path / "run")
+    mine = table.where((table.rank == 0) & (table.section == Section.CALL))
+    assert np.isnan(mine.seconds).tolist() == [False, True] and mine.call.tolist() == [0, 1]
+    waits.close()
+    stopped.close()
+    scripts.forge.killed(job)
 
 
-def test_clocks_can_be_set_wrong(tmp_path: Path) -> None:
-    run("calls", tmp_path, WINDTUNNEL_FLEET_CLOCK="-7200000000000,100")
+def test_clocks_can_be_set_wrong(scripts: Scripts, tmp_path: Path) -> None:
+    scripts.ran("calls", tmp_path, WINDTUNNEL_FLEET_CLOCK="-7200000000000,100")
     with open_rings(tmp_path / "run") as readers:
         for reader in readers:
             tail = reader.read(0)

@@ -9,6 +9,7 @@ from windtunnel.memory import memory_of
 from windtunnel.predict import predict
 from windtunnel.predict.answer import timeline
 from windtunnel.predict.program import lower
+from windtunnel.predict.runs import unequal
 from windtunnel.spec import check, load_job
 from windtunnel.workload import build
 from windtunnel.workload.blocks.routing import busiest
@@ -55,10 +56,21 @@ def test_skew_without_measure(skew: float) -> None:
     assert predict(load_job("mixtral-8x7b-64xh100", [f"runtime.moe_skew={skew}"])).step_time_s > 0.0
 
 
+PAUSES = 'unequal={pauses=[{seconds="1s",every=10}],draws=%d}'
+
+
 def test_draws_without_measure() -> None:
-    job = load_job("mixtral-8x7b-64xh100", ['unequal={pauses=[{seconds="1s",every=10}],draws=26334}'])
-    with pytest.raises(PlanError, match="unequal.draws.*at most .*--set unequal.draws="):
-        predict(job)
+    with pytest.raises(SpecError, match="unequal.draws: got 26334; allowed: .*1000"):
+        load_job("mixtral-8x7b-64xh100", [PAUSES % 26334])
+
+
+def test_more_draws_than_a_job_may_have_are_refused_before_a_step_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unequal, "MOST_DRAWN", 1e5)
+    runs: list[object] = []
+    monkeypatch.setattr(unequal, "run", lambda *program, **options: runs.append(program))
+    with pytest.raises(PlanError, match="unequal.draws: got 1000; allowed: at most 64 .*--set unequal.draws=64"):
+        predict(load_job("megatron-22b-8", [PAUSES % 1000]))
+    assert not runs
 
 
 def test_a_run_without_measure() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import annotated_types
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError, PlanError, SpecError, UnknownName
 from windtunnel.spec import Job, check, load_cluster, load_gpu, load_job, load_model, load_runtime
+from windtunnel.spec.common import Noun
 from windtunnel.spec.files import MAX_BYTES
 
 JOB = "gpt3-175b-64"
@@ -353,3 +356,38 @@ def test_messages_are_short_whatever_was_given() -> None:
     error = SpecError("x", 10**5000, "a number")
     assert "too large to print" in str(error) and math.isfinite(len(str(error)))
     assert len(str(SpecError("x", "y" * 10**6, "text"))) < 200
+
+
+def nouns(kind: type[Noun] = Noun) -> Iterator[type[Noun]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from nouns(one)
+
+
+def test_a_field_states_each_bound_once() -> None:
+    """Of two bounds of a kind, pydantic checks only the last: that of the type would replace that of the field."""
+    bounds = (annotated_types.Ge, annotated_types.Gt, annotated_types.Le, annotated_types.Lt)
+    kinds = {
+        f"{noun.__name__}.{name}": [type(mark) for mark in field.metadata if isinstance(mark, bounds)]
+        for noun in nouns()
+        for name, field in noun.model_fields.items()
+    }
+    assert len(kinds) > 200
+    assert not [name for name, marks in kinds.items() if len(marks) != len(set(marks))]
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "allowed"),
+    [
+        ("cluster.fabric.nic_ports=5", "cluster.fabric.nic_ports", "4"),
+        ("cluster.fabric.planes=5", "cluster.fabric.planes", "4"),
+        ("cluster.fabric.flows_per_connection=65", "cluster.fabric.flows_per_connection", "64"),
+        ("unequal={spread=0.02,draws=1001}", "unequal.draws", "1000"),
+        ("unequal={spread=0.02,unfold=1}", "unequal.unfold", "2"),
+        ("unequal={spread=0.02,unfold=4097}", "unequal.unfold", "4096"),
+    ],
+)
+def test_bounds_of_a_field_bind(override: str, path: str, allowed: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_job(JOB, [override])
+    assert caught.value.path == path and allowed in str(caught.value)

@@ -104,9 +104,11 @@ class Fabric(Noun):
     pod_nodes: PositiveInt = Field(1024, description="nodes below one set of spine switches")
     oversubscription: PositiveFloat = Field(1.0, description="down-link / up-link bandwidth of a leaf switch")
     pod_oversubscription: PositiveFloat = Field(1.0, description="the same for traffic that leaves a pod")
-    nic_ports: PositiveInt = Field(1, le=4, description="ports of a NIC, each on a leaf of its own (2: dual ToR), sharing its rate")
-    planes: PositiveInt = Field(
-        1, le=4, description="1: all leaves share the spines; otherwise each NIC port has spines of its own"
+    nic_ports: int = Field(
+        1, ge=1, le=4, strict=True, description="ports of a NIC, each on a leaf of its own (2: dual ToR), sharing its rate"
+    )
+    planes: int = Field(
+        1, ge=1, le=4, strict=True, description="1: all leaves share the spines; otherwise each NIC port has spines of its own"
     )
     uplink_ratio: PositiveFloat = Field(1.0, description="rate of a leaf's up-link / down port (MegaScale: 2)")
     routing: Literal["ecmp", "spray", "adaptive", "flowlet"] | None = Field(
@@ -115,7 +117,9 @@ class Fabric(Noun):
     congestion: str | None = Field(
         None, description="congestion control, as in `flows --cc`; default: dcqcn on RoCE and Ethernet, else none"
     )
-    flows_per_connection: PositiveInt = Field(1, le=64, description="hash values that one connection spreads over (E-ECMP)")
+    flows_per_connection: int = Field(
+        1, ge=1, le=64, strict=True, description="hash values that one connection spreads over (E-ECMP)"
+    )
     builder: str | None = Field(None, description="topology builder with parameters, as in `windtunnel flows --fabric`")
     hop_latency: Seconds = 1e-6
     efficiency: Fraction = Field(0.92, description="payload rate / line rate inside a leaf")

@@ -103,9 +103,9 @@ class Unequal(Noun):
     documents: Documents | None = None
     experts: Experts | None = None
     spread: NonNegativeFloat = Field(0.0, lt=0.5)
-    draws: PositiveInt = Field(4, le=1000)
-    unfold: PositiveInt = Field(
-        32, ge=2, le=4096, description="most groups of replicas simulated apart; beyond it the fastest are merged"
+    draws: int = Field(4, ge=1, le=1000, strict=True)
+    unfold: int = Field(
+        32, ge=2, le=4096, strict=True, description="most groups of replicas simulated apart; beyond it the fastest are merged"
     )
 
     @property

@@ -77,8 +77,9 @@ def run_unequal(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
     """Runs every drawn step of a job with `unequal`; program and timeline are those of the step nearest to the mean."""
     job, mixed = workload.job, MixedCosts(workload, costs, setting.price)
     draws = draws_of(job, _unequal(job))
-    runs = [_run(drawn_program(workload, mixed, draws[0], setting), setting)]
-    _check_draws(job, len(draws), len(runs[0].timeline.begin))
+    first = drawn_program(workload, mixed, draws[0], setting)
+    _check_draws(job, len(draws), len(first.step.lowered.program.template))
+    runs = [_run(first, setting)]
     runs += [_run(drawn_program(workload, mixed, draw, setting), setting) for draw in draws[1:]]
     step = sum(one.weight * one.seconds for one in runs)
     shown = min(runs, key=lambda one: abs(one.seconds - step))
