@@ -86,7 +86,7 @@ def test_names_of_marked_cases() -> None:
 
 
 def test_each_pass_is_scaled_by_its_own_share() -> None:
-    """Others took the core for half of the forward: on the thread's clock it is half as long, and the backward as long as it was."""
+    """Others took the core for half of the forward: on the thread's clock it is half as long; the backward is as it was."""
     both = [
         Slice("", phase, "aten::mm", "aten::mm", ((2, 2),), ("float",), begin, 2.0, 1.0)
         for phase, begin in (("forward", 1.0), ("backward", 4.0))
