@@ -192,7 +192,7 @@ def test_a_summary_has_all_sections_but_calls_and_says_so(alone: Path) -> None:
     assert any("Recorded without calls" in note for note in fleet_notes(recorded_of_rings(alone / "run")))
 
 
-def test_what_a_compiled_graph_does_unseen_is_told(alone: Path) -> None:
+def test_what_a_compiled_graph_does_is_recorded_and_its_result_unchanged(alone: Path) -> None:
     import torch.distributed._functional_collectives as functional
 
     class Summing(torch.nn.Module):
@@ -210,24 +210,27 @@ def test_what_a_compiled_graph_does_unseen_is_told(alone: Path) -> None:
     with torch.no_grad():
         assert torch.equal(model(torch.ones(2, 4)), expected)
     watch.step()
-    assert not (table(alone).section == Section.CALL).any()
+    assert (table(alone).section == Section.CALL).sum() == 1
     functional.all_reduce(torch.ones(2), "sum", dist.group.WORLD).sum()  # outside of the graph
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model.inner(torch.ones(2, 4)).sum().backward()
     optimizer.step()
     watch.stop()
     found = table(alone)
-    assert found.step[found.section == Section.CALL].tolist() == [1]
+    assert found.step[found.section == Section.CALL].tolist() == [0, 1]
 
 
-def test_a_compiled_module_is_told(alone: Path) -> None:
+def test_a_compiled_module_that_may_leave_python_is_told(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch._inductor.config.cpp_wrapper", True)
     start(alone)
     model = torch.nn.Sequential(torch.nn.Linear(4, 4))
     model[0].compile(backend="eager")
     steps_of(model, 2)
     watch.stop()
     notes = fleet_notes(recorded_of_rings(alone / "run"))
-    assert "Not recorded: collectives inside graphs of torch.compile." in notes
+    assert (
+        "Not recorded: collectives inside graphs of torch.compile that run without Python (CUDA graphs, a wrapper in C++)." in notes
+    )
 
 
 def test_rows_beyond_a_steps_share_are_counted(alone: Path) -> None:
@@ -236,7 +239,7 @@ def test_rows_beyond_a_steps_share_are_counted(alone: Path) -> None:
         dist.all_reduce(torch.ones(2))
     watch.stop()
     tail = RingReader(ring_path(alone / "run", 0)).read(0)
-    assert tail.dropped == 21 and (tail.rows["section"] == Section.CALL).sum() == 9
+    assert len(tail.rows) == 10 and tail.dropped >= 21  # a busy machine adds rows about waits for a core
 
 
 def test_a_group_made_late_has_numbers_of_its_own(alone: Path) -> None:
