@@ -6,18 +6,18 @@ PYTEST_ARGS ?= -q -n auto
 # What pip needs to build the C++ module, and the C++ tests need to build: kept in .venv so that a rebuild is incremental.
 BUILD_TOOLS := 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
 CORE := $(shell find cpp/base cpp/dag cpp/exec cpp/fabric cpp/faults cpp/net cpp/ring cpp/bind -name '*.h' -o -name '*.cpp')
-CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_PYTHON=OFF -DWINDTUNNEL_TESTS=ON
+CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_TESTS=ON
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python test-torch test-slurm test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
 	@echo "demo            predict GPT 175B on 12,288 GPUs; writes out/demo.html and out/demo.pftrace"
 	@echo "test            C++ tests, import floors and Python tests, on all cores"
-	@echo "test-torch      the tests that need PyTorch; installs it"
+	@echo "test-torch      the tests that need PyTorch; installs it (make torch)"
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-wheel      build the wheel and use it from outside of the checkout"
 	@echo "lint            ruff, mypy --strict, import-linter, clang-format"
@@ -58,15 +58,16 @@ demo: $(VENV)/.package
 
 test: test-cpp lint-imports test-python
 
+# Beside the Python module, whose core they share.
 test-cpp: setup
-	$(CMAKE) -B build/cpp >/dev/null
-	$(BIN)/cmake --build build/cpp -j $(JOBS)
-	build/cpp/core_tests
-	build/cpp/exec_fuzz 3000 1
-	build/cpp/fabric_fuzz 3000 1
-	build/cpp/flow_fuzz 2000 1
-	build/cpp/packet_fuzz 300 1
-	build/cpp/replay_fuzz 3000 1
+	$(CMAKE) -B build/module >/dev/null
+	$(BIN)/cmake --build build/module -j $(JOBS) --target core_tests exec_fuzz fabric_fuzz flow_fuzz packet_fuzz replay_fuzz
+	build/module/core_tests
+	build/module/exec_fuzz 3000 1
+	build/module/fabric_fuzz 3000 1
+	build/module/flow_fuzz 2000 1
+	build/module/packet_fuzz 300 1
+	build/module/replay_fuzz 3000 1
 
 lint-imports: setup
 	$(BIN)/lint-imports
@@ -75,12 +76,14 @@ test-python: setup
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "torch is not installed, so tests that need it are skipped; 'make test-torch' installs it and runs them"
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-# Tests marked `torch`; pytest's exit code 5 means that none is.
-test-torch: setup
+torch: setup
 	@$(BIN)/python -c 'import torch, transformers' 2>/dev/null || { \
 	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install -e '.[torch,hf]' --no-build-isolation"; \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[torch,hf]' || { \
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; }
+
+# Tests marked `torch`; pytest's exit code 5 means that none is.
+test-torch: torch
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m torch; code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "no test is marked torch"; else exit $$code; fi
 
@@ -100,11 +103,11 @@ format: setup
 	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.h' 'cpp/*.cpp')
 
 bench: setup
-	$(CMAKE) -B build/cpp >/dev/null
-	$(BIN)/cmake --build build/cpp -j $(JOBS) --target exec_bench flow_bench cc_bench
-	build/cpp/exec_bench
-	build/cpp/flow_bench
-	build/cpp/cc_bench
+	$(CMAKE) -B build/module >/dev/null
+	$(BIN)/cmake --build build/module -j $(JOBS) --target exec_bench flow_bench cc_bench
+	build/module/exec_bench
+	build/module/flow_bench
+	build/module/cc_bench
 	$(BIN)/python -m pytest benchmarks --benchmark-only -q
 	$(BIN)/python benchmarks/network_bars.py
 
@@ -134,19 +137,19 @@ fuzz: setup
 fuzz-short: setup
 	$(BIN)/python tests/fuzz/readers.py --count 16000 --seconds 60
 
-# Faults in jobs of real processes, and what the findings say of them. Needs torch (make test-torch installs it); links need root.
-fleet-faults: setup
+# Faults in jobs of real processes, and what the findings say of them. Needs torch, which it installs; links need root.
+fleet-faults: torch
 	$(BIN)/python -m tests.faults --write
 	$(BIN)/python -m tests.faults.checkpoints --write
 	for case in F1:200 F3:50 F5:50 F8:40 F13:120 F14:30; do \
 	  $(BIN)/python -m tests.faults.recovery --case $${case%:*} --count $${case#*:} --write || exit 1; done
 
-fleet-faults-short: setup
+fleet-faults-short: torch
 	$(BIN)/python -m tests.faults --cut
 	$(BIN)/python -m tests.faults.checkpoints --short
 
 # The C++ tests and fuzzers under ASan and UBSan, then those with several threads under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
-SANITIZE = $(CMAKE) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'
+SANITIZE = $(CMAKE) -DWINDTUNNEL_PYTHON=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'
 ROUNDS ?= 1000
 
 sanitize: setup

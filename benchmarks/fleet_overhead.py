@@ -4,8 +4,9 @@
 
 A pair is one block of steps with the monitor and one without, in changing order; the first steps of a block, in which the monitor
 looks for modules, do not count. The table shows the mean of the pairs' relative differences of wall time, its 95 % interval, the
-same of each block's median step ("typical": neighbours on the machine disturb it less), the difference of the CPU time of a rank's
-step, records a step and memory. `--records` measures the parts of a record alone.
+same of each block's median step ("typical": neighbours on the machine disturb it less), the CPU time of a rank's step without the
+monitor and how much it is more with it (steadier than the wall where others take cores), records a step, memory, and the load
+average at the line's begin and end. `--records` measures the parts of a record alone.
 The model stays the same in both kinds of blocks, and with it the group that its reducer calls: off, that costs 1 µs a bucket.
 """
 
@@ -129,6 +130,7 @@ def _resident() -> float:
 
 def measure(ranks: int, steps_ms: float, pairs: int, block: int) -> None:
     """Runs `ranks` processes and prints a line of the table."""
+    loads = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--worker", "--folder", folder, "--steps-ms", str(steps_ms)]
         command += ["--pairs", str(pairs), "--block", str(block)]
@@ -142,11 +144,14 @@ def measure(ranks: int, steps_ms: float, pairs: int, block: int) -> None:
     mean, half = _interval([(on - off) / off * 100 for on, _, _, off, _, _ in told[0]["pairs"]])
     typical, typical_half = _interval([(on - off) / off * 100 for _, on, _, _, off, _ in told[0]["pairs"]])
     steps = statistics.median(off for _, _, _, _, off, _ in told[0]["pairs"]) * 1e3
+    loads.append(os.getloadavg()[0])
+    without = statistics.median(off for one in told for _, _, _, _, _, off in one["pairs"]) * 1e3
     cpu, cpu_half = _interval([(on - off) * 1e6 for one in told for _, _, on, _, _, off in one["pairs"]])
     print(
         f"{ranks:5d} {steps:8.1f} {pairs:6d} {mean:+8.2f} {mean - half:+7.2f} … {mean + half:+5.2f} "
-        f"{typical:+10.2f} {typical - typical_half:+7.2f} … {typical + typical_half:+5.2f} {cpu:8.0f} ± {cpu_half:<5.0f} "
-        f"{told[0]['records']:8.1f} {max(one['started'] for one in told):8.1f}",
+        f"{typical:+10.2f} {typical - typical_half:+7.2f} … {typical + typical_half:+5.2f} "
+        f"{without:11.2f} {cpu:+8.0f} ± {cpu_half:<5.0f} {cpu / without / 10:+6.2f} "
+        f"{told[0]['records']:8.1f} {max(one['started'] for one in told):8.1f}  {loads[0]:.1f}, {loads[1]:.1f}",
         flush=True,
     )
 
@@ -216,7 +221,10 @@ def main() -> None:
     elif options.records:
         records()
     else:
-        print("ranks  step ms  pairs   mean %   95 % interval  typical %  95 % interval   CPU µs a step  records  MiB of start")
+        print(
+            "ranks  step ms  pairs   mean %   95 % interval  typical %  95 % interval CPU ms off  on: µs more   CPU %  records  "
+            "MiB of start  load"
+        )
         for ranks in options.ranks:
             for steps_ms in options.steps_ms:
                 measure(ranks, steps_ms, options.pairs, options.block or max(10, round(500 / steps_ms)))

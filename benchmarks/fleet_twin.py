@@ -12,7 +12,8 @@ python benchmarks/fleet_twin.py [--folder out/twin] [--steps 24] [--runs 3] [--k
    is that with a core; what the share makes longer is waiting for one, which the monitor times apart.
 4. Runs of `examples/training/fleet_llama.py` under `windtunnel fleet run`: as it is, and with one section 20 % longer.
 
-Prints, for each run, what `windtunnel fleet compare` says. No GPU, no NCCL: gloo on loopback.
+Prints, for each run, what `windtunnel fleet compare` says, and what is named first against the clean run of the same round (what is
+usual): an error that the prediction has in both is not in that. No GPU, no NCCL: gloo on loopback.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from windtunnel.reality.kernel_rows import gpu_under
 from windtunnel.records import read_any
 from windtunnel.records.sections import Section
 from windtunnel.runs.fleet_comparison import FleetComparison, compare_sections
-from windtunnel.runs.fleet_expected import expected_sections, on_shared_cores
+from windtunnel.runs.fleet_expected import ExpectedSections, expected_sections, on_shared_cores
+from windtunnel.runs.fleet_usual import usual_sections
 from windtunnel.spec import Job, check, dump_job, load_job
 from windtunnel.spec.calibration import Calibration, KernelFactors
 
@@ -191,7 +193,7 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _row(name: str, compared: FleetComparison, others: float) -> str:
+def _row(name: str, compared: FleetComparison, others: float, usual: str) -> str:
     parts: dict[str, Any] = {part.name: part for part in compared.sections}
     ratios = "  ".join(f"{parts[one].median / parts[one].expected:6.3f}" for one in ("forward", "backward", "optimizer"))
     calls = [call for call in compared.calls if call.bytes > 1e6]
@@ -200,7 +202,7 @@ def _row(name: str, compared: FleetComparison, others: float) -> str:
     first = compared.causes[0].key if compared.causes else "-"
     return (
         f"{name:<16} {step.expected * 1e3:8.0f} {step.median * 1e3:8.0f} {step.median / step.expected:7.3f}  {ratios} {call}  "
-        f"{others:6.2f}  {first}"
+        f"{others:6.2f}  {first:<16} {usual}"
     )
 
 
@@ -220,9 +222,22 @@ def main() -> None:
     alone = expected_sections(job, True, profile)
     print(f"{RANKS} ranks on {_cores()} cores; gloo on loopback: fitted to {fit}")
     print(f"{'':<16} {'step, ms':^25}  {'observed / expected':^29} {'others':>7}")
-    heads = ("run", "expected", "observed", "ratio", "forward", "backw.", "optim.", "call", "cores")
-    print("{:<16} {:>8} {:>8} {:>7}  {:>7} {:>6} {:>7} {:>6}  {:>6}  named first".format(*heads))
+    heads = (
+        "run",
+        "expected",
+        "observed",
+        "ratio",
+        "forward",
+        "backw.",
+        "optim.",
+        "call",
+        "cores",
+        "named first",
+        "against the clean run",
+    )
+    print("{:<16} {:>8} {:>8} {:>7}  {:>7} {:>6} {:>7} {:>6}  {:>6}  {:<16} {}".format(*heads))
     for number in range(given.runs):
+        usual: ExpectedSections | None = None
         for case in CASES:
             name = "-".join([*(f"{section}+{share:.0%}" for section, share in case.items())] or ["clean"])
             stamp = f"{name.replace('%', '')}-{number}-{os.getpid()}"
@@ -231,7 +246,13 @@ def main() -> None:
             (given.folder / f"{stamp}.toml").write_text(str(dump_job(here)))
             expected = on_shared_cores(alone, expected_sections(here, True, profile))
             compared = compare_sections(recorded.sections, here, blocking=True, profile=profile, expected=expected)
-            print(_row(name, compared, others), flush=True)
+            named = "-"
+            if usual is None:
+                usual = usual_sections(recorded.sections, here, True)
+            else:
+                causes = compare_sections(recorded.sections, here, blocking=True, expected=usual).causes
+                named = causes[0].key if causes else "nothing"
+            print(_row(name, compared, others, named), flush=True)
 
 
 if __name__ == "__main__":

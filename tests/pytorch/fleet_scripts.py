@@ -57,13 +57,43 @@ def ddp(folder: Path) -> None:
 
 
 def late(folder: Path) -> None:
-    """DDP that was made before the monitor started, and a call of the script's own."""
+    """DDP that was made before the monitor started, and a call of the script's own; WATCHED says whether the monitor runs."""
     dist.init_process_group("gloo")
     model = nn.parallel.DistributedDataParallel(layers(), find_unused_parameters=True)
-    watch.start()
+    train(folder, model, 2)  # its buckets are settled
+    if os.environ.get("WATCHED") == "1":
+        watch.start()
     for _ in range(3):
         dist.broadcast(torch.ones(3), 0)
         train(folder, model, 1)
+    watch.stop()
+    train(folder, model, 1)
+    if rank() == 0:
+        torch.save(model.module.state_dict(), folder / f"weights{os.environ.get('WATCHED')}.pt")
+
+
+def compiled(folder: Path) -> None:
+    """Three steps of a module whose graph has collectives in it; BACKEND is torch.compile's."""
+    import torch.distributed._functional_collectives as functional
+
+    watch.start()
+    dist.init_process_group("gloo")
+    model = layers()
+
+    def loss(inputs: torch.Tensor) -> torch.Tensor:
+        whole = functional.all_gather_tensor(model(inputs), 0, dist.group.WORLD)
+        return functional.all_reduce(whole.sum(), "sum", dist.group.WORLD)
+
+    graph = torch.compile(loss, backend=os.environ["BACKEND"], fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for _ in range(3):
+        with torch.no_grad():
+            graph(torch.ones(8, 16))
+        model(torch.ones(8, 16)).sum().backward()
+        optimizer.step()
+    watch.stop()
+    with torch.no_grad():
+        graph(torch.ones(8, 16))  # the graph goes on without the monitor
 
 
 def calls(folder: Path) -> None:
@@ -150,7 +180,8 @@ def run(name: str, folder: str, variables: dict[str, str], store: str) -> None:
     torch.set_num_threads(1)
     joined = {"init_method": f"file://{store}", "rank": rank(), "world_size": world}
     dist.init_process_group = functools.partial(dist.init_process_group, **joined)
-    {script.__name__: script for script in (ddp, late, calls, sharded, pipeline, hang)}[name](Path(folder))
+    scripts = {script.__name__: script for script in (ddp, late, compiled, calls, sharded, pipeline, hang)}
+    scripts[name](Path(folder))
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()

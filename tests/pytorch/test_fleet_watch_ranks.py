@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,8 +22,6 @@ from windtunnel.fleet.rings import open_rings, read_rings, ring_path
 from windtunnel.records.sections import Section, Sections
 
 torch = pytest.importorskip("torch")
-
-from windtunnel.fleet.watch.unseen import DDP  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -82,18 +81,34 @@ def test_ddp_is_timed_and_weights_are_equal_bit_by_bit(scripts: Scripts, tmp_pat
     assert {table.groups[group] for group in one.group} == {(0, 1)}
 
 
-def test_what_ddp_does_unseen_is_told(scripts: Scripts, tmp_path: Path) -> None:
-    """Made before the monitor started, its reducer asks C++: all else is recorded, and the run says what is not."""
-    table = scripts.ran("late", tmp_path)
+def test_ddp_of_before_the_start_is_seen_and_weights_are_equal_bit_by_bit(scripts: Scripts, tmp_path: Path) -> None:
+    """Its reducer gets the group that tells us; after the stop it goes on with it."""
+    table = scripts.ran("late", tmp_path, WATCHED="1")
+    scripts.ran("late", tmp_path, WATCHED="0")
+    watched, plain = (torch.load(tmp_path / f"weights{on}.pt") for on in (1, 0))
+    assert all(torch.equal(watched[name], plain[name]) for name in plain)
+    weights = sum(tensor.numel() * 4 for tensor in plain.values())
     for rank in (0, 1):
-        calls = table.where((table.rank == rank) & (table.section == Section.CALL))
-        assert {table.names[name] for name in calls.name} == {"broadcast", "barrier"}  # the script's own
-        for section in (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER):
-            assert len(of_rank(table, rank, 1, section)) >= 1, section
-    assert recorded_of_rings(tmp_path / "run").facts["unseen"] == [DDP]
-    (tmp_path / "seen").mkdir()
-    scripts.ran("ddp", tmp_path / "seen", WATCHED="1")
-    assert "unseen" not in recorded_of_rings(tmp_path / "seen" / "run").facts
+        for step in (0, 1, 2):
+            for section in (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER):
+                assert len(of_rank(table, rank, step, section)) >= 1, section
+            calls = of_rank(table, rank, step, Section.CALL)
+            reduced = calls.where((calls.comm == Comm.ALL_REDUCE) & (calls.bytes > 100))
+            assert reduced.bytes.sum() >= 2 * weights and (calls.seconds > 0).all()  # two micro batches; a map of used ones beside
+    assert "unseen" not in recorded_of_rings(tmp_path / "run").facts
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_collectives_of_compiled_graphs_are_recorded(scripts: Scripts, tmp_path: Path, backend: str) -> None:
+    if backend == "inductor" and shutil.which("g++") is None:
+        pytest.skip("inductor needs a C++ compiler")
+    table = scripts.ran("compiled", tmp_path, BACKEND=backend)
+    for rank in (0, 1):
+        for step in (0, 1, 2):
+            calls = of_rank(table, rank, step, Section.CALL)
+            seen = [(calls.names[name], int(size)) for name, size in zip(calls.name, calls.bytes, strict=True)]
+            assert seen == [("all_gather_into_tensor", 2 * 8 * 4 * 4), ("all_reduce", 4)], (rank, step)
+            assert (calls.seconds > 0).all()
 
 
 def test_steps_follow_on_each_other(scripts: Scripts, tmp_path: Path) -> None:

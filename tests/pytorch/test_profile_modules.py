@@ -17,7 +17,7 @@ from windtunnel.profile.device import Device, open_device  # noqa: E402
 from windtunnel.profile.layers_build import LayerBench  # noqa: E402
 from windtunnel.profile.layers_parts import time_parts  # noqa: E402
 from windtunnel.profile.layers_timing import Run, slope, time_phases  # noqa: E402
-from windtunnel.profile.layers_trace import busy, by_part  # noqa: E402
+from windtunnel.profile.layers_trace import busy, by_part, shares  # noqa: E402
 from windtunnel.profile.memory_run import memory_of  # noqa: E402
 from windtunnel.profile.modules.attention import Attention  # noqa: E402
 from windtunnel.profile.modules.compare import compare  # noqa: E402
@@ -280,3 +280,11 @@ def test_kernels_belong_to_the_part_around_them() -> None:
     assert by_part([trace], {"layers.0.mlp": "mlp", "layers.1.mlp": "mlp"}) == {("mlp", "forward"): 1.5, ("mlp", "backward"): 2.0}
     assert busy([trace], "forward") == (12.0, 1.0, 3)  # the wait before the first of all is no gap
     assert busy([trace], "backward") == (4.0, 0.5, 1)
+
+
+def test_shares_of_passes_are_against_both_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 s of work in 2 s forward, 1 s in 1 s backward: together 2/3 of the clock, of which the one has 3/4 and the other 3/2."""
+    device = open_device("cpu")
+    monkeypatch.setattr(type(device), "between", lambda self, begin, end: end - begin)
+    found = shares([(0.0, 0.0), (1.0, 2.0), (2.0, 3.0)], device)
+    assert found == pytest.approx({"forward": 0.75, "backward": 1.5})

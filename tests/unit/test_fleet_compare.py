@@ -20,6 +20,7 @@ from windtunnel.report.fleet_compare import show_comparison
 from windtunnel.runs.factors import stages_of
 from windtunnel.runs.fleet_comparison import FleetComparison, compare_sections
 from windtunnel.runs.fleet_expected import expected_sections, on_shared_cores
+from windtunnel.runs.fleet_usual import usual_sections
 from windtunnel.runs.fleet_watching import Expectation, calls_block
 from windtunnel.spec import Job, check, load_job
 from windtunnel.spec.calibration import Calibration, KernelFactors
@@ -195,3 +196,18 @@ def test_calls_block_on_processors_only() -> None:
     assert calls_block(plain)
     assert not calls_block(replace(plain, facts={"devices": ["cuda:0"]}))
     assert len(joined([plain.sections])) == len(plain.sections)
+
+
+@pytest.mark.parametrize("longer", ["", "forward", "backward"])
+def test_against_the_usual_a_factor_of_the_whole_job_cancels(longer: str) -> None:
+    """Both runs take half as long again as predicted, on half a core; the later one has one section 20 % longer."""
+    job = data_parallel()
+
+    def run(more: str) -> Sections:
+        return on_half_a_core(watched(job, grows=lambda rank, step, section: 1.5 * (1.2 if section == more else 1.0)))
+
+    usual = usual_sections(run(""), job, True)
+    found = compare_sections(run(longer), job, blocking=True, expected=usual)
+    assert names(found)[:1] == ([longer] if longer else [])
+    with pytest.raises(SpecError, match="settled steps"):
+        usual_sections(watched(job), job, True, last=2)

@@ -32,13 +32,13 @@ def test_own_time_leaves_out_calls_and_gaps() -> None:
 
 
 def test_waits_for_a_core_are_no_work() -> None:
-    """A backward of 1 s of which a call holds up 0.5 s, with waits of 0.2 s: half of them fell outside of the call."""
+    """A backward of 1 s of which a call holds up 0.5 s, with waits of 0.2 s: who sleeps in a call asks for no core."""
     rows = Sections.of(
         [0] * 3, [0] * 3, [Section.BACKWARD, Section.CALL, Section.HOST_GAP], [0.0, 0.2, 0.8], [1.0, 0.5, 0.2], name=[-1, -1, 0],
         names=("no core",),
     )  # fmt: skip
     table = step_table(rows)
-    assert table.starved.item() == pytest.approx(0.1) and table.own.item() == pytest.approx(0.4)
+    assert table.starved.item() == pytest.approx(0.2) and table.own.item() == pytest.approx(0.3)
     assert np.isnan(table.work[Section.HOST_GAP].item())
 
 

@@ -7,7 +7,7 @@ from kineto_trace import TRACE
 
 from windtunnel.base.errors import FileError
 from windtunnel.profile.sweep_names import MARK, names_of
-from windtunnel.profile.trace import FROM_GRAPH, NO_LAUNCH, Slice, attribute
+from windtunnel.profile.trace import FROM_GRAPH, NO_LAUNCH, Slice, Trace, attribute
 
 
 def slices() -> dict[str, Slice]:
@@ -83,3 +83,14 @@ def test_names_of_marked_cases() -> None:
         ]
     }
     assert names_of(trace) == {3: ("large", 2)}
+
+
+def test_each_pass_is_scaled_by_its_own_share() -> None:
+    """Others took the core for half of the forward: on the thread's clock it is half as long; the backward is as it was."""
+    both = [
+        Slice("", phase, "aten::mm", "aten::mm", ((2, 2),), ("float",), begin, 2.0, 1.0)
+        for phase, begin in (("forward", 1.0), ("backward", 4.0))
+    ]
+    one, two = Trace(tuple(both), 6.0).scaled_by_phase({"forward": 0.5}).slices
+    assert (one.seconds, one.gap, two.seconds, two.gap) == (1.0, 0.5, 2.0, 1.0)
+    assert (one.begin, two.begin) == (1.0, 4.0)

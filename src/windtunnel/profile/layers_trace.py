@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
 from windtunnel.profile.device import Device
-from windtunnel.profile.layers_timing import Clock, Run, Tick
+from windtunnel.profile.layers_timing import PHASES, Clock, Run, Tick
 from windtunnel.profile.power import Reading
 from windtunnel.profile.timing import KernelTiming, timing_of
 from windtunnel.profile.trace import Slice, Trace, profile_call
@@ -63,21 +65,39 @@ class Traced:
 
 
 def traced(run: Run, module: Any, part_of: dict[str, str], device: Device, repeats: int, tick: Tick) -> Traced:
-    """One trace of forward and backward a repetition, and plain passes in turn."""
+    """One trace of forward and backward a repetition, and plain passes in turn.
+
+    The profiler's clock also runs while other programs use a CPU, so a trace is scaled to the thread's own time: each pass by its
+    own share, since others may have taken the core in the one and not in the other.
+    """
     clock = Clock(replace(run, update=None), device)
+    points: list[tuple[Any, float]] = []
 
     def once() -> None:
         tick()
         run.clear()
-        run.backward(run.forward())
+        points[:] = [(device.mark(), time.perf_counter())]
+        out = run.forward()
+        points.append((device.mark(), time.perf_counter()))
+        run.backward(out)
+        points.append((device.mark(), time.perf_counter()))
 
     traces = []
     for _ in range(repeats):
-        traces.append(profile_call(once, device, module))
+        trace = profile_call(once, device, module)
+        traces.append(trace if device.cuda else trace.scaled_by_phase(shares(points, device)))
         for number in range(3):
             clock.repeat(keep=number > 0)  # the first pass after the profiler differs from the others
     run.clear()
     return Traced(traces, clock.timings(), operator_cost(device), part_of)
+
+
+def shares(points: list[tuple[Any, float]], device: Device) -> dict[str, float]:
+    """The device's seconds over those of the clock, of the two passes between three points, relative to both passes together."""
+    own = [device.between(begin[0], end[0]) for begin, end in pairwise(points)]
+    wall = [end[1] - begin[1] for begin, end in pairwise(points)]
+    both = sum(own) / sum(wall)
+    return {phase: mine / seconds / both for phase, mine, seconds in zip(PHASES, own, wall, strict=False)}
 
 
 def operator_cost(device: Device, count: int = 300) -> float:

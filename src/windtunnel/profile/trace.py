@@ -76,6 +76,12 @@ class Trace:
         slices = (replace(one, begin=share * one.begin, seconds=share * one.seconds, gap=share * one.gap) for one in self.slices)
         return Trace(tuple(slices), share * self.seconds)
 
+    def scaled_by_phase(self, share: Mapping[str, float]) -> Trace:
+        """The slices of each phase scaled by its share: seconds and gaps. When they begin stays; a phase without a share too."""
+        scale = [share.get(one.phase, 1.0) for one in self.slices]
+        slices = (replace(one, seconds=by * one.seconds, gap=by * one.gap) for by, one in zip(scale, self.slices, strict=True))
+        return replace(self, slices=tuple(slices))
+
     def by_module(self) -> dict[tuple[str, str], float]:
         """s by (module, phase), each kernel counted once, with the innermost module."""
         total: dict[tuple[str, str], float] = defaultdict(float)

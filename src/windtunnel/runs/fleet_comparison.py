@@ -165,11 +165,15 @@ def _parts(seen: ObservedSections, known: ExpectedSections) -> Iterator[SectionP
         for section, values in seen.own.items():
             error = known.errors.get(section, known.step_error)
             yield _part(section.name.lower(), stage, float(known.own[section][stage]), error, values[mine])
+        # Who works longer on a shared core waits for it longer: that is no cause of its own.
+        worked = sum(float(np.nanmedian(values[mine])) for values in seen.own.values() if np.isfinite(values[mine]).any())
+        due = sum(float(values[stage]) for values in known.own.values())
+        starved = float(known.starved[stage]) * (worked / due if due > 0 else 1.0)
         others = (
             ("data", known.data[stage], seen.data),
             ("host gaps", 0.0, seen.gaps),
             ("between", known.between[stage], seen.between),
-            ("no core", known.starved[stage], seen.starved),
+            ("no core", starved, seen.starved),
         )
         for name, expected, values in others:
             if np.isfinite(values[mine]).any():

@@ -90,8 +90,8 @@ def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Float
     [N], 0 elsewhere.
 
     A call holds up for its time on the host. A call that still runs when its section ends held it up from then on that it was
-    issued: the section could not end before (DDP waits for its last buckets so). Of waits for a core only their sum is known:
-    the part of them that fell into what held the section up is counted there.
+    issued: the section could not end before (DDP waits for its last buckets so). Of waits for a core only their sum is known. A
+    thread that a call holds up sleeps and asks for no core, so they lie in the rest of the section, as far as it has room.
     """
     held, gaps, waits = np.zeros(len(done)), np.zeros(len(done)), np.zeros(len(done))
     outer = np.flatnonzero(np.isin(done.section, WORK))
@@ -119,8 +119,7 @@ def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Float
     np.minimum.at(last, host[tail], left[tail])
     held = np.where(np.isfinite(last), np.maximum(held, last), held)
     held = np.minimum(held, done.seconds)
-    free = 1.0 - (held + gaps) / np.maximum(done.seconds, 1e-9)
-    return held, gaps, waits * np.clip(free, 0.0, 1.0)
+    return held, gaps, np.minimum(waits, np.maximum(done.seconds - held - gaps, 0.0))
 
 
 def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:

@@ -1,10 +1,13 @@
 """Functional collectives (torch.distributed._functional_collectives: DTensor, tensor parallelism), whose Work lives in C++.
 
-A call ends when its result is waited for. Graphs that torch.compile made call the operators themselves and are not seen.
+A call ends when its result is waited for. Graphs that torch.compile made call the overloads of the operators themselves: their
+entries are exchanged on the objects that graphs hold. A graph that runs without Python (a CUDA graph that is replayed, a wrapper in
+C++) calls none of them, and is not seen.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -40,18 +43,45 @@ FUNCTIONS: dict[str, tuple[Comm, str, Callable[[int, int], int], int]] = {
 }
 """Function -> the call, its name, bytes from those of the input and the group's size, and the place of the argument `group`."""
 
+OPERATORS: dict[str, tuple[Comm, str, Callable[[int, int], int]]] = {
+    "broadcast": (Comm.BROADCAST, "broadcast", _own),
+    "broadcast_": (Comm.BROADCAST, "broadcast", _own),
+    "all_reduce": (Comm.ALL_REDUCE, "all_reduce", _own),
+    "all_reduce_": (Comm.ALL_REDUCE, "all_reduce", _own),
+    "all_reduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _own),
+    "all_reduce_coalesced_": (Comm.ALL_REDUCE, "all_reduce_coalesced", _own),
+    "all_gather_into_tensor": (Comm.ALL_GATHER, "all_gather_into_tensor", _times),
+    "all_gather_into_tensor_out": (Comm.ALL_GATHER, "all_gather_into_tensor", _times),
+    "all_gather_into_tensor_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _times),
+    "reduce_scatter_tensor": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _own),
+    "reduce_scatter_tensor_out": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _own),
+    "reduce_scatter_tensor_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _own),
+    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _own),
+}
+"""Operator of torch.ops._c10d_functional -> the call, its name, and bytes from those of the input and the group's size."""
+
 
 class FunctionalCalls:
-    """Watches the functions, and `wait_tensor`."""
+    """Watches the functions, the operators as compiled graphs call them, and waits for either."""
 
     def __init__(self, recorder: Recorder, groups: GroupBook, patches: Patches) -> None:
+        import torch
         import torch.distributed._functional_collectives as functions
 
         self.recorder, self.groups, self._functions = recorder, groups, functions
         self.pending: dict[int, tuple[Any, Mark]] = {}  # id of the result's tensor; holding it keeps the id its own
+        self._within = threading.local()  # an overload's kernel for autograd calls it again: only the outer call is to be seen
         for function, (comm, name, size, place) in FUNCTIONS.items():
             patches.wrap(functions, function, partial(self._call, int(comm), name, size, place))
         patches.wrap(functions, "wait_tensor", self._wait)
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        operators = torch.ops._c10d_functional
+        for operator, (comm, name, size) in OPERATORS.items():
+            overload = getattr(getattr(operators, operator, None), "default", None)
+            if overload is not None:
+                place = [argument.name for argument in overload._schema.arguments].index("group_name")
+                patches.wrap(overload, "_op", partial(self._in_graph, int(comm), name, size, place))
+        patches.wrap(operators.wait_tensor.default, "_op", self._wait)
 
     def sweep(self) -> None:
         """Once a step: results that nobody waited for are forgotten, beyond a number."""
@@ -61,12 +91,37 @@ class FunctionalCalls:
     def _call(self, comm: int, name: str, size: Callable[[int, int], int], place: int, original: Any) -> Any:
         def call(*args: Any, **options: Any) -> Any:
             mark = self._open(comm, name, size, args, options.get("group", args[place] if len(args) > place else None))
-            done = original(*args, **options)
+            self._within.call = True
+            try:
+                done = original(*args, **options)
+            finally:
+                self._within.call = False
             if mark is not None:
                 self._follow(done, mark)
             return done
 
         return call
+
+    def _in_graph(self, comm: int, name: str, size: Callable[[int, int], int], place: int, original: Any) -> Any:
+        plain, within = self._plain, self._within
+
+        def operator(*args: Any, **options: Any) -> Any:
+            first = args[0][0] if args and isinstance(args[0], (list, tuple)) and args[0] else args[0] if args else None
+            if type(first) not in plain or getattr(within, "call", False):  # a tracer's tensors are of other types
+                return original(*args, **options)
+            mark = self._open(comm, name, size, args, options.get("group_name", args[place] if len(args) > place else None))
+            within.call = True
+            try:
+                done = original(*args, **options)
+            finally:
+                within.call = False
+            if mark is not None:
+                inner = done[0] if isinstance(done, (list, tuple)) and done else done
+                self.recorder.issued(mark)
+                self.pending[id(inner)] = inner, mark
+            return done
+
+        return operator
 
     def _open(self, comm: int, name: str, size: Callable[[int, int], int], args: Any, group: Any) -> Mark | None:
         if not self.recorder.live or self._functions._are_we_tracing():

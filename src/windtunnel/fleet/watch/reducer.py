@@ -61,8 +61,29 @@ def is_watched(reducer: Any) -> bool:
     return reducer in _ALIVE
 
 
+def adopt(module: Any) -> bool:
+    """Gives the reducer of a DistributedDataParallel that was made before the monitor its group anew, through which we see it.
+
+    To be called while none of its reductions is under way, as at a forward. False where this PyTorch has no way to do so.
+    """
+    import torch.distributed as dist
+
+    reducer, group = module.reducer, module.process_group
+    if is_watched(reducer):
+        return True
+    if type(group) is not dist.ProcessGroup:
+        _ALIVE[reducer] = group
+        return True
+    if not hasattr(reducer, "_update_process_group"):
+        return False
+    relay = _relay_class()(group)
+    _ALIVE[reducer] = relay
+    reducer._update_process_group(relay)  # the module's own `process_group` stays: a hook of the user's calls it
+    return True
+
+
 def watch_reducers(patches: Patches, calls: CallWatch) -> None:
-    """Reducers made from now on are seen. One that was made before is not: start the monitor before the model is wrapped."""
+    """Reducers made from now on are seen; `adopt` is for one that was made before."""
     import torch.distributed as dist
 
     relays: list[Any] = []

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-from windtunnel.fleet.watch.reducer import is_watched
+from windtunnel.fleet.watch.reducer import adopt
 
 DDP = "all-reduces of a DistributedDataParallel that was made before the monitor started"
-COMPILED = "collectives inside graphs of torch.compile"
+COMPILED = "collectives inside graphs of torch.compile that run without Python (CUDA graphs, a wrapper in C++)"
 
 
 def unseen_in(module: Any) -> list[str]:
-    """Of an outermost module as it is found: what of its calls goes unseen. It looks at each module in it, once."""
+    """Of an outermost module as it is found: what of its calls goes unseen. It looks at each module in it, once.
+
+    Reducers of before the monitor's start are adopted here.
+    """
     from torch.nn.parallel import DistributedDataParallel
 
     found = []
-    if isinstance(module, DistributedDataParallel) and not is_watched(module.reducer):
+    if not all([adopt(one) for one in module.modules() if isinstance(one, DistributedDataParallel)]):
         found.append(DDP)
-    if any(_is_compiled(one) for one in module.modules()):
+    if any(_is_compiled(one) for one in module.modules()) and _may_leave_python():
         found.append(COMPILED)
     return found
 
 
 def _is_compiled(module: Any) -> bool:
     return getattr(module, "_compiled_call_impl", None) is not None or type(module).__name__ == "OptimizedModule"
+
+
+def _may_leave_python() -> bool:
+    """Whether a compiled graph may run without calling its operators from Python: what a graph does so, it does not tell."""
+    import torch
+
+    inductor = sys.modules.get("torch._inductor.config")
+    return torch.cuda.is_available() or bool(getattr(inductor, "cpp_wrapper", False))
