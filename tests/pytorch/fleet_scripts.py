@@ -1,6 +1,6 @@
 """Scripts of two ranks for the tests of the monitor, by name; forked from this process (`forked_ranks`). gloo on loopback.
 
-This process imports only torch and the monitor: what a script imports by itself is new to its monitor too.
+This process imports torch and the monitor, and none of the modules that the monitor waits for.
 """
 
 from __future__ import annotations
@@ -188,4 +188,7 @@ def run(name: str, folder: str, variables: dict[str, str], store: str) -> None:
 
 
 if __name__ == "__main__":
+    torch.optim.AdamW([nn.Parameter(torch.zeros(1))])  # imports a second's worth of modules
+    waited_for = {"torch.distributed.pipelining.stage", "torch.distributed.checkpoint"}
+    assert not waited_for & set(sys.modules), "the monitor has to see scripts import these"
     serve({"run": run})
