@@ -12,8 +12,8 @@ python benchmarks/fleet_twin.py [--folder out/twin] [--steps 24] [--runs 3] [--k
    is that with a core; what the share makes longer is waiting for one, which the monitor times apart.
 4. Runs of `examples/training/fleet_llama.py` under `windtunnel fleet run`: as it is, and with one section 20 % longer.
 
-Prints, for each run, what `windtunnel fleet compare` says, and what is named first against the clean run of the same round (what is
-usual): an error that the prediction has in both is not in that. No GPU, no NCCL: gloo on loopback.
+Prints, for each run, what `windtunnel fleet compare` says, and all that is named against the clean run of the same round
+(what is usual): an error that the prediction has in both is not in that. No GPU, no NCCL: gloo on loopback.
 """
 
 from __future__ import annotations
@@ -251,7 +251,8 @@ def main() -> None:
                 usual = usual_sections(recorded.sections, here, True)
             else:
                 causes = compare_sections(recorded.sections, here, blocking=True, expected=usual).causes
-                named = causes[0].key if causes else "nothing"
+                longer = [f"{cause.key} {cause.factor:.2f} {cause.seconds * 1e3:+.0f} ms" for cause in causes]
+                named = ", ".join(longer) or "nothing"
             print(_row(name, compared, others, named), flush=True)
 
 

@@ -209,5 +209,8 @@ def test_against_the_usual_a_factor_of_the_whole_job_cancels(longer: str) -> Non
     usual = usual_sections(run(""), job, True)
     found = compare_sections(run(longer), job, blocking=True, expected=usual)
     assert names(found)[:1] == ([longer] if longer else [])
+    if longer:
+        part = next(one for one in found.sections if one.name == longer)
+        assert found.causes[0].seconds == pytest.approx(part.median - part.expected) and "is usual" in found.causes[0].words
     with pytest.raises(SpecError, match="settled steps"):
         usual_sections(watched(job), job, True, last=2)

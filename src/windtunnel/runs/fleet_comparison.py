@@ -129,7 +129,8 @@ def compare_sections(
     """The sections of a watched run against the prediction of its job.
 
     Ranks must be on one clock. `blocking`: the calls hold up the code that makes them (ranks on CPUs). `last`: only the last
-    settled steps. `profile`: measurements on the job's GPU, which answer first. `expected`: where it is known already.
+    settled steps. `profile`: measurements on the job's GPU, which answer first. `expected`: where it is known already, or what
+    is usual (`fleet_usual`).
     `priced=False`: without causes, which take a prediction each. SpecError for a run of fewer than `FEWEST` settled steps, or of
     more ranks than the job has GPUs.
     """
@@ -143,8 +144,8 @@ def compare_sections(
     known = expected_sections(job, blocking, profile) if expected is None else expected
     parts = tuple(_parts(seen, known))
     calls = tuple(_calls(seen, known, _twins(job)))
-    plain = known if profile is None or not priced else expected_sections(job, blocking)
-    causes = _causes(job, seen, plain, parts, calls) if priced else ()
+    plain = known if (profile is None and known.predicted) or not priced else expected_sections(job, blocking)
+    causes = _causes(job, seen, replace(plain, predicted=known.predicted), parts, calls) if priced else ()
     step = _part("step", -1, known.step, known.step_error, seen.step)
     return FleetComparison(job, len(seen.steps), step, _explained(job, causes, known.step), parts, calls, causes)
 
@@ -226,7 +227,8 @@ def _call(key: CallKind, times: CallTimes | None, each: float, count: float, err
 def _causes(
     job: Job, seen: ObservedSections, priced: ExpectedSections, parts: tuple[SectionPart, ...], calls: tuple[FleetCallPart, ...]
 ) -> tuple[StepCause, ...]:
-    """All causes, the dearest first. `priced`: without a profile, as the predictions that price a cause."""
+    """All causes, the dearest first. `priced`: without a profile, as the predictions that price a cause; where nothing was
+    predicted, a section costs what it is longer itself."""
     found = list(causes_of(job, Factors(tuple(_call_factors(calls)), seen.slow, (), ()), priced.step))
     names = {one.name for one in parts if one.leaves}
     for section in seen.own:
@@ -273,20 +275,25 @@ def _section_causes(
     if len(off) == len(parts):
         factor = float(np.median([one.median / one.expected for one in off if one.expected > 0] or [np.nan]))
         changed, key = job, section.name.lower()
-        if factor == factor and section is Section.OPTIMIZER:
+        priced = known.predicted and factor == factor
+        if priced and section is Section.OPTIMIZER:
             changed = _update_grows(job, factor, max(one.median - one.expected for one in off), known.step)
-        elif factor == factor:
+        elif priced:
             changed = _kernels_grow(job, max(off, key=lambda one: one.expected), known)
-        words = f"{what} takes {factor:.2f} times what we expect on all ranks"
+        words = f"{what} takes {factor:.2f} times what {_norm(known)} on all ranks"
         yield StepCause(key, factor, _grows(changed, job, off, known.step), words, test, changed)
         return
     for one in off:
         ranks = tuple(int(rank) for rank in seen.ranks[seen.stage == one.stage])
-        changed = _stage_grows(job, one, known, ranks)
-        words = f"{what} of stage {one.stage} takes {1.0 + one.over:.2f} times what we expect"
+        changed = _stage_grows(job, one, known, ranks) if known.predicted else job
+        words = f"{what} of stage {one.stage} takes {1.0 + one.over:.2f} times what {_norm(known)}"
         yield StepCause(
             f"{one.name} stage {one.stage}", 1.0 + one.over, _grows(changed, job, [one], known.step), words, test, changed
         )
+
+
+def _norm(known: ExpectedSections) -> str:
+    return "we expect" if known.predicted else "is usual"
 
 
 def _update_grows(job: Job, factor: float, more: float, base: float) -> Job:

@@ -50,7 +50,7 @@ class ExpectedSections:
     `own[section]` [P]: without what calls hold up, or with it where a device runs behind its host and a section's time on the
     device holds them (`blocking` of `expected_sections`). `data`, `between`, `starved` [P]: waiting for the next batch; neither
     in a section nor in a call; in a section without a core. `calls`: seconds of one call and how often a rank makes it in a
-    step. Errors are relative.
+    step. Errors are relative. `predicted`: False where a run that was watched says all this.
     """
 
     step: float
@@ -62,6 +62,7 @@ class ExpectedSections:
     errors: Mapping[Section, float]
     step_error: float
     call_error: float
+    predicted: bool = True
 
 
 def expected_sections(job: Job, blocking: bool, profile: str | Path | None = None) -> ExpectedSections:

@@ -31,7 +31,7 @@ def usual_sections(sections: Sections, job: Job, blocking: bool, last: int | Non
     everybody = np.logical_or.reduce(ranks)
     return ExpectedSections(
         float(np.nanmedian(seen.step[everybody])), own, _medians(seen.data, ranks), _medians(seen.between, ranks),
-        _medians(seen.starved, ranks), calls, errors, _error(seen.step[everybody]), _call_error(list(seen.calls.values())),
+        _medians(seen.starved, ranks), calls, errors, _error(seen.step[everybody]), _call_error(list(seen.calls.values())), False,
     )  # fmt: skip
 
 
