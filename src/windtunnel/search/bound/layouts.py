@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.search.change import Change
 from windtunnel.spec import Job, check
 from windtunnel.spec.shapes import SHAPES, Places
@@ -38,6 +38,11 @@ class PipelineLayout:
     pairs: bool
     split: bool
     crosses: Bools
+
+    @cached_property
+    def stage_parts(self) -> Int64s:
+        """[stages, virtual stages]: `places` as an array."""
+        return np.array(self.places, np.int64)
 
     @cached_property
     def stage_counts(self) -> Floats:
