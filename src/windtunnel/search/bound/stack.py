@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -68,8 +69,8 @@ class Staged:
     `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work`
     that gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes
     through them. `head_sends`, `sends` [L, S]: transfers before that part, and after the stage's own passes of one micro batch.
-    `last` [C, L, S, V]: the backward pass of each virtual stage, minus infinity for one that a layout lacks. `saved` [C, L, S, V]: bytes
-    that a micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of a backward pass, over the last
+    `last` [C, L, S, V]: the backward pass of each virtual stage, -inf for one that a layout lacks. `saved` [C, L, S, V]: bytes that a
+    micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of a backward pass, over the last
     blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work` if all ranks were of that kind, and its computation alone; all
     else is that of the fastest kind. `computing` [C, L, 2]: seconds of computation of the mean GPU in one micro batch, and of
     products and attention alone. `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements on a stage and in each of
@@ -99,7 +100,7 @@ class Staged:
         """Of layouts with as many stages and copies of the model."""
         parts = [_staged(stack, layout) for layout in layouts]
         virtual = max(layout.stage_parts.shape[1] for layout in layouts)
-        columns = {}
+        columns: dict[str, Any] = {}
         for name in parts[0]:
             each = [part[name] for part in parts]
             if name in PADDED:
@@ -120,7 +121,7 @@ def _padded(values: Floats, virtual: int, filling: float) -> Floats:
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)], constant_values=filling) if missing else values
 
 
-def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Floats | Int64s]:
+def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
     """The columns of `Staged` for one layout, without their axis of layouts."""
     places = layout.stage_parts  # [S, V]
     first = places.min(axis=1)
