@@ -12,11 +12,12 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.cells import ALIKE, Cell, cell_of, kinds_of, resharded
-from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, layout_of
+from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, few_batches, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import CellStack, Staged
 from windtunnel.search.bound.step import Groups, Pairs, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
+from windtunnel.spec import check
 
 CELLS_ONLY = (
     "plan.micro_batch",
@@ -44,6 +45,9 @@ ROW_FIELDS = tuple(f"runtime.{name}" for name in BY_ROW)
 
 LAYOUT_ONLY = ("plan.vpp", "plan.stages", "plan.schedule")
 """Fields of the layout alone, but for the copies of the model."""
+
+RECOMPUTE = "plan.recompute"
+"""The field that plans with one layout may differ in, since their blocks do not."""
 
 MOST_STAGED = 1_000_000
 """Cells times layouts times virtual stages that are held at once."""
@@ -109,15 +113,12 @@ def _family(columns: PlanColumns, rows: Int64s, plans: PlanRows, stack: CellStac
     by_speed = BY_SPEED in columns.values.get("plan.stages", ())  # then ranks matter, and so do the fields that place them
     alike = ROW_FIELDS if by_speed else (*ROW_FIELDS, *SAME_LAYOUT)
     of_layout = [path for path in columns.codes if path not in alike]
-    of_step = [path for path in columns.codes if path not in LAYOUT_ONLY and (path not in inside or path in of_layout)]
-    for same in _grouped(columns, rows, [path for path in of_layout if path not in LAYOUT_ONLY]):
+    apart = (*LAYOUT_ONLY, RECOMPUTE)  # fields that differ between plans of a step's floor
+    of_step = [path for path in columns.codes if path not in apart and (path not in inside or path in of_layout)]
+    for same in _grouped(columns, rows, [path for path in of_layout if path not in apart]):
         used, cell = _places(plans.pair[same], len(stack.cells))
         some = stack.take(used)
-        found = [
-            (layout, part)
-            for part in _grouped(columns, same, of_layout)
-            if (layout := _layout(columns, part, some, least)) is not None
-        ]
+        found = _layouts(columns, same, of_layout, some, least)
         plans.pair[same] = cell
         for layouts in _beside(found, len(used)):
             staged = Staged.of(some, [layout for layout, _ in layouts])
@@ -169,17 +170,29 @@ def _frees_parameters(columns: PlanColumns) -> bool:
     return "zero2" in columns.values.get("plan.sharding", (columns.job.plan.sharding,))
 
 
-def _layout(columns: PlanColumns, rows: Int64s, stack: CellStack, least: Bounds) -> PipelineLayout | None:
-    """The layout of `rows`, with the blocks of the stack's first cell; None if no such pipeline can be: they are refused."""
-    try:
-        layout = layout_of(columns.change(int(rows[0])).apply_unchecked(columns.job))
-    except WindtunnelError as error:
-        _count(least.reasons, error)
-        least.refused[rows] = True
-        return None
-    if layout.keys != stack.cells[0].keys:
-        raise AssertionError("blocks of cell and layout differ")
-    return layout
+def _layouts(
+    columns: PlanColumns, rows: Int64s, paths: Sequence[str], stack: CellStack, least: Bounds
+) -> list[tuple[PipelineLayout, Int64s]]:
+    """The layouts of `rows`, which `paths` tell apart, each with its plans and with the blocks of the stack's first cell. Plans of
+    which no pipeline can be are refused."""
+    found: dict[tuple[int, ...], tuple[PipelineLayout, list[Int64s]]] = {}
+    for part in _grouped(columns, rows, paths):
+        first = int(part[0])
+        key = tuple(int(columns.codes[path][first]) for path in paths if path != RECOMPUTE)
+        job = columns.change(first).apply_unchecked(columns.job)
+        try:
+            if key in found:
+                check(few_batches(job))
+            else:
+                found[key] = (layout_of(job), [])
+        except WindtunnelError as error:
+            _count(least.reasons, error)
+            least.refused[part] = True
+            continue
+        found[key][1].append(part)
+        if found[key][0].keys != stack.cells[0].keys:
+            raise AssertionError("blocks of cell and layout differ")
+    return [(layout, np.concatenate(parts)) for layout, parts in found.values()]
 
 
 def _count(reasons: dict[str, int], error: WindtunnelError) -> None:

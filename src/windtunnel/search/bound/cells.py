@@ -14,6 +14,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.memory.walk import block_needs
 from windtunnel.predict.price.costs import price
 from windtunnel.search.bound.chains import block_times
+from windtunnel.search.bound.layouts import own_policy
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
 from windtunnel.workload import Kind, build
@@ -29,12 +30,11 @@ from windtunnel.workload.passes.optimizer import held_by, update_of, updated_par
 class Cell:
     """Columns over the blocks of a cell's job.
 
-    `times` [kinds of ranks, measures, passes, blocks]: least seconds. `dense`, `experts`, `quantised`, `frozen`: elements on one
-    GPU before sharding; `sharded` those
-    outside of experts that full sharding gathers. `saved`, `working`, `logits`: bytes as `memory.walk.Needs`. `boundary`: bytes
-    of a
-    pipeline transfer. `update`: least seconds of the update per element, up to the gradient's norm and after it; it follows from
-    what is `held` before sharding, `narrow` of it in low precision.
+    `keys` as `layouts.own_policy` has them. `times` [kinds of ranks, measures, passes, blocks]: least seconds. `dense`, `experts`,
+    `quantised`, `frozen`: elements on one GPU before sharding; `sharded` those outside of experts that full sharding gathers.
+    `saved`, `working`: bytes as `memory.walk.Needs`. `boundary`: bytes of a pipeline transfer. `update`: least seconds of the
+    update per element, up to the gradient's norm and after it; it follows from what is `held` before sharding, `narrow` of it in
+    low precision.
     """
 
     job: Job
@@ -107,7 +107,7 @@ def cell_of(whole: Job, halves: bool) -> Cell:
 
     return Cell(
         job=job,
-        keys=tuple(block.key for block in blocks),
+        keys=own_policy(blocks, job.plan.recompute),
         times=np.stack(times),
         dense=column([b.parameters - b.expert_parameters for b in blocks]),
         experts=column([b.expert_parameters for b in blocks]),

@@ -69,8 +69,8 @@ class Staged:
     `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work`
     that gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes
     through them. `head_sends`, `sends` [L, S]: transfers before that part, and after the stage's own passes of one micro batch.
-    `last` [C, L, S, V]: the backward pass of each virtual stage, -inf for one that a layout lacks. `saved` [C, L, S, V]: bytes that a
-    micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of a backward pass, over the last
+    `last` [C, L, S, V]: the backward pass of each virtual stage, -inf for one that a layout lacks. `saved` [C, L, S, V]: bytes
+    that a micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of a backward pass, over the last
     blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work` if all ranks were of that kind, and its computation alone; all
     else is that of the fastest kind. `computing` [C, L, 2]: seconds of computation of the mean GPU in one micro batch, and of
     products and attention alone. `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements on a stage and in each of
