@@ -12,6 +12,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.cells import ALIKE, Cell, cell_of, kinds_of, resharded
+from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, few_batches, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import CellStack, Staged
@@ -51,6 +52,9 @@ RECOMPUTE = "plan.recompute"
 
 MOST_STAGED = 1_000_000
 """Cells times layouts times virtual stages that are held at once."""
+
+MEASURED = 1000
+"""Cells whose passes are kept to be measured at once."""
 
 OUTSIDE = ("plan.pp", "plan.vpp", "plan.stages", "plan.schedule", "plan.global_batch", "plan.dp", *ROW_FIELDS)
 """Fields that do not change a cell."""
@@ -225,6 +229,7 @@ def _cells(
     cells: list[Cell | None] = []
     groups = [part for whole in _grouped(columns, np.arange(len(columns)), paths) for part in _halved(whole, alone)]
     shardings = columns.values.get("plan.sharding", (columns.job.plan.sharding,))
+    chains = Chains(halves)
     written: dict[tuple[int, ...], Cell] = {}  # by all fields but the sharding
     for done, rows in enumerate(groups):
         number[rows], first = len(cells), int(rows[0])
@@ -233,7 +238,7 @@ def _cells(
         like = written.get(fields) if sharding in ALIKE else None
         try:
             job = columns.change(first).apply_unchecked(columns.job)
-            cells.append(cell_of(job, halves) if like is None else resharded(like, job))
+            cells.append(cell_of(job, chains) if like is None else resharded(like, job))
         except WindtunnelError as error:
             _count(reasons, error)
             cells.append(None)
@@ -242,6 +247,9 @@ def _cells(
             written[fields] = cells[-1]
         if progress is not None:
             progress(0.8 * done / len(groups))
+        if done % MEASURED == MEASURED - 1:
+            chains.measure()
+    chains.measure()
     return number, cells
 
 
