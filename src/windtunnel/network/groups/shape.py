@@ -14,7 +14,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.groups.ranks import rows_of
+from windtunnel.network.groups.ranks import EXPERTS, rows_of
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import Axis
@@ -50,12 +50,13 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
     first and last stage; SHARD the innermost `job.shard_ranks` of dp x cp, REPLICA the rest of dp x cp. Raises SpecError for NONE.
     """
     plan, cluster = job.plan, job.cluster
+    of_experts = axis in EXPERTS  # other groups are the same whatever the experts' degrees
     return _shape(
         Axis(axis),
         plan.tp,
         plan.cp,
-        plan.ep,
-        plan.etp,
+        plan.ep if of_experts else 1,
+        plan.etp if of_experts else 1,
         job.dp,
         plan.pp,
         job.shard_ranks,
@@ -68,7 +69,7 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
         stage,
         job.cp_sizes[0],
         job.near_ranks,
-        job.expert_shard_ranks,
+        job.expert_shard_ranks if of_experts else 1,
     )
 
 
