@@ -97,3 +97,14 @@ def test_no_bound_is_above_its_prediction(bounded, name, place):
     assert found.seconds[number] <= prediction.step_time_s * (1.0 + 1e-9)
     assert found.bytes[number] <= max(stage.allocated for stage in prediction.memory) * (1.0 + 1e-9)
     assert found.seconds[number] > 0.2 * prediction.step_time_s  # and not far below
+
+
+@pytest.mark.parametrize("name", sorted(SPACES))
+def test_a_plan_has_the_bound_that_it_has_alone(bounded, name):
+    _, columns, found = bounded[name]
+    for number in range(0, len(columns), 12):
+        alone = bounds(columns.take(np.array([number])))
+        assert alone.refused[0] == found.refused[number]
+        assert alone.seconds[0] == pytest.approx(found.seconds[number], rel=1e-9)
+        assert alone.bytes[0] == pytest.approx(found.bytes[number], rel=1e-9)
+        assert alone.computing[0] == pytest.approx(found.computing[number], rel=1e-9)

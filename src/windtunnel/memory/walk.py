@@ -24,6 +24,10 @@ from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import CONTEXT_AXES, DTYPES, Axis, Comm, Kind, OpTable, Phase
 from windtunnel.workload.schedules import Pass, table
 
+_IS_CONTEXT = np.isin(np.arange(max(Axis) + 1), CONTEXT_AXES)
+_IS_NARROW = np.isin(DTYPES, NARROW)
+_WIDTHS = np.array([DTYPE_BYTES[name] for name in DTYPES])
+
 
 def copy_per_logit(runtime: Runtime) -> float:
     """Bytes per logit that the head block counts as saved beside the 16-bit (or fp32) logits: the fp32 probabilities."""
@@ -75,7 +79,7 @@ def _needs(workload: Workload, block: Block, habit: MemoryHabits) -> Needs:
     product = np.where(matrix & (phase == Phase.DGRAD), batch * m * (n + k), 0.0)
     low = recipe(runtime)
     if low is not None:  # the output's gradient beside its quantised copies
-        narrow = np.isin(table.dtype[rows], [DTYPES.index(name) for name in NARROW])
+        narrow = _IS_NARROW[table.dtype[rows]]
         product += np.where(narrow & (product > 0), batch * m * k * copies(workload.job) * low.width / width, 0.0)
     softmax = np.where((kind == Kind.SOFTMAX) & (phase == Phase.DGRAD), 2 * m * n, 0)
     fused = np.where(kind == Kind.ATTENTION_BACKWARD, 2 * batch * (m + n) * k, 0)
@@ -101,7 +105,7 @@ def _needs(workload: Workload, block: Block, habit: MemoryHabits) -> Needs:
         working = max(0.0, bytes_per_logit - present) * elements + workload.boundary
     elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
         saved += _unread(workload, ahead, width)
-    size = np.minimum(np.array([DTYPE_BYTES[name] for name in DTYPES])[table.dtype[rows]], width)  # operands are kept quantised
+    size = np.minimum(_WIDTHS[table.dtype[rows]], width)  # operands are kept quantised
     factors = (np.where(matrix & (phase == Phase.WGRAD), batch * k * (m + n), 0) * size).sum()
     again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
     cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
@@ -114,9 +118,10 @@ def _needs(workload: Workload, block: Block, habit: MemoryHabits) -> Needs:
 def _context(table: OpTable, rows: slice) -> float:
     """Largest buffers of context parallelism in a backward pass: gathered keys and values, the result of an all-to-all, or the
     blocks of a ring in use and in transfer."""
-    if not np.isin(table.axis[rows], CONTEXT_AXES).any():
+    context = _IS_CONTEXT[table.axis[rows]]
+    if not context.any():
         return 0.0
-    sizes = np.where(np.isin(table.axis[rows], CONTEXT_AXES), table.bytes[rows], 0.0)
+    sizes = np.where(context, table.bytes[rows], 0.0)
     copies = np.select([table.comm[rows] == Comm.SEND_RECV, table.comm[rows] == Comm.REDUCE_SCATTER], [2.0, 0.0], 1.0)
     return float((sizes * copies).max())
 

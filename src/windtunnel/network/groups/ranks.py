@@ -12,10 +12,10 @@ from windtunnel.workload.ops import Axis
 _PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.CP_HEADS: "cp", Axis.CP_RING: "cp", Axis.DP: "dp"}
 _STAGE = ("dp", "cp", "tp")
 _STATE = (Axis.SHARD, Axis.REPLICA, Axis.NEAR, Axis.FAR)
-_EXPERTS = {Axis.EXPERT_DP: 1, Axis.EXPERT_SHARD: 1, Axis.EXPERT_REPLICA: 1, Axis.EP: 2, Axis.ETP: 3}
+EXPERTS = {Axis.EXPERT_DP: 1, Axis.EXPERT_SHARD: 1, Axis.EXPERT_REPLICA: 1, Axis.EP: 2, Axis.ETP: 3}
 """Expert axes, and the dimension of (copies, ep, etp) that each runs along."""
 
-_JOINED = {**dict.fromkeys(_STATE, ("dp", "cp")), **dict.fromkeys(_EXPERTS, _STAGE), Axis.WORLD: ("dp", "cp", "tp", "pp")}
+_JOINED = {**dict.fromkeys(_STATE, ("dp", "cp")), **dict.fromkeys(EXPERTS, _STAGE), Axis.WORLD: ("dp", "cp", "tp", "pp")}
 
 
 def members(job: Job, axis: Axis, stage: int | None = None) -> Int64s:
@@ -73,9 +73,9 @@ def rows_of(
     rest = [a for a in order if a not in inner_axes]
     rows = np.transpose(grid, [order.index(a) for a in rest + inner_axes])
     rows = rows.reshape(-1, int(np.prod([sizes[a] for a in inner_axes], dtype=np.int64)))
-    if axis in _EXPERTS and rows.shape[1] % (ep * etp) == 0:
+    if axis in EXPERTS and rows.shape[1] % (ep * etp) == 0:
         cut = rows.reshape(rows.shape[0], -1, ep, etp)
-        rows = np.moveaxis(cut, _EXPERTS[axis], 3).reshape(-1, cut.shape[_EXPERTS[axis]])
+        rows = np.moveaxis(cut, EXPERTS[axis], 3).reshape(-1, cut.shape[EXPERTS[axis]])
     if axis in (Axis.SHARD, Axis.NEAR, Axis.FAR):
         rows = rows.reshape(-1, shard)
     inner = {

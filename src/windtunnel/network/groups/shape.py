@@ -14,7 +14,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.groups.ranks import rows_of
+from windtunnel.network.groups.ranks import EXPERTS, rows_of
 from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.job import Job
 from windtunnel.workload.ops import Axis
@@ -50,12 +50,13 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
     first and last stage; SHARD the innermost `job.shard_ranks` of dp x cp, REPLICA the rest of dp x cp. Raises SpecError for NONE.
     """
     plan, cluster = job.plan, job.cluster
+    of_experts = axis in EXPERTS  # other groups are the same whatever the experts' degrees
     return _shape(
         Axis(axis),
         plan.tp,
         plan.cp,
-        plan.ep,
-        plan.etp,
+        plan.ep if of_experts else 1,
+        plan.etp if of_experts else 1,
         job.dp,
         plan.pp,
         job.shard_ranks,
@@ -68,7 +69,7 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
         stage,
         job.cp_sizes[0],
         job.near_ranks,
-        job.expert_shard_ranks,
+        job.expert_shard_ranks if of_experts else 1,
     )
 
 
@@ -126,7 +127,8 @@ def _describe(rows: Int64s, sharing: int | None, domain: int, server: int, leaf:
     changes = (home[:, 1:] != home[:, :-1]).sum(axis=1)
     nodes = int(changes.max()) + 1
     widest = home[changes == nodes - 1]
-    per_node = int(min(np.unique(row, return_counts=True)[1].max() for row in widest[:64]))
+    row, _, counts = _each_once(widest[:64])
+    per_node = int(np.maximum.reduceat(counts, np.flatnonzero(np.diff(row, prepend=-1))).min())
     servers = rows // server
     where: Span = "node"
     below = [1.0, 1.0]
@@ -155,5 +157,12 @@ def _sharing(home: Int64s, pair: bool) -> int:
     if pair:
         sources = crossing[:, 0]
         return int(np.unique(sources, return_counts=True)[1].max())
-    touched = np.concatenate([np.unique(row) for row in crossing]) if len(crossing) <= 4096 else crossing[:, 0]
+    touched = _each_once(crossing)[1] if len(crossing) <= 4096 else crossing[:, 0]
     return int(np.unique(touched, return_counts=True)[1].max())
+
+
+def _each_once(rows: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Every different value (at least 0) of each of `rows`: the number of its row, the value, and how often it is there."""
+    above = int(rows.max()) + 1
+    codes, counts = np.unique(rows + np.arange(len(rows))[:, None] * above, return_counts=True)
+    return codes // above, codes % above, counts.astype(np.int64)

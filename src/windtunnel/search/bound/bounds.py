@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,11 +12,13 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.cells import ALIKE, Cell, cell_of, kinds_of, resharded
-from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, layout_of
+from windtunnel.search.bound.chains import Chains
+from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, few_batches, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import CellStack, Staged
-from windtunnel.search.bound.step import Groups, PlanRows, StepFloor
+from windtunnel.search.bound.step import Groups, Pairs, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
+from windtunnel.spec import check
 
 CELLS_ONLY = (
     "plan.micro_batch",
@@ -41,6 +43,18 @@ BY_ROW = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p")
 """Switches of the runtime that are columns of `step.PlanRows`."""
 
 ROW_FIELDS = tuple(f"runtime.{name}" for name in BY_ROW)
+
+LAYOUT_ONLY = ("plan.vpp", "plan.stages", "plan.schedule")
+"""Fields of the layout alone, but for the copies of the model."""
+
+RECOMPUTE = "plan.recompute"
+"""The field that plans with one layout may differ in, since their blocks do not."""
+
+MOST_STAGED = 1_000_000
+"""Cells times layouts times virtual stages that are held at once."""
+
+MEASURED = 1000
+"""Cells whose passes are kept to be measured at once."""
 
 OUTSIDE = ("plan.pp", "plan.vpp", "plan.stages", "plan.schedule", "plan.global_batch", "plan.dp", *ROW_FIELDS)
 """Fields that do not change a cell."""
@@ -87,44 +101,65 @@ def bounds(columns: PlanColumns, progress: Callable[[float], object] | None = No
         if cell is not None:
             families.setdefault(cell.keys, []).append(number)
     for members in families.values():
-        stack = CellStack.of([one for number in members if (one := cells[number]) is not None])
+        stack = CellStack.stacked([one for number in members if (one := cells[number]) is not None])
         place_in = np.full(len(cells), -1, np.int64)
         place_in[members] = np.arange(len(members))
         rows = np.flatnonzero((place_in[cell_of_row] >= 0) & ~least.refused)
-        _family(columns, rows, replace(rows_of, cell=place_in[cell_of_row]), stack, floors, least)
+        _family(columns, rows, replace(rows_of, pair=place_in[cell_of_row]), stack, floors, least)
     if progress is not None:
         progress(1.0)
     return replace(least, cells=sum(cell is not None for cell in cells))
 
 
-def _family(
+def _family(columns: PlanColumns, rows: Int64s, plans: PlanRows, stack: CellStack, floors: Floors, least: Bounds) -> None:
+    """Fills the bounds of `rows`, whose cells have the same blocks; `plans.pair`: the cell of each plan in `stack`."""
+    inside = INSIDE if _frees_parameters(columns) else (*INSIDE, *ROW_FIELDS)
+    by_speed = BY_SPEED in columns.values.get("plan.stages", ())  # then ranks matter, and so do the fields that place them
+    alike = ROW_FIELDS if by_speed else (*ROW_FIELDS, *SAME_LAYOUT)
+    of_layout = [path for path in columns.codes if path not in alike]
+    apart = (*LAYOUT_ONLY, RECOMPUTE)  # fields that differ between plans of a step's floor
+    of_step = [path for path in columns.codes if path not in apart and (path not in inside or path in of_layout)]
+    for same in _grouped(columns, rows, [path for path in of_layout if path not in apart]):
+        used, cell = _places(plans.pair[same], len(stack.cells))
+        some = stack.take(used)
+        found = _layouts(columns, same, of_layout, some, least)
+        plans.pair[same] = cell
+        for layouts in _beside(found, len(used)):
+            staged = Staged.of(some, [layout for layout, _ in layouts])
+            number = np.repeat(np.arange(len(layouts)), [len(part) for _, part in layouts])
+            members = np.concatenate([part for _, part in layouts])
+            for at in _grouped(columns, members, of_step, members=True):
+                _fill(columns, members[at], number[at], plans, (some, staged), floors, least)
+
+
+def _fill(
     columns: PlanColumns,
     rows: Int64s,
+    layout: Int64s,
     plans: PlanRows,
-    stack: CellStack,
+    of: tuple[CellStack, Staged],
     floors: Floors,
     least: Bounds,
 ) -> None:
-    """Fills the bounds of `rows`, whose cells have the same blocks."""
-    inside = INSIDE if _frees_parameters(columns) else (*INSIDE, *ROW_FIELDS)
-    shared = [path for path in columns.codes if path not in inside]
-    by_speed = BY_SPEED in columns.values.get("plan.stages", ())  # then ranks matter, and so do the fields that place them
-    alike = ROW_FIELDS if by_speed else (*ROW_FIELDS, *SAME_LAYOUT)
-    by_layout = _grouped(columns, rows, [path for path in columns.codes if path not in alike])
-    for same in by_layout:
-        layout = _layout(columns, int(same[0]), stack, least.reasons)
-        if layout is None:
-            least.refused[same] = True
-            continue
-        staged = Staged.of(stack, layout)
-        for rows_alike in _grouped(columns, same, shared):
-            job = columns.change(int(rows_alike[0])).apply_unchecked(columns.job)
-            some = plans.take(rows_alike)
-            used, cell = _places(some.cell, len(stack.cells))
-            some = replace(some, cell=cell)
-            least.computing[rows_alike] = staged.computing[used][cell] * (some.micro_batches // layout.copies)[:, None]
-            least.seconds[rows_alike] = StepFloor(job, layout, stack, staged, used, floors.calls, floors.groups).seconds(some)
-            least.bytes[rows_alike] = floors.memory.allocated(job, layout, stack, staged, used, some)
+    """Fills the bounds of `rows`, which have the numbered layouts and differ in no other field that matters outside of cells."""
+    stack, staged = of
+    job = columns.change(int(rows[0])).apply_unchecked(columns.job)
+    some = plans.take(rows)
+    used, pair = _places(some.pair * len(staged.layouts) + layout, len(stack.cells) * len(staged.layouts))
+    pairs = Pairs(stack, staged, *np.divmod(used, len(staged.layouts)))
+    some = replace(some, pair=pair)
+    least.computing[rows] = pairs.each(staged.computing)[pair] * (some.micro_batches // job.copies)[:, None]
+    least.seconds[rows] = StepFloor(job, pairs, floors.calls, floors.groups).seconds(some)
+    least.bytes[rows] = floors.memory.allocated(job, pairs, some)
+
+
+def _beside(found: Sequence[tuple[PipelineLayout, Int64s]], cells: int) -> Iterator[list[tuple[PipelineLayout, Int64s]]]:
+    """Layouts with their plans, split into such with as many copies of the model, and so many that arrays stay small."""
+    for copies in sorted({layout.copies for layout, _ in found}):
+        alike = [one for one in found if one[0].copies == copies]
+        virtual = max(layout.stage_parts.size for layout, _ in alike)
+        most = max(1, MOST_STAGED // (cells * virtual))
+        yield from (alike[at : at + most] for at in range(0, len(alike), most))
 
 
 def _places(numbers: Int64s, count: int) -> tuple[Int64s, Int64s]:
@@ -139,16 +174,29 @@ def _frees_parameters(columns: PlanColumns) -> bool:
     return "zero2" in columns.values.get("plan.sharding", (columns.job.plan.sharding,))
 
 
-def _layout(columns: PlanColumns, row: int, stack: CellStack, reasons: dict[str, int]) -> PipelineLayout | None:
-    """The layout of a plan, with the blocks of the stack's first cell; None if no such pipeline can be."""
-    try:
-        layout = layout_of(columns.change(row).apply_unchecked(columns.job))
-    except WindtunnelError as error:
-        _count(reasons, error)
-        return None
-    if layout.keys != stack.cells[0].keys:
-        raise AssertionError("blocks of cell and layout differ")
-    return layout
+def _layouts(
+    columns: PlanColumns, rows: Int64s, paths: Sequence[str], stack: CellStack, least: Bounds
+) -> list[tuple[PipelineLayout, Int64s]]:
+    """The layouts of `rows`, which `paths` tell apart, each with its plans and with the blocks of the stack's first cell. Plans of
+    which no pipeline can be are refused."""
+    found: dict[tuple[int, ...], tuple[PipelineLayout, list[Int64s]]] = {}
+    for part in _grouped(columns, rows, paths):
+        first = int(part[0])
+        key = tuple(int(columns.codes[path][first]) for path in paths if path != RECOMPUTE)
+        job = columns.change(first).apply_unchecked(columns.job)
+        try:
+            if key in found:
+                check(few_batches(job))
+            else:
+                found[key] = (layout_of(job), [])
+        except WindtunnelError as error:
+            _count(least.reasons, error)
+            least.refused[part] = True
+            continue
+        found[key][1].append(part)
+        if found[key][0].keys != stack.cells[0].keys:
+            raise AssertionError("blocks of cell and layout differ")
+    return [(layout, np.concatenate(parts)) for layout, parts in found.values()]
 
 
 def _count(reasons: dict[str, int], error: WindtunnelError) -> None:
@@ -156,8 +204,8 @@ def _count(reasons: dict[str, int], error: WindtunnelError) -> None:
     reasons[where] = reasons.get(where, 0) + 1
 
 
-def _grouped(columns: PlanColumns, rows: Int64s, paths: Sequence[str]) -> list[Int64s]:
-    """`rows` split by equal values of `paths`."""
+def _grouped(columns: PlanColumns, rows: Int64s, paths: Sequence[str], members: bool = False) -> list[Int64s]:
+    """`rows`, or with `members` the places among them, split by equal values of `paths`."""
     if not len(rows):
         return []
     code = np.zeros(len(rows), np.int64)
@@ -165,7 +213,7 @@ def _grouped(columns: PlanColumns, rows: Int64s, paths: Sequence[str]) -> list[I
         code = code * len(columns.values[path]) + columns.codes[path][rows]
     order = np.argsort(code, kind="stable")
     cuts = np.flatnonzero(np.diff(code[order])) + 1
-    return [rows[part] for part in np.split(order, cuts)]
+    return np.split(order if members else rows[order], cuts)
 
 
 def _cells(
@@ -181,6 +229,7 @@ def _cells(
     cells: list[Cell | None] = []
     groups = [part for whole in _grouped(columns, np.arange(len(columns)), paths) for part in _halved(whole, alone)]
     shardings = columns.values.get("plan.sharding", (columns.job.plan.sharding,))
+    chains = Chains(halves)
     written: dict[tuple[int, ...], Cell] = {}  # by all fields but the sharding
     for done, rows in enumerate(groups):
         number[rows], first = len(cells), int(rows[0])
@@ -189,7 +238,7 @@ def _cells(
         like = written.get(fields) if sharding in ALIKE else None
         try:
             job = columns.change(first).apply_unchecked(columns.job)
-            cells.append(cell_of(job, halves) if like is None else resharded(like, job))
+            cells.append(cell_of(job, chains) if like is None else resharded(like, job))
         except WindtunnelError as error:
             _count(reasons, error)
             cells.append(None)
@@ -198,6 +247,9 @@ def _cells(
             written[fields] = cells[-1]
         if progress is not None:
             progress(0.8 * done / len(groups))
+        if done % MEASURED == MEASURED - 1:
+            chains.measure()
+    chains.measure()
     return number, cells
 
 

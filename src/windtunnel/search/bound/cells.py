@@ -13,7 +13,8 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.memory.walk import block_needs
 from windtunnel.predict.price.costs import price
-from windtunnel.search.bound.chains import block_times
+from windtunnel.search.bound.chains import Chains
+from windtunnel.search.bound.layouts import own_policy
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
 from windtunnel.workload import Kind, build
@@ -29,17 +30,16 @@ from windtunnel.workload.passes.optimizer import held_by, update_of, updated_par
 class Cell:
     """Columns over the blocks of a cell's job.
 
-    `times` [kinds of ranks, measures, passes, blocks]: least seconds. `dense`, `experts`, `quantised`, `frozen`: elements on one
-    GPU before sharding; `sharded` those
-    outside of experts that full sharding gathers. `saved`, `working`, `logits`: bytes as `memory.walk.Needs`. `boundary`: bytes
-    of a
-    pipeline transfer. `update`: least seconds of the update per element, up to the gradient's norm and after it; it follows from
-    what is `held` before sharding, `narrow` of it in low precision.
+    `keys` as `layouts.own_policy` has them. `times`: least seconds [measures, passes, blocks] for each kind of ranks. `dense`,
+    `experts`, `quantised`, `frozen`: elements on one GPU before sharding; `sharded` those outside of experts that full sharding
+    gathers. `saved`, `working`: bytes as `memory.walk.Needs`. `boundary`: bytes of a pipeline transfer. `update`: least seconds of
+    the update per element, up to the gradient's norm and after it; it follows from what is `held` before sharding, `narrow` of it
+    in low precision.
     """
 
     job: Job
     keys: tuple[BlockKey, ...]
-    times: Floats
+    times: tuple[Floats, ...]
     dense: Floats
     experts: Floats
     quantised: Floats
@@ -88,15 +88,15 @@ def one_stage(job: Job, cluster: Cluster) -> Job:
     ).apply_unchecked(job)
 
 
-def cell_of(whole: Job, halves: bool) -> Cell:
-    """The cell of a plan; `halves`: with the halves of split backward passes. Raises as `spec.check` and `build` do."""
+def cell_of(whole: Job, chains: Chains) -> Cell:
+    """The cell of a plan, whose times are there after `chains.measure`. Raises as `spec.check` and `build` do."""
     first, *others = kinds_of(whole)
     job = one_stage(whole, first)
     workload = build(check(job))
-    times = [block_times(workload, price(workload), halves)]
+    times = [chains.add(workload, price(workload))]
     for cluster in others:
         other = replace(workload, job=one_stage(whole, cluster))
-        times.append(block_times(other, price(other), halves))
+        times.append(chains.add(other, price(other)))
     blocks, needs = workload.blocks, block_needs(workload)
     repeats = [(blocks[b], count) for chunk in workload.stages[0] for b, count in chunk.blocks]
     held = held_by(workload.stage_parameters[0], workload.stage_experts[0], repeats)
@@ -107,8 +107,8 @@ def cell_of(whole: Job, halves: bool) -> Cell:
 
     return Cell(
         job=job,
-        keys=tuple(block.key for block in blocks),
-        times=np.stack(times),
+        keys=own_policy(blocks, job.plan.recompute),
+        times=tuple(times),
         dense=column([b.parameters - b.expert_parameters for b in blocks]),
         experts=column([b.expert_parameters for b in blocks]),
         quantised=column([b.quantised for b in blocks]),

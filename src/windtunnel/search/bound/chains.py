@@ -7,7 +7,7 @@ runs two passes beside each other may hide calls of one behind the other; then o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -16,6 +16,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.passes import PassRows, half
 from windtunnel.workload import Kind, Stream, Workload
+from windtunnel.workload.ops import OpTable
 from windtunnel.workload.schedules import Pass
 
 
@@ -42,71 +43,98 @@ _IS_PRODUCT = np.isin(np.arange(max(Kind) + 1), PRODUCTS)
 _COMPUTE, _TOKENS = int(Stream.COMPUTE), int(Stream.EP)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Columns over all rows of a workload. `tensor`: products and attention."""
+@dataclass
+class _Waiting:
+    """Passes of equal form that are not measured yet: `seconds` and `host` of the rows of each, and where its measures go."""
 
-    stream: np.ndarray
-    seconds: Floats
-    host: Floats
+    piece: PassRows
+    streams: np.ndarray
     sync: np.ndarray
     tensor: np.ndarray
+    seconds: list[Floats]
+    host: list[Floats]
+    places: list[Floats]
 
 
-def block_times(workload: Workload, costs: Costs, halves: bool) -> Floats:
-    """[measures, passes, blocks] least seconds; `halves`: also of split backward passes, which are 0 without."""
-    runtime, speed = workload.job.runtime, workload.job.cluster.node.host_speed
-    block_host, ops = runtime.host.layer / speed, workload.ops
-    out = np.zeros((len(Measure), len(Pass), len(workload.blocks)))
-    ways = tuple(Pass) if halves else (Pass.FORWARD, Pass.BACKWARD)
-    pairs = np.array([(w + (-1, -1))[:2] for w in workload.waits], np.int32).reshape(-1, 2)
-    rows = _Rows(ops.stream, costs.seconds, costs.host, ops.sync, _IS_PRODUCT[ops.kind])
-    for place, block in enumerate(workload.blocks):
-        for way in ways:
-            part = block.forward if way is Pass.FORWARD else block.backward
+class Chains:
+    """Measures passes of many workloads, all those of one form at once: the same rows in the same order, with other seconds."""
+
+    def __init__(self, halves: bool) -> None:
+        """`halves`: also of split backward passes."""
+        self.ways = tuple(Pass) if halves else (Pass.FORWARD, Pass.BACKWARD)
+        self._waiting: dict[tuple[object, ...], _Waiting] = {}
+
+    def add(self, workload: Workload, costs: Costs) -> Floats:
+        """[measures, passes, blocks] least seconds, which are there after `measure`; 0 for passes that are not measured."""
+        runtime, ops = workload.job.runtime, workload.ops
+        block_host = runtime.host.layer / workload.job.cluster.node.host_speed
+        out = np.zeros((len(Measure), len(Pass), len(workload.blocks)))
+        pairs = np.array([(w + (-1, -1))[:2] for w in workload.waits], np.int32).reshape(-1, 2)
+        for place, block in enumerate(workload.blocks):
+            for way in self.ways:
+                part = block.forward if way is Pass.FORWARD else block.backward
+                waiting = self._of_form(ops, slice(part.start, part.stop), pairs, way)
+                rows, live = part.start + waiting.piece.rows, waiting.piece.live
+                seconds, host = costs.seconds[rows] * live, costs.host[rows] * live
+                if len(rows) and way is not Pass.WEIGHT_GRADIENT:
+                    (seconds if runtime.launch_blocking else host)[0] += block_host
+                waiting.seconds.append(seconds)
+                waiting.host.append(host)
+                waiting.places.append(out[:, way, place])
+        return out
+
+    def _of_form(self, ops: OpTable, part: slice, pairs: np.ndarray, way: Pass) -> _Waiting:
+        """Where passes wait that look like this one."""
+        columns = (ops.kind[part], ops.phase[part], ops.stream[part], ops.sync[part], pairs[part])
+        form = (way, *(column.tobytes() for column in columns))
+        if form not in self._waiting:
             index = np.arange(part.start, part.stop)
-            piece = PassRows(index, pairs[part.start : part.stop], np.ones(len(index), np.bool_), np.zeros(len(index)))
+            piece = PassRows(index, pairs[part], np.ones(len(index), np.bool_), np.zeros(len(index)))
             if way in (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT):
                 piece = half(ops, piece, weight=way is Pass.WEIGHT_GRADIENT)
-            extra = 0.0 if way is Pass.WEIGHT_GRADIENT else block_host
-            out[:, way, place] = _measured(rows, piece, extra, runtime.launch_blocking)
-    return out
+            streams, sync, tensor = ops.stream[piece.rows], ops.sync[piece.rows] & piece.live, _IS_PRODUCT[ops.kind[piece.rows]]
+            self._waiting[form] = _Waiting(replace(piece, rows=piece.rows - part.start), streams, sync, tensor, [], [], [])
+        return self._waiting[form]
+
+    def measure(self) -> None:
+        """Measures all that was added."""
+        for waiting in self._waiting.values():
+            if waiting.places:
+                for place, measures in zip(waiting.places, _measured(waiting), strict=True):
+                    place[:] = measures
+            waiting.seconds, waiting.host, waiting.places = [], [], []
 
 
-def _measured(of: _Rows, piece: PassRows, extra: float, blocking: bool) -> list[float]:
-    """The measures of one pass; the host, or with `blocking` the device, spends `extra` seconds before it."""
-    rows = piece.rows
-    seconds, host = of.seconds[rows] * piece.live, of.host[rows] * piece.live
-    if len(rows):
-        (seconds if blocking else host)[0] += extra
-    streams = of.stream[rows]
-    sync = of.sync[rows] & piece.live
-    chain, _ = _ends(streams, seconds, piece.waits, None, sync)
-    locked = 0.0
-    if sync.any():
-        device, launched = _ends(streams, seconds, piece.waits, host, sync)
-        locked = min(device, launched)
-    alone = (float(seconds[which].sum()) for which in (streams == _COMPUTE, streams == _TOKENS, of.tensor[rows]))
-    return [chain, float(host.sum()), locked, *alone]
+def _measured(of: _Waiting) -> Floats:
+    """[passes, measures] of passes of one form."""
+    seconds, host = np.stack(of.seconds), np.stack(of.host)
+    chain, _ = _ends(of.streams, seconds, of.piece.waits, None, of.sync)
+    locked = np.zeros_like(chain)
+    if of.sync.any():
+        device, launched = _ends(of.streams, seconds, of.piece.waits, host, of.sync)
+        locked = np.minimum(device, launched)
+    alone = (seconds[:, which].sum(axis=1) for which in (of.streams == _COMPUTE, of.streams == _TOKENS, of.tensor))
+    return np.stack([chain, host.sum(axis=1), locked, *alone], axis=1)
 
 
-def _ends(streams: np.ndarray, seconds: Floats, waits: np.ndarray, host: Floats | None, sync: np.ndarray) -> tuple[float, float]:
-    """When the compute stream and the host are done, if both are free at 0 and so is every other stream."""
-    free: dict[int, float] = {}
-    ends: list[float] = []
-    launched = 0.0
-    launches = [0.0] * len(seconds) if host is None else host.tolist()
-    for stream, took, (first, second), launch, blocks in zip(
-        streams.tolist(), seconds.tolist(), waits.tolist(), launches, sync.tolist(), strict=True
-    ):
-        launched += launch
-        start = max(launched, free.get(stream, 0.0))
-        if first >= 0:
-            start = max(start, ends[first])
-        if second >= 0:
-            start = max(start, ends[second])
-        ends.append(start + took)
-        free[stream] = start + took
-        if blocks and host is not None:
-            launched = start + took
-    return free.get(int(Stream.COMPUTE), 0.0), launched
+def _ends(streams: np.ndarray, seconds: Floats, waits: np.ndarray, host: Floats | None, sync: np.ndarray) -> tuple[Floats, Floats]:
+    """[passes] when the compute stream and the host are done, if both are free at 0 and so is every other stream."""
+    launched = none = np.zeros(len(seconds))
+    free: dict[int, Floats] = {}
+    ends: list[Floats] = []
+    took = np.ascontiguousarray(seconds.T)
+    launches = None if host is None else np.ascontiguousarray(host.T)
+    stream_of = streams.tolist()
+    for row, (stream, awaited, blocks) in enumerate(zip(stream_of, waits.tolist(), sync.tolist(), strict=True)):
+        start = free.get(stream, none)
+        if launches is not None:
+            launched = launched + launches[row]
+            start = np.maximum(start, launched)
+        for before in awaited:
+            if before >= 0 and stream_of[before] != stream:  # rows of a stream end in order
+                start = np.maximum(start, ends[before])
+        free[stream] = start + took[row]
+        ends.append(free[stream])
+        if blocks and launches is not None:
+            launched = free[stream]
+    return free.get(_COMPUTE, none), launched

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from windtunnel.base.arrays import Bools, Floats
+from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.search.change import Change
 from windtunnel.spec import Job, check
 from windtunnel.spec.shapes import SHAPES, Places
 from windtunnel.workload import build
-from windtunnel.workload.graph import schedule_of
+from windtunnel.workload.graph import Block, schedule_of
 from windtunnel.workload.identity import BlockKey
 from windtunnel.workload.schedules import Pass, table
 
@@ -22,7 +23,8 @@ SPLIT = ("zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev")
 
 @dataclass(frozen=True)
 class PipelineLayout:
-    """`counts` [parts, blocks]: repeats of each block in each part of the model; `places`: parts of each stage's virtual stages.
+    """`keys` of the blocks as `own_policy` has them; `counts` [parts, blocks]: repeats of each block in each part of the model;
+    `places`: parts of each stage's virtual stages.
 
     `copies` of the model are in one pipeline. `pairs`: some passes run beside each other; `split`: backward passes run in halves.
     `crosses` [parts]: whether a transfer comes before the part (the first never).
@@ -40,6 +42,11 @@ class PipelineLayout:
     crosses: Bools
 
     @cached_property
+    def stage_parts(self) -> Int64s:
+        """[stages, virtual stages]: `places` as an array."""
+        return np.array(self.places, np.int64)
+
+    @cached_property
     def stage_counts(self) -> Floats:
         """[stages, blocks]: repeats of each block on each stage."""
         return np.stack([self.counts[list(parts)].sum(axis=0) for parts in self.places])
@@ -51,6 +58,12 @@ def few_batches(job: Job) -> Job:
     shape = SHAPES[plan.schedule_name]
     rounds = max(shape.least, 2 if shape.even or job.runtime.moe_a2a_overlap else 1)
     return Change.of(plan__global_batch=plan.micro_batch * job.dp * plan.pp * rounds, unequal=None).apply_unchecked(job)
+
+
+def own_policy(blocks: Sequence[Block], recompute: str) -> tuple[BlockKey, ...]:
+    """Keys of blocks, without the policy of those layers that have the plan's own: plans differ in it, but not in their layout."""
+    keys = [block.key for block in blocks]
+    return tuple(replace(key, recompute="") if key.layer is not None and key.recompute == recompute else key for key in keys)
 
 
 def layout_of(job: Job) -> PipelineLayout:
@@ -69,7 +82,5 @@ def layout_of(job: Job) -> PipelineLayout:
     paired = any(table(order)[:, 3].any() for order in schedule_of(workload.job))
     split = any(action.direction is Pass.INPUT_GRADIENT for order in workload.schedule for action in order)
     crosses = np.append(False, np.ones(parts - 1, np.bool_) if job.copies > 1 else stage_of[1:] != stage_of[:-1])
-    return PipelineLayout(
-        plan.pp, plan.vpp, plan.schedule_name, tuple(b.key for b in workload.blocks), counts, job.places, job.copies, paired, split,
-        crosses,
-    )  # fmt: skip
+    keys = own_policy(workload.blocks, plan.recompute)
+    return PipelineLayout(plan.pp, plan.vpp, plan.schedule_name, keys, counts, job.places, job.copies, paired, split, crosses)

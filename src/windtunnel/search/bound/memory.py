@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.arrays import Floats
 from windtunnel.memory.habits import habits
 from windtunnel.memory.resident import CONTEXT, OTHER_CONTEXT
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.state import state_of
 from windtunnel.search.bound.held import micro_batches_held
-from windtunnel.search.bound.layouts import PipelineLayout
-from windtunnel.search.bound.stack import CellStack, Staged
-from windtunnel.search.bound.step import PlanRows
+from windtunnel.search.bound.stack import ELEMENTS
+from windtunnel.search.bound.step import Pairs, PlanRows
 from windtunnel.spec import Job
 from windtunnel.workload.optimizers import OPTIMIZERS
 
@@ -33,27 +32,28 @@ class MemoryFloor:
     """Bounds of the plans of one frame."""
 
     def __init__(self) -> None:
-        self._widths: dict[tuple[object, ...], tuple[float, ...]] = {}
+        self._widths: dict[tuple[object, ...], Floats] = {}
 
-    def allocated(
-        self, job: Job, layout: PipelineLayout, stack: CellStack, staged: Staged, cells: Int64s, rows: PlanRows
-    ) -> Floats:
+    def allocated(self, job: Job, pairs: Pairs, rows: PlanRows) -> Floats:
         """[N] least bytes on the fullest stage, for plans as in `step.StepFloor`."""
-        elements = (stack.dense, stack.experts, stack.quantised + stack.frozen_quantised, stack.frozen)
-        counts = layout.stage_counts.T
-        state = sum((each[cells] @ counts * width for each, width in zip(elements, self._state(job), strict=True)), np.zeros(()))
-        least, saved = state + staged.working[cells], staged.saved[cells]  # [K, S], [K, S, V]
-        out = np.zeros(len(rows.cell))
-        pairs = layout.pairs and layout.copies == 1 and job.runtime.moe_a2a_overlap
+        staged, runtime = pairs.staged, job.runtime
         counted, place = np.unique(rows.micro_batches, return_inverse=True)
-        for number, count in enumerate(counted.tolist()):
-            held = micro_batches_held(layout.schedule, pairs, layout.pp, layout.vpp, count)
-            alike = np.flatnonzero(place == number) if len(counted) > 1 else slice(None)
-            out[alike] = (least + (saved * held[None]).sum(axis=2)).max(axis=1)[rows.cell[alike]]
-        return out
+        different, row = np.unique(rows.pair * len(counted) + place, return_inverse=True)
+        pair, count = np.divmod(different, len(counted))
+        stages = np.zeros((len(different), *staged.saved.shape[2:]), np.int64)  # [D, S, V]
+        wanted, of = np.unique(pairs.layout[pair] * len(counted) + count, return_inverse=True)
+        for number, both in enumerate(wanted.tolist()):
+            layout = staged.layouts[both // len(counted)]
+            beside = layout.pairs and layout.copies == 1 and runtime.moe_a2a_overlap
+            held = micro_batches_held(layout.schedule, beside, layout.pp, layout.vpp, int(counted[both % len(counted)]))
+            stages[of == number, :, : held.shape[1]] = held
+        cell, at = pairs.cell[pair], pairs.layout[pair]
+        state = np.tensordot(self._state(job), staged.elements, (0, 1))  # [W, L, S]
+        least = state[pairs.stack.of[cell], at] + staged.working[cell, at] + (staged.saved[cell, at] * stages).sum(axis=2)
+        return np.asarray(least.max(axis=1)[row], np.float64)
 
-    def _state(self, job: Job) -> tuple[float, ...]:
-        """Bytes of state per element: outside of experts, of experts, in low precision (beside that), and frozen."""
+    def _state(self, job: Job) -> Floats:
+        """[6] bytes of state per element of each of `ELEMENTS`; those in low precision are counted beside the others."""
         plan = job.plan
         key = (
             plan.sharding,
@@ -69,14 +69,16 @@ class MemoryFloor:
         return self._widths[key]
 
 
-def _state_widths(job: Job) -> tuple[float, ...]:
+def _state_widths(job: Job) -> Floats:
     habit = habits(job.runtime.framework)
     moments = 0.0 if OPTIMIZERS[job.runtime.optimizer].by_shape else None
     one = 1e9  # elements: state is linear in them
-    each = (
-        state_of(job, habit, one, moments=moments),
-        state_of(job, habit, one, experts=one, moments=moments),
-        state_of(job, habit, 0.0, quantised=one, moments=moments),
-        state_of(job, habit, 0.0, frozen=one, moments=moments),
-    )
-    return tuple(state.total / one for state in each)
+    narrow = state_of(job, habit, 0.0, quantised=one, moments=moments)
+    each = {
+        "dense": state_of(job, habit, one, moments=moments),
+        "experts": state_of(job, habit, one, experts=one, moments=moments),
+        "quantised": narrow,
+        "frozen": state_of(job, habit, 0.0, frozen=one, moments=moments),
+        "frozen_quantised": narrow,
+    }
+    return np.array([each[name].total / one if name in each else 0.0 for name in ELEMENTS])

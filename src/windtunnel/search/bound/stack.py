@@ -1,9 +1,10 @@
-"""Cells with the same blocks as columns, and what their micro batches cost on the stages of a layout."""
+"""Cells with the same blocks as columns, and what their micro batches cost on the stages of layouts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,19 +14,21 @@ from windtunnel.search.bound.chains import Measure
 from windtunnel.search.bound.layouts import PipelineLayout
 from windtunnel.workload.schedules import Pass
 
+ELEMENTS = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "sharded")
+"""Columns of a cell that count elements. Most cells share them with others."""
+
 
 @dataclass(frozen=True)
 class CellStack:
-    """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, kinds, measures, passes, B]."""
+    """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, kinds, measures, passes, B].
+
+    `elements` [W, 6, B]: the different `ELEMENTS`; `of` [C]: the place of a cell's own among them.
+    """
 
     cells: tuple[Cell, ...]
     times: Floats
-    dense: Floats
-    experts: Floats
-    quantised: Floats
-    frozen: Floats
-    frozen_quantised: Floats
-    sharded: Floats
+    elements: Floats
+    of: Int64s
     saved: Floats
     working: Floats
     boundary: Floats
@@ -34,38 +37,47 @@ class CellStack:
     sequence_parallel: Bools
 
     @classmethod
-    def of(cls, cells: Sequence[Cell]) -> CellStack:
-        def column(name: str) -> Floats:
-            return np.stack([getattr(cell, name) for cell in cells])
-
-        names = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "sharded", "saved", "working")
-        columns = {name: column(name) for name in names}
+    def stacked(cls, cells: Sequence[Cell]) -> CellStack:
+        counted = np.stack([[getattr(cell, name) for name in ELEMENTS] for cell in cells])
+        different: dict[bytes, int] = {}
+        of = np.array([different.setdefault(each.tobytes(), len(different)) for each in counted], np.int64)
         return cls(
             cells=tuple(cells),
-            times=np.stack([cell.times for cell in cells]),
+            times=np.stack([np.stack(cell.times) for cell in cells]),
+            elements=np.stack([np.frombuffer(each).reshape(counted.shape[1:]) for each in different]),
+            of=of,
+            saved=np.stack([cell.saved for cell in cells]),
+            working=np.stack([cell.working for cell in cells]),
             boundary=np.array([cell.boundary for cell in cells]),
             update=np.array([cell.update for cell in cells]),
             pass_host=np.array([cell.pass_host for cell in cells]),
             sequence_parallel=np.array([cell.job.plan.sequence_parallel for cell in cells]),
-            **columns,
         )
+
+    def take(self, places: Int64s) -> CellStack:
+        """Some of the cells."""
+        if len(places) == len(self.cells):
+            return self
+        columns = {name: getattr(self, name)[places] for name in self.__dataclass_fields__ if name not in ("cells", "elements")}
+        return CellStack(cells=tuple(self.cells[place] for place in places.tolist()), elements=self.elements, **columns)
 
 
 @dataclass(frozen=True)
 class Staged:
-    """Least seconds [C, S] of every cell on every stage of a layout, without transfers between stages.
+    """Least seconds [C, L, S] of every cell on every stage of L layouts of a pipeline, without transfers between stages.
 
     `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work`
-    that
-    gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes through
-    them. `head_sends`, `sends` [S]: transfers before that part, and after the stage's own passes of one micro batch.
-    `last` [C, S, V]: the backward pass of each virtual stage. `saved` [C, S, V]: bytes that a micro batch leaves in each virtual
-    stage;
-    `working` [C, S]: least working bytes of a backward pass, over the last blocks of virtual stages. `by_kind`
-    [C, kinds, 2, S]: `work` if all ranks were of that kind, and its computation alone; all else is that of the fastest kind.
-    `computing` [C, 2]: seconds of computation of the mean GPU in one micro batch, and of products and attention alone.
+    that gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes
+    through them. `head_sends`, `sends` [L, S]: transfers before that part, and after the stage's own passes of one micro batch.
+    `last` [C, L, S, V]: the backward pass of each virtual stage, -inf for one that a layout lacks. `saved` [C, L, S, V]: bytes
+    that a micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of a backward pass, over the last
+    blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work` if all ranks were of that kind, and its computation alone; all
+    else is that of the fastest kind. `computing` [C, L, 2]: seconds of computation of the mean GPU in one micro batch, and of
+    products and attention alone. `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements on a stage and in each of
+    its virtual stages.
     """
 
+    layouts: tuple[PipelineLayout, ...]
     work: Floats
     before_weights: Floats
     host: Floats
@@ -80,53 +92,95 @@ class Staged:
     working: Floats
     by_kind: Floats
     computing: Floats
+    elements: Floats
+    part_elements: Floats
 
     @classmethod
-    def of(cls, stack: CellStack, layout: PipelineLayout) -> Staged:
-        chain = Measure.COMPUTE if layout.pairs else Measure.CHAIN
-        places = np.array(layout.places, np.int64)  # [S, V]
-        first = places.min(axis=1)
+    def of(cls, stack: CellStack, layouts: Sequence[PipelineLayout]) -> Staged:
+        """Of layouts with as many stages and copies of the model."""
+        parts = [_staged(stack, layout) for layout in layouts]
+        virtual = max(layout.stage_parts.shape[1] for layout in layouts)
+        columns: dict[str, Any] = {}
+        for name in parts[0]:
+            each = [part[name] for part in parts]
+            if name in PADDED:
+                each = [_padded(one, virtual, PADDED[name]) for one in each]
+            columns[name] = np.stack(each, axis=AXES.get(name, 1))
+        return cls(layouts=tuple(layouts), **columns)
 
-        fastest = stack.times.min(axis=1)
 
-        def part(measure: Measure, way: Pass) -> Floats:
-            return np.asarray(fastest[:, measure, way] @ layout.counts.T, np.float64)  # [C, parts]
+PADDED = {"last": -np.inf, "saved": 0.0, "part_elements": 0.0}
+"""Columns of virtual stages, with what one has that is not there."""
 
-        def stage(seconds: Floats) -> Floats:
-            return np.asarray(seconds[:, places].sum(axis=2), np.float64)  # [C, S]
+AXES = {"head_sends": 0, "sends": 0, "elements": 2, "part_elements": 2}
+"""Columns whose axis of layouts is not the second."""
 
-        def both(measure: Measure) -> Floats:
-            back = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if layout.split else (Pass.BACKWARD,)
-            return part(measure, Pass.FORWARD) + sum((part(measure, way) for way in back), start=np.zeros(()))
 
-        def before(seconds: Floats) -> Floats:
-            sums = np.concatenate([np.zeros((len(seconds), 1)), np.cumsum(seconds, axis=1)], axis=1)
-            return np.asarray(sums[:, first], np.float64)
+def _padded(values: Floats, virtual: int, filling: float) -> Floats:
+    missing = virtual - values.shape[-1]
+    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)], constant_values=filling) if missing else values
 
-        forward, whole = part(chain, Pass.FORWARD), both(chain)
-        back = part(chain, Pass.INPUT_GRADIENT) if layout.split else whole - forward
-        passes = 2.0 * (layout.counts.sum(axis=1) > 0.0)  # of a part and micro batch, each with the host's cost of a pass
-        host = both(Measure.HOST) + stack.pass_host[:, None] * passes[None, :]
-        ways = (Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if layout.split else (Pass.FORWARD, Pass.BACKWARD)
-        by_kind = stack.times[:, :, :, list(ways)].sum(axis=3) @ layout.stage_counts.T  # [C, kinds, measures, S]
-        crosses = layout.crosses.astype(np.int64)
-        sends = np.append(crosses[1:], 0) + crosses  # a part sends ahead and back
-        return cls(
-            work=stage(whole),
-            before_weights=stage(forward + back),
-            host=stage(host),
-            locked=stage(both(Measure.LOCKED)),
-            calls=stage(both(Measure.CALLS)) if layout.pairs else np.zeros((len(forward), layout.pp)),
-            head=before(forward),
-            tail=before(back),
-            last=np.asarray((whole - forward)[:, places], np.float64),
-            head_sends=np.cumsum(crosses)[first],
-            sends=sends[places].sum(axis=1),
-            saved=np.asarray((stack.saved @ layout.counts.T)[:, places], np.float64),
-            working=_working(stack, layout)[:, places].min(axis=2),
-            by_kind=by_kind[:, :, [chain, Measure.COMPUTE]],
-            computing=by_kind[:, :, [Measure.COMPUTE, Measure.TENSOR]].min(axis=1).mean(axis=2),
-        )
+
+def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
+    """The columns of `Staged` for one layout, without their axis of layouts."""
+    places = layout.stage_parts  # [S, V]
+    first = places.min(axis=1)
+    of_part, stage, both = _sums(stack, layout)
+    chain = Measure.COMPUTE if layout.pairs else Measure.CHAIN
+
+    def before(seconds: Floats) -> Floats:
+        sums = np.concatenate([np.zeros((len(seconds), 1)), np.cumsum(seconds, axis=1)], axis=1)
+        return np.asarray(sums[:, first], np.float64)
+
+    forward, whole = of_part(chain, Pass.FORWARD), both(chain)
+    back = of_part(chain, Pass.INPUT_GRADIENT) if layout.split else whole - forward
+    passes = 2.0 * (layout.counts.sum(axis=1) > 0.0)  # of a part and micro batch, each with the host's cost of a pass
+    host = both(Measure.HOST) + stack.pass_host[:, None] * passes[None, :]
+    ways = (Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if layout.split else (Pass.FORWARD, Pass.BACKWARD)
+    measures = [chain, Measure.COMPUTE, Measure.TENSOR]
+    by_kind = stack.times[:, :, measures][:, :, :, list(ways)].sum(axis=3) @ layout.stage_counts.T  # [C, kinds, 3, S]
+    crosses = layout.crosses.astype(np.int64)
+    sends = np.append(crosses[1:], 0) + crosses  # a part sends ahead and back
+    part_elements = np.asarray((stack.elements @ layout.counts.T)[:, :, places], np.float64)
+    return dict(
+        work=stage(whole),
+        before_weights=stage(forward + back),
+        host=stage(host),
+        locked=stage(both(Measure.LOCKED)),
+        calls=stage(both(Measure.CALLS)) if layout.pairs else np.zeros((len(forward), layout.pp)),
+        head=before(forward),
+        tail=before(back),
+        last=np.asarray((whole - forward)[:, places], np.float64),
+        head_sends=np.cumsum(crosses)[first],
+        sends=sends[places].sum(axis=1),
+        saved=np.asarray((stack.saved @ layout.counts.T)[:, places], np.float64),
+        working=_working(stack, layout)[:, places].min(axis=2),
+        by_kind=by_kind[:, :, :2].swapaxes(1, 2),
+        computing=by_kind[:, :, 1:].min(axis=1).mean(axis=2),
+        elements=part_elements.sum(axis=3),
+        part_elements=part_elements,
+    )
+
+
+OfPart = Callable[[Measure, Pass], Floats]
+
+
+def _sums(stack: CellStack, layout: PipelineLayout) -> tuple[OfPart, Callable[[Floats], Floats], Callable[[Measure], Floats]]:
+    """Least seconds [C, parts] of one pass and of both passes of a measure; and the sum over the parts of each stage."""
+    fastest = stack.times.min(axis=1)
+    places = layout.stage_parts
+
+    def of_part(measure: Measure, way: Pass) -> Floats:
+        return np.asarray(fastest[:, measure, way] @ layout.counts.T, np.float64)
+
+    def stage(seconds: Floats) -> Floats:
+        return np.asarray(seconds[:, places].sum(axis=2), np.float64)
+
+    def both(measure: Measure) -> Floats:
+        back = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if layout.split else (Pass.BACKWARD,)
+        return of_part(measure, Pass.FORWARD) + sum((of_part(measure, way) for way in back), start=np.zeros(()))
+
+    return of_part, stage, both
 
 
 def _working(stack: CellStack, layout: PipelineLayout) -> Floats:

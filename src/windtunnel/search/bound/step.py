@@ -27,8 +27,7 @@ from windtunnel.network.groups.shape import group
 from windtunnel.predict.program.pipeline import WAITING
 from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
-from windtunnel.search.bound.layouts import PipelineLayout
-from windtunnel.search.bound.stack import CellStack, Staged
+from windtunnel.search.bound.stack import ELEMENTS, CellStack, Staged
 from windtunnel.spec import Job
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Axis, Comm
@@ -40,9 +39,9 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class PlanRows:
-    """N plans of a `StepFloor`: `cell`, places in its cells; `micro_batches`; and the runtime's switches of these names."""
+    """N plans of a `StepFloor`: `pair`, places in its pairs; `micro_batches`; and the runtime's switches of these names."""
 
-    cell: Int64s
+    pair: Int64s
     micro_batches: Int64s
     overlap_grad_reduce: Bools
     overlap_param_gather: Bools
@@ -53,9 +52,27 @@ class PlanRows:
 
     def parts(self) -> Iterator[tuple[slice, PlanRows]]:
         """The rows in parts that stay in a processor's cache."""
-        for start in range(0, len(self.cell), CHUNK):
+        for start in range(0, len(self.pair), CHUNK):
             part = slice(start, start + CHUNK)
             yield part, self.take(part)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Q pairs of a cell and a layout that plans have: places [Q] in a stack and in the layouts of what is staged of it."""
+
+    stack: CellStack
+    staged: Staged
+    cell: Int64s
+    layout: Int64s
+
+    def each(self, values: Floats) -> Floats:
+        """Those of [C, L, ...] `values` that belong to the pairs."""
+        return np.asarray(values[self.cell, self.layout], np.float64)
+
+    def of_layout(self, values: list[bool] | list[int]) -> Int64s:
+        """[Q] from values of each layout."""
+        return np.array(values, np.int64)[self.layout]
 
 
 Groups = dict[object, dict[Axis, Group]]
@@ -63,19 +80,24 @@ Groups = dict[object, dict[Axis, Group]]
 
 
 class StepFloor:
-    """Bounds of the plans of one layout whose jobs differ from `job` only in what cells contain, in the batch and in `PlanRows`."""
+    """Bounds of plans whose jobs differ from `job` only in what cells contain, in the layout, in the batch and in `PlanRows`.
 
-    def __init__(
-        self, job: Job, layout: PipelineLayout, stack: CellStack, staged: Staged, cells: Int64s, calls: CallFloor, groups: Groups
-    ) -> None:
-        """`cells` [K]: the cells of `stack` that the plans use; `groups`: those of plans seen before."""
-        self.job, self.layout, self.calls = job, layout, calls
-        self.stack, self.staged, self.cells = stack, staged, cells
+    All layouts have the stages of `job` and its copies of the model. Elements [W, L, S] and what follows from them have a row for
+    each that differs among the cells; all else has one for each pair of a cell and a layout.
+    """
+
+    def __init__(self, job: Job, pairs: Pairs, calls: CallFloor, groups: Groups) -> None:
+        """`groups`: those of plans seen before."""
+        self.job, self.pairs, self.calls = job, pairs, calls
+        self.stack, self.staged = pairs.stack, pairs.staged
         plan = job.plan
         ranks = (plan.tp, plan.cp, plan.pp, plan.ep, plan.etp, job.dp, job.shard_ranks, job.expert_shard_ranks, job.near_ranks)
         self.groups = groups.setdefault((ranks, plan.placement, job.cp_sizes), {})
-        stage_counts = layout.stage_counts.T
-        self.dense, self.experts = stack.dense[cells] @ stage_counts, stack.experts[cells] @ stage_counts  # [K, S]
+        used = np.unique(self.stack.of[pairs.cell])
+        self.of = np.searchsorted(used, self.stack.of[pairs.cell])  # [Q]
+        elements = self.staged.elements[used]
+        self.dense, self.experts, self.gathered = (elements[:, ELEMENTS.index(n)] for n in ("dense", "experts", "sharded"))
+        self.used = used
         runtime = job.runtime
         self.reduce_width, self.weight_width = DTYPE_BYTES[runtime.reduce_dtype], DTYPE_BYTES[runtime.weight_dtype]
         self.several = job.dp * job.plan.cp > 1 or bool(self.experts.any()) and job.expert_dp > 1
@@ -87,50 +109,48 @@ class StepFloor:
 
     def seconds(self, rows: PlanRows) -> Floats:
         """[N] least seconds of a step."""
-        staged, at, layout = self.staged, self.cells, self.layout
-        send = self._send()[:, None]  # [K, 1]
-        heads, tails = staged.head[at] + staged.head_sends * send, staged.tail[at] + staged.head_sends * send
+        staged, each, layouts = self.staged, self.pairs.each, self.staged.layouts
+        send = self._send()[:, None]  # [Q, 1]
+        head_sends, sends = staged.head_sends[self.pairs.layout], staged.sends[self.pairs.layout]
+        heads, tails = each(staged.head) + head_sends * send, each(staged.tail) + head_sends * send
         gathers, reductions = self._streams()
-        streams = np.maximum(np.maximum(staged.host[at], staged.locked[at]), staged.calls[at])
+        streams = np.maximum(np.maximum(each(staged.host), each(staged.locked)), each(staged.calls))
         streams = np.maximum(streams, np.maximum(gathers, reductions))
-        work, before_weights = np.maximum(staged.work[at], self._slowest()), staged.before_weights[at]
-        reduced, exposed = self._reduced() if not rows.overlap_grad_reduce.all() else None, self._exposed()
-        before_norm, after_norm, gathered = (
-            self._update(0),
-            self._update(1).max(axis=1),
-            (self._update(1) + self._gathered()).max(axis=1),
-        )
-        first = next(stage for stage, parts in enumerate(layout.places) if 0 in parts)
-        waits = layout.schedule in WAITING
-        norm, out = self._norm(), np.empty(len(rows.cell))
+        work, before_weights = np.maximum(each(staged.work), self._slowest()), each(staged.before_weights)
+        updates = self._update(0), self._update(1)
+        exposed = self._exposed() + updates[0]
+        reduced = exposed if rows.overlap_grad_reduce.all() else self._reduced() + updates[0]
+        after_norm, gathered = updates[1].max(axis=1), (updates[1] + self._gathered()).max(axis=1)
+        first = self.pairs.of_layout([int(np.flatnonzero((of.stage_parts == 0).any(axis=1))[0]) for of in layouts])
+        waits = self.pairs.of_layout([of.schedule in WAITING for of in layouts]) > 0
+        split = self.pairs.of_layout([of.split for of in layouts]) > 0
+        norm, out = self._norm(), np.empty(len(rows.pair))
         for part, some in rows.parts():
-            cell, runs = some.cell, (some.micro_batches // layout.copies).astype(np.float64)[:, None]
-            blocked = waits | ~some.overlap_p2p
-            between = np.maximum(0.0, runs * staged.sends - 1.0) * send[cell] * blocked[:, None]
-            head = heads[cell] + between
-            others = runs * streams[cell]
-            finish = exposed[cell]
-            if reduced is not None:
-                finish = np.where(some.overlap_grad_reduce[:, None], finish, reduced[cell])
-            finish = finish + before_norm[cell]
-            ends = np.maximum(head + runs * work[cell], others)
-            turned = head + runs * before_weights[cell] if layout.split else ends
-            whole = np.maximum((ends + finish).max(axis=1), (turned + tails[cell]).max(axis=1) + finish[:, first])
-            out[part] = whole + norm + np.where(some.overlap_param_gather, after_norm[cell], gathered[cell])
+            pair, runs = some.pair, (some.micro_batches // self.job.copies).astype(np.float64)[:, None]
+            blocked = waits[pair] | ~some.overlap_p2p
+            between = np.maximum(0.0, runs * sends[pair] - 1.0) * send[pair] * blocked[:, None]
+            head = heads[pair] + between
+            finish = np.where(some.overlap_grad_reduce[:, None], exposed[pair], reduced[pair])
+            turned = ends = np.maximum(head + runs * work[pair], runs * streams[pair])
+            if split.any():
+                turned = np.where(split[pair, None], head + runs * before_weights[pair], ends)
+            at_first = finish[np.arange(len(pair)), first[pair]]
+            whole = np.maximum((ends + finish).max(axis=1), (turned + tails[pair]).max(axis=1) + at_first)
+            out[part] = whole + norm + np.where(some.overlap_param_gather, after_norm[pair], gathered[pair])
         return out
 
     def _slowest(self) -> Floats:
-        """[K, S] work of each stage's slowest rank, if ranks differ."""
-        by_kind = self.staged.by_kind[self.cells]
+        """[Q, S] work of each stage's slowest rank, if ranks differ."""
+        by_kind = self.pairs.each(self.staged.by_kind)  # [Q, 2, kinds, S]
         if self.job.unequal is None:
             return np.asarray(by_kind[:, 0, 0], np.float64)
         ranks = ranks_of(self.job, self.job.unequal, np.zeros(len(self.job.unequal.links), np.bool_))
-        out = np.zeros_like(self.dense)
-        for stage in range(self.layout.pp):
+        out = np.zeros_like(by_kind[:, 0, 0])
+        for stage in range(self.job.plan.pp):
             here = ranks.places.stage == stage
             for kind in np.unique(ranks.kind[here]).tolist():
                 slow = float(ranks.slow[here & (ranks.kind == kind)].max())
-                chain, compute = by_kind[:, kind, 0, stage], by_kind[:, kind, 1, stage]
+                chain, compute = by_kind[:, 0, kind, stage], by_kind[:, 1, kind, stage]
                 out[:, stage] = np.maximum(out[:, stage], np.maximum(chain, slow * compute))
         return np.asarray(out, np.float64)
 
@@ -142,14 +162,18 @@ class StepFloor:
     def _call(self, comm: Comm, axis: Axis, sizes: Floats) -> Floats:
         return self.calls.seconds(comm, self._group(axis), sizes)
 
+    def _of_pairs(self, values: Floats) -> Floats:
+        """[Q, ...] from [W, L, ...] of the elements that are used."""
+        return np.asarray(values[self.of, self.pairs.layout], np.float64)
+
     def _send(self) -> Floats:
-        """[K] seconds of a transfer between stages."""
-        plan, size = self.job.plan, self.stack.boundary[self.cells]
+        """[Q] seconds of a transfer between stages."""
+        plan, size = self.job.plan, self.stack.boundary[self.pairs.cell]
         if plan.pp == 1:
             return np.zeros_like(size)
         gathered = np.zeros_like(size)
         if plan.tp > 1 and self.job.runtime.p2p_scatter:
-            whole = ~self.stack.sequence_parallel[self.cells]
+            whole = ~self.stack.sequence_parallel[self.pairs.cell]
             gathered, size = self._call(Comm.ALL_GATHER, Axis.TP, size * whole), np.where(whole, size / plan.tp, size)
         return gathered + self._call(Comm.SEND_RECV, Axis.PP, size)
 
@@ -177,63 +201,67 @@ class StepFloor:
         return total
 
     def _streams(self) -> tuple[Floats, Floats]:
-        """[K, S] seconds of gathers and of reductions that every micro batch needs."""
-        none = np.zeros_like(self.dense)
-        if not self.plain:
-            return none, none
+        """[Q, S] seconds of gathers and of reductions that every micro batch needs."""
         plan, runtime = self.job.plan, self.job.runtime
-        gathers, reductions = none, none
-        if self.every_pass or self.sharded and plan.gradient_accumulation != "local":
+        gathers = reductions = np.zeros_like(self.dense)
+        if self.plain and (self.every_pass or self.sharded and plan.gradient_accumulation != "local"):
             reductions = self._reduce(self.dense, self.experts)
-        if plan.shards_parameters and self.job.shard_ranks > 1 and not (plan.hierarchical_gather or plan.secondary_group):
+        again = plan.hierarchical_gather or plan.secondary_group
+        if self.plain and plan.shards_parameters and self.job.shard_ranks > 1 and not again:
             width = INT8 if plan.quantised_gather else min(runtime.compute_width, 1.0 if runtime.fp8_param_gather else 9.0)
-            elements = self.stack.sharded[self.cells] @ self.layout.stage_counts.T
-            gathers = self._call(Comm.ALL_GATHER, Axis.SHARD, elements * width)
+            gathers = self._call(Comm.ALL_GATHER, Axis.SHARD, self.gathered * width)
             gathers = gathers * (2.0 if runtime.reshard_after_forward else 1.0)
-        return gathers, reductions
+        return self._of_pairs(gathers), self._of_pairs(reductions)
+
+    @property
+    def _reduces_at_end(self) -> bool:
+        """Whether gradients are reduced after the last micro batch."""
+        return self.several and self.plain and not self.sharded and not self.every_pass
 
     def _reduced(self) -> Floats:
-        """[K, S] seconds of the reduction after the last pass, if it does not overlap."""
-        if not self.several or not self.plain or self.sharded or self.every_pass:
-            return np.zeros_like(self.dense)
-        return self._reduce(self.dense, self.experts)
+        """[Q, S] seconds of the reduction after the last pass, if it does not overlap."""
+        if not self._reduces_at_end:
+            return self._of_pairs(np.zeros_like(self.dense))
+        return self._of_pairs(self._reduce(self.dense, self.experts))
 
     def _exposed(self) -> Floats:
-        """[K, S] seconds of an overlapped reduction that the last backward pass of a virtual stage does not cover."""
-        if not self.several or not self.plain or self.sharded or self.every_pass:
-            return np.zeros_like(self.dense)
-        counts = self.layout.counts[np.array(self.layout.places)]  # [S, V, B]
-        dense, experts = (np.einsum("kb,svb->ksv", each[self.cells], counts) for each in (self.stack.dense, self.stack.experts))
-        exposed = self._reduce(dense, experts) - self.staged.last[self.cells]
+        """[Q, S] seconds of an overlapped reduction that the last backward pass of a virtual stage does not cover."""
+        if not self._reduces_at_end:
+            return self._of_pairs(np.zeros_like(self.dense))
+        parts = self.staged.part_elements[self.used]  # [W, 6, L, S, V]
+        reduced = self._reduce(parts[:, ELEMENTS.index("dense")], parts[:, ELEMENTS.index("experts")])
+        exposed = self._of_pairs(reduced) - self.pairs.each(self.staged.last)
         return np.asarray(np.maximum(0.0, exposed.min(axis=2)), np.float64)
 
     def _updated(self) -> Floats:
+        """[Q, S] elements that a GPU updates."""
         job = self.job
         if job.plan.sharding == "none":
-            return self.dense + self.experts
-        return np.asarray((self.dense / job.shard_ranks + self.experts / job.expert_shard_ranks) / job.copies, np.float64)
+            return self._of_pairs(self.dense + self.experts)
+        return self._of_pairs((self.dense / job.shard_ranks + self.experts / job.expert_shard_ranks) / job.copies)
 
     def _update(self, part: int) -> Floats:
-        """[K, S] seconds of the update up to the norm (0) or after it (1), on the GPU or by the CPUs."""
+        """[Q, S] seconds of the update up to the norm (0) or after it (1), on the GPU or by the CPUs."""
         share = self.job.plan.offload.updated_away
-        seconds = np.asarray(self._updated() * self.stack.update[self.cells, part][:, None], np.float64)
+        updated = self._updated()
+        seconds = np.asarray(updated * self.stack.update[self.pairs.cell, part][:, None], np.float64)
         if not share or part == 0:
             return seconds
         node, cluster = self.job.cluster.node, self.job.cluster
         width = DTYPE_BYTES[self.job.runtime.gradient_dtype]
         memory = host_memory_rate(node) / HOST_ACHIEVED / cluster.gpus_of_node
-        return np.maximum(seconds, self._updated() * share * cpu_seconds(update_bytes(self.job, width), memory))
+        return np.maximum(seconds, updated * share * cpu_seconds(update_bytes(self.job, width), memory))
 
     def _norm(self) -> float:
         """Seconds of the norm's reduction over all ranks."""
         return float(self._call(Comm.ALL_REDUCE, Axis.WORLD, np.array([8.0]))[0])
 
     def _gathered(self) -> Floats:
-        """[K, S] seconds of the parameters' gather after the update, if it does not overlap."""
+        """[Q, S] seconds of the parameters' gather after the update, if it does not overlap."""
         job = self.job
         if job.plan.sharding not in ("zero1", "zero2") or self.sharded or not self.several or not self.plain:
-            return np.zeros_like(self.dense)
+            return self._of_pairs(np.zeros_like(self.dense))
         width = min(self.weight_width, 1.0) if job.runtime.fp8_param_gather else self.weight_width
         total = self._call(Comm.ALL_GATHER, Axis.SHARD, self.dense * width)
         expert_axis = Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
-        return total + self._call(Comm.ALL_GATHER, expert_axis, self.experts * width)
+        return self._of_pairs(total + self._call(Comm.ALL_GATHER, expert_axis, self.experts * width))
