@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from windtunnel.base.errors import SpecError
 from windtunnel.cli.common import Json, On, Sets, busy, writable, write_json
 
 EXAMPLES = """\b
 Examples:
   windtunnel fleet compare fleet/my-run job.toml
   windtunnel fleet compare fleet/my-run llama3-8b-8xh100 --last 50 --json compared.json
+  windtunnel fleet compare fleet/today job.toml --usual fleet/last-week
 """
 
 
@@ -24,6 +26,9 @@ def command(
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="PARQUET", help="Measurements of the job's GPU; they answer before curves.")
     ] = None,
+    usual: Annotated[
+        Path | None, typer.Option("--usual", metavar="RUN", help="An earlier run of the job to compare with, not the prediction.")
+    ] = None,
     last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Compare the last N steps only.")] = None,
     json: Json = None,
 ) -> None:
@@ -31,13 +36,21 @@ def command(
     from windtunnel.cli.source import job_of
     from windtunnel.report.fleet_compare import show_comparison
     from windtunnel.runs.fleet_comparison import compare_sections
+    from windtunnel.runs.fleet_usual import usual_sections
     from windtunnel.runs.fleet_watching import calls_block
 
     writable(("--json", json))
+    if usual is not None and profile is not None:
+        raise SpecError("--profile", profile, "not together with --usual", "An earlier run needs no measurements of kernels.")
     loaded = job_of(job, sets, on)
     with busy("reading and comparing"):
         recorded, _ = aligned_run(run)
-        comparison = compare_sections(recorded.sections, loaded.job, blocking=calls_block(recorded), last=last, profile=profile)
+        blocking, expected = calls_block(recorded), None
+        if usual is not None:
+            expected = usual_sections(aligned_run(usual)[0].sections, loaded.job, blocking)
+        comparison = compare_sections(
+            recorded.sections, loaded.job, blocking=blocking, last=last, profile=profile, expected=expected
+        )
     loaded.tell()
     if json is not None:
         write_json(comparison.as_dict(), json)

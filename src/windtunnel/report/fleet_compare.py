@@ -18,11 +18,13 @@ def show_comparison(comparison: FleetComparison, console: Console) -> None:
     step = comparison.step
     console.print(
         f"[bold]The step takes {seconds(step.median)}[/] (median of {comparison.steps}; 10 to 90 %: {seconds(step.low)} to "
-        f"{seconds(step.high)}); we expect {seconds(step.expected)} ±{step.error:.0%}: {step.over:+.1%}.",
+        f"{seconds(step.high)}); {'we expect' if comparison.predicted else 'usual is'} {seconds(step.expected)} ±{step.error:.0%}: "
+        f"{step.over:+.1%}.",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     console.print()
-    console.print("[bold]What leaves the prediction[/] (what the step grows by with each alone)", highlight=False)
+    norm = "the prediction" if comparison.predicted else "what is usual"
+    console.print(f"[bold]What leaves {norm}[/] (what the step grows by with each alone)", highlight=False)
     if not comparison.causes:
         console.print("  nothing: every section and call is within its error bar")
     for number, cause in enumerate(comparison.causes[: 2 * MOST_CAUSES], 1):

@@ -86,7 +86,8 @@ class FleetCallPart:
 
 @dataclass(frozen=True)
 class FleetComparison:
-    """Everything of a comparison; seconds. `explained_step`: what the prediction becomes with all causes that it can express."""
+    """Everything of a comparison; seconds. `explained_step`: what the prediction becomes with all causes that it can express;
+    `predicted`: False where an earlier run stands in for the prediction."""
 
     job: Job
     steps: int
@@ -95,6 +96,7 @@ class FleetComparison:
     sections: tuple[SectionPart, ...]
     calls: tuple[FleetCallPart, ...]
     causes: tuple[StepCause, ...]
+    predicted: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """JSON: stable keys, SI units; those of `compare RUN JOB` where they mean the same."""
@@ -147,7 +149,7 @@ def compare_sections(
     plain = known if (profile is None and known.predicted) or not priced else expected_sections(job, blocking)
     causes = _causes(job, seen, replace(plain, predicted=known.predicted), parts, calls) if priced else ()
     step = _part("step", -1, known.step, known.step_error, seen.step)
-    return FleetComparison(job, len(seen.steps), step, _explained(job, causes, known.step), parts, calls, causes)
+    return FleetComparison(job, len(seen.steps), step, _explained(job, causes, known.step), parts, calls, causes, known.predicted)
 
 
 def _good(seen: ObservedSections) -> Any:
