@@ -183,8 +183,8 @@ def _layouts(
     for part in _grouped(columns, rows, paths):
         first = int(part[0])
         key = tuple(int(columns.codes[path][first]) for path in paths if path != RECOMPUTE)
-        job = columns.change(first).apply_unchecked(columns.job)
         try:
+            job = columns.change(first).apply_unchecked(columns.job)
             if key in found:
                 check(few_batches(job))
             else:
