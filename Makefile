@@ -82,9 +82,11 @@ torch: setup
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[torch,hf]' || { \
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; }
 
-# Tests marked `torch`; pytest's exit code 5 means that none is.
+# Tests marked `torch`, most of which wait for processes of their own; pytest's exit code 5 means that none is.
+TORCH_ARGS ?= -q -n 4
+
 test-torch: torch
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m torch; code=$$?; \
+	@$(BIN)/python -m pytest $(TORCH_ARGS) -m torch; code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "no test is marked torch"; else exit $$code; fi
 
 # Tests marked `slurm` start slurmctld, several slurmd and munged by themselves; skipped with the reason where they cannot.
@@ -149,7 +151,7 @@ fleet-faults-short: torch
 	$(BIN)/python -m tests.faults.checkpoints --short
 
 # The C++ tests and fuzzers under ASan and UBSan, then those with several threads under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
-SANITIZE = $(CMAKE) -DWINDTUNNEL_PYTHON=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O1 -g1'
+SANITIZE = $(CMAKE) -DWINDTUNNEL_PYTHON=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-Og -g1'
 ROUNDS ?= 1000
 
 sanitize: setup

@@ -220,12 +220,14 @@ def test_what_a_compiled_graph_does_is_recorded_and_its_result_unchanged(alone: 
     assert found.step[found.section == Section.CALL].tolist() == [0, 1]
 
 
-def test_a_compiled_module_that_may_leave_python_is_told(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._inductor.config.cpp_wrapper", True)
+def test_a_compiled_module_that_may_leave_python_is_told(alone: Path) -> None:
+    from torch._inductor import config
+
     start(alone)
     model = torch.nn.Sequential(torch.nn.Linear(4, 4))
     model[0].compile(backend="eager")
-    steps_of(model, 2)
+    with config.patch(cpp_wrapper=True):
+        steps_of(model, 2)
     watch.stop()
     notes = fleet_notes(recorded_of_rings(alone / "run"))
     assert (

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from windtunnel.fleet.checkpoint import commit, disk, flush, folder, manifest, retention
+from windtunnel.fleet import disk
+from windtunnel.fleet.checkpoint import commit, flush, folder, manifest, retention
 
 STAGE = ("stage-half", "stage-done")
 FLUSH = ("write", "acknowledge", "acknowledged", "manifest", "manifest-renamed", "rename", "renamed", "latest", "garbage")
