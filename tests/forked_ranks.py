@@ -9,7 +9,6 @@ import gc
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -45,12 +44,13 @@ class RankForge:
 
     def started(self, what: str, world: int, arguments: list[Any], options: Mapping[str, Any]) -> ForkedJob:
         """Forks `world` ranks that call `what`."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        from tests.ports import free_port  # the ranks have another path
+
         self._jobs += 1
         files = [self._folder / f"job-{self._jobs}-{rank}" for rank in range(world)]
-        told = self._ask(what=what, port=port, files=[str(file) for file in files], arguments=arguments, options=dict(options))
+        told = self._ask(
+            what=what, port=free_port(), files=[str(file) for file in files], arguments=arguments, options=dict(options)
+        )
         return ForkedJob(told["pids"], files)
 
     def ended(self, job: ForkedJob, seconds: float = 120.0) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.faults.training import Job
+from tests.ports import free_port
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings
 
 PATIENCE = 120.0
@@ -32,13 +32,6 @@ class Site(Protocol):
     def wait(self, pid: int, seconds: float) -> int | None:
         """Exit status of a rank; None if it still runs after so many seconds."""
         ...
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 
 import pytest
 
+from tests.ports import free_port
 from windtunnel.fleet.diagnose.registry import run_test
 from windtunnel.fleet.diagnose.result import Asked
 
@@ -31,8 +31,7 @@ def test_without_a_gpu_it_does_not_apply(name: str) -> None:
 
 
 def test_ranks_measure_an_all_reduce_over_gloo() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        master = f"127.0.0.1:{listening.getsockname()[1]}"
+    master = f"127.0.0.1:{free_port()}"
     options = [
         "all-reduce",
         "--json",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from windtunnel.cli.fleet_source import read_run
 from windtunnel.fleet.collect import open_run
 
@@ -28,7 +28,9 @@ LONG = 240
 def started(folder: Path, *rest: str, options: tuple[str, ...] = ("--collect",)) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "windtunnel", "fleet", "run", "--dir", str(folder), "--run", "job", *options, "--", *rest]
     variables = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
 def training(*arguments: str) -> list[str]:
@@ -42,7 +44,7 @@ def ended(child: subprocess.Popen[str], timeout: float = LONG) -> tuple[int, str
         said, errors = child.communicate(timeout=timeout)
     finally:
         if child.poll() is None:
-            child.kill()
+            os.killpg(child.pid, signal.SIGKILL)  # what it started holds its pipes open
             child.communicate()
     return child.returncode, said, errors
 
@@ -76,11 +78,7 @@ def test_one_command_collects_ships_and_sums_up(tmp_path: Path) -> None:
 
 def test_two_nodes_ship_to_one_collector_over_tls(tmp_path: Path) -> None:
     """Two `fleet run`, as two nodes would have them; the second starts first, and waits for the secrets."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
+    ports = [free_port(), free_port()]
     secrets = ("--secrets", str(tmp_path / "keys"))
     nodes = []
     for rank in (1, 0):

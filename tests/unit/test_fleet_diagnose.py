@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.faults.network import Machines, can_make_networks
+from tests.ports import free_port
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.fleet.diagnose import nic_loopback, tcp
 from windtunnel.fleet.diagnose.__main__ import main
@@ -23,11 +23,6 @@ from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, NotHereError
 
 SHORT = Asked(seconds=0.05, size=1 << 20)
 PROGRAM = (sys.executable, "-m", "windtunnel.fleet.diagnose")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def pair(here: tuple[str, ...], there: tuple[str, ...], address: str, *more: str, key: str = "k") -> tuple[int, dict[str, Any]]:

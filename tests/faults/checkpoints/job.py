@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -18,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from tests.faults.checkpoints.points import STAGE, die, patch_stage
+from tests.ports import free_port
 from windtunnel.fleet.checkpoint import process
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 
@@ -88,9 +88,7 @@ def start(work: Path, world: int, fault: Fault) -> list[int]:
     """Forks the ranks; their process ids."""
     for path in work.glob("report-*"):
         path.unlink()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (work / "pids").write_text("")
     pids = []
     for rank in range(world):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.faults.recovery import links
+from tests.ports import free_port
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.readings import process_state
 from windtunnel.fleet.driver.plan import JobPlan, JobState
@@ -44,7 +44,7 @@ class KeptJob:
     ) -> None:  # fmt: skip
         self.folder, self.state_folder = folder, folder / "driver"
         folder.mkdir(parents=True)
-        self.port = _free_port()
+        self.port = free_port()
         argv = (sys.executable, str(script), "--folder", str(folder), *words)
         variables = environment(folder.parent, folder.name, base={}) | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         if memory:
@@ -198,9 +198,3 @@ def hurt(pid: int, number: int) -> bool:
 
 def _no_engine(command: object, folder: Path) -> object:
     raise AssertionError("the plan is only written here")
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
