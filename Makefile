@@ -82,11 +82,9 @@ torch: setup
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[torch,hf]' || { \
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; }
 
-# Tests marked `torch`, most of which wait for processes of their own; pytest's exit code 5 means that none is.
-TORCH_ARGS ?= -q -n 4
-
+# Tests marked `torch`; pytest's exit code 5 means that none is.
 test-torch: torch
-	@$(BIN)/python -m pytest $(TORCH_ARGS) -m torch; code=$$?; \
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m torch; code=$$?; \
 	  if [ $$code -eq 5 ]; then echo "no test is marked torch"; else exit $$code; fi
 
 # Tests marked `slurm` start slurmctld, several slurmd and munged by themselves; skipped with the reason where they cannot.
