@@ -61,12 +61,17 @@ def of_rank(table: Sections, rank: int, step: int, section: Section) -> Sections
     return table.where((table.rank == rank) & (table.step == step) & (table.section == section))
 
 
+def watched_and_plain(scripts: Scripts, name: str, folder: Path) -> tuple[Sections, int]:
+    """The table of a script, and the bytes of its weights, which are equal bit by bit with and without the monitor."""
+    table = scripts.ran(name, folder, WATCHED="1")
+    scripts.ran(name, folder, WATCHED="0")
+    watched, plain = (torch.load(folder / f"weights{on}.pt") for on in (1, 0))
+    assert all(torch.equal(watched[key], plain[key]) for key in plain)
+    return table, sum(tensor.numel() * 4 for tensor in plain.values())
+
+
 def test_ddp_is_timed_and_weights_are_equal_bit_by_bit(scripts: Scripts, tmp_path: Path) -> None:
-    table = scripts.ran("ddp", tmp_path, WATCHED="1")
-    scripts.ran("ddp", tmp_path, WATCHED="0")
-    watched, plain = (torch.load(tmp_path / f"weights{on}.pt") for on in (1, 0))
-    assert all(torch.equal(watched[name], plain[name]) for name in plain)
-    weights = sum(tensor.numel() * 4 for tensor in plain.values())
+    table, weights = watched_and_plain(scripts, "ddp", tmp_path)
     for rank in (0, 1):
         for step in (2, 3, 4, 5):
             for section in (Section.FORWARD, Section.BACKWARD):
@@ -83,11 +88,7 @@ def test_ddp_is_timed_and_weights_are_equal_bit_by_bit(scripts: Scripts, tmp_pat
 
 def test_ddp_of_before_the_start_is_seen_and_weights_are_equal_bit_by_bit(scripts: Scripts, tmp_path: Path) -> None:
     """Its reducer gets the group that tells us; after the stop it goes on with it."""
-    table = scripts.ran("late", tmp_path, WATCHED="1")
-    scripts.ran("late", tmp_path, WATCHED="0")
-    watched, plain = (torch.load(tmp_path / f"weights{on}.pt") for on in (1, 0))
-    assert all(torch.equal(watched[name], plain[name]) for name in plain)
-    weights = sum(tensor.numel() * 4 for tensor in plain.values())
+    table, weights = watched_and_plain(scripts, "late", tmp_path)
     for rank in (0, 1):
         for step in (0, 1, 2):
             for section in (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER):
@@ -95,7 +96,7 @@ def test_ddp_of_before_the_start_is_seen_and_weights_are_equal_bit_by_bit(script
             calls = of_rank(table, rank, step, Section.CALL)
             reduced = calls.where((calls.comm == Comm.ALL_REDUCE) & (calls.bytes > 100))
             assert reduced.bytes.sum() >= 2 * weights  # two micro batches; a map of used ones beside
-            assert step == 2 or (calls.seconds > 0).all()  # the stop may come before the last step's calls have ended
+            assert (calls.seconds > 0).all()
     assert "unseen" not in recorded_of_rings(tmp_path / "run").facts
 
 

@@ -28,6 +28,14 @@ def _bytes(tensors: Any) -> int:
     return int(tensors.nbytes)
 
 
+def _has_future_done(work: Any) -> bool:
+    """Whether a work on the host has its results; False for a backend whose works have no future."""
+    try:
+        return bool(work.get_future().done())
+    except RuntimeError:
+        return False
+
+
 def _first(args: tuple[Any, ...], ranks: int) -> int:
     return _bytes(args[0])
 
@@ -84,6 +92,9 @@ class CallWatch:
     That is at the return of `wait`; for works that C++ waits for, at the next asynchronous call, the end of the backward or of the
     step, whichever comes first: the end is late by up to that long. A callback of the future would be exact, but wakes a thread of
     gloo for the interpreter's lock: tens of µs a call (measured on 2 cores). On a GPU it runs where the call was made, and is used.
+
+    A thread of gloo completes the future before the work itself. Who waits for the future may run on before the work says that it
+    has ended: in a fifth of the calls on 2 idle cores. So a work on the host has ended when either says so.
     """
 
     def __init__(self, recorder: Recorder, groups: GroupBook, patches: Patches) -> None:
@@ -101,10 +112,10 @@ class CallWatch:
         patches.wrap(dist.ProcessGroup, "_end_coalescing", self._end_coalescing)
         patches.wrap(dist.Work, "wait", self._wait)
 
-    def sweep(self) -> None:
-        """Ends the calls whose Work has ended out of sight; it does not block."""
+    def sweep(self, on_host: bool = False) -> None:
+        """Ends the calls whose Work has ended out of sight; it does not block. `on_host`: no work is of a device."""
         for key, (work, marks) in list(self.pending.items()):
-            if work.is_completed():
+            if work.is_completed() or (on_host and _has_future_done(work)):
                 self.pending.pop(key, None)
                 for mark in marks:
                     self.recorder.close(mark)

@@ -115,14 +115,14 @@ class WatchSession:
 
     def _sweep(self) -> None:
         """Once a step: what ended out of sight."""
+        if self.recorder.events is None and self._cuda is not None and self._cuda.is_initialized():
+            self._use_device()
         if self._calls.pending:
-            self._calls.sweep()
+            self._calls.sweep(on_host=self.recorder.events is None)
         if self._functional.pending:
             self._functional.sweep()
         if self.recorder.events is not None:
             self.recorder.events.poll()
-        elif self._cuda is not None and self._cuda.is_initialized():
-            self._use_device()
 
     def _use_device(self) -> None:
         from windtunnel.fleet.watch.device import DeviceEvents
