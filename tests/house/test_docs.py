@@ -66,16 +66,19 @@ def files_of(arguments: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_commands_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the order of the document, in a folder that looks like the project's and takes what they write."""
+    """In the order of the document, in a folder that looks like the project's and takes what they write. Commands with their output
+    below run in `test_documents_show_what_commands_print`."""
     for entry in ROOT.iterdir():
         if entry.name in ("examples", "docs", "src", "README.md"):
             (tmp_path / entry.name).symlink_to(entry)
     (tmp_path / "out").mkdir()
     monkeypatch.chdir(tmp_path)
-    refused = {shown.command for shown in shown_in(path) if shown.lines[0].startswith("windtunnel: ")}
+    compared = {shown.command for shown in shown_in(path)}
     english = original(path)
     ran = of_windtunnel(english) if english is not None else []
     for command in [c for c in of_windtunnel(path) if not PLACEHOLDER.search(c) and c not in ran][:BUDGET]:
+        if " ".join(command.split()) in compared:
+            continue
         arguments = words(command)
         if arguments[:2] == ["import", "torch"] and find_spec("torch") is None:
             continue
@@ -83,7 +86,7 @@ def test_commands_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             continue
         code = main(arguments)
         told = capsys.readouterr()
-        assert (code == 0) != (" ".join(command.split()) in refused), f"{command}\n{told.err}"
+        assert code == 0, f"{command}\n{told.err}"
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if shown_in(path)], ids=name)
