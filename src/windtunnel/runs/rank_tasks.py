@@ -15,6 +15,7 @@ from windtunnel.records.trace_graph import TaskKind
 from windtunnel.runs.windows import launch_of
 
 HOST_GAP, LAUNCH_DELAY, STREAM_GAP = "host gap", "launch delay", "stream gap"
+_COMPUTE, _COLLECTIVE = int(TaskKind.COMPUTE), int(TaskKind.COLLECTIVE)
 LEAST = 1e-9
 """Seconds below which a gap is no task: traces are no finer."""
 JUMP = 5e-5
@@ -39,12 +40,12 @@ class RankTasks:
     deps: list[list[int]] = field(default_factory=list)
 
     def add(
-        self, name: str, begin: float, seconds: float, lane: int, deps: list[int], *, host: bool, kind: TaskKind = TaskKind.COMPUTE,
+        self, name: str, begin: float, seconds: float, lane: int, deps: list[int], *, host: bool, kind: int = _COMPUTE,
         size: float = float("nan"), comm: int = 0, match: int = -1, call: int = -1,
     ) -> int:  # fmt: skip
         """Appends a task; its number."""
         self.name.append(name)
-        self.kind.append(int(kind))
+        self.kind.append(kind)
         self.on_host.append(host)
         self.lane.append(lane)
         self.seconds.append(max(seconds, 0.0))
@@ -53,7 +54,7 @@ class RankTasks:
         self.match.append(match)
         self.call.append(call)
         self.begin.append(begin)
-        self.deps.append(sorted({dep for dep in deps if dep >= 0}))
+        self.deps.append(deps if len(deps) == 1 and deps[0] >= 0 else sorted({dep for dep in deps if dep >= 0}))
         return len(self.name) - 1
 
 
@@ -91,8 +92,13 @@ def rank_tasks(trace: RankTrace, rows: Int64s, base: float, match: Mapping[int, 
 
 class _Writer:
     def __init__(self, events: Events, begin: Floats, end: Floats, match: Mapping[int, int], pure: Floats, owner: Int64s) -> None:
-        self.events, self.begin, self.end = events, begin, end
-        self.match, self.pure, self.owner = match, pure, owner
+        # Lists: one element of an array costs as much as all else that is done with it.
+        self.begin, self.end, self.owner = begin.tolist(), end.tolist(), owner.tolist()
+        self.lane, self.size, self.comm = events.lane.tolist(), events.bytes.tolist(), events.comm.tolist()
+        self.names, self.named = [str(name) for name in events.names], events.name.tolist()
+        self.on_device = np.isin(events.kind, ON_DEVICE).tolist()
+        self.is_call, self.is_sync = (events.kind == EventKind.CALL).tolist(), (events.kind == EventKind.SYNC).tolist()
+        self.match, self.pure = match, pure
         self.tasks = RankTasks()
         self.streams: dict[int, _Lane] = {}
         self.threads: dict[int, _Lane] = {}
@@ -106,14 +112,14 @@ class _Writer:
 
     def event(self, row: int) -> None:
         """Adds one event with what stands before it."""
-        if self.events.kind[row] in ON_DEVICE:
-            if (launch := int(self.owner[row])) >= 0 and launch not in self.gate:
+        if self.on_device[row]:
+            if (launch := self.owner[row]) >= 0 and launch not in self.gate:
                 self._reach(launch)
             self._device(row)
         else:
             self._host(row)
 
-    def _lane(self, lanes: dict[int, _Lane], key: int) -> _Lane:
+    def _lane_of(self, lanes: dict[int, _Lane], key: int) -> _Lane:
         if key not in lanes:
             lanes[key] = _Lane(self.numbers, 0.0)
             self.numbers += 1
@@ -121,7 +127,7 @@ class _Writer:
 
     def _reach(self, row: int) -> None:
         """Brings a thread to the begin of one of its events: a host gap where it has stood still. Notes the gate of a launch."""
-        lane = self._lane(self.threads, int(self.events.lane[row]))
+        lane = self._lane_of(self.threads, self.lane[row])
         begin = self.begin[row]
         if begin - lane.until > LEAST:
             other = self._other(self.threads, lane, lane.until, begin) if begin - lane.until > JUMP else None
@@ -139,27 +145,27 @@ class _Writer:
     def _host(self, row: int) -> None:
         if row not in self.gate:
             self._reach(row)
-        lane = self._lane(self.threads, int(self.events.lane[row]))
+        lane = self._lane_of(self.threads, self.lane[row])
         begin, end = max(self.begin[row], lane.until), self.end[row]
         deps: list[int] = []
-        if self.events.kind[row] == EventKind.SYNC:
+        if self.is_sync[row]:
             latest = self._other(self.streams, lane, begin, end)
         else:
             child = self.child.get(row, -1)  # a copy that blocks its caller
             done = child in self.task_of and self.begin[row] < self.end[child] <= end
-            latest = (float(self.end[child]), self.task_of[child]) if done else None
+            latest = (self.end[child], self.task_of[child]) if done else None
         if latest is not None:
             deps, begin = [latest[1]], max(begin, min(latest[0], end))
         if end > lane.until or lane.last < 0:
-            lane.last = self.tasks.add(self._name(row), begin, end - begin, lane.number, deps, host=True)
+            lane.last = self.tasks.add(self.names[self.named[row]], begin, end - begin, lane.number, deps, host=True)
             lane.until = max(lane.until, end)
             lane.ended(lane.last, lane.until)
 
     def _device(self, row: int) -> None:
-        stream = self._lane(self.streams, int(self.events.lane[row]))
+        stream = self._lane_of(self.streams, self.lane[row])
         begin, end = max(self.begin[row], stream.until), self.end[row]
-        gate, launched = self.gate.get(int(self.owner[row]), (-1, 0.0))
-        has_launch = int(self.owner[row]) >= 0
+        gate, launched = self.gate.get(self.owner[row], (-1, 0.0))
+        has_launch = self.owner[row] >= 0
         deps = [gate]
         ready = max(stream.until, launched) if has_launch else stream.until
         other = self._other(self.streams, stream, ready, begin) if begin - ready > LEAST else None
@@ -169,12 +175,12 @@ class _Writer:
             deps.append(self._delay(gate, launched, begin))
         elif begin - stream.until > LEAST:
             self.tasks.add(STREAM_GAP, stream.until, begin - stream.until, stream.number, [], host=True)
-        kind = TaskKind.COLLECTIVE if self.events.kind[row] == EventKind.CALL else TaskKind.COMPUTE
+        is_call = self.is_call[row]
         number = self.match.get(row, -1)
         seconds = float(self.pure[number]) if number >= 0 else end - begin
         stream.last = self.tasks.add(
-            self._name(row), begin, seconds, stream.number, deps, host=False, kind=kind, size=float(self.events.bytes[row]),
-            comm=int(self.events.comm[row]), match=number, call=row if kind is TaskKind.COLLECTIVE else -1,
+            self.names[self.named[row]], begin, seconds, stream.number, deps, host=False, kind=_COLLECTIVE if is_call else _COMPUTE,
+            size=self.size[row], comm=self.comm[row], match=number, call=row if is_call else -1,
         )  # fmt: skip
         stream.until = max(end, begin)
         stream.ended(stream.last, stream.until)
@@ -186,6 +192,3 @@ class _Writer:
             return after
         self.numbers += 1  # a lane of its own: delays of several launches run at once
         return self.tasks.add(LAUNCH_DELAY, since, begin - since, self.numbers - 1, [after], host=True)
-
-    def _name(self, row: int) -> str:
-        return str(self.events.names[self.events.name[row]])
