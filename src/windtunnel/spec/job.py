@@ -112,6 +112,22 @@ class Job(Noun):
         return (cp, 1) if kind == "a2a" else self.plan.cp_sizes or (1, cp) if kind == "a2a+p2p" else (1, cp)
 
     @cached_property
+    def kernel_runtime(self) -> Runtime:
+        """The runtime as its kernels run: Megatron's fused softmax takes no shape but those of `fuses_softmax`, and PyTorch's runs
+        in its place."""
+        if self.runtime.attention != "fused_softmax" or self.fuses_softmax or isinstance(self.model, GraphModel):
+            return self.runtime
+        return self.runtime.model_copy(update={"attention": "unfused"})
+
+    @property
+    def fuses_softmax(self) -> bool:
+        """Whether Megatron's fused softmax takes this job's scores: 17 to 4,096 keys, and queries, keys and matrices of scores on
+        a GPU (micro batch x heads) in fours (Megatron-LM, `FusedScaleMaskSoftmax.is_kernel_available`)."""
+        plan, across = self.plan, self.cp_sizes
+        matrices = plan.micro_batch * (self.model.heads // (plan.tp * across[0]))
+        return 16 < plan.seq <= 4096 and not any(size % 4 for size in (plan.seq // across[1], plan.seq, matrices))
+
+    @cached_property
     def layers_per_stage(self) -> tuple[tuple[int, ...], ...]:
         """Layers of each pipeline stage's virtual stages: `[stage][virtual stage]`."""
         plan = self.plan

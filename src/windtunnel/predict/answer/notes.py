@@ -37,6 +37,11 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
         )
     elif job.padded_vocab != job.model.vocab:
         notes.append(f"The vocabulary is padded from {job.model.vocab} to {job.padded_vocab}.")
+    if job.kernel_runtime is not runtime:
+        notes.append(
+            "PyTorch's kernels compute the softmax: Megatron's fused one takes 17 to 4,096 keys, and sequences and micro batch x "
+            "heads of a GPU in fours."
+        )
     if job.unequal is not None:
         notes += _unequal(job.unequal)
     if job.cluster.gpus > 1 and not (job.unequal and job.unequal.names_speeds):

@@ -45,7 +45,7 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     Compute seconds carry the wait for the slowest GPU of the job (`Costs.slowdown`), unless the job says which GPUs are slow.
     """
     job, ops = workload.job, workload.ops
-    runtime = job.runtime
+    runtime = job.kernel_runtime
     if profile is None:
         estimated = estimate(ops, job.cluster.gpu, runtime, factors)
     else:

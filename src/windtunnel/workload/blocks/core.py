@@ -98,7 +98,7 @@ def flash(tape: Tape, heads: CoreHeads) -> None:
 def unfused(tape: Tape, heads: CoreHeads, queries: int) -> None:
     """Scores, scale + mask + softmax, dropout and context as separate kernels over the full (not causal) score matrix of `queries`
     tokens against all keys."""
-    plan, runtime, model = tape.job.plan, tape.job.runtime, tape.job.model
+    plan, model = tape.job.plan, tape.job.model
     dim, value = heads.dim, heads.value
     batch, seq, keys = plan.micro_batch * heads.queries, queries, plan.seq
     score = batch * seq * keys
@@ -118,7 +118,7 @@ def unfused(tape: Tape, heads: CoreHeads, queries: int) -> None:
         scores[0] = scores[0]._replace(bytes=scores[0].bytes + score * w)
         scores.insert(0, tape.elementwise("alibi biases", Phase.FORWARD, score, 0, 1, kind=Kind.COPY))
     rows = batch * seq
-    if runtime.attention == "fused_softmax":
+    if tape.job.kernel_runtime.attention == "fused_softmax":
         tape.pointwise(
             "softmax", score, (1, 1), (2, 1), saved=score * w, core=True, kind=Kind.SOFTMAX, m=rows, n=keys, role=Role.SOFTMAX
         )
