@@ -26,7 +26,11 @@ _LINE = re.compile(
 def recognises(head: Head) -> bool:
     """Nodes with their GUIDs in quotes, or lines of ports."""
     text = head.text
-    return "\nswitchguid=" in text or "\ncaguid=" in text or sum(_LINE.match(line) is not None for line in head.lines[:50]) >= 2
+    return (
+        "\nswitchguid=" in text
+        or "\ncaguid=" in text
+        or sum(_LINE.match(line) is not None for line in head.lines[:50]) >= max(1, min(2, len(head.lines)))
+    )
 
 
 def read(files: Sequence[Path], context: Context) -> Reading:
