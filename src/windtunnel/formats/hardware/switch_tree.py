@@ -39,9 +39,8 @@ def reading_of(tree: SwitchTree, context: Context, kind: str, source: str, ignor
     cluster, assumed = _cluster(facts, context, kind, source)
     built = [f"{facts['nodes']} nodes"]
     if facts["leaves"]:
-        built = [
-            f"{facts['nodes']} nodes below {facts['switches']} switches in {facts['levels']} levels, {facts['leaf_nodes']} under a leaf"
-        ]
+        levels = f"{facts['switches']} switches in {facts['levels']} levels"
+        built = [f"{facts['nodes']} nodes below {levels}, {facts['leaf_nodes']} under a leaf"]
     if facts["blocks"]:
         built.append(f"{facts['blocks']} blocks of {facts['block_nodes']} nodes")
     return Reading(kind, Content.CLUSTER, cluster, facts, tuple(built), ignored, tuple(assumed), tuple(broken))

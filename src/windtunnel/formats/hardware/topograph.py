@@ -1,4 +1,4 @@
-"""NVIDIA topograph's cluster models: YAML with `switches` (each with the switches below it) and `blocks` of nodes under a switch."""
+"""NVIDIA topograph's cluster models: YAML with `switches` (each with those below it) and `blocks` of nodes under a switch."""
 
 from __future__ import annotations
 
