@@ -45,9 +45,6 @@ def _told(head: Head) -> tuple[str, str, str] | None:
         return "a Parquet table", "the trace, log or timeline that the table was made of", hint
     if head.text.startswith("version https://git-lfs.github.com/spec/"):
         return "a pointer of Git LFS", "the file itself", "`git lfs pull` in the repository fetches it."
-    if head.starts_json("workload_graph") and ('"workload_name"' in head.text or '"data_deps"' in head.text):
-        hint = "Import the profiler trace or the .et files that the graph was made of."
-        return "a workload graph of Chakra in JSON, whose schema is not known", "execution traces (.et)", hint
     names = _columns(head)
     if names is None:
         return None
