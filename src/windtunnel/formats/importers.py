@@ -54,6 +54,10 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("gpcnet", "microbench.gpcnet", "tables of GPCNet, alone and under congestion"),
     Importer("gpu-copies", "microbench.copies", "rates of copies: bandwidthTest, superbench's gpu_copy and gpu_stream, STREAM"),
     Importer("nccl-debug", "nccl.debug_log", "NCCL INFO lines of NCCL_DEBUG=INFO"),
+    Importer("jobs", "accounting", "tables of jobs: Slurm's sacct, LSF, published traces of clusters"),
+    Importer("nodes", "accounting.nodes", "lists of nodes with their GPUs, CSV"),
+    Importer("tracelens", "tracelens", "tables of TraceLens's reports, CSV"),
+    Importer("llmcompass", "llmcompass", "hardware descriptions of LLMCompass"),
     Importer("not-read", "not_read", "(tables and stand-ins that are refused by name, with what to give instead)"),
     Importer(
         "configuration",
