@@ -28,7 +28,7 @@ _SAMPLE = 40
 
 
 @dataclass(frozen=True)
-class Layout:
+class JobColumns:
     """How to split a line, and where its cells are. `header`: lines before the first job."""
 
     kind: str
@@ -38,14 +38,14 @@ class Layout:
     columns: int
 
 
-def layout_of(lines: Sequence[str]) -> Layout | None:
+def layout_of(lines: Sequence[str]) -> JobColumns | None:
     """The layout of a table's first lines; None where they are no table of jobs."""
     rows = [(number, line) for number, line in enumerate(lines[:_SAMPLE]) if line.strip() and not line.startswith("#")]
     if not rows:
         return None
     (number, first), *rest = rows
     if _GAVEL.fullmatch(first):
-        return Layout("gavel", _tabs, {"id": 0, "submit": 5, "gpus": 6}, number, 7)
+        return JobColumns("gavel", _tabs, {"id": 0, "submit": 5, "gpus": 6}, number, 7)
     if rest and _DASHES.fullmatch(rest[0][1]):
         return _fixed(first, rest[0])
     for sign, split in (("|", _pipes), ("\t", _tabs), (",", _commas)):
@@ -54,7 +54,7 @@ def layout_of(lines: Sequence[str]) -> Layout | None:
             at = _named(cells)
             if at is not None:
                 kind = "sacct" if sign == "|" else "jobs"
-                return Layout(kind, split, at, number + 1, len(cells))
+                return JobColumns(kind, split, at, number + 1, len(cells))
             if sign == "|":
                 return _unnamed([split(line) for _, line in rows], number)
     return None
@@ -68,7 +68,7 @@ def _named(cells: Sequence[str]) -> dict[str, int] | None:
     return at if ends and ({"state", "exit", "submit"} & at.keys()) else None
 
 
-def _unnamed(rows: list[list[str]], header: int) -> Layout | None:
+def _unnamed(rows: list[list[str]], header: int) -> JobColumns | None:
     """Columns by what their cells look like: a state, times of which the last three are submit, start and end, an elapsed time."""
     width = len(rows[0])
     rows = [row for row in rows if len(row) == width]
@@ -89,10 +89,10 @@ def _unnamed(rows: list[list[str]], header: int) -> Layout | None:
     tres = columns(lambda cell: not cell or "node=" in cell)
     if tres:
         at["tres"] = tres[-1]
-    return Layout("sacct", _pipes, at, header, width)
+    return JobColumns("sacct", _pipes, at, header, width)
 
 
-def _fixed(first: str, dashes: tuple[int, str]) -> Layout | None:
+def _fixed(first: str, dashes: tuple[int, str]) -> JobColumns | None:
     """sacct's own columns, as wide as the dashes below their names."""
     number, line = dashes
     spans = [(match.start(), match.end()) for match in re.finditer(r"-+", line)]
@@ -101,7 +101,7 @@ def _fixed(first: str, dashes: tuple[int, str]) -> Layout | None:
         return [text[begin:end].strip() for begin, end in spans]
 
     at = _named(split(first))
-    return Layout("sacct", split, at, number + 1, len(spans)) if at is not None else None
+    return JobColumns("sacct", split, at, number + 1, len(spans)) if at is not None else None
 
 
 def _pipes(line: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.accounting.layout import Layout, layout_of
+from windtunnel.formats.accounting.layout import JobColumns, layout_of
 from windtunnel.formats.accounting.values import NAN, count_of, held_of, outcome_of, seconds_of, time_of
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.reading import Content, Context, Reading
@@ -76,7 +76,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     return Reading(f"jobs ({kind})", Content.SETTINGS, facts, facts, tuple(built), (), assumed, tuple(broken))
 
 
-def _take(cells: list[str], layout: Layout, jobs: _Jobs) -> None:
+def _take(cells: list[str], layout: JobColumns, jobs: _Jobs) -> None:
     if len(cells) != layout.columns:
         jobs.bad += 1
         return
