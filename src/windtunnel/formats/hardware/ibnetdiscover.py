@@ -19,7 +19,7 @@ _NODE = re.compile(r'^(Switch|Ca|Rt)\s+(\d{1,5})\s+"([^"]+)"\s+#\s+"([^"]*)"')
 _PORT = re.compile(r'^\[(\d{1,5})\](?:\([0-9a-fA-F]+\))?\s+"([^"]+)"\[(\d{1,5})\].*?#(.*)$')
 _SPEED = re.compile(r"\b(\d{1,2}x\s?(?:SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR|GDR))\b")
 _LINE = re.compile(
-    r"^(CA|SW|RT)\s+\d+\s+(\d+)\s+(0x[0-9a-fA-F]+)\s+(\d+x\s+\S+)(?:\s+-\s+(CA|SW|RT)\s+\d+\s+(\d+)\s+(0x[0-9a-fA-F]+)\s+\(\s*'([^']*)'\s+-\s+'([^']*)'\s*\))?"
+    r"^(CA|SW|RT)\s+\d+\s+(\d{1,5})\s+(0x[0-9a-fA-F]+)\s+(\d+x\s+\S+)(?:\s+-\s+(CA|SW|RT)\s+\d+\s+(\d{1,5})\s+(0x[0-9a-fA-F]+)\s+\(\s*'([^']*)'\s+-\s+'([^']*)'\s*\))?"
 )
 
 

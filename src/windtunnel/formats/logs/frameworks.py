@@ -17,18 +17,24 @@ class FrameworkReader(Protocol):
     log: StepLog
     step_lines: int
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the next line is wanted, whatever it holds."""
+
     def line(self, text: str) -> None:
-        """Takes one line of the log."""
+        """Takes one line of the log that holds a word, or that it waits for."""
 
     def close(self) -> None:
         """The log has ended."""
 
 
 class Framework(Protocol):
-    """A module of this folder: its name, what it is known by in the first bytes, and what collects the lines of one log."""
+    """A module of this folder: its name, what it is known by in the first bytes, a word of every line that it wants, and what
+    collects the lines of one log."""
 
     NAME: str
     KNOWN_BY: re.Pattern[str]
+    WORDS: tuple[str, ...]
     READER: Callable[[], FrameworkReader]
 
 

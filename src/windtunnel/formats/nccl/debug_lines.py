@@ -9,6 +9,8 @@ import re
 from collections import Counter
 from typing import Any
 
+WORD = "NCCL"
+"""Lines without it are none of NCCL's."""
 INFO = "NCCL INFO"
 _VERSION = re.compile(r"NCCL version (\d+(?:\.\d+)+(?:\+\w+?[\d.]+)?)")
 _RING = re.compile(r"NCCL INFO Channel (\d{1,3})/(\d{1,3}) : ((?:\s*\d{1,7})+)\s*$")
@@ -43,7 +45,7 @@ class DebugLines:
 
     def line(self, text: str) -> None:
         """Takes one line of a log; others than NCCL's are passed over."""
-        if "NCCL" not in text:
+        if WORD not in text:
             return
         if match := _VERSION.search(text):
             _count(self._versions, match[1])

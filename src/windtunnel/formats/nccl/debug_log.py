@@ -9,9 +9,9 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
-from windtunnel.formats.nccl.debug_lines import INFO, DebugLines
+from windtunnel.formats.nccl.debug_lines import INFO, WORD, DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text_lines import LogLines
+from windtunnel.formats.word_lines import WordLines
 
 _LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] NCCL (?:INFO|WARN) ")
 
@@ -26,7 +26,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     facts: dict[str, Any] = {}
     broken: list[str] = []
     for path in files:
-        lines, debug = LogLines(path, context.progress), DebugLines()
+        lines, debug = WordLines(path, (WORD,), context.progress), DebugLines()
         for text in lines:
             debug.line(text)
         broken.extend(lines.broken)
