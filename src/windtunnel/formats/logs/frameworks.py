@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Protocol, cast
 
-from windtunnel.formats.logs import composer, deepspeed, dlrover, megatron, nemo, torchtitan
+from windtunnel.formats.logs import composer, deepspeed, dlrover, megatron, nemo, one_line, torchtitan
 from windtunnel.formats.logs.step_log import StepLog
 
 
@@ -29,8 +29,8 @@ class FrameworkReader(Protocol):
 
 
 class Framework(Protocol):
-    """A module of this folder: its name, what it is known by in the first bytes, a word of every line that it wants, and what
-    collects the lines of one log."""
+    """A module of this folder, or a line of `one_line`: its name, what it is known by in the first bytes, words of which every
+    line that it wants holds one, and what collects the lines of one log."""
 
     NAME: str
     KNOWN_BY: re.Pattern[str]
@@ -39,4 +39,6 @@ class Framework(Protocol):
 
 
 _MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed)
-FRAMEWORKS: tuple[Framework, ...] = tuple(cast(Framework, module) for module in _MODULES)
+FRAMEWORKS: tuple[Framework, ...] = tuple(
+    cast(Framework, one) for one in (*_MODULES, one_line.MAXTEXT, one_line.NANOTRON, one_line.NANOGPT)
+)
