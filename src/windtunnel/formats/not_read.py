@@ -21,6 +21,24 @@ _LIST = re.compile(r"\[\s*(?:[{\[\]\"]|-?\d+(?:\.\d+)?\s*[,\]])")
 _VIDUR = {"clusters", "schedulers", "traces"}
 _MODEL = re.compile(r"--num-layers[ =]\S")
 _STAMP = re.compile(r"\[?(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:INFO|WARN|WARNING|ERROR|DEBUG)\b)")
+_SHOWN = (
+    (
+        re.compile(r"^\| NVIDIA-SMI \S+", re.MULTILINE),
+        "what nvidia-smi prints",
+        "`nvidia-smi topo -m`, or --query-gpu with --format=csv",
+    ),
+    (
+        re.compile(r"^=+NVSMI LOG=+", re.MULTILINE),
+        "what `nvidia-smi -q` prints",
+        "`nvidia-smi topo -m`, or --query-gpu with --format=csv",
+    ),
+    (re.compile(r"^Machine \(\S+ total\)", re.MULTILINE), "what lstopo draws as text", "its XML: `lstopo --of xml FILE.xml`"),
+    (re.compile(r"^CA '\S+'\s*$", re.MULTILINE), "what ibstat prints of one host", "the whole fabric: `ibnetdiscover`"),
+    (re.compile(r"^hca_id:\s", re.MULTILINE), "what ibv_devinfo prints of one host", "the whole fabric: `ibnetdiscover`"),
+    (re.compile(r"^PARTITION\s+AVAIL\s", re.MULTILINE), "what sinfo prints", "Slurm's topology.conf, or `scontrol show topology`"),
+    (re.compile(r"^NodeName=\S+ ", re.MULTILINE), "what `scontrol show node` prints", "`scontrol show topology`, or topology.conf"),
+)
+"""Texts of tools whose other output is read: mark, what it is, what to bring."""
 _LOGS = "lines of steps of a framework that is read, `NCCL INFO` lines, or a table of a benchmark"
 _TABLES = (
     "a CSV that is read: AICB's calls, SimAI's results, NCCL tuner's tables, `nvidia-smi --query-gpu` with power.draw; "
@@ -68,6 +86,9 @@ def _text(head: Head) -> tuple[str, str, str] | None:
         return "a list of faults that were injected", "the traces or dumps beside it", ""
     if sum(_DCGM.fullmatch(line) is not None for line in head.lines[:200]) >= 2:
         return "the list of fields that dcgm-exporter collects", "what it answers at /metrics", ""
+    for mark, what, wanted in _SHOWN:
+        if mark.search(text[:4096]):
+            return what, wanted, ""
     if head.lines and _HTML.match(text):
         return "a page in HTML", "the trace or log that the page was made of", ""
     if head.data[:4] == b"PK\x03\x04":

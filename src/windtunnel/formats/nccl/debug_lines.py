@@ -20,6 +20,8 @@ _NUMBER = re.compile(r"/\d+(?=/|$)")
 _COMPLETE = re.compile(r"nranks (\d{1,7}).*Init COMPLETE")
 _CHANNELS = re.compile(r"(\d+) coll channels(?:, (\d+) (collnet|nvls) channels)?(?:, (\d+) nvls channels)?")
 _NET = re.compile(r"NET/\S+ ?: Using .*")
+_WARNING = re.compile(r"NCCL WARN (.*)")
+_DIGITS = re.compile(r"\b(?:0x[0-9a-f]+|\d+)\b")
 _LISTED = 1000
 """Different texts of one kind that are kept."""
 
@@ -29,6 +31,8 @@ class DebugLines:
 
     def __init__(self) -> None:
         self.lines = 0
+        self.warnings = 0
+        self._warned: Counter[str] = Counter()
         self._versions: Counter[str] = Counter()
         self._via: Counter[str] = Counter()
         self._rings: dict[int, list[int]] = {}
@@ -50,6 +54,9 @@ class DebugLines:
         if match := _VERSION.search(text):
             _count(self._versions, match[1])
         if INFO not in text:
+            if match := _WARNING.search(text):
+                self.warnings += 1
+                _count(self._warned, _DIGITS.sub("N", match[1].strip())[:200])
             return
         self.lines += 1
         if match := _VIA.search(text):
@@ -95,6 +102,7 @@ class DebugLines:
             "network": sorted(self._networks),
             "net": sorted(self._nets),
             "gpu_direct": any("GDR" in via for via in self._via),
+            "warnings": dict(self._warned.most_common(20)),
         }
 
 

@@ -13,7 +13,7 @@ from windtunnel.formats.nccl.debug_lines import INFO, WORD, DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.word_lines import WordLines
 
-_LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] NCCL (?:INFO|WARN) ")
+_LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ )?NCCL (?:INFO|WARN) ")
 
 
 def recognises(head: Head) -> bool:
@@ -30,7 +30,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         for text in lines:
             debug.line(text)
         broken.extend(lines.broken)
-        if not debug.lines:
+        if not debug.lines and not debug.warnings:
             broken.append(f"{path}: no line of NCCL")
             continue
         own = {"lines": lines.count, **debug.facts()}
