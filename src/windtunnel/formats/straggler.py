@@ -128,7 +128,7 @@ def _trace(path: Path) -> Reading:
         columns += [np.asarray(table[one].cast("int64"), np.int64) for one in PLACES] if placed else []
         columns.insert(4, np.asarray(kinds.indices, np.int64))
         names = tuple(map(str, kinds.dictionary.to_pylist()))
-    except (ArrowException, OSError, ValueError, TypeError, NotImplementedError) as error:
+    except (ArrowException, OSError, ValueError, TypeError) as error:
         raise FileError(str(path), " ".join(str(error).split())[:120], "a trace of the straggler analysis") from None
     rank, step, begin, seconds, name, *_ = columns
     good = np.isfinite(begin) & np.isfinite(seconds) & (begin >= 0) & (begin < 1e9) & (seconds >= 0) & (seconds < 1e9)
