@@ -81,6 +81,10 @@ def test_other_tables_of_jobs(tmp_path: Path) -> None:
         read(tmp_path, "job_name,inst_id,user,status,start_time,end_time\n")
 
 
+def test_times_beyond_all_years(tmp_path: Path) -> None:
+    assert read(tmp_path, PHILLY + "330000000000,1.0,1,1.0,x\n").facts["last"] == 3.3e11
+
+
 def test_cells() -> None:
     assert [seconds_of(cell) for cell in ("1-00:00:01", "02:03", "00:00:01.5", "3 days 01:00:00", "7")] == [
         86401,

@@ -23,6 +23,7 @@ MOST = 10_000_000
 """Jobs whose numbers are kept; further ones are counted."""
 _WANTED = "a table of jobs: `sacct --parsable2 --format ALL`, LSF's, or a published trace"
 _HOUR = 3600.0
+_YEAR_9999 = 2.5e11
 
 
 @dataclass
@@ -145,4 +146,4 @@ def _spread(name: str, values: Any) -> dict[str, float]:
 
 def _shown(moment: float) -> str | float:
     """A date where the number is one since 1970, else the number: traces count from their own begin."""
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S") if moment > 5e8 else moment
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S") if 5e8 < moment < _YEAR_9999 else moment
