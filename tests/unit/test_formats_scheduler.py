@@ -91,7 +91,15 @@ def test_a_model_of_topograph(tmp_path: Path) -> None:
     assert facts["accelerator_domains"] == 2 and reading.value.gpus == 48
 
 
-@pytest.mark.parametrize("text", ["SwitchName=a Switches=b\n", "SwitchName=a Nodes=n[1-\n", "switches:\n  a: 3\nblocks:\n- 4\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SwitchName=a Switches=b\n",
+        "SwitchName=a Nodes=n[1-\n",
+        "switches:\n  a: 3\nblocks:\n- 4\n",
+        YAML.replace("- switch: s1", "- swi: s1"),
+    ],
+)
 def test_a_topology_without_nodes(tmp_path: Path, text: str) -> None:
     with pytest.raises(FileError):
         read(tmp_path, text)

@@ -78,7 +78,7 @@ def _tables(text: str, tree: SwitchTree, source: str) -> None:
                 part = table.get(kind) if isinstance(table, dict) else None
                 if isinstance(part, dict):
                     _table(part, name, tree)
-    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError, KeyError) as error:
         raise FileError(source, " ".join(str(error).split())[:120], "Slurm's topology.yaml") from None
 
 
