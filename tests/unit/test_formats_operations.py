@@ -176,7 +176,6 @@ def test_a_shortened_dump_lends_the_next_stack(tmp_path: Path) -> None:
         ("PAR1\x15\x04", "a Parquet table"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:20\nsize 9\n", "Git LFS"),
         ('{"workload_graph": [], "workload_name": "x", "ngpus": 2}', "workload graph"),
-        ("type,time ms,percent\ncomputation_time,31.9,80\n", "a trace's analysis"),
         ("job,gpus,seconds\na,8,100\nb,16,200\n", "the columns job, gpus, seconds"),
     ],
 )

@@ -190,3 +190,52 @@ def test_real_megatron_logs(shared: Path, name: str, steps: int, median: float) 
     reading = read_files([path])
     assert reading.facts["iteration_lines"] == steps
     assert reading.facts["step_seconds"] == pytest.approx(median, rel=1e-9)
+
+
+MAXTEXT = (
+    "Num_devices: 256, shape (1, 1, 256, 1)\n"
+    "I0101 completed step: 0, seconds: 30.500, TFLOP/s/device: 10.1, Tokens/s/device: 268.6, total_weights: 8, loss: 12.2\n"
+    "I0101 completed step: 1, seconds: 2.000, TFLOP/s/device: 180.5, Tokens/s/device: 4096.0, total_weights: 8, loss: 11.9\n"
+)
+NANOTRON = (
+    "07/01/2025 10:00:00 [INFO|DP=0|PP=0|TP=0|n1]: iteration: 5 / 100 | consumed_tokens: 10.5M | elapsed_time_per_iteration_ms:"
+    " 2.5K | tokens_per_sec: 840K | tokens_per_sec_per_gpu: 105K | global_batch_size: 1.02K | lm_loss: 10.5 | lr: 3e-05 |"
+    " model_tflops_per_gpu: 401 | hardware_tflops_per_gpu: 401 | grad_norm: 2.1\n"
+)
+NANOGPT = (
+    "step 0: train loss 10.9, val loss 10.9\niter 0: loss 10.9886, time 9876.50ms, mfu -100.00%\n"
+    "iter 1: loss 10.5, time 250.00ms, mfu 30.1%\n"
+)
+
+
+def test_frameworks_of_one_line(tmp_path: Path) -> None:
+    maxtext = imported(tmp_path, MAXTEXT)
+    steps = steps_of(maxtext)
+    assert maxtext.facts["framework"] == "MaxText" and steps.seconds.tolist() == [30.5, 2.0] and steps.loss.tolist() == [12.2, 11.9]
+    assert steps.tokens[1] == 256 * 2 * 4096 and steps.tflops.tolist() == [10.1, 180.5]
+    nanotron = steps_of(imported(tmp_path, NANOTRON))
+    assert nanotron.step.tolist() == [5] and nanotron.seconds.tolist() == [2.5] and nanotron.tokens.tolist() == [2.1e6]
+    assert nanotron.tflops.tolist() == [401.0] and nanotron.loss.tolist() == [10.5]
+    nanogpt = steps_of(imported(tmp_path, NANOGPT))
+    assert nanogpt.seconds.tolist() == [9.8765, 0.25] and nanogpt.loss.tolist() == [10.9886, 10.5]
+
+
+def test_states_of_a_trainer(tmp_path: Path) -> None:
+    state = tmp_path / "trainer_state.json"
+    state.write_text(
+        '{"global_step": 20, "max_steps": 20, "log_history": [{"loss": 2.5, "step": 10}, {"loss": 2.0, "step": 20},'
+        ' {"train_runtime": 50.0, "train_samples_per_second": 3.2, "step": 20}]}'
+    )
+    reading = read_files([state])
+    assert reading.format == "trainer-state" and reading.value.steps.seconds.tolist() == [2.5, 2.5]
+    assert reading.value.steps.loss.tolist() == [2.5, 2.0] and reading.facts["max_steps"] == 20
+    lines = tmp_path / "trainer_log.jsonl"
+    lines.write_text(
+        '{"current_steps": 10, "total_steps": 100, "loss": 1.5, "elapsed_time": "0:01:00"}\n'
+        '{"current_steps": 20, "total_steps": 100, "loss": 1.25, "elapsed_time": "0:01:30"}\n{"current_ste'
+    )
+    steps = read_files([lines]).value.steps
+    assert steps.step.tolist() == [10, 20] and steps.seconds.tolist() == [6.0, 3.0] and steps.loss.tolist() == [1.5, 1.25]
+    state.write_text('{"global_step": 0, "log_history": [1, {"loss": "x"}]}')
+    with pytest.raises(FileError, match="no step"):
+        read_files([state])

@@ -159,3 +159,13 @@ def test_real_logs_have_the_counted_rows(shared: Path) -> None:
                 "options",
             ):
                 assert own[key] == facts[key], (name, key)
+
+
+def test_a_log_of_warnings_alone(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.log"
+    path.write_text(
+        "n1:100:200 [0] transport/net_ib.cc:57 NCCL WARN NET/IB : Got async event : port error 10\n"
+        "n2:100:201 [3] transport/net_ib.cc:57 NCCL WARN NET/IB : Got async event : port error 12\n"
+    )
+    facts = read_files([path]).facts
+    assert facts["warnings"] == {"NET/IB : Got async event : port error N": 2} and facts["nccl_info"] == 0

@@ -14,7 +14,32 @@ from windtunnel.formats.reading import Context
 
 _NO_COLUMN = re.compile(r"[={}\[\]]|^--|^-?\d+(?:\.\d+)?$")
 """What no column's name looks like: settings, lists, flags and numbers."""
-_TRACELENS = ("TFLOPS/s", "Kernel Time", "Parent cpu_op", "op category", "Total Direct Kernel", "total_direct_kernel", "time ms")
+_FAULTS = re.compile(r"Fault ranks: \[")
+_DCGM = re.compile(r"#?\s*DCGM_FI_\w+,\s*(?:gauge|counter|label|histogram)\s*,.*")
+_HTML = re.compile(r"\s*<(?:!doctype html|html|head|table|h\d)\b", re.IGNORECASE)
+_LIST = re.compile(r"\[\s*(?:[{\[\]\"]|-?\d+(?:\.\d+)?\s*[,\]])")
+_VIDUR = {"clusters", "schedulers", "traces"}
+_MODEL = re.compile(r"--num-layers[ =]\S")
+_STAMP = re.compile(r"\[?(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:INFO|WARN|WARNING|ERROR|DEBUG)\b)")
+_SHOWN = (
+    (
+        re.compile(r"^\| NVIDIA-SMI \S+", re.MULTILINE),
+        "what nvidia-smi prints",
+        "`nvidia-smi topo -m`, or --query-gpu with --format=csv",
+    ),
+    (
+        re.compile(r"^=+NVSMI LOG=+", re.MULTILINE),
+        "what `nvidia-smi -q` prints",
+        "`nvidia-smi topo -m`, or --query-gpu with --format=csv",
+    ),
+    (re.compile(r"^Machine \(\S+ total\)", re.MULTILINE), "what lstopo draws as text", "its XML: `lstopo --of xml FILE.xml`"),
+    (re.compile(r"^CA '\S+'\s*$", re.MULTILINE), "what ibstat prints of one host", "the whole fabric: `ibnetdiscover`"),
+    (re.compile(r"^hca_id:\s", re.MULTILINE), "what ibv_devinfo prints of one host", "the whole fabric: `ibnetdiscover`"),
+    (re.compile(r"^PARTITION\s+AVAIL\s", re.MULTILINE), "what sinfo prints", "Slurm's topology.conf, or `scontrol show topology`"),
+    (re.compile(r"^NodeName=\S+ ", re.MULTILINE), "what `scontrol show node` prints", "`scontrol show topology`, or topology.conf"),
+)
+"""Texts of tools whose other output is read: mark, what it is, what to bring."""
+_LOGS = "lines of steps of a framework that is read, `NCCL INFO` lines, or a table of a benchmark"
 _TABLES = (
     "a CSV that is read: AICB's calls, SimAI's results, NCCL tuner's tables, `nvidia-smi --query-gpu` with power.draw; "
     "measurements go to `windtunnel validate`"
@@ -45,17 +70,62 @@ def _told(head: Head) -> tuple[str, str, str] | None:
         return "a Parquet table", "the trace, log or timeline that the table was made of", hint
     if head.text.startswith("version https://git-lfs.github.com/spec/"):
         return "a pointer of Git LFS", "the file itself", "`git lfs pull` in the repository fetches it."
-    if head.starts_json("workload_graph") and ('"workload_name"' in head.text or '"data_deps"' in head.text):
-        hint = "Import the profiler trace or the .et files that the graph was made of."
-        return "a workload graph of Chakra in JSON, whose schema is not known", "execution traces (.et)", hint
     names = _columns(head)
     if names is None:
-        return None
+        return _text(head)
     shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
-    if any(mark in name for name in names for mark in _TRACELENS):
-        hint = "`windtunnel runs show TRACE` attributes the same times."
-        return f"a table of a trace's analysis ({shown})", "the profiler trace that it was made of", hint
     return f"a table with the columns {shown}", _TABLES, ""
+
+
+def _text(head: Head) -> tuple[str, str, str] | None:
+    """Texts that stand beside what is read; then those that are packed, or prose, and so no configuration."""
+    text = head.text
+    if text.startswith("PGID ") and "Process Group" in text[:200]:
+        return "what an analysis of flight recorder dumps printed", "the dumps themselves", "Import them all: one a rank."
+    if _FAULTS.match(text):
+        return "a list of faults that were injected", "the traces or dumps beside it", ""
+    if sum(_DCGM.fullmatch(line) is not None for line in head.lines[:200]) >= 2:
+        return "the list of fields that dcgm-exporter collects", "what it answers at /metrics", ""
+    for mark, what, wanted in _SHOWN:
+        if mark.search(text[:4096]):
+            return what, wanted, ""
+    if head.lines and _HTML.match(text):
+        return "a page in HTML", "the trace or log that the page was made of", ""
+    if head.data[:4] == b"PK\x03\x04":
+        return "a ZIP archive or a spreadsheet", "the files in it; tables as CSV", ""
+    if _is_prose(head):
+        hint = "Copy a log or a table that it quotes into a file of its own."
+        return "a document in Markdown without steps of a training or a table that is read", "the log, trace or configuration", hint
+    if _is_log(head):
+        return f"a log without a line that is known; it begins {head.lines[0].strip()[:60]!r}", _LOGS, ""
+    if text.lstrip()[:1] == "[" and _LIST.match(text):
+        return "a list in JSON of no known kind", "what `windtunnel import --help` lists", ""
+    if set(re.findall(r"^(\w+):", text, re.MULTILINE)) >= _VIDUR:
+        return "experiments of Vidur, which simulates inference", "configurations of training", ""
+    if head.packed:
+        return "a gzip file of no known kind", "a trace or a log, or a configuration without gzip", ""
+    return None
+
+
+def _is_prose(head: Head) -> bool:
+    """Headings of Markdown between lines of prose, with a link, a fence or emphasis; no script, settings or flags of a model."""
+    lines = [line for line in head.lines[:2000] if line.strip()]
+    headings = sum(re.match(r"#{1,6} \S", line) is not None for line in lines)
+    prose = sum(not line.startswith("#") and len(line.split()) >= 8 for line in lines)
+    settings = sum(re.match(r"\s*(?:export )?[\w.-]+\s*[:=]", line) is not None for line in lines)
+    marks = any(mark in head.text for mark in ("```", "](", "**", "| --- |", "|---|"))
+    return headings >= 1 and prose >= 2 and prose > settings and marks and _free(head.text)
+
+
+def _free(text: str) -> bool:
+    """Whether a text is no script and has no flags of a model."""
+    return not text.startswith("#!") and _MODEL.search(text) is None
+
+
+def _is_log(head: Head) -> bool:
+    """Most of the first lines begin with a time or a level, as those of a configuration never do."""
+    lines = [line for line in head.lines[:200] if line.strip() and not line[0].isspace()]
+    return len(lines) >= 3 and sum(_STAMP.match(line) is not None for line in lines) >= 0.5 * len(lines)
 
 
 def _columns(head: Head) -> list[str] | None:

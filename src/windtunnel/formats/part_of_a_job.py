@@ -13,6 +13,14 @@ from windtunnel.formats.reading import Content, Reading
 from windtunnel.spec.files import SUFFIXES, read_table
 
 MOST_FACTS = 60
+_NEOX = frozenset(
+    {
+        "data_path", "vocab_file", "merge_file", "train_data_paths", "valid_data_paths", "test_data_paths", "text_gen_type",
+        "maximum_tokens", "checkpoint_validation_with_forward_pass", "tensorboard_dir", "log_dir", "use_wandb", "wandb_host",
+        "profile_step_start", "profile_step_stop", "memory_profiling", "hostfile", "launcher",
+    }
+)  # fmt: skip
+"""Keys of the files that GPT-NeoX takes beside the one with the model (`configs/local_setup.yml`, `text_generation.yml`, …)."""
 
 
 def part_alone(path: Path) -> Reading | None:
@@ -35,6 +43,9 @@ def part_alone(path: Path) -> Reading | None:
             needs = f"the model: windtunnel import MODEL.json {'FILE' if part == 'plan' else 'EXECUTION.json FILE'}"
             facts = {"part": part} | dict(_leaves(table, ""))
             return Reading(f"{reader.name} {part}", Content.SETTINGS, table, facts, assumed=(f"left open: {needs}",))
+    if kind == "huggingface" and "model_type" not in table and len(_NEOX & {str(key).replace("-", "_") for key in table}) >= 2:
+        open_ = "left open: the model and the degrees, which another file of GPT-NeoX says: import that one"
+        return Reading("GPT-NeoX setup", Content.SETTINGS, table, dict(_leaves(table, "")), assumed=(open_,))
     return None
 
 

@@ -45,6 +45,9 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         rows.extend(own)
         ranks[str(rank)] = _counts(table)
         broken.extend([f"{path}: {lost} iterations without times"] if lost else [])
+    if not traces and config:
+        built = (f"degrees of a job of {config.get('world_size', '?')} ranks; the timings are pp_rank_N.json beside it",)
+        return Reading("primus", Content.SETTINGS, config, config, built)
     if not traces:
         raise FileError(str(files[0]), "no timings of a rank", "Primus' pp_rank_N.json files")
     columns = list(zip(*rows, strict=True)) if rows else [()] * 5

@@ -57,7 +57,7 @@ def _json_kind(table: object) -> str | None:
         return "memory"
     if is_first_network(table):
         return "first network"
-    if "logical-dims" in table:
+    if "logical-dims" in table or set(table) == {"physical-dims"}:
         return "logical"
     if sum(key in table for key in _SYSTEM_KEYS) >= 2:
         return "system"
@@ -65,6 +65,8 @@ def _json_kind(table: object) -> str | None:
 
 
 def _shapes(value: object) -> bool:
+    if isinstance(value, str):  # one dimension, its name alone
+        return value in SHAPES
     return isinstance(value, list) and bool(value) and all(one in SHAPES for one in value)
 
 
@@ -167,11 +169,14 @@ def _groups(text: str, name: str) -> Reading:
 
 
 def _logical(text: str, name: str) -> Reading:
-    dims = json.loads(text)["logical-dims"]
+    table = json.loads(text)
+    key = "logical-dims" if "logical-dims" in table else "physical-dims"
+    dims = table[key]
     if not isinstance(dims, list) or not all(str(one).isdigit() and int(str(one)[:9]) > 0 for one in dims) or not dims:
-        raise SpecError(f"{name}: logical-dims", dims, 'numbers as strings: ["8", "2"]')
-    facts = {"logical_dims": [int(str(one)[:9]) for one in dims]}
-    return Reading("ASTRA-sim logical topology", Content.SETTINGS, facts["logical_dims"], facts, ("dimensions of an ns-3 run",))
+        raise SpecError(f"{name}: {key}", dims, 'numbers as strings: ["8", "2"]')
+    values = [int(str(one)[:9]) for one in dims]
+    facts = {key.replace("-", "_"): values}
+    return Reading(f"ASTRA-sim {key[:-5]} topology", Content.SETTINGS, values, facts, ("dimensions of an ns-3 run",))
 
 
 def _physical(text: str, name: str) -> Reading:

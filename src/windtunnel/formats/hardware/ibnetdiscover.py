@@ -19,14 +19,18 @@ _NODE = re.compile(r'^(Switch|Ca|Rt)\s+(\d{1,5})\s+"([^"]+)"\s+#\s+"([^"]*)"')
 _PORT = re.compile(r'^\[(\d{1,5})\](?:\([0-9a-fA-F]+\))?\s+"([^"]+)"\[(\d{1,5})\].*?#(.*)$')
 _SPEED = re.compile(r"\b(\d{1,2}x\s?(?:SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR|GDR))\b")
 _LINE = re.compile(
-    r"^(CA|SW|RT)\s+\d+\s+(\d+)\s+(0x[0-9a-fA-F]+)\s+(\d+x\s+\S+)(?:\s+-\s+(CA|SW|RT)\s+\d+\s+(\d+)\s+(0x[0-9a-fA-F]+)\s+\(\s*'([^']*)'\s+-\s+'([^']*)'\s*\))?"
+    r"^(CA|SW|RT)\s+\d+\s+(\d{1,5})\s+(0x[0-9a-fA-F]+)\s+(\d+x\s+\S+)(?:\s+-\s+(CA|SW|RT)\s+\d+\s+(\d{1,5})\s+(0x[0-9a-fA-F]+)\s+\(\s*'([^']*)'\s+-\s+'([^']*)'\s*\))?"
 )
 
 
 def recognises(head: Head) -> bool:
     """Nodes with their GUIDs in quotes, or lines of ports."""
     text = head.text
-    return "\nswitchguid=" in text or "\ncaguid=" in text or sum(_LINE.match(line) is not None for line in head.lines[:50]) >= 2
+    return (
+        "\nswitchguid=" in text
+        or "\ncaguid=" in text
+        or sum(_LINE.match(line) is not None for line in head.lines[:50]) >= max(1, min(2, len(head.lines)))
+    )
 
 
 def read(files: Sequence[Path], context: Context) -> Reading:

@@ -23,7 +23,7 @@ _ROW = re.compile(
     r"^\s*((?:GPU|NIC)\d{1,3}|mlx\d_\w+|[\w.]+)\s+((?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|PSB)(?:\s+(?:X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|PSB))*)(?:\s|$)"
 )
 _DEVICE = re.compile(r"GPU \d+: (NVIDIA [^(]+?) \(UUID|\|\s+\d+\s+(NVIDIA [\w .-]+?)\s{2,}(?:On|Off)")
-_NIC = re.compile(r"^\s*NIC(\d+): (\S+)")
+_NIC = re.compile(r"^\s*NIC(\d{1,5}): (\S+)")
 
 
 def recognises(head: Head) -> bool:

@@ -13,7 +13,7 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 NAME = "llm-foundry"
 KNOWN_BY = re.compile(r"\[batch=\d+/\d+\]:|Train throughput/(?:device/)?\w+_per_sec:")
 WORDS = ("[batch=", "Train ", "max_seq_len", "global_train_batch_size", "device_train_microbatch_size", "n_gpus")
-"""A line without any of them is passed over."""
+"""A reader is given the lines with one of them."""
 
 _HEAD = re.compile(r"\[batch=(\d{1,18})/(\d{1,18})\]:")
 _METRIC = re.compile(r"Train (\S+): (\S+)")
@@ -23,6 +23,8 @@ _ARGUMENT = re.compile(r"^\s*(max_seq_len|global_train_batch_size|device_train_m
 class ComposerLines:
     """Collects the lines of one log."""
 
+    waiting = False
+
     def __init__(self) -> None:
         self.log = StepLog()
         self.step_lines = 0
@@ -30,8 +32,6 @@ class ComposerLines:
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        if not any(word in text for word in WORDS):
-            return
         if head := _HEAD.search(text):
             self.close()
             self._open = int(head[1]), {}

@@ -17,7 +17,7 @@ KNOWN_BY = re.compile(
     r"SamplesPerSec=|steps: \d+ loss: \S+ iter time \(s\):|'train_runtime': |DeepSpeed info: version|DeepSpeedEngine configuration"
 )
 WORDS = ("SamplesPerSec=", "iter time (s):", "'train_runtime'", ":print]")
-"""A line without any of them is passed over."""
+"""A reader is given the lines with one of them."""
 
 _RATE = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?\bSamplesPerSec=([\d.]+)")
 _CURRENT = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?CurrSamplesPerSec=([\d.]+)")
@@ -33,6 +33,8 @@ _KEPT = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumul
 class DeepSpeedLines:
     """Collects the lines of one log."""
 
+    waiting = False
+
     def __init__(self) -> None:
         self.log = StepLog()
         self.step_lines = 0
@@ -40,8 +42,6 @@ class DeepSpeedLines:
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        if not any(word in text for word in WORDS):
-            return
         if match := _CURRENT.search(text) or _RATE.search(text):
             batch, rate = self.log.number("train_batch_size"), as_number(match[2])
             memory = _MEMORY.search(text)

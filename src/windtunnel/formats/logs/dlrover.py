@@ -10,7 +10,7 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, epoch_secon
 NAME = "DLRover"
 KNOWN_BY = re.compile(r"\[#(?:step|log|save)\] \[(?:BEGIN|END|INSTANT)\] \{")
 WORDS = ("[#step] [",)
-"""A line without any of them is passed over."""
+"""A reader is given the lines with one of them."""
 
 _EVENT = re.compile(r"^\[([^\]]+)\] \[[^\]]*\] \[([^\]]*)\] \[[^\]]*\] \[#(\w+)\] \[(\w+)\] (\{.*)$")
 _OPEN_AT_MOST = 1000
@@ -19,6 +19,8 @@ _OPEN_AT_MOST = 1000
 class DlroverLines:
     """Collects the events of one file."""
 
+    waiting = False
+
     def __init__(self) -> None:
         self.log = StepLog()
         self.step_lines = 0
@@ -26,7 +28,7 @@ class DlroverLines:
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        match = _EVENT.match(text) if WORDS[0] in text else None
+        match = _EVENT.match(text)
         if match is None:
             return
         time, identity, kind, turn, body = match.groups()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Protocol, cast
 
-from windtunnel.formats.logs import composer, deepspeed, dlrover, megatron, nemo, torchtitan
+from windtunnel.formats.logs import composer, deepspeed, dlrover, megatron, nemo, one_line, torchtitan
 from windtunnel.formats.logs.step_log import StepLog
 
 
@@ -17,20 +17,28 @@ class FrameworkReader(Protocol):
     log: StepLog
     step_lines: int
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the next line is wanted, whatever it holds."""
+
     def line(self, text: str) -> None:
-        """Takes one line of the log."""
+        """Takes one line of the log that holds a word, or that it waits for."""
 
     def close(self) -> None:
         """The log has ended."""
 
 
 class Framework(Protocol):
-    """A module of this folder: its name, what it is known by in the first bytes, and what collects the lines of one log."""
+    """A module of this folder, or a line of `one_line`: its name, what it is known by in the first bytes, words of which every
+    line that it wants holds one, and what collects the lines of one log."""
 
     NAME: str
     KNOWN_BY: re.Pattern[str]
+    WORDS: tuple[str, ...]
     READER: Callable[[], FrameworkReader]
 
 
 _MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed)
-FRAMEWORKS: tuple[Framework, ...] = tuple(cast(Framework, module) for module in _MODULES)
+FRAMEWORKS: tuple[Framework, ...] = tuple(
+    cast(Framework, one) for one in (*_MODULES, one_line.MAXTEXT, one_line.NANOTRON, one_line.NANOGPT)
+)

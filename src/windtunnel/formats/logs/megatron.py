@@ -13,12 +13,19 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, 
 NAME = "Megatron-LM"
 KNOWN_BY = re.compile(r"iteration\s+\d+/\s*\d+ \||-{10} arguments -{10}|Step Time : [\d.]+s GPU utilization")
 WORDS = ("iteration", "...", "memory (MB)", "time (ms)", "Step Time :", "- arguments -")
-"""A line without any of them is passed over."""
+"""A reader is given the lines with one of them."""
 
-_STEP = re.compile(
-    r"(?:\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*)\])?\s*iteration\s+(?P<step>\d{1,18})/\s*(?P<of>\d{1,18}) \|"
-)
-_FIELD = re.compile(r"([^|:]+?)(?:\s*\(([^)|]*)\))?:\s*([-+\d.,eEinfa]+)\s*(?=\||$)")
+_STEP = re.compile(r"iteration\s+(?P<step>\d{1,18})/\s*(?P<of>\d{1,18}) \|")
+_TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*)\]\s*$")
+_NAME = re.compile(r"([^|:]+?)(?:\s*\(([^)|]*)\))?")
+_VALUE = re.compile(r"\s*([-+\d.,eEinfa]+)\s*")
+_FIELDS = frozenset(
+    {
+        "elapsed time per iteration", "elapsed time per global batch", "throughput per gpu", "tflops", "tflops per gpu", "lm loss",
+        "lm-loss", "loss", "global batch size", "actual seqlen",
+    }
+)  # fmt: skip
+"""What of a step's line is kept."""
 _ARGUMENT = re.compile(r"^(?:\S+: )?\s*([a-z]\w{1,60}) \.{3,}\s?(.*?)\s*$")
 _MEMORY = re.compile(r"after (\d{1,18}) iterations\)? memory \(MB\)[^\[]*?max allocated: ([\d.]+)")
 _STEP_TIME = re.compile(r"Step Time : ([\d.]+)s GPU utilization: ([\d.]+)")
@@ -43,26 +50,32 @@ class MegatronLines:
         self.prefixes: set[str] = set()
         self._open: str | None = None
         self._open_lines = 0
+        self._names: dict[str, tuple[str, str]] = {}
         self._pending: tuple[float, float] | None = None  # Megatron-Bridge's line before the iteration's
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a step's line may go on in the next one."""
+        return self._open is not None
+
     def line(self, text: str) -> None:
-        """Takes one line; all lines of the log pass here in their order."""
+        """Takes one line with a word, and each that follows while `waiting`."""
+        step = _STEP.search(text) if "iteration" in text else None
         if self._open is not None:
             joined = self._open + text[:_LONGEST]
-            if _STEP.search(text) is None and self._open_lines < _WRAPPED and "|" in text:
+            if step is None and self._open_lines < _WRAPPED and "|" in text:
                 self._open, self._open_lines = joined, self._open_lines + 1
                 if text.rstrip().endswith("|"):
                     self.close()
                 return
             self.close()
-        if not any(word in text for word in WORDS):
-            return
-        if "- arguments -" in text:
-            self.log.restart()
-        elif _STEP.search(text) and "Training epoch" not in text:  # NeMo's lines name the iteration too
-            self._open, self._open_lines = text, 0
+        if step is not None and "Training epoch" not in text:  # NeMo's lines name the iteration too
             if text.rstrip().endswith("|"):
-                self.close()
+                self._step(text, step)
+            else:
+                self._open, self._open_lines = text, 0
+        elif "- arguments -" in text:
+            self.log.restart()
         elif "max allocated" in text:
             self._memory(text)
         elif match := _ARGUMENT.match(text):
@@ -78,18 +91,32 @@ class MegatronLines:
 
     def close(self) -> None:
         """Ends an iteration line that may have gone on."""
-        if self._open is not None:
-            self._step(self._open)
+        if self._open is not None and (step := _STEP.search(self._open)):
+            self._step(self._open, step)
         self._open = None
 
-    def _step(self, text: str) -> None:
-        head = _STEP.search(text)
-        if head is None:
-            return
-        prefix = text[: head.start()].strip()
+    def _fields(self, text: str) -> dict[str, tuple[str, str]]:
+        """(unit, value) by name in small letters, of the fields that are kept. Names repeat from line to line."""
+        fields: dict[str, tuple[str, str]] = {}
+        for part in text.split("|"):
+            before, _, after = part.rpartition(":")
+            known = self._names.get(before)
+            if known is None:
+                match = _NAME.fullmatch(before.rpartition(":")[2])
+                known = (match[1].strip().lower(), match[2] or "") if match else ("", "")
+                if len(self._names) < _ARGUMENTS_KEPT:
+                    self._names[before] = known
+            if known[0] in _FIELDS and (value := _VALUE.fullmatch(after)):
+                fields[known[0]] = known[1], value[1]
+        return fields
+
+    def _step(self, text: str, head: re.Match[str]) -> None:
+        before = text[: head.start()]
+        time = _TIME.search(before) if before else None
+        prefix = (before[: time.start()] if time else before).strip()
         if len(self.prefixes) < 8:
             self.prefixes.add(prefix[:40])
-        fields = {name.strip().lower(): (unit or "", value) for name, unit, value in _FIELD.findall(text[head.end() :])}
+        fields = self._fields(text[head.end() :])
         line = StepLine(int(head["step"]))
         self.log.total_steps = int(head["of"])
         for key in ("elapsed time per iteration", "elapsed time per global batch"):
@@ -105,14 +132,15 @@ class MegatronLines:
             line.seconds = seconds if line.seconds != line.seconds else line.seconds
             line.tflops = tflops if line.tflops != line.tflops else line.tflops
             self._pending = None
-        line.loss = as_number(next((fields[key][1] for key in ("lm loss", "lm-loss", "loss") if key in fields), ""))
-        batch = as_number(fields.get("global batch size", ("", ""))[1])
-        sequence = as_number(fields.get("actual seqlen", ("", ""))[1])
+        loss = fields.get("lm loss") or fields.get("lm-loss") or fields.get("loss")
+        line.loss = as_number(loss[1]) if loss is not None else NAN
+        batch = as_number(fields["global batch size"][1]) if "global batch size" in fields else NAN
+        sequence = as_number(fields["actual seqlen"][1]) if "actual seqlen" in fields else NAN
         line.samples = batch
         if batch == batch:
             self.batches.add(int(batch))
         line.tokens = batch * (sequence if sequence == sequence else self.log.number("seq_length"))
-        printed = epoch_seconds(head["time"]) if head["time"] else NAN
+        printed = epoch_seconds(time[1]) if time else NAN
         line.begin = printed - line.seconds
         if line.tflops == line.tflops:
             self.tflops_logged.append(line.tflops)

@@ -17,9 +17,10 @@ import numpy as np
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
 from windtunnel.formats.logs.power import PowerSource
+from windtunnel.formats.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text_lines import LogLines
+from windtunnel.formats.word_lines import WordLines
 from windtunnel.records.run import Run, Steps
 
 MARK = ":::MLLOG "
@@ -90,7 +91,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 
 
 def _entries(path: Path, context: Context) -> tuple[MlLog, list[str]]:
-    lines, log = LogLines(path, context.progress), MlLog()
+    lines, log = WordLines(path, (MARK, DEBUG_WORD), context.progress), MlLog()
     for text in lines:
         at = text.find(MARK)
         if at < 0:

@@ -10,7 +10,7 @@ from windtunnel.formats.logs.step_log import StepLine, StepLog, as_number
 NAME = "NeMo"
 KNOWN_BY = re.compile(r"train_step_timing in s\s*[:=]|Training epoch \d+, iteration \d+/\d+ \|")
 WORDS = ("train_step_timing in s", "Training epoch")
-"""A line without any of them is passed over."""
+"""A reader is given the lines with one of them."""
 
 _FIELD = re.compile(r"([A-Za-z_][\w ]*?)\s*[:=]\s*([-+\d.eE]+)")
 _OF = re.compile(r"iteration (\d{1,18})/(\d{1,18})")
@@ -19,14 +19,14 @@ _OF = re.compile(r"iteration (\d{1,18})/(\d{1,18})")
 class NemoLines:
     """Collects the lines of one log."""
 
+    waiting = False
+
     def __init__(self) -> None:
         self.log = StepLog()
         self.step_lines = 0
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        if not any(word in text for word in WORDS):
-            return
         fields = {name.strip().lower(): as_number(value) for name, value in _FIELD.findall(text)}
         of = _OF.search(text)
         step = fields.get("global_step", as_number(of[1]) if of else -1.0)

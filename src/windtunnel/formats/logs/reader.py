@@ -13,9 +13,10 @@ from windtunnel.base.errors import FileError
 from windtunnel.formats.logs import megatron
 from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
 from windtunnel.formats.logs.step_log import StepLog, described, plain
+from windtunnel.formats.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text_lines import LogLines
+from windtunnel.formats.word_lines import WordLines
 from windtunnel.records.run import Run, Steps
 
 SHOWN_ARGUMENTS = (
@@ -58,12 +59,23 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
 
 def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, FrameworkReader | None, dict[str, Any]]:
     """The framework with most steps in one log, its reader, and the counts of the log."""
-    lines = LogLines(path, context.progress)
     readers = [(framework.NAME, framework.READER()) for framework in FRAMEWORKS]
+    takers = [(reader, framework.WORDS) for (_, reader), framework in zip(readers, FRAMEWORKS, strict=True)]
     debug = DebugLines()
+    words = {word for framework in FRAMEWORKS for word in framework.WORDS}
+    lines = WordLines(path, [*sorted(words), DEBUG_WORD], context.progress)
     for text in lines:
-        for _, reader in readers:
-            reader.line(text)
+        waits = False
+        for reader, own in takers:
+            if reader.waiting:
+                reader.line(text)
+            else:
+                for word in own:
+                    if word in text:
+                        reader.line(text)
+                        break
+            waits = waits or reader.waiting
+        lines.following = waits
         debug.line(text)
     for _, reader in readers:
         reader.close()

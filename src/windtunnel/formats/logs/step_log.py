@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,10 @@ import numpy as np
 from windtunnel.records.run import Steps
 
 NAN = math.nan
+_LARGEST = sys.float_info.max
 
 
-@dataclass
+@dataclass(slots=True)
 class StepLine:
     """One line about a step. Seconds, tokens of the whole job, TFLOP/s of a GPU, bytes; NaN where the line does not say."""
 
@@ -69,26 +72,31 @@ class StepLog:
 
     def steps(self) -> Steps:
         """A row a step of each attempt: several ranks' lines of a step become their median."""
-        grouped: dict[tuple[int, int], list[StepLine]] = {}
-        for line in self.lines:
-            grouped.setdefault((line.attempt, line.step), []).append(line)
-        columns = {
-            name: [_median([getattr(line, name) for line in group]) for group in grouped.values()]
-            for name in ("begin", "seconds", "tokens", "tflops", "loss", "memory")
-        }
-        columns["memory"] = [
-            _larger(value, self.memory.get(key, NAN)) for key, value in zip(grouped, columns["memory"], strict=True)
-        ]
-        return Steps.of(-1, [step for _, step in grouped], **columns)
+        names = ("begin", "seconds", "tokens", "tflops", "loss", "memory")
+        keys = [(line.attempt, line.step) for line in self.lines]
+        if len(set(keys)) == len(keys):  # one line a step
+            columns = {name: list(map(attrgetter(name), self.lines)) for name in names}
+        else:
+            grouped: dict[tuple[int, int], list[StepLine]] = {}
+            for key, line in zip(keys, self.lines, strict=True):
+                grouped.setdefault(key, []).append(line)
+            columns = {name: [_median([getattr(line, name) for line in group]) for group in grouped.values()] for name in names}
+            keys = list(grouped)
+        if self.memory:
+            columns["memory"] = [_larger(one, self.memory.get(key, NAN)) for key, one in zip(keys, columns["memory"], strict=True)]
+        return Steps.of(-1, [step for _, step in keys], **columns)
 
 
 def as_number(text: str) -> float:
     """A number as logs print it, thousands with commas; NaN for anything else."""
     try:
-        value = float(text.strip().replace(",", ""))
+        value = float(text)
     except ValueError:
-        return NAN
-    return value if math.isfinite(value) else NAN
+        try:
+            value = float(text.strip().replace(",", ""))
+        except ValueError:
+            return NAN
+    return value if -_LARGEST <= value <= _LARGEST else NAN
 
 
 def epoch_seconds(text: str) -> float:
@@ -121,4 +129,4 @@ def _median(values: list[float]) -> float:
 
 
 def _larger(one: float, other: float) -> float:
-    return max((value for value in (one, other) if value == value), default=NAN)
+    return one if other != other or one > other else other

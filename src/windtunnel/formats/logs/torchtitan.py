@@ -14,7 +14,7 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, 
 NAME = "torchtitan"
 KNOWN_BY = re.compile(r"step:\s+\d+\s+(?:\x1b\[\d+m)?loss:.*tps:|Starting job: .*torchtitan|torchtitan.*Building .*device mesh")
 WORDS = ("step:", "batch size", "device mesh", "size:")
-"""A line without any of them is passed over."""
+"""A reader is given the lines with one of them."""
 
 _STEP = re.compile(r"step:\s*(?P<step>\d{1,18})\s+loss:\s*(?P<loss>\S+)")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]?\d*)")
@@ -36,6 +36,8 @@ _MODEL = re.compile(r"Model (\S+) (\S+) size: ([\d,]+) total parameters")
 class TorchtitanLines:
     """Collects the lines of one log."""
 
+    waiting = False
+
     def __init__(self) -> None:
         self.log = StepLog()
         self.step_lines = 0
@@ -44,8 +46,6 @@ class TorchtitanLines:
 
     def line(self, text: str) -> None:
         """Takes one line."""
-        if not any(word in text for word in WORDS):
-            return
         if head := _STEP.search(text):
             values = {name: as_number(match[1]) if (match := pattern.search(text)) else NAN for name, pattern in _FIELDS.items()}
             time = _TIME.search(text)

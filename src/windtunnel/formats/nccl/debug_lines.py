@@ -9,6 +9,8 @@ import re
 from collections import Counter
 from typing import Any
 
+WORD = "NCCL"
+"""Lines without it are none of NCCL's."""
 INFO = "NCCL INFO"
 _VERSION = re.compile(r"NCCL version (\d+(?:\.\d+)+(?:\+\w+?[\d.]+)?)")
 _RING = re.compile(r"NCCL INFO Channel (\d{1,3})/(\d{1,3}) : ((?:\s*\d{1,7})+)\s*$")
@@ -18,6 +20,8 @@ _NUMBER = re.compile(r"/\d+(?=/|$)")
 _COMPLETE = re.compile(r"nranks (\d{1,7}).*Init COMPLETE")
 _CHANNELS = re.compile(r"(\d+) coll channels(?:, (\d+) (collnet|nvls) channels)?(?:, (\d+) nvls channels)?")
 _NET = re.compile(r"NET/\S+ ?: Using .*")
+_WARNING = re.compile(r"NCCL WARN (.*)")
+_DIGITS = re.compile(r"\b(?:0x[0-9a-f]+|\d+)\b")
 _LISTED = 1000
 """Different texts of one kind that are kept."""
 
@@ -27,6 +31,8 @@ class DebugLines:
 
     def __init__(self) -> None:
         self.lines = 0
+        self.warnings = 0
+        self._warned: Counter[str] = Counter()
         self._versions: Counter[str] = Counter()
         self._via: Counter[str] = Counter()
         self._rings: dict[int, list[int]] = {}
@@ -43,11 +49,14 @@ class DebugLines:
 
     def line(self, text: str) -> None:
         """Takes one line of a log; others than NCCL's are passed over."""
-        if "NCCL" not in text:
+        if WORD not in text:
             return
         if match := _VERSION.search(text):
             _count(self._versions, match[1])
         if INFO not in text:
+            if match := _WARNING.search(text):
+                self.warnings += 1
+                _count(self._warned, _DIGITS.sub("N", match[1].strip())[:200])
             return
         self.lines += 1
         if match := _VIA.search(text):
@@ -93,6 +102,7 @@ class DebugLines:
             "network": sorted(self._networks),
             "net": sorted(self._nets),
             "gpu_direct": any("GDR" in via for via in self._via),
+            "warnings": dict(self._warned.most_common(20)),
         }
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.head import Head
-from windtunnel.formats.nccl.debug_lines import INFO, DebugLines
+from windtunnel.formats.nccl.debug_lines import INFO, WORD, DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text_lines import LogLines
+from windtunnel.formats.word_lines import WordLines
 
-_LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] NCCL (?:INFO|WARN) ")
+_LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ )?NCCL (?:INFO|WARN) ")
 
 
 def recognises(head: Head) -> bool:
@@ -26,11 +26,11 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     facts: dict[str, Any] = {}
     broken: list[str] = []
     for path in files:
-        lines, debug = LogLines(path, context.progress), DebugLines()
+        lines, debug = WordLines(path, (WORD,), context.progress), DebugLines()
         for text in lines:
             debug.line(text)
         broken.extend(lines.broken)
-        if not debug.lines:
+        if not debug.lines and not debug.warnings:
             broken.append(f"{path}: no line of NCCL")
             continue
         own = {"lines": lines.count, **debug.facts()}

@@ -23,12 +23,12 @@ LARGEST_JSON = 256 * MIB
 _HEADER = re.compile(
     r"#\s+size\s+count\s+type|minBytes \d+ maxBytes \d+|# Avg bus bandwidth|Collective test (?:starting|concluded):"
 )
-_RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d+)\s+\[[^\]]*\]\s+(.*\S)")
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d{1,9})\s+\[[^\]]*\]\s+(.*\S)")
 _OPTIONS = re.compile(r"# nThreads?:? (\d.*\S)")
 _VERSION = re.compile(r"# nccl-tests version (.*\S)")
 _PROGRAM = re.compile(r"Collective test starting: (\S+)")
 _COMMAND = re.compile(r"(\w+)_perf(?:_mpi)?\b")
-_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*([\d.]+)")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\d{1,15}(?:\.\d{0,15})?)")
 _MOST_ROWS = 200_000
 
 

@@ -133,6 +133,7 @@ def recomputed(workload: SimaiWorkload) -> dict[int, int]:
     return {at: 1 for at in range(starts[0], min(ends[0], len(workload.layers)))}
 
 
+@lru_cache(maxsize=1024)
 def group_of(call: str, weight: bool) -> tuple[str, str]:
     """(collective, group) of a column's word; "" for none. A word that begins with ALLREDUCE is one, ALLREDUCEALLTOALL too, but
     has no group."""

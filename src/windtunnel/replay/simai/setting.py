@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 GPU_RATES = {"A100": 20.0 * 12, "A800": 20.0 * 8, "H100": 20.6 * 18, "H800": 20.6 * 8, "H20": 20.6 * 18}
 """GB/s of NVLink where `nvlink` is left out (calbusbw.h)."""
@@ -60,6 +61,7 @@ def ticks(value: float) -> int:
     return int(value) % _WRAP if value > -(2**63) else 2**63
 
 
+@lru_cache(maxsize=4096)
 def scaled(value: int, factor: float) -> int:
     """Unsigned ns times a single-precision factor, which rounds the ns to single precision too."""
     return ticks(single(single(float(value)) * factor))
