@@ -260,6 +260,13 @@ def test_servers_in_a_file_find_their_nics() -> None:
     assert [graph.names[n] for n in graph.link_to[route(graph, [1], [2]).links]] == ["pcie1", "nic1", "leaf", "far"]
 
 
+@pytest.mark.parametrize("kind", list(NodeKind))
+def test_a_file_has_every_kind_of_node(kind: NodeKind) -> None:
+    table = {"nodes": [{"name": "a", "kind": kind.name.lower()}, {"name": "h", "kind": "host"}],
+             "links": [{"from": "a", "to": "h", "rate": "1Gb/s"}]}  # fmt: skip
+    assert graph_of(table).node_kind[0] == kind
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -274,6 +281,8 @@ def test_servers_in_a_file_find_their_nics() -> None:
         ({"links": [{"from": "h0", "to": "s", "rate": "1Gb/s", "latency": "-1us"}]}, "latency"),
         ({"links": [{"from": "h0", "to": "s", "rate": "1Gb/s", "up": 1}]}, "true or false"),
         ({"links": [3]}, "table"),
+        ({"links": [{"form": "h0", "to": "s", "rate": "1Gb/s"}]}, "Did you mean 'from'"),
+        ({"nodes": [{"name": "h", "kind": kind} for kind in ("host", "nvswich")]}, "Did you mean 'nvswitch'"),
         ({"endpoints": []}, "endpoints"),
         ({"endpoint": []}, "endpoints"),
     ],

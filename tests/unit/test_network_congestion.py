@@ -149,6 +149,23 @@ def test_bad_tables_are_named(table: dict[str, object]) -> None:
         load_congestion(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"parameters": {}}, "cc.algorithm: got nothing; allowed: the name of an algorithm: none, dcqcn"),
+        ({"base": "dcqcn", "parameter": {}}, "Did you mean 'parameters'"),
+        ({"base": "dcqcn", "parameters": {"g": {"valu": 1}}}, "Did you mean 'value'"),
+        ({"base": "dcqcn", "ecn": [{**_ROW, "kmi": 1}]}, "Did you mean 'kmin'"),
+        ({"base": "dcqcn", "ecn": [{**_ROW, "kmax": "1B"}]}, "cc.ecn.0.kmax: got '1B'; allowed: at least kmin, 1000 B"),
+        ({"base": "dcqcn", "ecn": [{**_ROW, "pmax": 2}]}, "a probability, 0 to 1"),
+    ],
+)
+def test_a_wrong_table_says_where_and_what_is_allowed(table: dict[str, object], says: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_congestion(table)
+    assert says in str(caught.value)
+
+
 @given(st.one_of(st.text(max_size=30), st.from_regex(r"(dcqcn|hpcc|swift|none):[a-z_]{1,6}=[0-9a-zA-Z./-]{0,8}", fullmatch=True)))
 def test_any_text_loads_or_is_refused_with_one_error(text: str) -> None:
     try:

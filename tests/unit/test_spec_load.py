@@ -194,3 +194,17 @@ def test_a_cluster_takes_overrides() -> None:
     assert changed.node == load_cluster("megascale").node
     with pytest.raises(SpecError, match="oversubscription"):
         load_cluster("megascale", ["fabric.oversubscriptoin=2"])
+    assert load_cluster("megascale", ["cluster.fabric.oversubscription=1.16"]).fabric.oversubscription == 1.16
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("cluster.mtbf=5", "reliability.crash.per_node_day"),
+        ("cluster.node.nic_bandwidth=5", "cluster.node.nic.bandwidth"),
+        ("cluster.price=3", "cluster.price_per_gpu_hour"),
+    ],
+)
+def test_words_of_operators_name_the_field_that_means_the_same(typed: str, meant: str) -> None:
+    with pytest.raises(SpecError, match=f"Did you mean '{meant}'"):
+        load_job(JOB, [typed])

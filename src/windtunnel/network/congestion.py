@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from windtunnel.base.errors import SpecError, UnknownName
+from pydantic import BeforeValidator, ValidationError, ValidationInfo, field_validator
+
+from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.base.strict import Strict
 from windtunnel.base.units import parse_bandwidth, parse_size, parse_time
 from windtunnel.engine.control import Control, Parameter, controls
 from windtunnel.spec.catalog import ROOT
+from windtunnel.spec.explain import explain
 from windtunnel.spec.files import SUFFIXES, check_shape, read_table
 
 FOLDER = ROOT / "congestion"
-_FIELDS = ("id", "base", "algorithm", "summary", "source", "parameters", "ecn")
 _MARKING = ("kmin", "kmax", "pmax")
-_ROW = ("rate", *_MARKING, "source")
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,97 @@ class Congestion:
         return Ecn(rate, row.kmin * scale, row.kmax * scale, row.pmax)
 
 
+def _parsed(unit: str, value: object) -> float:
+    if unit == "B/s":
+        return 0.0 if value in (0, "0") and not isinstance(value, bool) else parse_bandwidth(value, "link")
+    if unit == "s":
+        return parse_time(value)
+    if unit == "B":
+        return parse_size(value)
+    if unit == "0/1":
+        switches = {True: 1.0, False: 0.0, "true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0, "on": 1.0, "off": 0.0}
+        key = value.lower() if isinstance(value, str) else value
+        if not isinstance(key, (str, bool, int)) or key not in switches:
+            raise ValueError
+        return switches[key]
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _probability(value: object) -> float:
+    number = _parsed("", value)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError
+    return number
+
+
+def _read(parse: Callable[[object], float], allowed: str) -> BeforeValidator:
+    """A validator that reads a number with its unit; `allowed` is what its error says."""
+
+    def checked(value: object) -> float:
+        try:
+            return parse(value)
+        except ValueError:
+            raise ValueError(allowed) from None
+
+    return BeforeValidator(checked)
+
+
+Threshold = Annotated[float, _read(parse_size, "a size such as '400KB'")]
+
+
+class _MarkingRow(Strict):
+    """One row of `ecn`: marking of ports of `rate`; left out: of all ports."""
+
+    rate: Annotated[float, _read(lambda value: parse_bandwidth(value, "link"), "the port's rate, such as '400Gb/s'")] = 0.0
+    kmin: Threshold
+    kmax: Threshold
+    pmax: Annotated[float, _read(_probability, "a probability, 0 to 1")]
+    source: str = ""
+
+    @property
+    def ecn(self) -> Ecn:
+        return Ecn(self.rate, self.kmin, self.kmax, self.pmax)
+
+    @field_validator("kmax")
+    @classmethod
+    def _not_below_kmin(cls, kmax: float, info: ValidationInfo) -> float:
+        kmin = info.data.get("kmin", 0.0)
+        if kmax < kmin:
+            raise ValueError(f"at least kmin, {kmin:g} B")
+        return kmax
+
+
+class _SourcedValue(Strict):
+    value: Any
+    source: str = ""
+
+
+class _CongestionFile(Strict):
+    """A preset or a user's file, after its chain of `base` is merged. Parameters are checked against the algorithm's."""
+
+    id: str = ""
+    algorithm: str = ""
+    summary: str = ""
+    source: str = ""
+    parameters: dict[str, Any] = {}
+    ecn: list[_MarkingRow] = []
+
+
+Checked = TypeVar("Checked", bound=Strict)
+
+
+def _checked(kind: type[Checked], table: object, path: str) -> Checked:
+    try:
+        return kind.model_validate(table)
+    except ValidationError as error:
+        raise explain(error, kind, path) from error
+
+
 @functools.cache
 def presets() -> tuple[str, ...]:
     """Names of catalog/congestion, sorted."""
@@ -83,46 +176,48 @@ def load_congestion(
     """A preset, a file or a table, with `overrides` on top (values as in a file: "40Mb/s", 0.004, "55us").
 
     `source` may carry overrides after a colon, as the command line writes them. `kmin` and `kmax` (together) and `pmax` set the
-    marking of all ports, whatever their rate. Errors name `path`: UnknownName for an unknown preset, field or parameter, SpecError
-    for a value, FileError for a file.
+    marking of all ports, whatever their rate. Errors name `path`: UnknownName for an unknown preset, algorithm or parameter,
+    SpecError for another field or a value, FileError for a file.
     """
     chosen = dict(overrides or {})
     if isinstance(source, str):
         source, colon, rest = source.partition(":")
         if colon:
             chosen = {**_options(rest, path), **chosen}
-    table = _table(source, path, ())
-    algorithm = table.get("algorithm")
-    if not isinstance(algorithm, str):
-        raise SpecError(f"{path}.algorithm", algorithm, "the name of an algorithm: " + ", ".join(controls()))
-    if algorithm not in controls():
-        raise UnknownName(f"{path}.algorithm", algorithm, tuple(controls()))
+    file = _checked(_CongestionFile, _table(source, path, ()), path)
+    if not file.algorithm:
+        raise SpecError(f"{path}.algorithm", Nothing(), "the name of an algorithm: " + ", ".join(controls()))
+    if file.algorithm not in controls():
+        raise UnknownName(f"{path}.algorithm", file.algorithm, tuple(controls()))
+    for number, row in enumerate(file.ecn):
+        if "rate" not in row.model_fields_set and len(file.ecn) > 1:
+            allowed = "the port's rate; only a single row may leave it out, and then holds for all"
+            raise SpecError(f"{path}.ecn.{number}.rate", Nothing(), allowed)
     marking = {key: chosen.pop(key) for key in _MARKING if key in chosen}
-    return _congestion(table, controls()[algorithm], chosen, marking, path)
+    return _congestion(file, controls()[file.algorithm], chosen, marking, path)
 
 
 def _congestion(
-    table: dict[str, Any], control: Control, chosen: dict[str, object], marking: dict[str, object], path: str
+    file: _CongestionFile, control: Control, chosen: dict[str, object], marking: dict[str, object], path: str
 ) -> Congestion:
     known = {p.name: p for p in control.parameters}
     parameters = {p.name: p.default for p in control.parameters}
     sources: dict[str, str] = {}
-    written = _mapping(table.get("parameters", {}), f"{path}.parameters")
-    for name, value in {**written, **chosen}.items():
+    for name, value in {**file.parameters, **chosen}.items():
         if name not in known:
-            raise UnknownName(f"{path}.{name}", name, (*known, *(_MARKING if table.get("ecn") else ())))
+            raise UnknownName(f"{path}.{name}", name, (*known, *(_MARKING if file.ecn else ())))
         if isinstance(value, Mapping):
-            sources[name] = str(value.get("source", ""))
-            value = value.get("value")
+            stated = _checked(_SourcedValue, value, f"{path}.parameters.{name}")
+            sources[name], value = stated.source, stated.value
         if name in chosen:
             sources[name] = "given"
         parameters[name] = _value(known[name], value, f"{path}.{name}")
-    rows = _rows(table.get("ecn", []), f"{path}.ecn")
+    rows = tuple(sorted((row.ecn for row in file.ecn), key=lambda row: row.rate))
     if marking:
         rows = (_marking(rows, marking, path),)
     return Congestion(
-        id=str(table.get("id", control.name)), algorithm=control.name, parameters=parameters, given=frozenset({*written, *chosen}),
-        ecn=rows, source=str(table.get("source", "")), sources=sources,
+        id=file.id or control.name, algorithm=control.name, parameters=parameters, given=frozenset({*file.parameters, *chosen}),
+        ecn=rows, source=file.source, sources=sources,
     )  # fmt: skip
 
 
@@ -157,23 +252,16 @@ def _table(source: object, path: str, trail: tuple[str, ...]) -> dict[str, Any]:
         trail = (*trail, source)
     else:
         raise SpecError(path, source, "a preset, a file or a table", "Presets: " + ", ".join(presets()))
-    for key in table:
-        if key not in _FIELDS:
-            raise UnknownName(f"{path}.{key}", key, _FIELDS)
     base = table.pop("base", None)
     if base is None:
         return table
     if base not in presets():
         raise UnknownName(f"{path}.base", str(base), presets())
     low = _table(base, f"{path}.base", trail)
-    parameters = {**_mapping(low.get("parameters", {}), path), **_mapping(table.get("parameters", {}), f"{path}.parameters")}
-    return {**low, **table, "parameters": parameters}
-
-
-def _mapping(value: object, path: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SpecError(path, value, "a table")
-    return dict(value)
+    over = table.get("parameters", {})
+    if not isinstance(over, Mapping):
+        return {**low, **table}
+    return {**low, **table, "parameters": {**low.get("parameters", {}), **over}}
 
 
 def _value(parameter: Parameter, value: object, path: str) -> float:
@@ -190,66 +278,8 @@ def _value(parameter: Parameter, value: object, path: str) -> float:
     return number
 
 
-def _parsed(unit: str, value: object) -> float:
-    if unit == "B/s":
-        return 0.0 if value in (0, "0") and not isinstance(value, bool) else parse_bandwidth(value, "link")
-    if unit == "s":
-        return parse_time(value)
-    if unit == "B":
-        return parse_size(value)
-    if unit == "0/1":
-        switches = {True: 1.0, False: 0.0, "true": 1.0, "false": 0.0, "1": 1.0, "0": 0.0, "on": 1.0, "off": 0.0}
-        key = value.lower() if isinstance(value, str) else value
-        if not isinstance(key, (str, bool, int)) or key not in switches:
-            raise ValueError
-        return switches[key]
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ValueError
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-
-
-def _rows(value: object, path: str) -> tuple[Ecn, ...]:
-    if not isinstance(value, list) or not all(isinstance(row, Mapping) for row in value):
-        raise SpecError(path, value, "a list of tables with rate, kmin, kmax and pmax")
-    rows = []
-    for number, row in enumerate(value):
-        at = f"{path}[{number}]"
-        for key in row:
-            if key not in _ROW:
-                raise UnknownName(f"{at}.{key}", str(key), _ROW)
-        if "rate" not in row and len(value) > 1:
-            raise SpecError(f"{at}.rate", None, "the port's rate; only a single row may leave it out, and then holds for all")
-        try:
-            rate = parse_bandwidth(row["rate"], "link") if "rate" in row else 0.0
-        except ValueError:
-            raise SpecError(f"{at}.rate", row["rate"], "the port's rate, such as '400Gb/s'") from None
-        rows.append(_row(rate, row, at))
-    return tuple(sorted(rows, key=lambda row: row.rate))
-
-
 def _marking(rows: tuple[Ecn, ...], marking: dict[str, object], path: str) -> Ecn:
     """One marking for all ports from the given thresholds; they come in pairs, since those of the preset depend on the rate."""
     if "kmin" not in marking or "kmax" not in marking:
         raise SpecError(path, ", ".join(marking), "kmin and kmax together, with or without pmax")
-    return _row(0.0, {"pmax": rows[-1].pmax if rows else 1.0, **marking}, path)
-
-
-def _row(rate: float, row: Mapping[str, object], path: str) -> Ecn:
-    sizes = []
-    for key in ("kmin", "kmax"):
-        try:
-            sizes.append(parse_size(row[key]))
-        except (KeyError, ValueError):
-            raise SpecError(f"{path}.{key}", row.get(key), "a size such as '400KB'") from None
-    try:
-        pmax = _parsed("", row["pmax"])
-    except (KeyError, ValueError):
-        raise SpecError(f"{path}.pmax", row.get("pmax"), "a probability, 0 to 1") from None
-    if not 0.0 <= pmax <= 1.0:
-        raise SpecError(f"{path}.pmax", row["pmax"], "a probability, 0 to 1")
-    if sizes[1] < sizes[0]:
-        raise SpecError(f"{path}.kmax", row["kmax"], f"at least kmin, {sizes[0]:g} B")
-    return Ecn(rate, sizes[0], sizes[1], pmax)
+    return _checked(_MarkingRow, {"pmax": rows[-1].pmax if rows else 1.0, **marking}, path).ecn

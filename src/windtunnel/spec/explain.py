@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
+from windtunnel.base.strict import Strict
 
 _ALLOWED = {
     "missing": "a value; this field has no default",
@@ -28,6 +29,8 @@ _ALLOWED = {
     "dict_type": "a table",
     "tuple_type": "a list",
     "too_long": "a shorter list",
+    "too_short": "a list that is not empty",
+    "list_type": "a list",
 }
 _BOUND = {
     "greater_than": ("gt", "above"),
@@ -73,6 +76,8 @@ def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
         return f"a number {word} {context[key]}", ""
     if kind == "string_pattern_mismatch" and (letters := _LETTERS.fullmatch(str(context.get("pattern", "")))):
         return f"letters out of {', '.join(letters[1])}, each with a count of at most 9999 behind it", ""
+    if kind == "model_type" and issubclass(noun, Strict):
+        return "a table", ""
     if kind == "value_error":
         return str(context.get("error", one["msg"])), ""
     return _ALLOWED.get(kind, one["msg"]), ""
@@ -105,8 +110,12 @@ _WORDS = {
     "num_attention_heads": "model.heads",
     "vocab_size": "model.vocab",
     "dtype": "runtime.precision",
+    "nic_bandwidth": "cluster.node.nic.bandwidth",
+    "nvlink_bandwidth": "cluster.node.scale_up.bandwidth",
+    "mtbf": "reliability.crash.per_node_day",
+    "price": "cluster.price_per_gpu_hour",
 }
-"""Words of Megatron-LM, torchtitan and Hugging Face -> the field of a job that means the same."""
+"""Words of Megatron-LM, torchtitan, Hugging Face and operators -> the field of a job that means the same."""
 
 
 def _instead(key: str, known: list[str], noun: type[BaseModel]) -> str:
@@ -138,7 +147,7 @@ def _fields_at(noun: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
         if not part.startswith("["):
             several = _models(info.annotation) if info else []
         noun = next((kind for kind in several if not part.startswith("[") or kind.__name__ == part[1:-1]), noun)
-    return sorted(noun.model_fields)
+    return sorted(info.alias or name for name, info in noun.model_fields.items())
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

@@ -90,10 +90,13 @@ def load_model(source: Source, overrides: Sequence[str] = ()) -> Model:
 
 
 def load_cluster(source: Source, overrides: Sequence[str] = ()) -> Cluster:
-    """A cluster from a catalogue name, a file or a table, with overrides on top, such as `fabric.hop_latency=2us`."""
+    """A cluster from a catalogue name, a file or a table, with overrides on top, such as `fabric.hop_latency=2us`.
+
+    An override may begin with `cluster.`, as it does for a job.
+    """
     table = _table("clusters", source, "cluster")
     for text in overrides:
-        table = merge(table, override(text))
+        table = merge(table, override(text.removeprefix("cluster.")))
     check_shape("cluster", table)
     return _build(Cluster, resolve("clusters", table, "cluster"), "cluster")
 
