@@ -140,6 +140,8 @@ def test_hardware_of_llmcompass(tmp_path: Path) -> None:
         ("PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\ngpu up 1-00 4 idle n[1-4]\n", "what sinfo prints"),
         ("<h2>KernelLaunch</h2>\n<table>\n", "a page in HTML"),
         ('[{"CreatedAt": "2025-11-04"}]', "a list in JSON"),
+        ("[0]: loading\n[0]: done\n", "a log without a line"),
+        ("srun --ntasks=1 hostname\n", "none of Megatron-LM's"),
         ("clusters:\n  - a\nschedulers:\n  - b\ntraces:\n  - c\n", "Vidur"),
         (
             "[2024-07-03 19:15:16] [INFO] a\n[2024-07-03 19:15:17] [INFO] b\n[2024-07-03 19:15:18] [INFO] c\n",

@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.estimate import Estimate
 from windtunnel.compute.measured import NOISE, UNSTATED
@@ -31,7 +31,6 @@ from windtunnel.workload.identity import BlockKey, BlockKind, Module, Role
 if TYPE_CHECKING:
     from windtunnel.records import Dataset
 
-Ints = npt.NDArray[np.int64]
 HOST_BOUND = 0.95
 """A module is host-bound if the host's share of its time is at least this."""
 
@@ -156,7 +155,7 @@ def busy_seconds(row: dict[str, Any]) -> float | None:
     return None if host >= HOST_BOUND * seconds else seconds
 
 
-def parts(workload: Workload, block: Block, op: str) -> Iterator[tuple[str, Ints]]:
+def parts(workload: Workload, block: Block, op: str) -> Iterator[tuple[str, Int64s]]:
     """The computing rows of one `op` of `block`, by pass: forward, again (recompute), backward."""
     ops = workload.ops
     rows = np.array([*block.forward, *block.backward], np.int64)
@@ -183,7 +182,7 @@ def in_modules(workload: Workload, estimate: Estimate, modules: Modules) -> Esti
     sources = list(estimate.sources)
     done = np.zeros(len(seconds), bool)
 
-    def scale(rows: Ints, timing: ModuleTiming | None, op: str, same: bool = True) -> float | None:
+    def scale(rows: Int64s, timing: ModuleTiming | None, op: str, same: bool = True) -> float | None:
         """Scales `rows` to add up to the timing; returns the factor."""
         before = float(estimate.seconds[rows].sum())
         if timing is None or before <= 0.0 or done[rows].any():
@@ -191,7 +190,7 @@ def in_modules(workload: Workload, estimate: Estimate, modules: Modules) -> Esti
         apply(rows, timing.seconds / before, timing, op, same)
         return timing.seconds / before
 
-    def apply(rows: Ints, factor: float, timing: ModuleTiming, op: str, same: bool) -> None:
+    def apply(rows: Int64s, factor: float, timing: ModuleTiming, op: str, same: bool) -> None:
         words = f"{modules.name}: level {timing.level}, {op}" + ("" if same else ", scaled")
         if words not in sources:
             sources.append(words)
@@ -203,7 +202,7 @@ def in_modules(workload: Workload, estimate: Estimate, modules: Modules) -> Esti
         key = block.key
         for op in ops_of(key, job.model):
             own = key.recompute if op == "layer" else None
-            again: Ints = np.zeros(0, np.int64)
+            again: Int64s = np.zeros(0, np.int64)
             forward: tuple[float, ModuleTiming] | None = None
             for way, rows in parts(workload, block, op):
                 if way == "forward":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,11 @@ _KNOWN = (
     + "Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
 )
 
+_MEGATRON = re.compile(
+    r"--(?:num-layers|encoder-num-layers|hidden-size|num-attention-heads|seq-length|[a-z-]*batch-size|[a-z-]+parallel-size)|megatron",
+    re.I,
+)
+"""What a command line of Megatron-LM's has somewhere, if only in the name of what it starts."""
 _TableImporter = Callable[[Mapping[str, Any], Job | None, Stated | None], Imported]
 
 
@@ -91,6 +97,8 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
         read = parse_json(text, where)
         return _of_table(opened(read, source.parent) if isinstance(source, Path) else read, on, stated)
     if "--" in text and not _sections(text):
+        if isinstance(source, Path) and not _MEGATRON.search(text):
+            raise SpecError(where, f"a text whose options are none of Megatron-LM's: {text.strip()[:30]}", _KNOWN)
         return from_arguments(text, where, on, stated)
     try:
         table = tomllib.loads(text)

@@ -17,7 +17,8 @@ _NO_COLUMN = re.compile(r"[={}\[\]]|^--|^-?\d+(?:\.\d+)?$")
 _FAULTS = re.compile(r"Fault ranks: \[")
 _DCGM = re.compile(r"#?\s*DCGM_FI_\w+,\s*(?:gauge|counter|label|histogram)\s*,.*")
 _HTML = re.compile(r"\s*<(?:!doctype html|html|head|table|h\d)\b", re.IGNORECASE)
-_LIST = re.compile(r"\[\s*(?:[{\[\]\"]|-?\d+(?:\.\d+)?\s*[,\]])")
+_SECTION = re.compile(r"\[\[?[\w.\"' -]+\]\]?(?:\s*#.*)?")
+_LIST = re.compile(r"\[\s*(?:[{\[\]\"]|-?\d+(?:\.\d+)?\s*(?:,|\]\s*$))")
 _VIDUR = {"clusters", "schedulers", "traces"}
 _MODEL = re.compile(r"--num-layers[ =]\S")
 _STAMP = re.compile(r"\[?(?:\d{4}[-/]\d\d[-/]\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:INFO|WARN|WARNING|ERROR|DEBUG)\b)")
@@ -125,6 +126,8 @@ def _free(text: str) -> bool:
 def _is_log(head: Head) -> bool:
     """Most of the first lines begin with a time or a level, as those of a configuration never do."""
     lines = [line for line in head.lines[:200] if line.strip() and not line[0].isspace()]
+    if lines and lines[0][0] == "[" and not (_SECTION.fullmatch(lines[0].strip()) or _LIST.match(lines[0])):
+        return True
     return len(lines) >= 3 and sum(_STAMP.match(line) is not None for line in lines) >= 0.5 * len(lines)
 
 

@@ -117,6 +117,12 @@ class Setup:
 
 
 _SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
+NCCL_TRANSFERRED = 0.2
+"""Least relative error of a call on NVIDIA hardware that no constant was fitted on: assumed."""
+
+OTHER_LIBRARY = 0.3
+"""The same where another library than NCCL carries the call: assumed."""
+
 NOTHING = CommEstimate(0.0, "none", "none", 0, 0.0, 0.0, "modelled", 0.0)
 
 
@@ -182,7 +188,7 @@ def _setup(key: ClusterKey, comm: Comm, group: Group, settings: Settings) -> Set
     exact = links.medium == "nvlink" and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
     error = node.relative_error if group.nodes == 1 else math.hypot(node.relative_error, net.relative_error)
     provenance = "modelled" if exact else "transferred" if links.nvidia else "assumed"
-    error = error if exact else max(0.2 if links.nvidia else 0.3, error)
+    error = error if exact else max(NCCL_TRANSFERRED if links.nvidia else OTHER_LIBRARY, error)
     if cluster.achieved is not None:
         node, net = scaled(node, net, cluster.achieved)
         provenance, error = "modelled", cluster.achieved.relative_error or error
