@@ -264,8 +264,11 @@ def _write(
         sharding = ALIKE[0] if plan.sharding in ALIKE else plan.sharding
         policies.setdefault(sharding, {}).setdefault((plan.recompute, plan.recompute_modules), []).append((place, job))
     for of_policy in policies.values():
-        alike = list(of_policy.values())
-        for some in [alike] if shares_units(alike[0][0][1]) else [[one] for one in alike]:
+        shared: list[list[tuple[int, Job]]] = []
+        apart: list[list[tuple[int, Job]]] = []
+        for members in of_policy.values():
+            (shared if shares_units(members[0][1]) else apart).append(members)
+        for some in ([shared] if shared else []) + [[members] for members in apart]:
             written = cells_of([members[0][1] for members in some], kinds_of(columns.job), chains)
             for cell, ((place, _), *others) in zip(written, some, strict=True):
                 cells[place] = cell
