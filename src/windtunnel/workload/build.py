@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from windtunnel.spec.graph_model import GraphModel
@@ -37,10 +38,14 @@ NOTHING = Op("nothing", Kind.COPY, Phase.DGRAD, launches=0)
 
 
 class _Blocks:
-    """The operator table and the blocks while they are being built; blocks are looked up by key."""
+    """The operator table and the blocks while they are being built; blocks are looked up by key.
 
-    def __init__(self, job: Job, boundary: float) -> None:
+    `others`: jobs with other policies of recompute, each with the same blocks as it has them.
+    """
+
+    def __init__(self, job: Job, boundary: float, others: Sequence[Job] = ()) -> None:
         self.job, self.boundary = job, boundary
+        self.others: tuple[tuple[Job, list[Block]], ...] = tuple((other, []) for other in others)
         self.rows: list[Op] = []
         self.waits: list[tuple[int, ...]] = []
         self.blocks: list[Block] = []
@@ -51,12 +56,24 @@ class _Blocks:
         """Appends the rows of a block whose input has `boundary` bytes (None: the size of a pipeline transfer); returns its
         index."""
         boundary = self.boundary if boundary is None else boundary
-        plan, modules = self.job.plan, self.job.plan.recompute_modules
         for unit in units:
             unit.mark()
         parameters, frozen = sum(u.parameters for u in units), sum(u.frozen for u in units)
-        before, again, after = sharding_copies(self.job, parameters, frozen)
+        before, _, _ = sharding_copies(self.job, parameters, frozen)
         ahead = self.add(*link(_filled([before, *forward_rows(units)])))
+        block = self._block(self.job, key, units, boundary, ahead)
+        own = key.layer is not None and key.recompute == self.job.plan.recompute
+        for job, blocks in self.others:
+            blocks.append(self._block(job, replace(key, recompute=job.plan.recompute), units, boundary, ahead) if own else block)
+        if self.job.plan.offload.activations and key.kind is BlockKind.LAYER:
+            self.units[key] = units
+        return self._append(block)
+
+    def _block(self, job: Job, key: BlockKey, units: list[Unit], boundary: float, ahead: range) -> Block:
+        """A block of `job` whose forward rows are written."""
+        modules = job.plan.recompute_modules
+        parameters, frozen = sum(u.parameters for u in units), sum(u.frozen for u in units)
+        _, again, after = sharding_copies(job, parameters, frozen)
         back = self.add(*link(_filled([again, *backward_rows(units, key.recompute, modules), after])))
         saved = saved_bytes(units, key.recompute, boundary, modules)
         working = max(0.0, sum(u.saved for u in units) - saved)
@@ -66,9 +83,9 @@ class _Blocks:
             saved_tensors(units, key.recompute, boundary, modules),
             tensors_again(units, key.recompute, modules, working),
         )
-        block = Block(
+        return Block(
             key,
-            label_of(key, self.job),
+            label_of(key, job),
             ahead,
             back,
             parameters,
@@ -79,11 +96,8 @@ class _Blocks:
             sum(u.quantised for u in units),
             frozen,
             sum(u.frozen_quantised for u in units),
-            matrices=tuple(matrices_of(self.job, units).items()),
+            matrices=tuple(matrices_of(job, units).items()),
         )
-        if plan.offload.activations and key.kind is BlockKind.LAYER:
-            self.units[key] = units
-        return self._append(block)
 
     def write_offloaded(self) -> None:
         """Further copies of the layers' blocks, with offloaded activations."""
@@ -106,15 +120,39 @@ def build(job: Job) -> Workload:
     """The graph of one step of `job`, which has passed `spec.check`."""
     if isinstance(job.model, GraphModel):
         return from_graph(job, job.model)
-    schedule = schedule_of(job)
+    return _workload(_blocks(job))
+
+
+def build_together(jobs: Sequence[Job]) -> tuple[Workload, ...]:
+    """The graph of each of `jobs`, which differ in `plan.recompute` and `plan.recompute_modules` only: all in one table, in which
+    what they share is written once. `shares_units` holds for them."""
+    first, *others = jobs
+    table = _blocks(first, others)
+    whole = _workload(table)
+    return (whole, *(replace(whole, job=job, blocks=tuple(blocks)) for job, blocks in table.others))
+
+
+def shares_units(job: Job) -> bool:
+    """Whether another policy of recompute would change the layers' backward passes alone: each layer follows the plan's own."""
+    if isinstance(job.model, GraphModel) or job.model.vision is not None:
+        return False
+    return job.plan.recompute_layers is None and not job.plan.offload.activations
+
+
+def _blocks(job: Job, others: Sequence[Job] = ()) -> _Blocks:
     tape = Tape(job)
-    boundary = tape.local_tokens * job.model.hidden * tape.width
-    table = _Blocks(job, boundary)
+    return _Blocks(job, tape.local_tokens * job.model.hidden * tape.width, others)
+
+
+def _workload(table: _Blocks) -> Workload:
+    """Writes all blocks of the table's job, and says what its stages run."""
+    job = table.job
+    schedule = schedule_of(job)
     _write_layers(table)
     amax = amax_history(job)
     every = [(table.write(BlockKey(BlockKind.AMAX), amax), 1)] if amax else []
     tail = _write_tail(table)
-    front = _write_vision(table, tape.width)
+    front = _write_vision(table, job.runtime.compute_width)
     table.write_offloaded()
     stages = _stages(table, front, tail, every)
     blocks = table.blocks
@@ -142,7 +180,7 @@ def build(job: Job) -> Workload:
         stages,
         schedule,
         tuple(optimizer),
-        boundary,
+        table.boundary,
         parameters_of_stage,
         experts,
         narrow,

@@ -11,14 +11,15 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
-from windtunnel.search.bound.cells import ALIKE, Cell, cell_of, kinds_of, resharded
+from windtunnel.search.bound.cells import ALIKE, Cell, cells_of, kinds_of, one_stage, resharded
 from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, few_batches, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import CellStack, Staged
 from windtunnel.search.bound.step import Groups, Pairs, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
-from windtunnel.spec import check
+from windtunnel.spec import Job, check
+from windtunnel.workload import shares_units
 
 CELLS_ONLY = (
     "plan.micro_batch",
@@ -49,6 +50,9 @@ LAYOUT_ONLY = ("plan.vpp", "plan.stages", "plan.schedule")
 
 RECOMPUTE = "plan.recompute"
 """The field that plans with one layout may differ in, since their blocks do not."""
+
+TOGETHER = (RECOMPUTE, "plan.recompute_modules", "plan.sharding")
+"""Fields of cells that are written together."""
 
 MOST_STAGED = 1_000_000
 """Cells times layouts times virtual stages that are held at once."""
@@ -226,31 +230,50 @@ def _cells(
     ranks = columns.job.cluster.gpus // (columns.numbers("plan.tp") * columns.numbers("plan.cp") * columns.numbers("plan.pp"))
     alone = ranks * columns.numbers("plan.cp") == 1
     number = np.zeros(len(columns), np.int64)
-    cells: list[Cell | None] = []
-    groups = [part for whole in _grouped(columns, np.arange(len(columns)), paths) for part in _halved(whole, alone)]
-    shardings = columns.values.get("plan.sharding", (columns.job.plan.sharding,))
     chains = Chains(halves)
-    written: dict[tuple[int, ...], Cell] = {}  # by all fields but the sharding
-    for done, rows in enumerate(groups):
-        number[rows], first = len(cells), int(rows[0])
-        sharding = shardings[columns.codes["plan.sharding"][first]] if "plan.sharding" in columns.codes else shardings[0]
-        fields = (int(alone[first]), *(int(columns.codes[path][first]) for path in paths if path != "plan.sharding"))
-        like = written.get(fields) if sharding in ALIKE else None
-        try:
-            job = columns.change(first).apply_unchecked(columns.job)
-            cells.append(cell_of(job, chains) if like is None else resharded(like, job))
-        except WindtunnelError as error:
-            _count(reasons, error)
-            cells.append(None)
-            continue
-        if like is None and sharding in ALIKE and cells[-1] is not None:
-            written[fields] = cells[-1]
+    together: dict[tuple[int, ...], list[int]] = {}  # by all fields but `TOGETHER`: numbers of cells
+    apart = [path for path in paths if path not in TOGETHER]
+    groups = [part for whole in _grouped(columns, np.arange(len(columns)), paths) for part in _halved(whole, alone)]
+    for place, rows in enumerate(groups):
+        number[rows], first = place, int(rows[0])
+        fields = (int(alone[first]), *(int(columns.codes[path][first]) for path in apart))
+        together.setdefault(fields, []).append(place)
+    cells: list[Cell | None] = [None] * len(groups)
+    for done, places in enumerate(together.values()):
+        _write(columns, [(place, int(groups[place][0])) for place in places], chains, cells, reasons)
         if progress is not None:
-            progress(0.8 * done / len(groups))
+            progress(0.8 * done / len(together))
         if done % MEASURED == MEASURED - 1:
             chains.measure()
     chains.measure()
     return number, cells
+
+
+def _write(
+    columns: PlanColumns, plans: Sequence[tuple[int, int]], chains: Chains, cells: list[Cell | None], reasons: dict[str, int]
+) -> None:
+    """Writes the cells of `plans` (number of the cell, row) that differ in `TOGETHER` only; counts why one cannot be."""
+    policies: dict[str, dict[object, list[tuple[int, Job]]]] = {}  # by sharding, as far as it changes passes, and by recompute
+    for place, row in plans:
+        try:
+            job = one_stage(columns.change(row).apply_unchecked(columns.job))
+        except WindtunnelError as error:
+            _count(reasons, error)
+            continue
+        plan = job.plan
+        sharding = ALIKE[0] if plan.sharding in ALIKE else plan.sharding
+        policies.setdefault(sharding, {}).setdefault((plan.recompute, plan.recompute_modules), []).append((place, job))
+    for of_policy in policies.values():
+        shared: list[list[tuple[int, Job]]] = []
+        apart: list[list[tuple[int, Job]]] = []
+        for members in of_policy.values():
+            (shared if shares_units(members[0][1]) else apart).append(members)
+        for some in ([shared] if shared else []) + [[members] for members in apart]:
+            written = cells_of([members[0][1] for members in some], kinds_of(columns.job), chains)
+            for cell, ((place, _), *others) in zip(written, some, strict=True):
+                cells[place] = cell
+                for other, job in others:
+                    cells[other] = resharded(cell, job)
 
 
 def _halved(rows: Int64s, alone: Bools) -> list[Int64s]:

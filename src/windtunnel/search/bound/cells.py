@@ -6,6 +6,7 @@ and runtime. Its blocks are written and priced once by the code that predicts. A
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import own_policy
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
-from windtunnel.workload import Kind, build
+from windtunnel.workload import Kind, Workload, build, build_together
 from windtunnel.workload.blocks.quantise import weight_update
 from windtunnel.workload.identity import BlockKey, Role
 from windtunnel.workload.ops import Op
@@ -60,21 +61,23 @@ class Cell:
 
 
 def kinds_of(job: Job) -> tuple[Cluster, ...]:
-    """The cluster as each kind of its ranks has it: the job's own first."""
-    mixed = () if job.unequal is None else job.unequal.mixed
+    """The cluster as each kind of its ranks has it, all of one speed if the job names their speeds: the job's own first."""
+    unequal = job.unequal
+    if unequal is None:
+        return (job.cluster,)
+    even = {"gpu_spread": 0.0, "slow_nodes": 0.0} if unequal.names_speeds else {}
     node = job.cluster.node
-    nodes = [one.node or node.model_copy(update={"gpu": one.gpu}) for one in mixed]
-    return (job.cluster, *(job.cluster.model_copy(update={"node": other}) for other in nodes))
+    nodes = [node, *(one.node or node.model_copy(update={"gpu": one.gpu}) for one in unequal.mixed)]
+    return tuple(job.cluster.model_copy(update=even | {"node": other}) for other in nodes)
 
 
-def one_stage(job: Job, cluster: Cluster) -> Job:
-    """`job` on equal ranks of `cluster`, with one pipeline stage and one micro batch. `recompute_layers` stays stated or not."""
+def one_stage(job: Job) -> Job:
+    """`job` on equal ranks of its first kind, with one pipeline stage and one micro batch. `recompute_layers` stays stated or not.
+    Raises as `spec.check` does."""
     plan = job.plan
-    if job.unequal is not None and job.unequal.names_speeds:
-        cluster = cluster.model_copy(update={"gpu_spread": 0.0, "slow_nodes": 0.0})
     ranks = job.cluster.gpus // (plan.tp * plan.cp)
     alone = plan.pp == ranks and plan.cp == 1
-    return Change.of(
+    small = Change.of(
         plan__pp=1,
         plan__vpp=1,
         plan__dp=None,
@@ -84,39 +87,51 @@ def one_stage(job: Job, cluster: Cluster) -> Job:
         plan__recompute_layers=None if plan.recompute_layers is None else 0,
         plan__sharding="none" if alone else plan.sharding,
         unequal=None,
-        cluster=cluster,
+        cluster=kinds_of(job)[0],
     ).apply_unchecked(job)
+    return check(small)
 
 
-def cell_of(whole: Job, chains: Chains) -> Cell:
-    """The cell of a plan, whose times are there after `chains.measure`. Raises as `spec.check` and `build` do."""
-    first, *others = kinds_of(whole)
-    job = one_stage(whole, first)
-    workload = build(check(job))
-    times = [chains.add(workload, price(workload))]
-    for cluster in others:
-        other = replace(workload, job=one_stage(whole, cluster))
-        times.append(chains.add(other, price(other)))
-    blocks, needs = workload.blocks, block_needs(workload)
-    repeats = [(blocks[b], count) for chunk in workload.stages[0] for b, count in chunk.blocks]
-    held = held_by(workload.stage_parameters[0], workload.stage_experts[0], repeats)
-    narrow = workload.stage_quantised[0] if workload.stage_quantised else 0.0
+def cells_of(jobs: Sequence[Job], kinds: Sequence[Cluster], chains: Chains) -> list[Cell]:
+    """The cells of jobs of `one_stage` that differ in `plan.recompute` and its modules only. Their times on each of `kinds`, of
+    which the first is theirs, are there after `chains.measure`. Raises as `build` does."""
+    workloads = build_together(jobs) if len(jobs) > 1 else (build(jobs[0]),)
+    joint = replace(workloads[0], blocks=tuple({id(b): b for workload in workloads for b in workload.blocks}.values()))
+    on = [jobs, *([Change.of(cluster=cluster).apply_unchecked(job) for job in jobs] for cluster in kinds[1:])]
+    costs = [price(replace(joint, job=kind[0])) for kind in on]
+    cells: list[Cell] = []
+    for number, workload in enumerate(workloads):
+        times = tuple(chains.add(replace(workload, job=kind[number]), cost) for kind, cost in zip(on, costs, strict=True))
+        cells.append(_cell(workload, times, cells[0] if cells else None))
+    return cells
+
+
+def _cell(workload: Workload, times: tuple[Floats, ...], like: Cell | None) -> Cell:
+    """The cell of a workload on one stage; `like` has another policy of recompute, and so as many elements."""
+    job, blocks, needs = workload.job, workload.blocks, block_needs(workload)
 
     def column(values: list[float]) -> Floats:
         return np.array(values, np.float64)
 
+    keys = own_policy(blocks, job.plan.recompute)
+    saved, working = column([n.saved for n in needs]), column([n.working for n in needs])
+    if like is not None:
+        return replace(like, job=job, keys=keys, times=times, saved=saved, working=working)
+    repeats = [(blocks[b], count) for chunk in workload.stages[0] for b, count in chunk.blocks]
+    held = held_by(workload.stage_parameters[0], workload.stage_experts[0], repeats)
+    narrow = workload.stage_quantised[0] if workload.stage_quantised else 0.0
     return Cell(
         job=job,
-        keys=own_policy(blocks, job.plan.recompute),
-        times=tuple(times),
+        keys=keys,
+        times=times,
         dense=column([b.parameters - b.expert_parameters for b in blocks]),
         experts=column([b.expert_parameters for b in blocks]),
         quantised=column([b.quantised for b in blocks]),
         frozen=column([b.frozen for b in blocks]),
         frozen_quantised=column([b.frozen_quantised for b in blocks]),
         sharded=column([max(0.0, b.parameters - b.expert_parameters + b.frozen - persistent(job, b)) for b in blocks]),
-        saved=column([n.saved for n in needs]),
-        working=column([n.working for n in needs]),
+        saved=saved,
+        working=working,
         boundary=workload.boundary,
         update=_update(job, held, narrow),
         held=held,
@@ -128,9 +143,8 @@ ALIKE = ("none", "zero1")
 """Shardings under which all passes are the same."""
 
 
-def resharded(cell: Cell, whole: Job) -> Cell:
-    """The cell of a plan that differs from that of `cell` in which of the `ALIKE` shardings it has. Raises as `spec.check` does."""
-    job = check(one_stage(whole, kinds_of(whole)[0]))
+def resharded(cell: Cell, job: Job) -> Cell:
+    """The cell of a job of `one_stage` that differs from that of `cell` in which of the `ALIKE` shardings it has."""
     return replace(cell, job=job, update=_update(job, cell.held, cell.narrow))
 
 

@@ -40,16 +40,16 @@ class MemoryFloor:
         counted, place = np.unique(rows.micro_batches, return_inverse=True)
         different, row = np.unique(rows.pair * len(counted) + place, return_inverse=True)
         pair, count = np.divmod(different, len(counted))
-        stages = np.zeros((len(different), *staged.saved.shape[2:]), np.int64)  # [D, S, V]
         wanted, of = np.unique(pairs.layout[pair] * len(counted) + count, return_inverse=True)
+        most = np.zeros((len(wanted), *staged.saved.shape[2:]), np.int64)  # [layouts and counts, S, V]
         for number, both in enumerate(wanted.tolist()):
             layout = staged.layouts[both // len(counted)]
             beside = layout.pairs and layout.copies == 1 and runtime.moe_a2a_overlap
             held = micro_batches_held(layout.schedule, beside, layout.pp, layout.vpp, int(counted[both % len(counted)]))
-            stages[of == number, :, : held.shape[1]] = held
+            most[number, :, : held.shape[1]] = held
         cell, at = pairs.cell[pair], pairs.layout[pair]
         state = np.tensordot(self._state(job), staged.elements, (0, 1))  # [W, L, S]
-        least = state[pairs.stack.of[cell], at] + staged.working[cell, at] + (staged.saved[cell, at] * stages).sum(axis=2)
+        least = state[pairs.stack.of[cell], at] + staged.working[cell, at] + (staged.saved[cell, at] * most[of]).sum(axis=2)
         return np.asarray(least.max(axis=1)[row], np.float64)
 
     def _state(self, job: Job) -> Floats:

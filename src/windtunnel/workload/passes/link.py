@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from windtunnel.workload.ops import Kind, Op
 
+COMM = Kind.COMM  # read once: it is looked at for every row
+
 
 def link(units: list[list[Op]]) -> tuple[list[Op], list[tuple[int, ...]]]:
     """Rows in order, and for each the earlier rows that it waits for; at most two each.
@@ -17,30 +19,30 @@ def link(units: list[list[Op]]) -> tuple[list[Op], list[tuple[int, ...]]]:
     last = 0
     pending: dict[int, int] = {}  # stream -> latest communication row that the next computation waits for
 
-    def append(op: Op, awaited: list[int]) -> None:
-        rows.append(op)
-        waits.append(tuple(awaited[-2:]))
-
-    if units and units[0] and units[0][0].kind is Kind.COMM:
-        append(_joint(units[0][0]), [])
+    if units and units[0] and units[0][0].kind is COMM:
+        rows.append(_joint(units[0][0]))
+        waits.append(())
     for unit in units:
         base = len(rows)
         late: dict[int, int] = {}
-        for op in unit:
-            explicit = [last if w < 0 else base + w for w in op.waits]
-            if op.kind is Kind.COMM:
+        for row, op in enumerate(unit, base):
+            explicit = [last if w < 0 else base + w for w in op.waits] if op.waits else []
+            if op.kind is COMM:
                 if op.blocking and not explicit:
                     explicit = [last]
-                (pending if op.blocking else late)[int(op.stream)] = len(rows)
+                (pending if op.blocking else late)[int(op.stream)] = row
             else:
-                explicit += pending.values()
-                pending = {}
-                last = len(rows)
-            append(op, explicit)
+                if pending:
+                    explicit += pending.values()
+                    pending = {}
+                last = row
+            rows.append(op)
+            waits.append(tuple(explicit[-2:]) if explicit else ())
         for stream, row in late.items():
             pending[stream] = max(row, pending.get(stream, -1))
     if pending:
-        append(_joint(rows[-1]), list(pending.values()))
+        rows.append(_joint(rows[-1]))
+        waits.append(tuple(pending.values())[-2:])
     return rows, waits
 
 
