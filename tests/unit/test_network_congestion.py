@@ -156,7 +156,7 @@ def test_bad_tables_are_named(table: dict[str, object]) -> None:
         ({"base": "dcqcn", "parameter": {}}, "Did you mean 'parameters'"),
         ({"base": "dcqcn", "parameters": {"g": {"valu": 1}}}, "Did you mean 'value'"),
         ({"base": "dcqcn", "ecn": [{**_ROW, "kmi": 1}]}, "Did you mean 'kmin'"),
-        ({"base": "dcqcn", "ecn": [{**_ROW, "kmax": "1B"}]}, "cc.ecn.0.kmax: got '1B'; allowed: at least kmin, 1000 B"),
+        ({"base": "dcqcn", "ecn": [{**_ROW, "kmax": "1B"}]}, "cc.ecn[0].kmax: got '1B'; allowed: at least kmin, 1000 B"),
         ({"base": "dcqcn", "ecn": [{**_ROW, "pmax": 2}]}, "a probability, 0 to 1"),
     ],
 )

@@ -64,7 +64,7 @@ def nested(levels: int) -> dict[str, Any]:
         ("cluster=5", "cluster", "name from the catalogue"),
         ("plan=5", "plan", "table"),
         ("plan.tp=[1]", "plan.tp", "whole number"),
-        ("plan.stages=[1, -1]", "plan.stages.1", "at least 0"),
+        ("plan.stages=[1, -1]", "plan.stages[1]", "at least 0"),
         ("name=", "name", "not empty"),
         ("cluster.node.base=5", "cluster.node.base", "name"),
         ("plan", "override", "plan.tp=4"),

@@ -329,7 +329,7 @@ def test_contradictions_are_refused(fields: dict[str, Any], says: str) -> None:
     [
         ({"slow": [{"nodes": [0], "factor": 0.5}]}, "at least 1"),
         ({"slo": []}, "Did you mean 'slow'"),
-        ({"mixed": [{"nodes": [0], "gpu": "h1000"}]}, "unequal.mixed.0.gpu"),
+        ({"mixed": [{"nodes": [0], "gpu": "h1000"}]}, r"unequal.mixed\[0\].gpu"),
         ({"jitter": {"sigma": 2.0}}, "below 1"),
     ],
 )

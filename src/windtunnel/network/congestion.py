@@ -192,7 +192,7 @@ def load_congestion(
     for number, row in enumerate(file.ecn):
         if "rate" not in row.model_fields_set and len(file.ecn) > 1:
             allowed = "the port's rate; only a single row may leave it out, and then holds for all"
-            raise SpecError(f"{path}.ecn.{number}.rate", Nothing(), allowed)
+            raise SpecError(f"{path}.ecn[{number}].rate", Nothing(), allowed)
     marking = {key: chosen.pop(key) for key in _MARKING if key in chosen}
     return _congestion(file, controls()[file.algorithm], chosen, marking, path)
 

@@ -26,14 +26,14 @@ def check_unequal(job: Job, unequal: Unequal) -> None:
             _check_where(job, entry, f"unequal.{field}.{at}", everywhere=field == "pauses")
     for at, slow in enumerate(unequal.slow):
         if slow.factor == 1.0 and slow.clock == 1.0:
-            raise PlanError(f"unequal.slow.{at}", "factor 1 and clock 1", "a factor above 1, or a clock below 1")
+            raise PlanError(f"unequal.slow[{at}]", "factor 1 and clock 1", "a factor above 1, or a clock below 1")
     for at, mixed in enumerate(unequal.mixed):
-        _check_mixed(job, mixed, f"unequal.mixed.{at}")
+        _check_mixed(job, mixed, f"unequal.mixed[{at}]")
     for at, link in enumerate(unequal.links):
         if job.cluster.gpus <= job.cluster.node.domain:
-            raise PlanError(f"unequal.links.{at}", link.rate, "a job of more than one scale-up domain: this one uses no NIC")
+            raise PlanError(f"unequal.links[{at}]", link.rate, "a job of more than one scale-up domain: this one uses no NIC")
         if link.rate == 1.0:
-            raise PlanError(f"unequal.links.{at}.rate", link.rate, "a rate below 1")
+            raise PlanError(f"unequal.links[{at}].rate", link.rate, "a rate below 1")
     _check_documents(job, unequal)
     _check_experts(job, unequal)
     _check_batches(job, unequal)
@@ -117,11 +117,11 @@ def _check_batches(job: Job, unequal: Unequal) -> None:
         )
     for at, entry in enumerate(unequal.batches):
         if entry.ranks or entry.nodes or entry.stages or entry.share is not None:
-            raise PlanError(f"unequal.batches.{at}", "ranks, nodes, stages or share", "replicas only")
+            raise PlanError(f"unequal.batches[{at}]", "ranks, nodes, stages or share", "replicas only")
         try:
             check_batches(job.plan.schedule_name, job.plan.pp, entry.micro_batches, job.plan.micro_batch * job.dp)
         except PlanError as error:
-            raise PlanError(f"unequal.batches.{at}.micro_batches", entry.micro_batches, error.allowed) from None
+            raise PlanError(f"unequal.batches[{at}].micro_batches", entry.micro_batches, error.allowed) from None
     if job.plan.shards_parameters or job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch:
         raise PlanError(
             "unequal.batches",

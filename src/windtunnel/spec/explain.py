@@ -59,7 +59,14 @@ def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecErr
 
 
 def _path(one: Any, head: str) -> str:
-    return ".".join([*([head] if head else []), *(str(part) for part in one["loc"] if not str(part).startswith("["))]) or "job"
+    """`links[0].rate` of ("links", 0, "rate"); parts in brackets, which say which of several types it is, are left out."""
+    path = head
+    for part in one["loc"]:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif not part.startswith("["):
+            path += f".{part}" if path else part
+    return path or "job"
 
 
 def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:

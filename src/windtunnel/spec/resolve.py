@@ -88,7 +88,7 @@ def _unequal(table: dict[str, Any]) -> dict[str, Any]:
         if isinstance(row, dict):
             known = {"gpu": "gpus", "node": "nodes"}
             row = {
-                key: resolve(known[key], item, f"unequal.mixed.{at}.{key}") if key in known else item for key, item in row.items()
+                key: resolve(known[key], item, f"unequal.mixed[{at}].{key}") if key in known else item for key, item in row.items()
             }
         rows.append(row)
     return {**table, "mixed": rows}

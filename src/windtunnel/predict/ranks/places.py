@@ -75,23 +75,23 @@ def ranks_of(job: Job, unequal: Unequal, down: Bools) -> Ranks:
     if unequal.spread:
         slow = np.maximum(1.0 + unequal.spread * stream(job.seed, Chance.SPEEDS).standard_normal(world), 0.5)
     for at, entry in enumerate(unequal.slow):
-        hit = named(job, places, entry, f"unequal.slow.{at}")
+        hit = named(job, places, entry, f"unequal.slow[{at}]")
         slow[hit] *= entry.factor
         product[hit] /= entry.clock
     clusters, names = [job.cluster], [job.cluster.gpu.name]
     for at, mixed in enumerate(unequal.mixed):
-        hit = named(job, places, mixed, f"unequal.mixed.{at}")
+        hit = named(job, places, mixed, f"unequal.mixed[{at}]")
         node = mixed.node or job.cluster.node.model_copy(update={"gpu": mixed.gpu})
         if mixed.node is not None and np.isin(places.node[~hit], places.node[hit]).any():
             raise PlanError(
-                f"unequal.mixed.{at}", f"part of node {int(places.node[hit].min())}", "whole nodes, or gpu in place of node"
+                f"unequal.mixed[{at}]", f"part of node {int(places.node[hit].min())}", "whole nodes, or gpu in place of node"
             )
         kind[hit] = len(clusters)
         clusters.append(job.cluster.model_copy(update={"node": node}))
         names.append(node.gpu.name)
     for at, link in enumerate(unequal.links):
         if down[at]:
-            hit = named(job, places, link, f"unequal.links.{at}")
+            hit = named(job, places, link, f"unequal.links[{at}]")
             for old in np.unique(kind[hit]).tolist():
                 kind[hit & (kind == old)] = len(clusters)
                 clusters.append(_slower(clusters[old], link.rate))
@@ -136,7 +136,7 @@ def units_of(job: Job, places: Places) -> Int64s:
 def slow_nics(job: Job, unequal: Unequal, places: Places, down: Bools) -> list[tuple[Int64s, float]]:
     """(ranks, rate) of each link entry that is slow in this step."""
     return [
-        (np.flatnonzero(named(job, places, link, f"unequal.links.{at}")), link.rate)
+        (np.flatnonzero(named(job, places, link, f"unequal.links[{at}]")), link.rate)
         for at, link in enumerate(unequal.links)
         if down[at]
     ]
