@@ -339,7 +339,7 @@ def test_wrong_fields_are_refused(fields: dict[str, Any], says: str) -> None:
 
 
 def test_mixed_gpus_need_the_precision() -> None:
-    with pytest.raises(PlanError, match=r"unequal\.mixed\.0"):
+    with pytest.raises(PlanError, match=r"unequal\.mixed\[0\]"):
         check(
             load_job(
                 {
