@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from windtunnel.goodput.closed import at, pace_of, rates_of, steady
+from windtunnel.goodput.closed import at, pace_of, rates_of, steady, wall_of
 from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates
 from windtunnel.goodput.interval import best_interval, flat_range, trained
 from windtunnel.goodput.laws import spent, struck
@@ -122,22 +122,21 @@ def test_stops_that_save_first_keep_what_was_trained() -> None:
 def test_best_interval_is_youngs_where_losses_are_small() -> None:
     kind = Failure(per_job_day=1.0)
     run = run_with(kind, save=0.1)
-    assert best_interval(run, Rates(1.0 / DAY), 1e9) == pytest.approx(math.sqrt(2.0 * 0.1 * DAY), rel=2e-3)
+    assert best_interval(run, Rates(1.0 / DAY), 1e9, wall_of(run)) == pytest.approx(math.sqrt(2.0 * 0.1 * DAY), rel=2e-3)
 
 
 def test_best_interval_solves_its_equation() -> None:
     """(1 - x) exp(x) = exp(-L a); for L a = 1 the root is x = 1 + W(-exp(-2)) = 0.841405660436961 (Lambert's W by hand:
     Newton)."""
-    assert best_interval(run_with(Failure(), save=500.0), Rates(1.0 / 500.0), 1e9) == pytest.approx(
-        0.841405660436961 * 500.0, rel=1e-9
-    )
+    run = run_with(Failure(), save=500.0)
+    assert best_interval(run, Rates(1.0 / 500.0), 1e9, wall_of(run)) == pytest.approx(0.841405660436961 * 500.0, rel=1e-9)
 
 
 def test_flat_range_loses_one_percent() -> None:
     run = run_with(Failure(per_job_day=8.0), save=10.0)
     rates = rates_of(run)
-    best = best_interval(run, rates, 1e6)
-    low, high = flat_range(run, rates, best, 1e6)
+    best = best_interval(run, rates, 1e6, wall_of(run))
+    low, high = flat_range(run, rates, best, 1e6, wall_of(run))
     top = at(run, best).goodput
     assert low < best < high
     assert at(run, low).goodput == pytest.approx(0.99 * top, rel=1e-6)

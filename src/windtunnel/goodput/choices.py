@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from windtunnel.goodput.closed import LONGEST, at, rates_of, steady
+from windtunnel.goodput.closed import LONGEST, at, rates_of, steady, wall_of
 from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.interval import best_interval, flat_range
 from windtunnel.goodput.spare_nodes import no_spare, replacing_rate
@@ -38,8 +38,9 @@ class SpareChoice:
 def interval_choice(run: Conditions) -> IntervalChoice:
     """The best time between checkpoints and how much it matters."""
     rates = rates_of(run)
-    best = best_interval(run, rates, LONGEST)
-    low, high = flat_range(run, rates, best, LONGEST)
+    wall = wall_of(run)
+    best = best_interval(run, rates, LONGEST, wall)
+    low, high = flat_range(run, rates, best, LONGEST, wall)
     left, right = math.log(max(run.shortest, best / 20.0)), math.log(min(LONGEST, best * 20.0))
     points = [math.exp(left + (right - left) * i / (CURVE_POINTS - 1)) for i in range(CURVE_POINTS)]
     curve = tuple((point, at(run, point).goodput) for point in points)

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from windtunnel.goodput.conditions import Conditions, Rates, loses_work, strikes_recovery
-from windtunnel.goodput.interval import best_interval, smooth, trained
+from windtunnel.goodput.interval import Wall, best_interval, smooth, trained
 from windtunnel.goodput.recovery import PHASES, recoveries, undisturbed
 
 LONGEST = 30 * 86400.0
@@ -62,25 +62,13 @@ def rates_of(run: Conditions) -> Rates:
 def steady(run: Conditions) -> Steady:
     """The long-run shares at the run's interval, or at its best one."""
     rates, cost = rates_of(run), run.checkpoint
-    interval = run.interval if run.interval is not None else best_interval(run, rates, LONGEST)
-    training = trained(interval, rates, cost)
+    phases = _phases(run)
+    around = _wall(run, rates, phases)
+    interval = run.interval if run.interval is not None else best_interval(run, rates, LONGEST, around)
+    training, wall = trained(interval, rates, cost), around(interval)
     calm = smooth(interval, rates, cost)
+    saves = _saving(run, calm)
     drag = min(cost.flush, interval / rates.pace * (1.0 + cost.drag)) * cost.drag / (1.0 + cost.drag)
-    down = recoveries(run)
-    phases = dict.fromkeys(PHASES, 0.0)
-    saves = 0.0
-    for name, kind in run.kinds:
-        each = run.rate(kind)
-        if kind.saves_first:
-            saves += each * (cost.save + cost.flush + 0.5 * cost.flush * min(1.0, cost.flush / calm))
-        if not kind.restarts or kind.saves_first and kind.slows <= 1.0:
-            phases["detect"] += each * kind.detect.mean
-        if not kind.restarts:
-            phases["repair"] += each * kind.repair.mean
-            continue
-        for phase, seconds in zip(PHASES, down[name].phases, strict=True):
-            phases[phase] += each * seconds
-    wall = 1.0 + saves + sum(phases.values())  # for each second of training
     if not math.isfinite(training) or not math.isfinite(wall):
         return _hopeless(run, interval)
     once = 1.0 / training  # for each second of training; divided by wall below, since the product may overflow
@@ -105,6 +93,38 @@ def steady(run: Conditions) -> Steady:
         parts=parts,
         failures=failures,
     )
+
+
+def wall_of(run: Conditions) -> Wall:
+    """Seconds for each second of training, of an interval."""
+    return _wall(run, rates_of(run), _phases(run))
+
+
+def _wall(run: Conditions, rates: Rates, phases: dict[str, float]) -> Wall:
+    recovers = sum(phases.values())
+    return lambda interval: 1.0 + _saving(run, smooth(interval, rates, run.checkpoint)) + recovers
+
+
+def _saving(run: Conditions, calm: float) -> float:
+    """Seconds that stops which save first spend on saving, for each second of training; they wait for a flush under way."""
+    cost, rate = run.checkpoint, sum(run.rate(kind) for _, kind in run.kinds if kind.saves_first)
+    return rate * (cost.save + cost.flush + 0.5 * cost.flush * min(1.0, cost.flush / calm)) if rate > 0.0 else 0.0
+
+
+def _phases(run: Conditions) -> dict[str, float]:
+    """Seconds of each phase of recoveries, for each second of training."""
+    down = recoveries(run)
+    phases = dict.fromkeys(PHASES, 0.0)
+    for name, kind in run.kinds:
+        each = run.rate(kind)
+        if not kind.restarts or kind.saves_first and kind.slows <= 1.0:
+            phases["detect"] += each * kind.detect.mean
+        if not kind.restarts:
+            phases["repair"] += each * kind.repair.mean
+            continue
+        for phase, seconds in zip(PHASES, down[name].phases, strict=True):
+            phases[phase] += each * seconds
+    return phases
 
 
 def _mean_recovery(run: Conditions) -> float:

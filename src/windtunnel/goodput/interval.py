@@ -31,6 +31,8 @@ LOSS = 0.01
 
 Segment = tuple[float, float, float]
 """Seconds, work at their begin, work a second."""
+Wall = Callable[[float], float]
+"""Seconds for each second of training, of an interval: training, stops that save first, and recoveries."""
 
 
 def trained(interval: float, rates: Rates, cost: CheckpointCost) -> float:
@@ -72,15 +74,15 @@ def _kept(segments: Sequence[Segment], rate: float) -> float:
     return total
 
 
-def best_interval(run: Conditions, rates: Rates, longest: float) -> float:
+def best_interval(run: Conditions, rates: Rates, longest: float, wall: Wall) -> float:
     """Seconds of training between checkpoints that lose least, from `run.shortest` up to `longest`; the longest without
-    failures."""
+    failures. `wall(t)`: seconds for each second of training; it moves the best t only where stops save first."""
     cost = run.checkpoint
     if rates.loses * cost.price <= 0.0:
         return longest if rates.loses <= 0.0 else run.shortest
     best = rates.pace * _root(rates.loses * cost.price) / rates.loses
     if rates.saves > 0.0:  # stops that save first leave less to lose, so that the best is longer
-        best = _least(lambda each: trained(each, rates, cost) / each, 0.5 * best, 4.0 * best)
+        best = _least(lambda each: trained(each, rates, cost) / each * wall(each), 0.5 * best, 4.0 * best)
     return min(max(best, run.shortest), longest)
 
 
@@ -115,11 +117,11 @@ def _least(loss: Callable[[float], float], low: float, high: float) -> float:
     return math.exp(0.5 * (a + b))
 
 
-def flat_range(run: Conditions, rates: Rates, best: float, longest: float) -> tuple[float, float]:
+def flat_range(run: Conditions, rates: Rates, best: float, longest: float, wall: Wall) -> tuple[float, float]:
     """The shortest and the longest interval whose ETTR is within 1 % of the best one's."""
 
     def loss(interval: float) -> float:
-        return trained(interval, rates, run.checkpoint) / interval
+        return trained(interval, rates, run.checkpoint) / interval * wall(interval)
 
     limit = loss(best) / (1.0 - LOSS)
     return _edge(loss, limit, best, run.shortest), _edge(loss, limit, best, longest)
