@@ -26,6 +26,10 @@ def command(
     json: Json = None,
     markdown: Annotated[str | None, typer.Option("--markdown", metavar="FILE|-", help="Write the accuracy page.")] = None,
     html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with every point.")] = None,
+    record: Annotated[
+        str | None,
+        typer.Option("--record", metavar="FILE|-", help="Write the errors that predictions quote."),
+    ] = None,
     gpu: Gpu = None,
     dtype: Dtype = None,
     kernels: Annotated[
@@ -33,7 +37,7 @@ def command(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    writable(("--json", json), ("--markdown", markdown), ("--html", html))
+    writable(("--json", json), ("--markdown", markdown), ("--html", html), ("--record", record))
     console = notes()
     with Progress(
         TextColumn("{task.description}"),
@@ -56,12 +60,16 @@ def command(
         from windtunnel.reality.markdown import markdown as page
 
         write(page(report, "windtunnel validate --markdown"), markdown, "--markdown")
+    if record is not None:
+        from windtunnel.reality.record import record as by_machine
+
+        write(by_machine(report), record, "--record")
     if html is not None:
         from windtunnel.reality.page import page as points
 
         founding = "Predicted from the catalogue's curves." if kernels is None else _founding(kernels)
         write(points(report, founding=founding), html, "--html")
-    if not quiet and "-" not in (json, markdown):
+    if not quiet and "-" not in (json, markdown, record):
         from windtunnel.cli.validate_table import show
 
         show(report)

@@ -18,7 +18,8 @@ class Score:
 
     `measured` and `predicted` are in the quantity's unit (s, GiB, µs, %). `claimed_pct` is the relative error that the prediction
     itself states. `source_seen` is false for numbers recalled and not read again; `fitted` says that constants of the
-    model were fitted on this family, so that its error is no test of foresight.
+    model were fitted on this family, so that its error is no test of foresight. `framework` is the published one; `gpu` and
+    `software` are the GPU and the framework of the predicted job.
     """
 
     id: str
@@ -36,6 +37,8 @@ class Score:
     precision: str = ""
     framework: str = ""
     table: str = ""
+    gpu: str = ""
+    software: str = ""
 
     @property
     def error_pct(self) -> float | None:

@@ -213,6 +213,8 @@ def _score(
         job=_described(row, prediction),
         precision=row.precision or "",
         framework=row.framework or "",
+        gpu=prediction.job.cluster.gpu.name if prediction else "",
+        software=prediction.job.runtime.framework if prediction else "",
     )
 
 

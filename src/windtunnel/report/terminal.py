@@ -15,6 +15,7 @@ from windtunnel.predict.prediction import Prediction
 from windtunnel.report import words as say
 from windtunnel.report.bill import bill_lines
 from windtunnel.report.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
+from windtunnel.report.published import record_sentence
 from windtunnel.report.reason import reasons
 from windtunnel.report.table import listing
 from windtunnel.report.traffic import traffic
@@ -404,7 +405,7 @@ def evidence_sentence(prediction: Prediction) -> str:
     """Share of the step that rests on measured kernels, and the error of the sum."""
     share = prediction.provenance
     measured = sum(share.get(k, 0.0) for k in ("measured", "interpolated"))
-    error = f"Stated relative error of the step time: ±{100 * prediction.relative_error:.0f} %."
+    error = f"Stated relative error of the step time: ±{100 * prediction.relative_error:.0f} %. {record_sentence(prediction)}"
     if measured > 0.0:
         return f"{say.percent(measured, 0)} of the step rests on measurements of this GPU or between them. {error}"
     fitted = prediction.job.cluster.gpu

@@ -37,7 +37,7 @@ def draws_of(job: Job, unequal: Unequal) -> list[Draw]:
     places = places_of(job)
     rates = [chance]
     for at, pause in enumerate(unequal.pauses):
-        hit = np.flatnonzero(named(job, places, pause, f"unequal.pauses[{at}]"))
+        hit = np.flatnonzero(named(job, places, pause, "pauses", at))
         together = [hit] if pause.synchronised else list(hit[:, None])
         pausing += [(at, ranks) for ranks in together]
         rates.append(np.full(len(together), 1.0 / pause.every))

@@ -9,7 +9,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.network.groups.ranks import members
-from windtunnel.predict.ranks.streams import Chance, stream, stream_of_path
+from windtunnel.predict.ranks.streams import Chance, stream, stream_of_entry
 from windtunnel.spec import Cluster, Job
 from windtunnel.spec.unequal import Unequal, Where
 from windtunnel.workload import Axis
@@ -50,8 +50,9 @@ def places_of(job: Job) -> Places:
     return Places(ids // job.cluster.node.gpus, at["dp"].astype(np.int64), at["pp"].astype(np.int64))
 
 
-def named(job: Job, places: Places, where: Where, path: str) -> Bools:
-    """[W] whether `where` names the rank. Raises PlanError if its fields have no rank in common."""
+def named(job: Job, places: Places, where: Where, field: str, number: int) -> Bools:
+    """[W] whether `where`, an entry of `unequal`'s list `field`, names the rank. Raises PlanError if its fields have no rank in
+    common."""
     hit = np.ones(len(places.node), np.bool_)
     if where.ranks:
         hit &= np.isin(np.arange(len(hit)), where.ranks)
@@ -61,9 +62,9 @@ def named(job: Job, places: Places, where: Where, path: str) -> Bools:
     if where.share is not None:
         nodes = np.unique(places.node[hit])
         count = max(1, round(where.share * len(nodes))) if len(nodes) else 0
-        hit &= np.isin(places.node, stream_of_path(job.seed, path).choice(nodes, count, replace=False))
+        hit &= np.isin(places.node, stream_of_entry(job.seed, field, number).choice(nodes, count, replace=False))
     if not hit.any():
-        raise PlanError(path, where.model_dump(exclude_defaults=True), "places that have a rank in common")
+        raise PlanError(f"unequal.{field}[{number}]", where.model_dump(exclude_defaults=True), "places that have a rank in common")
     return hit
 
 
@@ -75,12 +76,12 @@ def ranks_of(job: Job, unequal: Unequal, down: Bools) -> Ranks:
     if unequal.spread:
         slow = np.maximum(1.0 + unequal.spread * stream(job.seed, Chance.SPEEDS).standard_normal(world), 0.5)
     for at, entry in enumerate(unequal.slow):
-        hit = named(job, places, entry, f"unequal.slow[{at}]")
+        hit = named(job, places, entry, "slow", at)
         slow[hit] *= entry.factor
         product[hit] /= entry.clock
     clusters, names = [job.cluster], [job.cluster.gpu.name]
     for at, mixed in enumerate(unequal.mixed):
-        hit = named(job, places, mixed, f"unequal.mixed[{at}]")
+        hit = named(job, places, mixed, "mixed", at)
         node = mixed.node or job.cluster.node.model_copy(update={"gpu": mixed.gpu})
         if mixed.node is not None and np.isin(places.node[~hit], places.node[hit]).any():
             raise PlanError(
@@ -91,7 +92,7 @@ def ranks_of(job: Job, unequal: Unequal, down: Bools) -> Ranks:
         names.append(node.gpu.name)
     for at, link in enumerate(unequal.links):
         if down[at]:
-            hit = named(job, places, link, f"unequal.links[{at}]")
+            hit = named(job, places, link, "links", at)
             for old in np.unique(kind[hit]).tolist():
                 kind[hit & (kind == old)] = len(clusters)
                 clusters.append(_slower(clusters[old], link.rate))
@@ -135,8 +136,4 @@ def units_of(job: Job, places: Places) -> Int64s:
 
 def slow_nics(job: Job, unequal: Unequal, places: Places, down: Bools) -> list[tuple[Int64s, float]]:
     """(ranks, rate) of each link entry that is slow in this step."""
-    return [
-        (np.flatnonzero(named(job, places, link, f"unequal.links[{at}]")), link.rate)
-        for at, link in enumerate(unequal.links)
-        if down[at]
-    ]
+    return [(np.flatnonzero(named(job, places, link, "links", at)), link.rate) for at, link in enumerate(unequal.links) if down[at]]

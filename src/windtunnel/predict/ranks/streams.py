@@ -21,6 +21,6 @@ def stream(seed: int, chance: Chance, *numbers: int) -> np.random.Generator:
     return np.random.default_rng([seed, chance, *numbers])
 
 
-def stream_of_path(seed: int, path: str) -> np.random.Generator:
-    """The stream of an entry of the job, by its path."""
-    return np.random.default_rng([seed, *path.encode()])
+def stream_of_entry(seed: int, field: str, at: int) -> np.random.Generator:
+    """The stream of entry number `at` of a list of `unequal`."""
+    return np.random.default_rng([seed, *f"unequal.{field}.{at}".encode()])
