@@ -6,7 +6,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from jobs import make_job
 from random_jobs import changed, examples, jobs
 
 from windtunnel.engine import Program, run
@@ -63,6 +64,7 @@ def meetings(program: Program) -> tuple[Counter[int], dict[int, set[tuple[float,
 
 @examples(80)
 @given(jobs())
+@example(make_job(pp=4, layers=4, global_batch=8, schedule="dualpipe"))  # both ends of the model on a stage, two copies of each
 def test_each_send_has_one_receive(job: Job) -> None:
     workload = build(job)
     lowered = lower(workload, price(workload))
@@ -70,11 +72,17 @@ def test_each_send_has_one_receive(job: Job) -> None:
     for key, times in posts.items():
         assert len(said[key]) == 1, "both ends of a transfer state the same seconds"
         assert times == next(iter(said[key]))[1], f"key {key}"
-    # transfers, the norm over all stages, and the tied embedding's gradient
-    stage_of = {part: stage for stage, held in enumerate(job.places) for part in held}
-    crossed = sum(stage_of[part] != stage_of[part + 1] for part in range(job.plan.pp * job.plan.vpp - 1))  # a V turns in a stage
+    # transfers, the norm over all stages, the tied embedding's gradient, and the gradients of two copies
+    if job.copies > 1:  # half of the micro batches go down the stages, half go up
+        crossed, twins = job.plan.pp - 1, job.plan.pp // 2
+    else:
+        stage_of = {part: stage for stage, held in enumerate(job.places) for part in held}
+        crossed = sum(
+            stage_of[part] != stage_of[part + 1] for part in range(job.plan.pp * job.plan.vpp - 1)
+        )  # a V turns in a stage
+        twins = 0
     transfers = 2 * crossed * job.micro_batches
-    assert len(posts) == transfers + (job.plan.pp > 1) * (1 + (job.model.tied_embeddings and not job.ends_meet))
+    assert len(posts) == transfers + twins + (job.plan.pp > 1) * (1 + (job.model.tied_embeddings and not job.ends_meet))
 
 
 @examples(60)

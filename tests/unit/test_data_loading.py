@@ -103,16 +103,28 @@ def simulated(loading: Loading, count: int = 6000) -> float:
         (64, 1, 2, 0.5, 1.0),
         (8, 1, 2, 0.8, 1.0),
         (128, 4, 2, 0.2, 2.0),
+        (1, 2, 2, 4.0, 0.2),  # workers too slow by far set the pace: 4 a micro batch
+        (16, 2, 2, 40.0, 0.2),
+        (64, 8, 2, 1.5, 0.5),
     ],
 )
 def test_the_tail_empties_buffers_as_in_a_simulation(readers: int, workers: int, prefetch: int, load: float, cv: float) -> None:
     loading = Loading(1, readers, workers, prefetch, load * workers, cv, 0.0, 0.0)
-    assert loading.stall(1.0) == pytest.approx(simulated(loading), rel=0.2)
+    assert loading.stall(1.0) == pytest.approx(simulated(loading), rel=0.08)
 
 
 def test_one_worker_without_a_buffer_is_late_by_what_it_takes_too_long() -> None:
     """Prefetch 1: asked for when the one before is taken, so a stall is S - 1 where that is positive; without spread 0.5 of 1.5."""
     assert Loading(1, 1, 1, 1, 1.5, 0.0, 0.0, 0.0).stall(1.0) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("readers", "workers", "busy", "cv"), [(1, 2, 8e-3, 0.18), (16, 4, 0.02, 0.5), (128, 1, 1e-3, 2.0)])
+def test_what_is_wanted_later_is_never_taken_sooner(readers: int, workers: int, busy: float, cv: float) -> None:
+    """Around the interval in which workers just keep up, and where they are 20 times too slow."""
+    loading = Loading(1, readers, workers, 2, busy, cv, 0.0, 0.0)
+    wanted = busy / workers * np.geomspace(0.05, 3.0, 25)
+    taken = np.array([interval + loading.stall(float(interval)) for interval in wanted])
+    assert (np.diff(taken) >= -1e-12).all() and (taken >= wanted).all()
 
 
 def test_more_helps_and_more_readers_do_not() -> None:

@@ -1,23 +1,19 @@
 """Stalls of a step for data: bytes of each reader, load of its workers, and how often slow batches empty the prefetch buffers.
 
-Each of k workers of a reader loads every k-th micro batch, as in PyTorch's DataLoader, and may be `prefetch` ahead.
-With S the log-normal time of one micro batch and I = k intervals between two micro batches of a worker, its lead Y follows
-
-    Y' = min(max(Y - S, 0) + I, prefetch I)            a stall lasts S - Y where that is above 0
-
-Lindley's recursion with a full buffer (Asmussen 2003, Applied Probability and Queues, chapter XIV). All replicas train together, so
-the step waits for the longest stall, E max = integral of 1 - P(S - Y <= z)^readers over z, and a stall of one gives time to the
-others: I grows by the mean stall until both agree.
+Each of k workers of a reader loads every k-th micro batch, as in PyTorch's DataLoader, and may be `prefetch` ahead: it begins with
+item i when it is free and item i - k prefetch was taken. An item is taken when every reader has it, and no sooner than one interval
+after the item before. That recursion is run for log-normal times of a worker. The numbers drawn are the same for each job, and each
+step of the recursion is a maximum or a sum, so that a longer interval never makes a run shorter.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats
 from windtunnel.engine import run
 from windtunnel.predict.category import Task
 from windtunnel.predict.price.costs import Costs
@@ -26,12 +22,17 @@ from windtunnel.predict.program.stage import PASSES
 from windtunnel.spec.job import Job
 from windtunnel.workload import Workload, model_flops
 
+NORMAL = NormalDist()
 NEGLIGIBLE = 1e-7
 """Stalls of less than this, in seconds per step, are ignored."""
 
-_LEADS, _STALLS = 64, 256
-_TAIL = 7.0
-"""Standard deviations of log S that the tables reach."""
+_DRAWS = 1 << 19
+"""Times of workers that are drawn, about; several runs side by side where a run needs fewer."""
+_BUFFERS = 256
+"""Items of a run, in buffers of a reader. A run begins with full buffers, so that stalls of a full load come out 1/256 short."""
+_ITEMS = 1 << 14
+_MOST = 16
+"""Workers of a reader, and items a worker is ahead, that are told apart: more workers are as many times faster."""
 
 
 @dataclass(frozen=True)
@@ -76,59 +77,39 @@ class Loading:
         mean, cv = self.busy / self.workers, self.worker_cv
         if cv < 1e-3 or self.busy == 0.0:
             return slow + max(0.0, mean - interval)
-        work = _WorkerTime.of(self.busy, cv)
-        if work.longest < interval * self.workers or self._late(work, interval, 0.0) < 1e-9 * interval:
+        if self._late(interval) < NEGLIGIBLE * interval:
             return slow
-        low, high = 0.0, work.longest
-        while high - low > 1e-3 * high:
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if self._late(work, interval, middle) > middle else (low, middle)
-        return slow + high
-
-    def _late(self, work: _WorkerTime, interval: float, stall: float) -> float:
-        """Mean of the longest stall over all workers, if the mean stall is `stall`."""
-        workers = self.workers * self.readers
-        others = self.workers * stall * (1.0 - 1.0 / workers)  # stalls of other workers, which add to the lead
-        between = self.workers * interval + others
-        lead = np.linspace(between, self.prefetch * between, _LEADS) if self.prefetch > 1 else np.array([between])
-        late = np.linspace(0.0, work.longest, _STALLS)
-        below = work.settled(lead, between) @ work.within(lead[:, None] - others + late[None, :])
-        return float(np.trapezoid(1.0 - np.clip(below, 0.0, 1.0) ** self.readers, late))
-
-
-@dataclass(frozen=True)
-class _WorkerTime:
-    """A worker's log-normal time as a table: `done[i]` is the probability that it has ended after `times[i]`."""
-
-    times: Floats
-    done: Floats
-
-    @classmethod
-    def of(cls, mean: float, cv: float) -> _WorkerTime:
-        sigma = math.sqrt(math.log1p(cv * cv))
-        middle = math.log(mean) - 0.5 * sigma * sigma
-        times = np.linspace(0.0, math.exp(middle + _TAIL * sigma), 2048)
-        erf = [math.erf((math.log(t) - middle) / (sigma * math.sqrt(2.0))) for t in times[1:].tolist()]
-        return cls(times, np.concatenate(([0.0], 0.5 + 0.5 * np.array(erf))))
+        return slow + max(0.0, self._between_items(interval) - interval)
 
     @property
-    def longest(self) -> float:
-        return float(self.times[-1])
+    def _sigma(self) -> float:
+        """Standard deviation of the logarithm of a worker's time."""
+        return math.sqrt(math.log1p(self.worker_cv**2))
 
-    def within(self, seconds: Floats) -> Floats:
-        """Probability that a worker needs no more than this time."""
-        place = np.clip(seconds * ((len(self.times) - 1) / self.longest), 0.0, len(self.times) - 1.0)
-        return np.asarray(self.done[place.astype(np.int64)])
+    def _late(self, interval: float) -> float:
+        """Most seconds that an item can be late in the mean: readers E max(S - k I, 0), as a worker has k intervals at least."""
+        given, sigma = self.workers * interval, self._sigma
+        z = math.log(self.busy / given) / sigma
+        beyond = self.busy * NORMAL.cdf(z + 0.5 * sigma) - given * NORMAL.cdf(z - 0.5 * sigma)
+        return self.readers * max(beyond, 0.0)
 
-    def settled(self, lead: Floats, between: float) -> Floats:
-        """Stationary probabilities of the leads, if the next micro batch is needed after `between` seconds."""
-        edges = 0.5 * (lead[1:] + lead[:-1])
-        upto = np.ones((len(lead), len(lead)))
-        upto[:, :-1] = 1.0 - self.within(lead[:, None] - edges[None, :] + between)
-        moves = np.diff(upto, axis=1, prepend=0.0)
-        system = moves.T - np.eye(len(lead))
-        system[-1] = 1.0  # probabilities add up to one
-        return np.asarray(np.linalg.solve(system, np.eye(len(lead))[-1]))
+    def _between_items(self, interval: float) -> float:
+        """Mean seconds from one item taken to the next, if one is wanted every `interval` seconds."""
+        workers, readers = min(self.workers, _MOST), self.readers
+        ahead = workers * min(self.prefetch, _MOST)
+        items = max(4 * ahead, min(_BUFFERS * ahead, _ITEMS, 8 * _DRAWS // readers))
+        runs = max(1, _DRAWS // (items * readers))
+        sigma, rng = self._sigma, np.random.default_rng(0)
+        middle = self.busy * workers / self.workers * math.exp(-0.5 * sigma * sigma)
+        free = np.zeros((workers, runs, readers))
+        taken = np.zeros((ahead + items, runs))
+        for item in range(items):
+            worker = free[item % workers]
+            if item >= ahead:  # those before are in the buffers
+                np.maximum(worker, taken[item][:, None], out=worker)
+                worker += middle * np.exp(sigma * rng.standard_normal((runs, readers)))
+            np.maximum(taken[item + ahead - 1] + interval, worker.max(axis=1), out=taken[item + ahead])
+        return float(taken[-1].mean()) / items
 
 
 def with_data(workload: Workload, costs: Costs) -> Costs:
