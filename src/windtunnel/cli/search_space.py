@@ -121,7 +121,7 @@ def _word(path: str, value: str) -> bool:
 def _values(job: Job, path: str, texts: Sequence[str]) -> Values:
     """Values as the job's field has them, and words that only a search knows as they are."""
     plain = iter(typed(job, path, [text for text in texts if not _word(path, text)]))
-    return tuple(text if _word(path, text) else next(plain) for text in texts)
+    return tuple(dict.fromkeys(text if _word(path, text) else next(plain) for text in texts))
 
 
 def _space_file(path: str) -> dict[str, list[str]]:
@@ -139,4 +139,6 @@ def _space_file(path: str) -> dict[str, list[str]]:
                 raise SpecError(f"--space {path}: {own}", value, "a list of values to try, such as [4, 8]")
 
     walk(read_table(Path(path)), "")
+    if not flat:
+        raise SpecError(f"--space {path}", "no field", "fields with lists of values to try, such as [plan] with tp = [4, 8]")
     return flat

@@ -50,7 +50,7 @@ def report(answer: Goodput, console: Console | None = None, most: int = 8) -> No
     out.print(_section("Checkpoints", _checkpoints(answer)))
     if answer.spares:
         out.print(_section("Spare nodes", _spares(answer)))
-    if answer.levers:
+    if any(lever.gain >= SHOWN for lever in answer.levers):
         out.print(_section("What halving one figure would bring", _levers(answer, most)))
     out.print(_section("What this rests on", Group(*(Text(f"- {line}", style="dim") for line in rests_on(answer)))))
 

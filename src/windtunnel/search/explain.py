@@ -57,7 +57,10 @@ class Explanation:
 
 
 def explain(search: Search, best: Candidate, stop: Callable[[], bool] = lambda: False) -> Explanation:
-    """Reasons for `best`, the first of a search with one objective. `stop` ends the work early."""
+    """Reasons for `best`, the first of a search. `stop` ends the work early. With several objectives no decision is the best: the
+    user's own plan alone is compared."""
+    if len(search.objectives) > 1:
+        return Explanation((), None, _known(search, best))
     decisions = _decisions(search, best, stop)
     return Explanation(decisions, None if stop() else _relaxed(search, best), _known(search, best))
 

@@ -76,5 +76,7 @@ class SearchResult:
             "tokens_per_s": outcome.tokens_per_s,
             "mfu": outcome.mfu,
             "memory": outcome.memory,
+            "cost_per_step": outcome.cost_per_step,
+            "energy_j_per_step": outcome.energy_j_per_step,
             "breakdown": outcome.breakdown,
         }

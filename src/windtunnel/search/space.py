@@ -8,6 +8,7 @@ makes frames: jobs of their own, each with the same open fields.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -163,10 +164,10 @@ def _expanded(space: Space) -> PlanColumns:
         ready = [rule for rule in waiting if not still & rule[0]]
         waiting = [rule for rule in waiting if still & rule[0]]
         columns = PlanColumns(job, space.fields, codes)
-        for _, rule, why in ready:
+        for needed, rule, why in ready:
             keep = rule(columns)
             if not keep.any():
-                raise SpecError("--set", _written(space.fields), f"at least one plan: none has {why.format(job=job)}")
+                raise _emptied(space, needed, why.format(job=job))
             codes = {name: column[keep] for name, column in columns.codes.items()}
             columns = PlanColumns(job, space.fields, codes)
         rows = len(columns) if codes else 1
@@ -302,6 +303,18 @@ RULES = (
 """(fields, rule, what it asks of a plan): which rows may be plans. `spec.check` decides about the rest."""
 
 
+def _emptied(space: Space, needed: AbstractSet[str], why: str) -> SpecError:
+    """The rule that dropped the last plans, with the fields that it looks at."""
+    open_ = {path: values for path, values in space.fields.items() if path in needed}
+    closed = [f"{path}={written(value_of(space.job, path))}" for path in sorted(needed - open_.keys())]
+    hint = (
+        f"Give one of these fields other values, or leave it out: then the default space opens it ({', '.join(closed)} as stated)"
+    )
+    return SpecError(
+        "--set", _written(open_) or "no open field", f"at least one plan: none has {why}", hint + "." if closed else ""
+    )
+
+
 def _written(fields: Mapping[str, Values]) -> str:
     return " ".join(f"{path}={','.join(map(written, values))}" for path, values in fields.items())
 
@@ -319,7 +332,7 @@ def parsed(path: str, text: str) -> list[str]:
     values.append(word)
     if any(not value.strip() for value in values):
         raise SpecError("--set", f"{path}={text}", "values separated by commas, such as plan.tp=4,8")
-    return [value.strip() for value in values]
+    return list(dict.fromkeys(value.strip() for value in values))
 
 
 def frames(fields: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
