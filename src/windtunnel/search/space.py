@@ -208,32 +208,33 @@ def _parts(columns: PlanColumns) -> Bools:
     return np.asarray(((vpp == 1) | (pp > 1)) & (pp * vpp <= columns.job.model.layers), np.bool_)
 
 
+def _each(columns: PlanColumns, path: str) -> Iterator[tuple[Any, Bools]]:
+    """Every value of a field, with the plans that have it."""
+    if path not in columns.codes:
+        yield value_of(columns.job, path), np.ones(len(columns), np.bool_)
+        return
+    for place, value in enumerate(columns.values[path]):
+        yield value, columns.codes[path] == place
+
+
 def _schedules(columns: PlanColumns) -> Bools:
     pp, vpp = columns.numbers("plan.pp"), columns.numbers("plan.vpp")
     keep = np.ones(len(columns), np.bool_)
-    for place, name in enumerate(columns.values.get("plan.schedule", (columns.job.plan.schedule,))):
-        rows = columns.codes["plan.schedule"] == place if "plan.schedule" in columns.codes else keep.copy()
+    for name, rows in _each(columns, "plan.schedule"):
         if name != "auto":
             shape = SHAPES[name]
-            able = (
-                (vpp >= shape.virtual[0])
-                & (vpp <= shape.virtual[1])
-                & ((pp > 1) | (shape.layout == "loop") & (shape.virtual[0] == 1))
-            )
-            keep &= ~rows | able & ((pp % 2 == 0) | (not shape.even))
-            keep &= ~rows | (pp > 1) | (name in ("1f1b", "gpipe"))
+            able = (vpp >= shape.virtual[0]) & (vpp <= shape.virtual[1]) & ((pp % 2 == 0) | (not shape.even))
+            keep &= ~rows | able & ((pp > 1) | (name in ("1f1b", "gpipe")))
     return keep
 
 
 def _rounds(columns: PlanColumns) -> Bools:
     pp, vpp, count = columns.numbers("plan.pp"), columns.numbers("plan.vpp"), micro_batches(columns)
     keep = np.ones(len(columns), np.bool_)
-    for place, name in enumerate(columns.values.get("plan.schedule", (columns.job.plan.schedule,))):
-        rows = columns.codes["plan.schedule"] == place if "plan.schedule" in columns.codes else keep.copy()
+    for name, rows in _each(columns, "plan.schedule"):
         shape = SHAPES["interleaved" if name == "auto" else name]
         rounds = (vpp > 1) if name == "auto" else np.full(len(columns), shape.rounds)
-        least = 0 if name == "auto" else shape.least
-        keep &= ~rows | (~rounds | (count % pp == 0)) & (count >= least * pp) & ((not shape.even) | (count % 2 == 0))
+        keep &= ~rows | (~rounds | (count % pp == 0)) & (count >= shape.least * pp) & ((not shape.even) | (count % 2 == 0))
     return keep
 
 
@@ -262,11 +263,10 @@ def _spelled_once(columns: PlanColumns) -> Bools:
 def _uneven(columns: PlanColumns) -> Bools:
     """Uneven layouts only where they differ from the even one and leave no stage empty."""
     if "plan.stages" not in columns.codes:
-        return np.ones(len(columns), np.bool_)
+        return np.ones(len(columns), np.bool_)  # the job's own layout follows the stages
     parts = columns.numbers("plan.pp") * columns.numbers("plan.vpp")
     keep = np.ones(len(columns), np.bool_)
-    for place, layout in enumerate(columns.values["plan.stages"]):
-        rows = columns.codes["plan.stages"] == place
+    for layout, rows in _each(columns, "plan.stages"):
         if layout in (LIGHT_LAST, LIGHT_ENDS):
             able = [
                 p
