@@ -271,3 +271,18 @@ def _text(shown):
     console = Console(width=150, record=True, file=io.StringIO())
     console.print(shown)
     return console.export_text()
+
+
+def test_a_limit_that_binds_says_what_it_costs():
+    spaces = [Space(load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]), FIELDS) for gpus in (16, 64)]
+    free = search(spaces, jobs=1, labels=["16 GPUs", "64 GPUs"])
+    assert free.explanation.unlimited is None
+    cheapest = search(spaces, "bill", jobs=1, explained=False)
+    limit = cheapest.best.values[0] * 1.0001
+    bound = search(spaces, most={"bill": limit}, jobs=1, labels=["16 GPUs", "64 GPUs"])
+    why = bound.explanation.unlimited
+    assert why.candidate.change == free.best.change
+    assert why.gain == pytest.approx(1.0 - free.best.values[0] / bound.best.values[0])
+    assert why.needs[0][1] > limit
+    assert "A limit binds: with" in _text(render(bound))
+    assert bound.as_dict()["limits_bind"]["gain"] == why.gain

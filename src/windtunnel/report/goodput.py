@@ -16,6 +16,7 @@ from windtunnel.goodput.answer import SCHEMA, Goodput
 from windtunnel.goodput.reasons import reasons, rests_on
 from windtunnel.report import words as say
 from windtunnel.report.table import listing
+from windtunnel.spec import names
 
 GAP = 3
 SHOWN = 5e-5  # gain of goodput that is listed: 0.01 points, rounded
@@ -88,7 +89,7 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
     job, run = answer.job, answer.conditions
     title = Text(say.clean(job.name), style="bold")
     nodes = f"{run.nodes:,} node{'s' * (run.nodes > 1)}"
-    title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {nodes}, failures as {answer.reliability}", style="")
+    title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {nodes}, failures as {named(answer.reliability)}", style="")
     cells = _figures(answer)
     pairs = next((pairs for pairs in (3, 2) if _width(cells, pairs) <= width), 1)
     down = -(-len(cells) // pairs)
@@ -100,6 +101,11 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
             *(text for name, value, style in cells[row::down] for text in (Text(name, style="dim"), Text(value, style=style)))
         )
     return Group(Text(), title, Text(), table)
+
+
+def named(reliability: str) -> str:
+    """What to call a table of failures: its entry of the catalogue, or nobody's."""
+    return reliability if reliability in names("reliability") else "the job states them"
 
 
 def _width(cells: Sequence[tuple[str, str, str]], pairs: int) -> int:

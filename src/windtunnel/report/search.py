@@ -216,7 +216,13 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
         fields = plan_words(result.fields(why.relaxed.candidate), result.fields(result.ranked[0]))
         more, less = say.size(why.relaxed.missing), say.percent(why.relaxed.gain)
         lines.append(f"Memory binds: with {more} more on each GPU, {fields} would take {less} less.")
-    elif len(result.objectives) == 1 and (result.certificate.too_large or result.certificate.did_not_fit):
+    if (free := why.unlimited) is not None:
+        fields = plan_words(result.fields(free.candidate), result.fields(result.ranked[0])) or "the same plan"
+        label = result.labels[free.candidate.frame]
+        needs = " and ".join(f"{value:,.4g} {most.objective.unit} instead of {most.limit:,.4g}" for most, value in free.needs)
+        where = f"{label}: {fields}" if label else fields
+        lines.append(f"A limit binds: with {needs}, {where} would be {say.percent(free.gain)} better.")
+    if why.relaxed is None and len(result.objectives) == 1 and (result.certificate.too_large or result.certificate.did_not_fit):
         lines.append("Memory does not bind: no plan that needs up to twice of it would be better.")
     return lines
 

@@ -59,6 +59,13 @@ class SearchResult:
             "memory_binds": None
             if why is None or why.relaxed is None
             else {"missing": why.relaxed.missing, "gain": why.relaxed.gain, "plan": self._plan(why.relaxed.candidate)},
+            "limits_bind": None
+            if why is None or why.unlimited is None
+            else {
+                "gain": why.unlimited.gain,
+                "needs": {most.objective.name: value for most, value in why.unlimited.needs},
+                "plan": self._plan(why.unlimited.candidate),
+            },
             "your_plan": None
             if why is None or why.known is None
             else {"loss": why.known.loss, "step_time_s": why.known.outcome.step_time_s},
