@@ -128,6 +128,8 @@ def test_unknown_fields_and_values_are_refused():
         question(load, ["plan.tensor=1,2"], None, ())
     with pytest.raises(SpecError):
         question(load, ["plan.tp=4,x"], None, ())
+    with pytest.raises(UnknownName, match="by-speed, even, light-ends, light-last. Did you mean 'even'"):
+        question(load, ["plan.stages=even,evn"], None, ())
     with pytest.raises(SpecError, match="values to try"):
         question(load, ["plan.tp"], None, ())
 

@@ -171,6 +171,11 @@ def _moved(of: Objective, value: float, before: float) -> str:
     return f"{100.0 * (after / was - 1.0):+.1f} %" if was else "as before"
 
 
+def _amount(value: float) -> str:
+    """A limit's number, large ones to the last digit."""
+    return f"{value:,.0f}" if value >= 1e4 else f"{value:,.4g}"
+
+
 def number_of(objective: Objective, value: float) -> str:
     """A value of an objective as people read it, without its unit."""
     shown = objective.shown(value)
@@ -219,7 +224,9 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
     if (free := why.unlimited) is not None:
         fields = plan_words(result.fields(free.candidate), result.fields(result.ranked[0])) or "the same plan"
         label = result.labels[free.candidate.frame]
-        needs = " and ".join(f"{value:,.4g} {most.objective.unit} instead of {most.limit:,.4g}" for most, value in free.needs)
+        needs = " and ".join(
+            f"{_amount(value)} {most.objective.unit} instead of {_amount(most.limit)}" for most, value in free.needs
+        )
         where = f"{label}: {fields}" if label else fields
         lines.append(f"A limit binds: with {needs}, {where} would be {say.percent(free.gain)} better.")
     if why.relaxed is None and len(result.objectives) == 1 and (result.certificate.too_large or result.certificate.did_not_fit):

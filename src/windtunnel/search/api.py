@@ -143,7 +143,7 @@ def _over_limit(plans: Plans, nearest: Sequence[float]) -> PlanError:
     return PlanError(
         LIMITS[of.name],
         most.limit,
-        f"at least {least:,.4g} {of.unit}: no plan that fits needs less"
+        f"at least {least:{',.0f' if least >= 1e4 else ',.4g'}} {of.unit}: no plan that fits needs less"
         if least
         else "limits that one plan keeps at the same time",
         "Allow more, or give more or other machines: --gpus, --on.",
