@@ -58,3 +58,10 @@ def test_the_catalogue_lists_reliability(capsys: pytest.CaptureFixture[str]) -> 
     assert "6.5 failures in 1,000 node-days" in capsys.readouterr().out
     assert main(["catalog", "reliability", "llama3-2024"]) == 0
     assert "369 of 419" in capsys.readouterr().out
+
+
+def test_failures_of_the_jobs_own_have_no_entrys_name():
+    from windtunnel.report.goodput import named
+
+    assert named("rsc-1") == "rsc-1"
+    assert named("reliability") == named("") == "the job states them"

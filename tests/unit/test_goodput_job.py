@@ -8,6 +8,7 @@ import math
 import pytest
 
 import windtunnel as wt
+from windtunnel.base.errors import SpecError
 from windtunnel.goodput import run_of
 from windtunnel.goodput.answer import exposed_share, goodput
 from windtunnel.goodput.checkpoint import checkpoint_cost, state_bytes_of
@@ -18,6 +19,7 @@ from windtunnel.predict import predict
 from windtunnel.report.goodput import report, to_json
 from windtunnel.report.json import dumps
 from windtunnel.report.terminal import figures
+from windtunnel.spec import load_job
 from windtunnel.workload import build
 
 LLAMA = "llama3.1-405b-16384"
@@ -225,3 +227,9 @@ def test_the_schema_takes_names_tables_and_plain_times() -> None:
     assert "llama3-2024" in by_name["examples"] and "base" in table["properties"] and "required" not in table
     kinds = [one.get("type") for one in schema["$defs"]["Duration"]["anyOf"]]
     assert {"number", "string", "object"} <= set(kinds)
+
+
+def test_a_checkpoint_larger_than_the_published_storage_is_refused():
+    job = load_job("llama2-70b-64xh100", ["reliability=llama3-2024", "reliability.checkpoint.size=1e18"])
+    with pytest.raises(SpecError, match=r"reliability.checkpoint.capacity: got 2.4e\+17; allowed: room for keep = 2"):
+        goodput(job, 10.0, 0)

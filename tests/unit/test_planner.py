@@ -205,3 +205,16 @@ def test_more_money_never_trains_worse() -> None:
 def test_checked_keeps_a_good_wish() -> None:
     law: LossLaw = LAW
     assert checked(Wish(law, budget=1e6, loss=2.0)) == Wish(law, budget=1e6, loss=2.0)
+
+
+def test_data_that_money_does_not_reach_is_a_miss() -> None:
+    one = only(Wish(LAW, budget=1000.0, tokens=1e18))
+    assert not one.good
+    assert "tokens by" in one.misses[0]
+    one = only(Wish(LAW, budget=1000.0, tokens_per_parameter=1e9))
+    assert "tokens by" in one.misses[0]
+
+
+def test_a_model_smaller_than_the_rule_builds_is_refused() -> None:
+    with pytest.raises(SpecError, match="--parameters: got 1.0; allowed: at least"):
+        only(Wish(LAW, budget=1e4, parameters=1.0))

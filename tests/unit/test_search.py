@@ -1,13 +1,16 @@
 """The search: the same winner as brute force, its certificate, its reasons, and going on after a stop."""
 
+import io
 import math
 import os
 import signal
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
+from windtunnel.report.search import front_lines, front_shown, render
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.find import Search, SearchLimits, plans_of
@@ -224,3 +227,62 @@ def test_workers_run_trials_in_any_order():
     finally:
         workers.close()
     assert {trial.number for trial in found} == {0, 1}
+
+
+@pytest.mark.parametrize("option", ["margin", "gap", "seconds"])
+def test_an_odd_share_is_refused_by_its_option(option):
+    with pytest.raises(SpecError, match={"seconds": "--limit"}.get(option, f"--{option}") + ": got nan"):
+        search([SPACE], jobs=1, **{option: math.nan})
+
+
+def test_a_limit_without_tokens_names_the_option_that_was_typed():
+    job = JOB.model_copy(update={"tokens": None})
+    for name, option in (("days", "--deadline"), ("bill", "--budget")):
+        with pytest.raises(SpecError, match=rf"{option}: got 3.*--set tokens="):
+            search([Space(job, FIELDS)], most={name: 3.0}, jobs=1)
+
+
+def test_other_words_for_an_objective_lead_to_it():
+    for word, name in (("money", "dollars"), ("energy", "joules"), ("throughput", "tokens")):
+        with pytest.raises(UnknownName, match=f"Did you mean '{name}'"):
+            objectives(word)
+
+
+def test_a_front_says_what_each_plan_is_for():
+    spaces = [Space(load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]), FIELDS) for gpus in (16, 64)]
+    result = search(spaces, "time,dollars", jobs=1)
+    lines = front_lines(result)
+    assert result.front > 1
+    assert "best in $ a million tokens; beside plan 1: s a step +" in lines[0]
+    cheapest = min(range(result.front), key=lambda place: result.ranked[place].values[1])
+    assert front_shown(result, 2) == [0, cheapest]
+    assert result.explanation.decisions == ()
+    assert "$ a million tokens" in _text(render(result))
+    assert "J/token" in _text(render(result))
+
+
+def test_prices_stand_beside_every_plan(result):
+    assert "$/M tokens" in _text(render(result))
+    plan = result.as_dict()["plans"][0]
+    assert plan["cost_per_step"] == result.best.outcome.cost_per_step > 0.0
+
+
+def _text(shown):
+    console = Console(width=150, record=True, file=io.StringIO())
+    console.print(shown)
+    return console.export_text()
+
+
+def test_a_limit_that_binds_says_what_it_costs():
+    spaces = [Space(load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]), FIELDS) for gpus in (16, 64)]
+    free = search(spaces, jobs=1, labels=["16 GPUs", "64 GPUs"])
+    assert free.explanation.unlimited is None
+    cheapest = search(spaces, "bill", jobs=1, explained=False)
+    limit = cheapest.best.values[0] * 1.0001
+    bound = search(spaces, most={"bill": limit}, jobs=1, labels=["16 GPUs", "64 GPUs"])
+    why = bound.explanation.unlimited
+    assert why.candidate.change == free.best.change
+    assert why.gain == pytest.approx(1.0 - free.best.values[0] / bound.best.values[0])
+    assert why.needs[0][1] > limit
+    assert "A limit binds: with" in _text(render(bound))
+    assert bound.as_dict()["limits_bind"]["gain"] == why.gain

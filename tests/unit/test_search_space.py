@@ -128,6 +128,8 @@ def test_unknown_fields_and_values_are_refused():
         question(load, ["plan.tensor=1,2"], None, ())
     with pytest.raises(SpecError):
         question(load, ["plan.tp=4,x"], None, ())
+    with pytest.raises(UnknownName, match="by-speed, even, light-ends, light-last. Did you mean 'even'"):
+        question(load, ["plan.stages=even,evn"], None, ())
     with pytest.raises(SpecError, match="values to try"):
         question(load, ["plan.tp"], None, ())
 
@@ -139,3 +141,20 @@ def test_a_job_whose_plan_cannot_run_there_is_searched_all_the_same():
     assert 3 in asked.spaces[0].fields["plan.pp"]
     with pytest.raises(SpecError, match="plan.tp"):
         question(load, ["cluster.gpus=24", "plan.tp=5"], None, ())
+
+
+def test_a_value_that_is_named_twice_is_tried_once(tmp_path):
+    asked = question(load, ["plan.tp=4,8,4", "cluster.gpus=64,64"], None, ())
+    assert asked.spaces[0].fields["plan.tp"] == (4, 8)
+    assert len(asked.spaces) == 1
+    empty = tmp_path / "space.toml"
+    empty.write_text("[plan]\n")
+    with pytest.raises(SpecError, match=r"space.toml: got 'no field'"):
+        question(load, [], str(empty), ())
+
+
+def test_an_emptied_space_names_the_fields_of_the_rule_alone():
+    job = load_job("llama2-70b-64xh100")
+    with pytest.raises(SpecError, match=r"plan.tp=3,5'; .*divides cluster.gpus = 64.*plan.cp=1, plan.pp=4 as stated") as caught:
+        Space(job, {"plan.tp": (3, 5), "plan.recompute": ("none", "full")}).columns()
+    assert "recompute" not in str(caught.value)

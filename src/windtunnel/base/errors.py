@@ -51,10 +51,10 @@ def _shown(got: object) -> str:
 
 
 class UnknownName(SpecError):
-    """A name that is not in the list of known ones; the nearest known name is in the hint."""
+    """A name that is not in the list of known ones; the hint has the nearest known name, or the one that is `meant`."""
 
-    def __init__(self, path: str, got: str, known: Sequence[str]) -> None:
-        near = nearest(got, known)
+    def __init__(self, path: str, got: str, known: Sequence[str], meant: str | None = None) -> None:
+        near = meant or nearest(got, known)
         listed = ", ".join(sorted(known)[:12]) + (", …" if len(known) > 12 else "")
         super().__init__(path, got, listed or "(none)", f"Did you mean {near!r}?" if near else "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import sys
 from typing import Annotated
@@ -64,7 +65,10 @@ def command(  # long: one option a line
 
     from windtunnel.report.search import render, space_lines
     from windtunnel.search.api import search
+    from windtunnel.search.objective import objectives
 
+    most = _limits(deadline, budget)
+    objectives(objective)
     ray = next((name for name in on or [] if name == "ray" or name.startswith("ray:")), None)
     machines = [name for name in on or [] if name != ray]
     asked = _question(job, list(sets or []), machines, gpus, space, model, megatron)
@@ -78,7 +82,7 @@ def command(  # long: one option a line
             asked.spaces,
             objective,
             labels=asked.labels,
-            most=_limits(deadline, budget),
+            most=most,
             margin=margin,
             gap=gap,
             seconds=limit,
@@ -129,8 +133,8 @@ def _limits(deadline: float | None, budget: float | None) -> dict[str, float]:
     limits = {}
     for name, option, limit in (("days", "--deadline", deadline), ("bill", "--budget", budget)):
         if limit is not None:
-            if not limit > 0.0:
-                raise SpecError(option, limit, "a number above 0")
+            if not (limit > 0.0 and math.isfinite(limit)):
+                raise SpecError(option, limit, "a finite number above 0, or leave it out")
             limits[name] = limit
     return limits
 

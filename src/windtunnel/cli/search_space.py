@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.cli.source import LoadedJob
 from windtunnel.search.change import typed, written
 from windtunnel.search.defaults import default_fields
@@ -120,8 +120,11 @@ def _word(path: str, value: str) -> bool:
 
 def _values(job: Job, path: str, texts: Sequence[str]) -> Values:
     """Values as the job's field has them, and words that only a search knows as they are."""
+    for text in texts:
+        if path == "plan.stages" and text.isidentifier() and text != "none" and not _word(path, text):
+            raise UnknownName(path, text, STAGES)
     plain = iter(typed(job, path, [text for text in texts if not _word(path, text)]))
-    return tuple(text if _word(path, text) else next(plain) for text in texts)
+    return tuple(dict.fromkeys(text if _word(path, text) else next(plain) for text in texts))
 
 
 def _space_file(path: str) -> dict[str, list[str]]:
@@ -139,4 +142,6 @@ def _space_file(path: str) -> dict[str, list[str]]:
                 raise SpecError(f"--space {path}: {own}", value, "a list of values to try, such as [4, 8]")
 
     walk(read_table(Path(path)), "")
+    if not flat:
+        raise SpecError(f"--space {path}", "no field", "fields with lists of values to try, such as [plan] with tp = [4, 8]")
     return flat

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.goodput.checkpoint import checkpoint_cost, interval_of, nodes_of
+from windtunnel.goodput.checkpoint import checkpoint_cost, nodes_of
 from windtunnel.goodput.conditions import Conditions
+from windtunnel.goodput.stated import conditions_at
 from windtunnel.predict.answer.startup import startup
 from windtunnel.spec.catalog import names
 from windtunnel.spec.job import Job
@@ -18,20 +19,8 @@ def conditions_of(job: Job, step_time_s: float, exposed: float = 0.0) -> Conditi
         known = ", ".join(names("reliability"))
         raise SpecError("reliability", Nothing(), f"an entry of catalogue reliability ({known}), or a table", _example())
     cost = checkpoint_cost(job, facts.checkpoint, exposed)
-    groups = startup(job).seconds
-    return Conditions(
-        nodes=nodes_of(job),
-        kinds=tuple(facts.kinds()),
-        checkpoint=cost,
-        interval=interval_of(facts.checkpoint, cost, step_time_s),
-        step=step_time_s,
-        spares=facts.spares_of(nodes_of(job)),
-        swap=facts.swap,
-        node_repair=facts.node_repair,
-        queue=facts.queue,
-        weight=job.cluster.gpus_of_node / facts.gpus_of_node if facts.gpus_of_node is not None else 1.0,
-        init=facts.init.model_copy(update={"mean": facts.init.mean + groups}),
-    )
+    weight = job.cluster.gpus_of_node / facts.gpus_of_node if facts.gpus_of_node is not None else 1.0
+    return conditions_at(facts, nodes_of(job), cost, step_time_s, weight, startup(job).seconds)
 
 
 def _example() -> str:

@@ -92,8 +92,9 @@ def rests_on(answer: Goodput) -> list[str]:
         lines.append("The step has the cluster's slow nodes too: --set cluster.slow_nodes=0 leaves them to reliability.slow_node.")
     simulated = answer.simulated
     if simulated is not None:
+        error = max(0.001, 100.0 * simulated.ettr_error)
         lines.append(
-            f"{simulated.replicas:,} simulated runs of seed {simulated.seed}: ETTR ±{100.0 * simulated.ettr_error:.2g} points; "
+            f"{simulated.replicas:,} simulated runs of seed {simulated.seed}: ETTR ±{error:.2g} points; "
             f"the closed form says {100.0 * answer.steady.ettr:.2f} %."
         )
     else:

@@ -1,4 +1,4 @@
-"""Conditions from stated figures alone, without a job: for published runs whose model or plan is not known."""
+"""Conditions from stated figures: of failures, and for published runs whose model or plan is not known also of checkpoints."""
 
 from __future__ import annotations
 
@@ -22,16 +22,24 @@ def stated_conditions(facts: Reliability, nodes: int, step_time_s: float) -> Con
     flush = writes if policy.mode == "background" else 0.0
     save = policy.block if policy.block is not None else 0.0 if flush else writes
     load = policy.load_time if policy.load_time is not None else size / policy.read
-    cost = CheckpointCost(size, save, flush, policy.slowdown or 0.0, load)
+    return conditions_at(facts, nodes, CheckpointCost(size, save, flush, policy.slowdown or 0.0, load), step_time_s)
+
+
+def conditions_at(
+    facts: Reliability, nodes: int, cost: CheckpointCost, step_time_s: float, weight: float = 1.0, set_up: float = 0.0
+) -> Conditions:
+    """A run on `nodes` nodes, each of which fails `weight` times as often as `facts` say; `set_up`: seconds of a start beyond what
+    `facts` say. SpecError for an interval shorter than its checkpoint's write."""
     return Conditions(
         nodes=nodes,
         kinds=tuple(facts.kinds()),
         checkpoint=cost,
-        interval=interval_of(policy, cost, step_time_s),
+        interval=interval_of(facts.checkpoint, cost, step_time_s),
         step=step_time_s,
         spares=facts.spares_of(nodes),
         swap=facts.swap,
         node_repair=facts.node_repair,
         queue=facts.queue,
-        init=facts.init,
+        weight=weight,
+        init=facts.init.model_copy(update={"mean": facts.init.mean + set_up}),
     )

@@ -16,6 +16,7 @@ from windtunnel.goodput.answer import SCHEMA, Goodput
 from windtunnel.goodput.reasons import reasons, rests_on
 from windtunnel.report import words as say
 from windtunnel.report.table import listing
+from windtunnel.spec import names
 
 GAP = 3
 SHOWN = 5e-5  # gain of goodput that is listed: 0.01 points, rounded
@@ -50,7 +51,7 @@ def report(answer: Goodput, console: Console | None = None, most: int = 8) -> No
     out.print(_section("Checkpoints", _checkpoints(answer)))
     if answer.spares:
         out.print(_section("Spare nodes", _spares(answer)))
-    if answer.levers:
+    if any(lever.gain >= SHOWN for lever in answer.levers):
         out.print(_section("What halving one figure would bring", _levers(answer, most)))
     out.print(_section("What this rests on", Group(*(Text(f"- {line}", style="dim") for line in rests_on(answer)))))
 
@@ -88,7 +89,7 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
     job, run = answer.job, answer.conditions
     title = Text(say.clean(job.name), style="bold")
     nodes = f"{run.nodes:,} node{'s' * (run.nodes > 1)}"
-    title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {nodes}, failures as {answer.reliability}", style="")
+    title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {nodes}, failures as {named(answer.reliability)}", style="")
     cells = _figures(answer)
     pairs = next((pairs for pairs in (3, 2) if _width(cells, pairs) <= width), 1)
     down = -(-len(cells) // pairs)
@@ -100,6 +101,11 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
             *(text for name, value, style in cells[row::down] for text in (Text(name, style="dim"), Text(value, style=style)))
         )
     return Group(Text(), title, Text(), table)
+
+
+def named(reliability: str) -> str:
+    """What to call a table of failures: its entry of the catalogue, or nobody's."""
+    return reliability if reliability in names("reliability") else "the job states them"
 
 
 def _width(cells: Sequence[tuple[str, str, str]], pairs: int) -> int:

@@ -177,7 +177,8 @@ def reasons(answer: Planned) -> Iterator[str]:
     if not answer.alternatives:
         return
     wish, best = answer.wish, answer.alternatives[0]
-    where = f"{best.machine.cluster.gpus:,} GPUs of {best.machine.name}"
+    count = best.machine.cluster.gpus
+    where = f"{count:,} {'GPU' if count == 1 else 'GPUs'} of {best.machine.name}"
     if best.good:
         what = f"{_short(best.parameters)} parameters on {_short(best.tokens)} tokens in {say.duration(best.days)}"
         binding = "".join(f" {LIMITS[limit]}." for limit in best.limits if limit in LIMITS)

@@ -15,8 +15,8 @@ from windtunnel.report.parts import label_of
 from windtunnel.report.table import listing
 from windtunnel.search.change import written
 from windtunnel.search.explain import Decision, Explanation
-from windtunnel.search.find import Certificate
-from windtunnel.search.objective import Objective
+from windtunnel.search.find import Candidate, Certificate
+from windtunnel.search.objective import OBJECTIVES, Objective
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
 
@@ -79,6 +79,8 @@ def render(result: SearchResult, top: int = 10) -> RenderableType:
         _table(result, top),
         _section("How sure this is", Text("\n".join(certificate_lines(result.certificate, result)))),
     ]
+    if len(result.objectives) > 1:
+        sections.append(_section("What each is for", Text("\n".join(front_lines(result)))))
     if result.explanation is not None:
         sections += _reasons(result, result.explanation)
     if result.ranked:
@@ -87,21 +89,26 @@ def render(result: SearchResult, top: int = 10) -> RenderableType:
 
 
 def _table(result: SearchResult, top: int) -> RenderableType:
-    shown = result.ranked[: min(top, result.front)] if len(result.objectives) > 1 else result.ranked[:top]
+    several = len(result.objectives) > 1
+    ranks = front_shown(result, top) if several else list(range(min(top, len(result.ranked))))
+    shown = [result.ranked[rank] for rank in ranks]
     columns: list[tuple[str, Any]] = [("", "right"), ("step", "right")]
     columns += [(each.unit, "right") for each in result.objectives if each.name != "time"]
+    prices = _prices(result)
+    columns += [(SHORT[each.name], "right") for each in prices]
     columns += [("MFU", "right"), ("memory", "right"), ("plan" if len(result.jobs) == 1 else "machine and plan", "left")]
     table = listing(*columns, wraps=("plan", "machine and plan"))
     first = result.fields(shown[0]) if shown else {}
-    for number, one in enumerate(shown):
+    for number, (rank, one) in enumerate(zip(ranks, shown, strict=True)):
         fields = result.fields(one)
         words = plan_words(fields) if number == 0 else plan_words(fields, first) or "the same"
         label = result.labels[one.frame]
         extra = [number_of(each, value) for each, value in zip(result.objectives, one.values, strict=True) if each.name != "time"]
         table.add_row(
-            str(number + 1),
+            str(rank + 1),
             say.seconds(one.outcome.step_time_s),
             *extra,
+            *(number_of(each, value) for each, value in zip(prices, _values(result, prices, one), strict=True)),
             say.percent(one.outcome.mfu),
             say.size(one.outcome.memory),
             f"{label}: {words}" if label else words,
@@ -109,10 +116,64 @@ def _table(result: SearchResult, top: int) -> RenderableType:
         )
     title = (
         "Plans that no other plan beats in every objective"
-        if len(result.objectives) > 1
+        + (f"; {len(shown)} of {result.front}" if len(shown) < result.front else "")
+        if several
         else "Best plans; from the second on, what differs from the first"
     )
     return _section(title, table)
+
+
+def _prices(result: SearchResult) -> list[Objective]:
+    """Dollars and joules of a token, where all machines state them and nobody asked for them."""
+    asked = {each.name for each in result.objectives}
+    return [OBJECTIVES[name] for name in SHORT if name not in asked and not any(map(OBJECTIVES[name].needs, result.jobs))]
+
+
+SHORT = {"dollars": "$/M tokens", "joules": "J/token"}
+"""Headings of what each table shows of itself, whatever is asked."""
+
+
+def _values(result: SearchResult, of: Sequence[Objective], one: Candidate) -> list[float]:
+    """Values of a plan for objectives that the search did not have."""
+    job = result.job_of(one)
+    tokens = job.plan.global_batch * job.plan.seq
+    return [each.value(job, one.outcome, tokens) for each in of]
+
+
+def front_shown(result: SearchResult, top: int) -> list[int]:
+    """Places of at most `top` plans of the front: the best in each objective first of all, then the others in order."""
+    front = range(result.front)
+    best = [_best_at(result, at) for at in range(len(result.objectives))]
+    return sorted(list(dict.fromkeys([*best, *front]))[:top])
+
+
+def _best_at(result: SearchResult, at: int) -> int:
+    """The place in the front of the best plan in objective number `at`."""
+    return min(range(result.front), key=lambda place: result.ranked[place].values[at])
+
+
+def front_lines(result: SearchResult) -> list[str]:
+    """What the best plan of each objective gains and costs beside the first plan."""
+    lines = []
+    first = result.ranked[0]
+    for at, each in enumerate(result.objectives):
+        place = _best_at(result, at)
+        if place:
+            pairs = zip(result.objectives, result.ranked[place].values, first.values, strict=True)
+            moves = (f"{one.unit} {_moved(one, value, before)}" for one, value, before in pairs)
+            lines.append(f"Plan {place + 1} is the best in {each.unit}; beside plan 1: {', '.join(moves)}.")
+    return lines or ["Plan 1 is the best in every objective."]
+
+
+def _moved(of: Objective, value: float, before: float) -> str:
+    """The change of an objective as people read it: `+3.2 %`."""
+    after, was = of.shown(value), of.shown(before)
+    return f"{100.0 * (after / was - 1.0):+.1f} %" if was else "as before"
+
+
+def _amount(value: float) -> str:
+    """A limit's number, large ones to the last digit."""
+    return f"{value:,.0f}" if value >= 1e4 else f"{value:,.4g}"
 
 
 def number_of(objective: Objective, value: float) -> str:
@@ -160,7 +221,15 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
         fields = plan_words(result.fields(why.relaxed.candidate), result.fields(result.ranked[0]))
         more, less = say.size(why.relaxed.missing), say.percent(why.relaxed.gain)
         lines.append(f"Memory binds: with {more} more on each GPU, {fields} would take {less} less.")
-    elif result.certificate.too_large or result.certificate.did_not_fit:
+    if (free := why.unlimited) is not None:
+        fields = plan_words(result.fields(free.candidate), result.fields(result.ranked[0])) or "the same plan"
+        label = result.labels[free.candidate.frame]
+        needs = " and ".join(
+            f"{_amount(value)} {most.objective.unit} instead of {_amount(most.limit)}" for most, value in free.needs
+        )
+        where = f"{label}: {fields}" if label else fields
+        lines.append(f"A limit binds: with {needs}, {where} would be {say.percent(free.gain)} better.")
+    if why.relaxed is None and len(result.objectives) == 1 and (result.certificate.too_large or result.certificate.did_not_fit):
         lines.append("Memory does not bind: no plan that needs up to twice of it would be better.")
     return lines
 

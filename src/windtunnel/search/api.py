@@ -45,10 +45,11 @@ def search(
     keeps predicted plans. `own`: what reports call the frames' own plans; `command`: for each frame, words that name its job
     in a command line. Raises SpecError if no combination is a plan, PlanError if no plan fits or keeps the limits.
     """
+    _check_shares(margin, gap, seconds)
     chosen = objectives(objective)
     constraints = [Most(objectives(name)[0], limit) for name, limit in (most or {}).items()]
     for space in spaces:
-        _check_job(space.job, (*chosen, *(limit.objective for limit in constraints)))
+        _check_job(space.job, chosen, constraints)
     plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share), constraints)
     if not len(plans):
         raise SpecError("--set", f"{plans.refused:,} plans", "at least one that does not contradict itself", _most_refused(plans))
@@ -68,7 +69,7 @@ def search(
         if not ranked:
             raise _nothing(plans, found, stopped, seconds)
         certificate, explanation = found.certificate(left, ranked[0]), None
-        if explained and len(chosen) == 1 and not stopped:
+        if explained and not stopped:
             explanation = explain(found, ranked[0], lambda: ended(0.7))
     finally:
         workers.close()
@@ -83,11 +84,27 @@ CHANCE = ("jitter", "documents", "batches", "spread")
 """Sources of unequal ranks for which there is no bound: they may make a rank faster than the cluster says."""
 
 
-def _check_job(job: Job, chosen: Sequence[Objective]) -> None:
-    """SpecError for a job that lacks an input of an objective, or whose ranks differ by chance."""
+LIMITS = {"days": "--deadline", "bill": "--budget"}
+"""Options that limit an objective."""
+
+
+def _check_shares(margin: float, gap: float, seconds: float | None) -> None:
+    """SpecError for a share outside of 0 to 1, and for a time that is no number."""
+    for option, share in (("--margin", margin), ("--gap", gap)):
+        if not 0.0 <= share < 1.0:
+            raise SpecError(option, share, "a share from 0 to below 1, such as 0.05")
+    if seconds is not None and not seconds >= 0.0:
+        raise SpecError("--limit", seconds, "seconds from 0 on, such as 30")
+
+
+def _check_job(job: Job, chosen: Sequence[Objective], constraints: Sequence[Most]) -> None:
+    """SpecError for a job that lacks an input of an objective or of a limit, or whose ranks differ by chance."""
     for each in chosen:
         if why := each.needs(job):
             raise SpecError("--objective", each.name, "an objective of which the job states all inputs", why)
+    for most in constraints:
+        if why := most.objective.needs(job):
+            raise SpecError(LIMITS[most.objective.name], most.limit, "a limit of which the job states all inputs", why)
     for name in CHANCE if job.unequal is not None else ():
         if getattr(job.unequal, name):
             raise SpecError(
@@ -124,9 +141,9 @@ def _over_limit(plans: Plans, nearest: Sequence[float]) -> PlanError:
     )
     of = most.objective
     return PlanError(
-        "--deadline" if of.name == "days" else "--budget",
+        LIMITS[of.name],
         most.limit,
-        f"at least {least:,.4g} {of.unit}: no plan that fits needs less"
+        f"at least {least:{',.0f' if least >= 1e4 else ',.4g'}} {of.unit}: no plan that fits needs less"
         if least
         else "limits that one plan keeps at the same time",
         "Allow more, or give more or other machines: --gpus, --on.",
@@ -174,10 +191,11 @@ def _too_large(plans: Plans, found: Search) -> PlanError:
         missing = float(plans.bytes[number]) - plans.jobs[int(plans.frame[number])].cluster.gpu.memory
     job = plans.jobs[int(plans.frame[number])]
     lacks = max(missing, 0.0) / 2**30
-    smallest = " ".join(plans.change(number).without_no_ops(job).sets)
+    smallest = " ".join(text for text in plans.change(number).sets if not text.endswith(("=none", "=auto")))
     return PlanError(
         "cluster.gpus",
         job.cluster.gpus,
-        f"room for one of the {len(plans):,} plans; the smallest lacks {lacks:.1f} GiB on its fullest GPU ({smallest})",
+        f"GPUs on which one of the {len(plans):,} plans fits; the smallest lacks {lacks:.1f} GiB on its fullest GPU"
+        + (f" ({smallest})" if smallest else ""),
         "Try more GPUs, --set plan.recompute=full, --set plan.sharding=fsdp, or offload: `windtunnel memory JOB` prices them.",
     )

@@ -4,13 +4,15 @@ matters."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change, value_of
 from windtunnel.search.find import Candidate, Plans, Search, SearchLimits
+from windtunnel.search.objective import Most
 from windtunnel.search.outcome import PlanOutcome, outcome_of
 
 TRIES = 12
@@ -40,6 +42,16 @@ class Relaxed:
 
 
 @dataclass(frozen=True)
+class Unlimited:
+    """The best plan that fits without the limits; it would be better by the share `gain`. `needs`: for each limit that it misses,
+    the limit and the plan's number."""
+
+    candidate: Candidate
+    gain: float
+    needs: tuple[tuple[Most, float], ...]
+
+
+@dataclass(frozen=True)
 class OwnPlan:
     """The plan that the user brought beside the winner: `parts` [(part of the step, seconds more than the winner's)], largest
     first."""
@@ -54,12 +66,18 @@ class Explanation:
     decisions: tuple[Decision, ...]
     relaxed: Relaxed | None
     known: OwnPlan | None
+    unlimited: Unlimited | None = None
 
 
 def explain(search: Search, best: Candidate, stop: Callable[[], bool] = lambda: False) -> Explanation:
-    """Reasons for `best`, the first of a search with one objective. `stop` ends the work early."""
+    """Reasons for `best`, the first of a search. `stop` ends the work early. With several objectives no decision is the best: the
+    user's own plan alone is compared."""
+    if len(search.objectives) > 1:
+        return Explanation((), None, _known(search, best))
     decisions = _decisions(search, best, stop)
-    return Explanation(decisions, None if stop() else _relaxed(search, best), _known(search, best))
+    if stop():
+        return Explanation(decisions, None, _known(search, best))
+    return Explanation(decisions, _relaxed(search, best), _known(search, best), _unlimited(search, best))
 
 
 def _decisions(search: Search, best: Candidate, stop: Callable[[], bool]) -> tuple[Decision, ...]:
@@ -118,6 +136,25 @@ def _relaxed(search: Search, best: Candidate) -> Relaxed | None:
     if not better:
         return None
     return Relaxed(better[0], better[0].outcome.missing, 1.0 - better[0].values[0] / best.values[0])
+
+
+def _unlimited(search: Search, best: Candidate) -> Unlimited | None:
+    """The best plan without the limits, if they cost anything."""
+    plans = search.plans
+    if not plans.constraints:
+        return None
+    memory = np.array([room(job) for job in plans.jobs], np.float64)[plans.frame]
+    free = Search(replace(plans, constraints=()), search.objectives, search.workers, search.store)
+    free.known = search.known
+    rows = np.flatnonzero((plans.bytes <= memory) & (plans.bound[:, 0] < best.values[0]))
+    ranked, _ = free.run(rows, SearchLimits(predictions=TRIES))
+    if not ranked or ranked[0].values[0] >= best.values[0]:
+        return None
+    job = ranked[0].change.apply_unchecked(plans.jobs[ranked[0].frame])
+    tokens = job.plan.global_batch * job.plan.seq
+    needs = [(most, most.objective.value(job, ranked[0].outcome, tokens)) for most in plans.constraints]
+    missed = tuple((most, value) for most, value in needs if value > most.limit)
+    return Unlimited(ranked[0], 1.0 - ranked[0].values[0] / best.values[0], missed) if missed else None
 
 
 def _known(search: Search, best: Candidate) -> OwnPlan | None:

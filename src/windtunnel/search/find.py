@@ -213,7 +213,9 @@ class Search:
             if under_way:
                 trial, outcome = self.workers.next()
                 under_way -= 1
-                self._keep(trial.number, outcome)
+                self.known[trial.number] = outcome
+                if self.store is not None:
+                    self.store.add(trial.frame, trial.change, outcome)
                 self._note(trial.number, outcome, best, anyway)
             if stop is not None and not ended and stop(best.share(plans.bound[order, 0])):
                 ended = True
@@ -230,23 +232,18 @@ class Search:
             return None  # it was not predicted, since it does not fit
         return outcome
 
-    def _keep(self, number: int, outcome: PlanOutcome) -> None:
-        self.known[number] = outcome
-        if self.store is not None:
-            self.store.add(int(self.plans.frame[number]), self.plans.change(number), outcome)
-
     def _note(self, number: int, outcome: PlanOutcome, best: _Best, anyway: bool) -> None:
         if outcome.refused or not (outcome.fits or anyway):
             return
-        frame = int(self.plans.frame[number])
-        job = self.plans.change(number).apply_unchecked(self.plans.jobs[frame])
+        frame, change = int(self.plans.frame[number]), self.plans.change(number)
+        job = change.apply_unchecked(self.plans.jobs[frame])
         tokens = job.plan.global_batch * job.plan.seq
         values = tuple(each.value(job, outcome, tokens) for each in self.objectives)
         limited = tuple(most.objective.value(job, outcome, tokens) for most in self.plans.constraints)
         if any(value > most.limit for value, most in zip(limited, self.plans.constraints, strict=True)):
             self.over = tuple(map(min, zip(limited, self.over or limited, strict=True)))
         else:
-            best.add(Candidate(frame, self.plans.change(number), outcome, values, number))
+            best.add(Candidate(frame, change, outcome, values, number))
 
     def certificate(self, left: int, best: Candidate | None) -> Certificate:
         """What became of the plans, after `run` over all of them left `left` of them open."""

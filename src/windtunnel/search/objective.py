@@ -169,12 +169,24 @@ class Most:
     limit: float
 
 
+MEANT = {
+    "dollars": ("money", "cost", "price", "usd", "$"),
+    "joules": ("energy", "power", "watts", "carbon"),
+    "tokens": ("throughput", "speed"),
+    "time": ("step", "seconds", "mfu", "latency"),
+    "days": ("duration", "deadline", "goodput"),
+    "bill": ("budget", "total"),
+}
+"""Other words that people use, by objective."""
+
+
 def objectives(names: str) -> tuple[Objective, ...]:
     """Objectives of a list separated by commas; UnknownName for another, SpecError for one that is named twice."""
     wanted = [name.strip() for name in names.split(",")]
     for name in wanted:
         if name not in OBJECTIVES:
-            raise UnknownName("--objective", name, tuple(OBJECTIVES))
+            meant = next((own for own, words in MEANT.items() if name.lower() in words), None)
+            raise UnknownName("--objective", name, tuple(OBJECTIVES), meant)
     if len(set(wanted)) < len(wanted):
         raise SpecError("--objective", names, "each objective once")
     return tuple(OBJECTIVES[name] for name in wanted)

@@ -31,6 +31,9 @@ MACHINES = ("a100-ib", "h100-ib", "h200-ib", "b200-ib")
 GUESS = 0.4
 """Share of the peak of the first guess of a machine's rate."""
 
+MUCH = 1.5
+"""Times the stated parameters from which a model is not of about this size."""
+
 SETTLED = 0.02
 MOST_GUESSES = 4
 USUAL_DAYS = 30.0
@@ -240,6 +243,12 @@ def _predicted(wish: Wish, machine: OfferedMachine, parameters: float, overrides
     else:
         own = tuple(text.removeprefix("model.") for text in overrides if text.startswith("model."))
         model = decoder(parameters, own)
+        least = parameter_count(model)
+        if wish.parameters is not None and least > MUCH * wish.parameters:
+            raise SpecError(
+                "--parameters", wish.parameters, f"at least {least:.3g}, the smallest that the rule of decoders builds",
+                "A model of your own: --model FILE.",
+            )  # fmt: skip
     rest = [text for text in overrides if not text.startswith(("cluster.", "cluster="))]
     return planned(model, machine.table, [f"cluster.gpus={machine.cluster.gpus}", *rest])
 
@@ -276,10 +285,21 @@ def _in_time(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], plan
     if tokens < batch:
         raise SpecError(limit, wish.budget if limit == "budget" else wish.days, f"at least one step of {batch:,.0f} tokens")
     days = _days(wish, prediction, tokens)
+    price = _price(machine, prediction, days)
     one = Alternative(
-        machine, prediction, size, tokens, loss(wish.law, size, tokens), days, _price(machine, prediction, days), (limit,)
+        machine, prediction, size, tokens, loss(wish.law, size, tokens), days, price, (limit,), _misses(wish, size, tokens)
     )
     return _with_naive(wish, one, seconds, overrides, planned)
+
+
+NEAR = 0.8
+"""Share of the stated tokens at which they count as met: sizes of models come in steps."""
+
+
+def _misses(wish: Wish, size: float, tokens: float) -> tuple[str, ...]:
+    """Stated data for which neither money nor days suffice, although the model is the smallest of the rule of decoders."""
+    wanted = wish.tokens if wish.tokens is not None else (wish.tokens_per_parameter or 0.0) * size
+    return (f"tokens by {wanted - tokens:,.3g}",) if tokens < NEAR * wanted else ()
 
 
 def _with_naive(wish: Wish, one: Alternative, seconds: float, overrides: Sequence[str], planned: Plan) -> Alternative:

@@ -59,6 +59,13 @@ class SearchResult:
             "memory_binds": None
             if why is None or why.relaxed is None
             else {"missing": why.relaxed.missing, "gain": why.relaxed.gain, "plan": self._plan(why.relaxed.candidate)},
+            "limits_bind": None
+            if why is None or why.unlimited is None
+            else {
+                "gain": why.unlimited.gain,
+                "needs": {most.objective.name: value for most, value in why.unlimited.needs},
+                "plan": self._plan(why.unlimited.candidate),
+            },
             "your_plan": None
             if why is None or why.known is None
             else {"loss": why.known.loss, "step_time_s": why.known.outcome.step_time_s},
@@ -76,5 +83,7 @@ class SearchResult:
             "tokens_per_s": outcome.tokens_per_s,
             "mfu": outcome.mfu,
             "memory": outcome.memory,
+            "cost_per_step": outcome.cost_per_step,
+            "energy_j_per_step": outcome.energy_j_per_step,
             "breakdown": outcome.breakdown,
         }

@@ -8,6 +8,7 @@ makes frames: jobs of their own, each with the same open fields.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -163,10 +164,10 @@ def _expanded(space: Space) -> PlanColumns:
         ready = [rule for rule in waiting if not still & rule[0]]
         waiting = [rule for rule in waiting if still & rule[0]]
         columns = PlanColumns(job, space.fields, codes)
-        for _, rule, why in ready:
+        for needed, rule, why in ready:
             keep = rule(columns)
             if not keep.any():
-                raise SpecError("--set", _written(space.fields), f"at least one plan: none has {why.format(job=job)}")
+                raise _emptied(space, needed, why.format(job=job))
             codes = {name: column[keep] for name, column in columns.codes.items()}
             columns = PlanColumns(job, space.fields, codes)
         rows = len(columns) if codes else 1
@@ -207,32 +208,33 @@ def _parts(columns: PlanColumns) -> Bools:
     return np.asarray(((vpp == 1) | (pp > 1)) & (pp * vpp <= columns.job.model.layers), np.bool_)
 
 
+def _each(columns: PlanColumns, path: str) -> Iterator[tuple[Any, Bools]]:
+    """Every value of a field, with the plans that have it."""
+    if path not in columns.codes:
+        yield value_of(columns.job, path), np.ones(len(columns), np.bool_)
+        return
+    for place, value in enumerate(columns.values[path]):
+        yield value, columns.codes[path] == place
+
+
 def _schedules(columns: PlanColumns) -> Bools:
     pp, vpp = columns.numbers("plan.pp"), columns.numbers("plan.vpp")
     keep = np.ones(len(columns), np.bool_)
-    for place, name in enumerate(columns.values.get("plan.schedule", (columns.job.plan.schedule,))):
-        rows = columns.codes["plan.schedule"] == place if "plan.schedule" in columns.codes else keep.copy()
+    for name, rows in _each(columns, "plan.schedule"):
         if name != "auto":
             shape = SHAPES[name]
-            able = (
-                (vpp >= shape.virtual[0])
-                & (vpp <= shape.virtual[1])
-                & ((pp > 1) | (shape.layout == "loop") & (shape.virtual[0] == 1))
-            )
-            keep &= ~rows | able & ((pp % 2 == 0) | (not shape.even))
-            keep &= ~rows | (pp > 1) | (name in ("1f1b", "gpipe"))
+            able = (vpp >= shape.virtual[0]) & (vpp <= shape.virtual[1]) & ((pp % 2 == 0) | (not shape.even))
+            keep &= ~rows | able & ((pp > 1) | (name in ("1f1b", "gpipe")))
     return keep
 
 
 def _rounds(columns: PlanColumns) -> Bools:
     pp, vpp, count = columns.numbers("plan.pp"), columns.numbers("plan.vpp"), micro_batches(columns)
     keep = np.ones(len(columns), np.bool_)
-    for place, name in enumerate(columns.values.get("plan.schedule", (columns.job.plan.schedule,))):
-        rows = columns.codes["plan.schedule"] == place if "plan.schedule" in columns.codes else keep.copy()
+    for name, rows in _each(columns, "plan.schedule"):
         shape = SHAPES["interleaved" if name == "auto" else name]
         rounds = (vpp > 1) if name == "auto" else np.full(len(columns), shape.rounds)
-        least = 0 if name == "auto" else shape.least
-        keep &= ~rows | (~rounds | (count % pp == 0)) & (count >= least * pp) & ((not shape.even) | (count % 2 == 0))
+        keep &= ~rows | (~rounds | (count % pp == 0)) & (count >= shape.least * pp) & ((not shape.even) | (count % 2 == 0))
     return keep
 
 
@@ -261,11 +263,10 @@ def _spelled_once(columns: PlanColumns) -> Bools:
 def _uneven(columns: PlanColumns) -> Bools:
     """Uneven layouts only where they differ from the even one and leave no stage empty."""
     if "plan.stages" not in columns.codes:
-        return np.ones(len(columns), np.bool_)
+        return np.ones(len(columns), np.bool_)  # the job's own layout follows the stages
     parts = columns.numbers("plan.pp") * columns.numbers("plan.vpp")
     keep = np.ones(len(columns), np.bool_)
-    for place, layout in enumerate(columns.values["plan.stages"]):
-        rows = columns.codes["plan.stages"] == place
+    for layout, rows in _each(columns, "plan.stages"):
         if layout in (LIGHT_LAST, LIGHT_ENDS):
             able = [
                 p
@@ -302,6 +303,18 @@ RULES = (
 """(fields, rule, what it asks of a plan): which rows may be plans. `spec.check` decides about the rest."""
 
 
+def _emptied(space: Space, needed: AbstractSet[str], why: str) -> SpecError:
+    """The rule that dropped the last plans, with the fields that it looks at."""
+    open_ = {path: values for path, values in space.fields.items() if path in needed}
+    closed = [f"{path}={written(value_of(space.job, path))}" for path in sorted(needed - open_.keys())]
+    hint = (
+        f"Give one of these fields other values, or leave it out: then the default space opens it ({', '.join(closed)} as stated)"
+    )
+    return SpecError(
+        "--set", _written(open_) or "no open field", f"at least one plan: none has {why}", hint + "." if closed else ""
+    )
+
+
 def _written(fields: Mapping[str, Values]) -> str:
     return " ".join(f"{path}={','.join(map(written, values))}" for path, values in fields.items())
 
@@ -319,7 +332,7 @@ def parsed(path: str, text: str) -> list[str]:
     values.append(word)
     if any(not value.strip() for value in values):
         raise SpecError("--set", f"{path}={text}", "values separated by commas, such as plan.tp=4,8")
-    return [value.strip() for value in values]
+    return list(dict.fromkeys(value.strip() for value in values))
 
 
 def frames(fields: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
