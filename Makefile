@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST_ARGS ?= -q -n auto
+PYTEST_ARGS ?= -q -n auto --dist worksteal
 # What pip needs to build the C++ module, and the C++ tests need to build: kept in .venv so that a rebuild is incremental.
 BUILD_TOOLS := 'scikit-build-core>=0.10' 'nanobind>=2.4' 'cmake>=3.20' 'ninja>=1.11'
 CORE := $(shell find cpp/base cpp/dag cpp/exec cpp/fabric cpp/faults cpp/net cpp/ring cpp/bind -name '*.h' -o -name '*.cpp')
 CMAKE = $(BIN)/cmake -S . -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DWINDTUNNEL_TESTS=ON
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles a module when it is first imported; most of what is installed never is.
+INSTALL = pip install --quiet --disable-pip-version-check --no-compile
+PIP = $(BIN)/python -m $(INSTALL)
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
@@ -79,7 +81,7 @@ test-python: setup
 torch: setup
 	@$(BIN)/python -c 'import torch, transformers' 2>/dev/null || { \
 	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install -e '.[torch,hf]' --no-build-isolation"; \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -e '.[torch,hf]' || { \
+	  $(PIP) --no-build-isolation -e '.[torch,hf]' || { \
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; }
 
 # Tests marked `torch`; pytest's exit code 5 means that none is.
@@ -118,7 +120,7 @@ examples: setup
 # The documents as a site. A link that leads nowhere is an error. `python -m http.server -d out/site` shows it.
 docs: setup
 	@$(BIN)/python -c 'import mkdocs, material' 2>/dev/null || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $$($(BIN)/python -c \
+	  $(PIP) $$($(BIN)/python -c \
 	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "out/site/index.html"
@@ -174,7 +176,7 @@ test-wheel: setup
 	rm -rf build/wheel && mkdir -p build/wheel
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel .
 	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check build/wheel/*.whl
+	build/wheel/venv/bin/python -m $(INSTALL) build/wheel/*.whl
 	cd build/wheel/venv && bin/windtunnel predict llama3-8b-8xh100 --json - --quiet >answer.json
 	cd build/wheel/venv && bin/windtunnel collective --cluster h100-ib --gpus 16 --op all_reduce --bytes 1M:1M --network packet >/dev/null
 	cd build/wheel/venv && bin/python -c 'import json, windtunnel as wt; \

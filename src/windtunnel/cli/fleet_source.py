@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.findings.clocks import MachineClocks, align, clocks_of
 from windtunnel.fleet.launch.agents import ALARMS, COLLECTED
 from windtunnel.fleet.monitor import last_steps
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
+
+if TYPE_CHECKING:
+    from windtunnel.fleet.findings.clocks import MachineClocks
 
 _SURE = 64
 """Machines of which the clocks' bounds are worked out: each takes two linear programmes."""
@@ -47,6 +49,8 @@ def aligned_with(recorded: Recorded, *, bounds: bool = True) -> tuple[Recorded, 
     nodes = set(recorded.sections.hosts.values())
     if len(nodes) < 2 or not len(recorded.sections):
         return recorded, ""
+    from windtunnel.fleet.findings.clocks import align, clocks_of  # here: one clock needs no linear programmes
+
     clocks = clocks_of(recorded.sections, recorded.exchanges or None, bounds=bounds and len(nodes) <= _SURE)
     return replace(recorded, sections=align(recorded.sections, clocks)), clocks_text(clocks)
 

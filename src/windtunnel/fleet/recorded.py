@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
+from windtunnel.fleet.answers import Heartbeat
 from windtunnel.fleet.asked import ENDLESS, AskedRun, CollectedRun
-from windtunnel.fleet.collect.store import Heartbeat, open_run
 from windtunnel.fleet.findings.alive import Beat
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import open_rings, ring_sections, unseen
@@ -72,6 +72,8 @@ def recorded_of_rings(folder: Path, rows: int | None = None) -> Recorded:
 
 def recorded_of_store(folder: Path, last: int | None = None) -> Recorded:
     """What a collector has kept in `folder` (of the last `last` steps), while it runs or after. FileError where there is no run."""
+    from windtunnel.fleet.collect.store import open_run  # here: rings need no SQLAlchemy, which is slow to import
+
     run = open_run(folder)
     try:
         return _collected(run, str(folder), last, None)

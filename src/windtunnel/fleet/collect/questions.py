@@ -15,10 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.fleet.answers import StepSummaries, Wanted
 from windtunnel.fleet.collect.collector import Collector
-from windtunnel.fleet.collect.store import RunStore, StepSummaries, Wanted
-from windtunnel.fleet.findings.clocks import align, clocks_of
-from windtunnel.fleet.findings.judge import judge
+from windtunnel.fleet.collect.store import RunStore
 from windtunnel.records.sections import COLUMNS, Sections
 
 JUDGED_STEPS = 100
@@ -67,6 +66,9 @@ def question_routes(collector: Collector) -> list[Route]:
 
 def _findings(store: RunStore, steps: Wanted) -> dict[str, Any]:
     """What `findings.judge` says of the run as it is now, of `steps` or of the last `JUDGED_STEPS`, on one clock."""
+    from windtunnel.fleet.findings.clocks import align, clocks_of  # here: a collector that is not asked needs no SciPy
+    from windtunnel.fleet.findings.judge import judge
+
     last = max((beat.step for beat in store.heartbeats()), default=-1)
     sections = store.sections(range(max(last - JUDGED_STEPS + 1, -1), 1 << 40) if steps is None else steps)
     if len(set(sections.hosts.values())) > 1 and len(sections):

@@ -11,11 +11,11 @@ beyond doubt.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.finding import Finding, Verdict, listed
@@ -54,6 +54,8 @@ def trend_of(values: Floats) -> Trend:
     at = np.flatnonzero(np.isfinite(values))
     if len(at) < 10:
         return Trend(0.0, 1.0, float("nan"))
+    from scipy import stats  # here: it is slow to import, and a run of a few steps has no trend
+
     place, series = _averaged(at, values[at], MOST_POINTS)
     slope, intercept, _, _ = stats.theilslopes(series, place)
     cut = _best_cut(series)
@@ -79,7 +81,7 @@ def _rising(series: Floats) -> float:
     rise = np.sign(series[None, :] - series[:, None])[np.triu_indices(len(series), 1)].sum()
     count = len(series)
     spread = np.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
-    return float(stats.norm.sf((abs(rise) - 1) / spread)) if rise > 0 else 1.0
+    return 0.5 * math.erfc((abs(rise) - 1) / spread / math.sqrt(2.0)) if rise > 0 else 1.0
 
 
 def _best_cut(series: Floats) -> int:

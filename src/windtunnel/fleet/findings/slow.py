@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.finding import Finding, Verdict, listed
@@ -100,7 +100,7 @@ def _compared(own: Floats) -> tuple[Floats, Floats, Floats, Floats]:
 def _student(from_usual: Floats, between: Floats, freedom: int) -> Floats:
     """Chance by Student's t, of the spread as it is seen or joined with the usual one; the smaller one counts for two tests."""
     joined = np.sqrt((freedom * between**2 + USUAL_WEIGHT * USUAL_SPREAD**2) / (freedom + USUAL_WEIGHT))
-    seen, known = stats.t.sf(from_usual / between, freedom), stats.t.sf(from_usual / joined, freedom + USUAL_WEIGHT)
+    seen, known = stdtr(freedom, -from_usual / between), stdtr(freedom + USUAL_WEIGHT, -from_usual / joined)
     return np.asarray(np.minimum(1.0, 2.0 * np.minimum(seen, known)), np.float64)
 
 
