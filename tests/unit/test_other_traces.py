@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sqlite3
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,23 @@ def test_an_execution_trace_becomes_a_graph(tmp_path: Path) -> None:
     (first, _) = reading.facts["by_rank"]
     assert first["record_param_comms"] == {"allreduce": {"n": 1, "first_input_elems": 64, "first_input_bytes": 256}}
     assert first["duration_ms"] == 15 and first["parents_missing"] == 0
+
+
+def test_generated_kernels_beside_an_execution_trace_in_an_archive(tmp_path: Path) -> None:
+    """Newer observers pack the kernels that torch.compile made beside the trace."""
+    trace = written(
+        tmp_path / "et.json", et([node(3, "aten::linear", 1), node(1, "[pytorch|profiler|execution_trace|process]", 1)])
+    )
+    kernel = tmp_path / "kernel.py"
+    kernel.write_text("import triton\n")
+    for name, files in (("both", (trace, kernel)), ("none", (kernel,))):
+        with tarfile.open(tmp_path / f"{name}.tar.gz", "w:gz") as archive:
+            for path in files:
+                archive.add(path, path.name)
+    reading = read_files([tmp_path / "both.tar.gz"])
+    assert reading.facts["nodes"] == 2 and "files of the archive that are no JSON: 1" in reading.ignored
+    with pytest.raises(FileError, match="archive without a trace"):
+        read_files([tmp_path / "none.tar.gz"])
 
 
 @pytest.mark.parametrize("folder", ["hoti2024_et_pair", "param_pairs"])

@@ -10,7 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.formats import calculon, deepspeed, llm_analysis, nemo_yaml, neox, several, simumax, torchtitan, trainer
+from windtunnel.formats import (
+    calculon,
+    deepspeed,
+    llm_analysis,
+    megatron_table,
+    nanotron,
+    nemo_yaml,
+    neox,
+    several,
+    simumax,
+    torchtitan,
+    trainer,
+)
 from windtunnel.formats.deepspeed import from_deepspeed
 from windtunnel.formats.deepspeed_beside import opened
 from windtunnel.formats.huggingface import from_config
@@ -25,8 +37,8 @@ from windtunnel.spec import Job, check
 from windtunnel.spec.files import read_table, shape_trouble
 
 _KNOWN = (
-    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, NeMo, Accelerate, Axolotl, "
-    + "Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
+    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, nanotron, NeMo, Accelerate, "
+    + "Axolotl, Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
 )
 
 _MEGATRON = re.compile(
@@ -64,6 +76,8 @@ def _several(reader: several.Simulator) -> TableFormat:
 
 TABLE_FORMATS = (
     *(_several(reader) for reader in (calculon.READER, simumax.READER, llm_analysis.READER)),
+    TableFormat("nanotron", nanotron.telling, nanotron.from_nanotron),
+    TableFormat("megatron-table", megatron_table.telling, megatron_table.from_table),
     TableFormat("torchtitan", _is_torchtitan, from_torchtitan),
     TableFormat("nemo", nemo_yaml.telling, nemo_yaml.from_nemo),
     TableFormat("trainer", trainer.telling, trainer.from_trainer),

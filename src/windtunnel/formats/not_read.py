@@ -103,6 +103,8 @@ def _text(head: Head) -> tuple[str, str, str] | None:
         return "a list in JSON of no known kind", "what `windtunnel import --help` lists", ""
     if set(re.findall(r"^(\w+):", text, re.MULTILINE)) >= _VIDUR:
         return "experiments of Vidur, which simulates inference", "configurations of training", ""
+    if head.data[257:262] == b"ustar":
+        return "an archive without a trace that is read", "its files, unpacked", ""
     if head.packed:
         return "a gzip file of no known kind", "a trace or a log, or a configuration without gzip", ""
     return None

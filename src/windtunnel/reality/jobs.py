@@ -18,7 +18,7 @@ from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality import publications
 from windtunnel.reality.architecture import model_of
 from windtunnel.reality.framework_names import framework_named
-from windtunnel.reality.layout import by_work, uneven
+from windtunnel.reality.layout import by_work, head_in_layers, uneven
 from windtunnel.reality.machine import cluster_of
 from windtunnel.reality.publications import FrameworkHabits
 from windtunnel.reality.rows import TrainingRow
@@ -257,7 +257,7 @@ class _Candidates:
         """Layers of each virtual stage if they do not divide evenly; () if there is no layout."""
         layers = self.model.layers
         if self.habits.shares_work and stages > 1:
-            return by_work(layers, stages, _head_in_layers(self.model)) or ((), None)
+            return by_work(layers, stages, head_in_layers(self.model)) or ((), None)
         if layers % stages == 0:
             return None, None
         if stages > layers + 2:
@@ -274,11 +274,6 @@ def level_of(job: Job) -> Level:
     some = job.plan.recompute_layers
     named: Recompute = "modules" if job.plan.recompute_modules != ("core_attn",) else job.plan.recompute
     return named, 4 if some is None else math.ceil(4 * some / most)
-
-
-def _head_in_layers(model: Model) -> float:
-    """Work of the output head over that of a layer, by their weights, as nanotron counts it: V h over 4 h d_heads + 3 h f."""
-    return model.vocab / (4.0 * model.q_heads_dim + 3.0 * model.ffn)
 
 
 def _modules(model: Model) -> tuple[Any, ...]:

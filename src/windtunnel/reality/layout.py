@@ -8,6 +8,8 @@ Megatron-Bridge's layouts of DeepSeek-V3, whose last stage also predicts further
 
 from __future__ import annotations
 
+from windtunnel.spec import Model
+
 
 def uneven(layers: int, stages: int, greedy: bool, further: bool = False) -> tuple[tuple[int, ...], str] | None:
     """(layers per virtual stage in model order, the rule in words), or None if every layout leaves a stage empty.
@@ -48,6 +50,11 @@ def by_work(layers: int, stages: int, head: float) -> tuple[tuple[int, ...], str
         few, more = divmod(layers, stages - 1)
         plan = [few + (stage < more) for stage in range(stages - 1)] + [0]
     return _checked(plan, f"stages of equal work, the head as much as {head:.1f} layers")
+
+
+def head_in_layers(model: Model) -> float:
+    """Work of the output head over that of a layer, by their weights, as nanotron counts it: V h over 4 h d_heads + 3 h f."""
+    return model.vocab / (4.0 * model.q_heads_dim + 3.0 * model.ffn)
 
 
 def _checked(plan: list[int], rule: str) -> tuple[tuple[int, ...], str] | None:
