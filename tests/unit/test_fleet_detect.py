@@ -144,6 +144,7 @@ def test_two_culprits_are_both_named() -> None:
         ("iteration 10 | lm loss: nan | grad norm: 1.0", "nan"),
         ("Fatal Python error: Segmentation fault", "segfault"),
         ("RuntimeError: [../third_party/gloo/pair.cc:1] Connection reset by peer", "peer"),
+        ("torch.distributed.DistNetworkError: The server socket has failed to listen: code: -98, name: EADDRINUSE", "port"),
     ],
 )
 def test_patterns_of_logs(line: str, kind: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import socket
 import sys
 import time
@@ -284,6 +285,10 @@ def _inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDTUNNEL_FLEET_")}
 
 
+_PORTS = (20_000, 32_000)
+"""Where a rendezvous listens: below the ports that Linux gives to connections, which could take one before rank 0 does."""
+
+
 def _free_port(driver: str) -> tuple[str, int]:
     """An address of this node by which others reach it, and a port that is free now."""
     host = "127.0.0.1"
@@ -294,6 +299,12 @@ def _free_port(driver: str) -> tuple[str, int]:
                 host = probe.getsockname()[0]
             except OSError:
                 host = socket.gethostbyname(socket.gethostname())
-    with socket.socket() as free:
-        free.bind((host, 0))
-        return host, int(free.getsockname()[1])
+    dice = random.SystemRandom()
+    for port in [*(dice.randrange(*_PORTS) for _ in range(50)), 0]:
+        with socket.socket() as free:
+            try:
+                free.bind(("", port))
+            except OSError:
+                continue
+            return host, int(free.getsockname()[1])
+    raise OSError("no port is free")

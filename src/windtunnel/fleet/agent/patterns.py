@@ -14,9 +14,14 @@ PATTERNS: tuple[tuple[str, str], ...] = (
     ("data", r"DataLoader worker|UnpicklingError|BadZipFile|zlib\.error|JSONDecodeError|corrupt(ed)? (record|sample|shard)"),
     ("nan", r"(?i:\b(loss|grad[a-z_]*|norm)\b[^\n]{0,24}[\s=:]-?(nan|inf)\b)|FloatingPointError|contains (NaN|inf)"),
     ("segfault", r"Segmentation fault|SIGSEGV"),
-    ("peer", r"Connection (reset|closed|refused)|DistNetworkError|DistStoreError|Broken pipe|failed to connect|\[gloo/|recvValue"),
+    ("port", r"EADDRINUSE|[Aa]ddress already in use"),
+    (
+        "peer",
+        r"Connection (reset|closed|refused)|DistNetworkError(?![^\n]{0,400}EADDRINUSE)|DistStoreError|"
+        r"Broken pipe|failed to connect|\[gloo/|recvValue",
+    ),
 )
-"""(kind, expression). "peer": a rank that ends because another one did."""
+"""(kind, expression). "peer": a rank that ends because another one did; "port": another process listens where it wants to."""
 _ALL = re.compile("|".join(f"(?P<{kind}>{expression})" for kind, expression in PATTERNS))
 KINDS = frozenset(kind for kind, _ in PATTERNS)
 LINE = 400

@@ -83,6 +83,7 @@ RANK_RULES: tuple[RankRule, ...] = (
     RankRule("data", "ended, and its log has an error of the data", _pattern("data")),
     RankRule("nan", "its log says NaN, whether it ended or goes on", _pattern("nan", ended=False)),
     RankRule("segfault", "SIGSEGV, SIGBUS, SIGILL or SIGFPE", _segfault),
+    RankRule("crash", "ended, and its log says that another process has its port", _pattern("port")),
     RankRule("early-exit", "exit status 0 while the others train on, or fail for it", _early),
     RankRule("crash", "another signal, or an exit status that is not 0", _crash),
     RankRule("hang", "its process is stopped", _stopped),
