@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from tests.ports import free_port
 from windtunnel.fleet.diagnose.registry import run_test
 from windtunnel.fleet.diagnose.result import Asked
+from windtunnel.fleet.wire.ports import free_port
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
 from windtunnel.cli.fleet_source import read_run
 from windtunnel.fleet.collect import open_run
+from windtunnel.fleet.wire.ports import free_port
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("starlette")

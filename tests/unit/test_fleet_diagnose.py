@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from tests.faults.network import Machines, can_make_networks
-from tests.ports import free_port
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.fleet.diagnose import nic_loopback, tcp
 from windtunnel.fleet.diagnose.__main__ import main
 from windtunnel.fleet.diagnose.bisect import Round, bisect
 from windtunnel.fleet.diagnose.registry import TESTS, run_test
 from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, NotHereError, judged
+from windtunnel.fleet.wire.ports import free_port
 
 SHORT = Asked(seconds=0.05, size=1 << 20)
 PROGRAM = (sys.executable, "-m", "windtunnel.fleet.diagnose")

@@ -70,8 +70,7 @@ def from_deepspeed(config: Mapping[str, Any], on: Job | None) -> Imported:
         )
     )
     assumed.append(f"model, sequence of {plan.seq}, recompute {plan.recompute} and machine of {on.name}")
-    built = tuple(sorted(path for path in keys.used if keys.get(path) is not None))
-    return Imported(FORMAT, on.model, plan, runtime, job, built, keys.left_over(), tuple(assumed))
+    return Imported(FORMAT, on.model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed))
 
 
 def implied_ranks(config: Mapping[str, Any]) -> int | None:

@@ -59,6 +59,10 @@ class Keys:
     def flag(self, path: str) -> bool:
         return bool(self.typed(path, bool))
 
+    def built(self) -> tuple[str, ...]:
+        """Paths that something looked at and found, in order."""
+        return tuple(sorted(path for path in self.used if self.get(path) is not None))
+
     def left_over(self) -> tuple[str, ...]:
         """Paths that nothing looked at."""
         return tuple(sorted(path for path in _leaves(self.table, "") if not self._covered(path)))

@@ -6,8 +6,6 @@ import math
 import re
 from typing import Any
 
-from pydantic import ValidationError
-
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron_args import Arguments, parse
@@ -19,11 +17,11 @@ from windtunnel.formats.megatron_layout import layers_of
 from windtunnel.formats.megatron_offload import offload_of
 from windtunnel.formats.megatron_optimizer import optimizer_of
 from windtunnel.formats.megatron_precision import precision_of
+from windtunnel.formats.several import plan_of
 from windtunnel.formats.stated import Stated
 from windtunnel.formats.tokenizers import USUAL, vocabulary_of_name, vocabulary_of_type
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.common import LARGEST_LAYERS
-from windtunnel.spec.explain import explain
 
 FORMAT = "megatron"
 REQUIRED = ("num-layers", "hidden-size", "num-attention-heads")
@@ -276,14 +274,7 @@ def _plan(args: Arguments, model: Model, on: Job | None, stated: Stated) -> Plan
         **expert_axes(args, tp),
         **_recompute(args),
     }
-    return _validated(table)
-
-
-def _validated(table: dict[str, Any]) -> Plan:
-    try:
-        return Plan.model_validate({key: value for key, value in table.items() if value is not None})
-    except ValidationError as error:
-        raise explain(error, Plan, "plan") from None
+    return plan_of(table)
 
 
 def _gpus(args: Arguments, on: Job | None, stated: Stated) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import SpecError
@@ -33,10 +34,7 @@ def from_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated |
     given = parse(" ".join(_words(flag, value) for flag, value in table[_FLAGS].items()), _FLAGS, stated)
     imported = from_given(given, on, stated)
     beside = tuple(str(key) for key in table if key != _FLAGS)
-    return Imported(
-        imported.format, imported.model, imported.plan, imported.runtime, imported.job, imported.built,
-        (*imported.ignored, *beside), imported.assumed,
-    )  # fmt: skip
+    return replace(imported, ignored=(*imported.ignored, *beside))
 
 
 def _words(flag: Any, value: Any) -> str:

@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.huggingface import from_config
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
+from windtunnel.formats.several import plan_of
 from windtunnel.formats.stated import Stated
 from windtunnel.reality.layout import by_work, head_in_layers
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
-from windtunnel.spec.explain import explain
 
 FORMAT = "nanotron"
 _CONFIG = "model.model_config"
-_KINDS = {"is_llama_config": "llama", "is_qwen2_config": "llama"}
-"""Decoders that are read; nanotron's Qwen2 has biases only where its file says so, as its Llama."""
+_KINDS = ("is_llama_config", "is_qwen2_config")
+"""Decoders that are read, both as Llama: nanotron's Qwen2 has biases only where its file says so."""
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
 _EXPERT_FFN, _SHARED_FFN, _EXPERTS, _TOP_K = 1408, 5632, 8, 2
@@ -53,8 +51,7 @@ def from_nanotron(table: Mapping[str, Any], on: Job | None = None, stated: State
         nouns["cluster"] = on.cluster.model_copy(update={"gpus": plan.tp * plan.pp * plan.cp * (plan.dp or 1)})
         tokens = float(steps * plan.global_batch * plan.seq) if steps else on.tokens
         job = check(Job(name=model.name, tokens=tokens, seed=on.seed, source="nanotron configuration", **nouns))
-    built = tuple(sorted(path for path in keys.used if keys.get(path) is not None))
-    return Imported(FORMAT, model, plan, runtime, job, built, keys.left_over(), tuple(assumed))
+    return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed))
 
 
 def _model(keys: Keys, stated: Stated) -> Model:
@@ -62,11 +59,10 @@ def _model(keys: Keys, stated: Stated) -> Model:
     if not isinstance(config, Mapping):
         raise SpecError(_CONFIG, config, "a table of the model's sizes")
     keys.used.discard(_CONFIG)
-    kind = next((_KINDS[name] for name in _KINDS if keys.flag(f"{_CONFIG}.{name}")), None)
-    if kind is None:
+    if not any(keys.flag(f"{_CONFIG}.{name}") for name in _KINDS):
         named = next((str(name) for name in config if str(name).startswith("is_")), Nothing())
         raise SpecError(_CONFIG, named, " or ".join(_KINDS), "Not modelled in this version.")
-    imported = from_config({**config, "model_type": kind}, stated=stated)
+    imported = from_config({**config, "model_type": "llama"}, stated=stated)
     keys.used.update(f"{_CONFIG}.{path}" for path in imported.built)
     model = imported.model
     fields: dict[str, Any] = {"name": f"nanotron-{model.hidden}x{model.layers}", "source": "nanotron configuration"}
@@ -127,10 +123,7 @@ def _plan(keys: Keys, model: Model, stated: Stated, assumed: list[str]) -> Plan:
         "recompute": "full" if keys.flag("parallelism.recompute_layer") else "none",
         "schedule": _ENGINES[engine] if pp > 1 else None,
     }  # fmt: skip
-    try:
-        return Plan.model_validate({key: value for key, value in fields.items() if value is not None})
-    except ValidationError as error:
-        raise explain(error, Plan, "plan") from None
+    return plan_of(fields)
 
 
 def _runtime(keys: Keys, plan: Plan) -> Runtime:

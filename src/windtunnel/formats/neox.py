@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.deepspeed import first_of_lists
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
+from windtunnel.formats.several import plan_of
 from windtunnel.formats.stated import Stated
 from windtunnel.formats.tokenizers import vocabulary_of_name
 from windtunnel.spec import DTYPE_BYTES, Job, Model, Plan, Runtime, check, load_model, load_runtime
-from windtunnel.spec.explain import explain
 
 FORMAT = "gpt-neox"
 _POSITIONS = {"learned": "learned", "rotary": "rope", "alibi": "alibi", "none": "none", "sinusoidal": "learned", "rpe": "learned"}
@@ -60,8 +58,7 @@ def from_neox(config: Mapping[str, Any], on: Job | None = None, stated: Stated |
         tokens = float(steps * plan.global_batch * plan.seq) if steps else on.tokens
         nouns: dict[str, Any] = {"model": model, "plan": plan, "runtime": runtime, "cluster": on.cluster}
         job = check(Job(name=model.name, tokens=tokens, seed=on.seed, source="GPT-NeoX configuration", **nouns))
-    built = tuple(sorted(path for path in keys.used if keys.get(path) is not None))
-    return Imported(FORMAT, model, plan, runtime, job, built, keys.left_over(), tuple(assumed))
+    return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed))
 
 
 def _needed(keys: Keys, name: str, stated: Stated, field: str) -> int:
@@ -186,10 +183,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
     }
     if (count := keys.count("checkpoint_num_layers") or 1) > 1:
         assumed.append(f"every layer recomputes (checkpoint_num_layers {count} is how many share one checkpoint)")
-    try:
-        return Plan.model_validate({key: value for key, value in fields.items() if value is not None})
-    except ValidationError as error:
-        raise explain(error, Plan, "plan") from None
+    return plan_of(fields)
 
 
 def _runtime(keys: Keys) -> Runtime:

@@ -11,16 +11,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
+from windtunnel.formats.several import plan_of
 from windtunnel.formats.stated import Stated
 from windtunnel.formats.torchtitan_flavors import ATTENTION_SUFFIXES, FLAVORS, TABLES
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime, names
-from windtunnel.spec.explain import explain
 
 FORMAT = "torchtitan"
 TELLING = frozenset({"training", "parallelism"})
@@ -66,8 +64,7 @@ def from_torchtitan(config: Mapping[str, Any], on: Job | None = None, stated: St
                 source="torchtitan configuration",
             )
         )
-    built = tuple(sorted(path for path in keys.used if keys.get(path) is not None))
-    return Imported(FORMAT, model, plan, runtime, job, built, keys.left_over(), tuple(assumed))
+    return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed))
 
 
 def _model(keys: Keys, assumed: list[str]) -> Model:
@@ -172,10 +169,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
     }
     if keys.flag("training.enable_cpu_offload"):  # FSDP's CPUOffloadPolicy: shards and optimizer state live on the host
         fields["offload"] = {"parameters": "host", "optimizer": "host"}
-    try:
-        return Plan.model_validate({key: value for key, value in fields.items() if value is not None})
-    except ValidationError as error:
-        raise explain(error, Plan, "plan") from None
+    return plan_of(fields)
 
 
 def _rotation(keys: Keys, cp: int) -> str | None:

@@ -71,9 +71,8 @@ def from_trainer(table: Mapping[str, Any], on: Job | None = None, stated: Stated
         nouns: dict[str, Any] = {"model": model, "plan": plan, "runtime": runtime, "cluster": cluster}
         tokens = float(steps * plan.global_batch * plan.seq) if steps else on.tokens
         job = check(Job(name=model.name, tokens=tokens, seed=on.seed, source=f"{form} configuration", **nouns))
-    built = tuple(sorted(path for path in keys.used if keys.get(path) is not None))
     ignored = (*keys.left_over(), *left_in(_file(keys) or {}))
-    return Imported(form, model, plan, runtime, job, built, ignored, tuple(assumed))
+    return Imported(form, model, plan, runtime, job, keys.built(), ignored, tuple(assumed))
 
 
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:

@@ -15,8 +15,8 @@ from windtunnel.report.parts import label_of
 from windtunnel.report.table import listing
 from windtunnel.search.change import written
 from windtunnel.search.explain import Decision, Explanation
-from windtunnel.search.find import Candidate, Certificate
-from windtunnel.search.objective import OBJECTIVES, Objective
+from windtunnel.search.find import Certificate
+from windtunnel.search.objective import OBJECTIVES, Objective, amount, values_of
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
 
@@ -103,12 +103,13 @@ def _table(result: SearchResult, top: int) -> RenderableType:
         fields = result.fields(one)
         words = plan_words(fields) if number == 0 else plan_words(fields, first) or "the same"
         label = result.labels[one.frame]
+        priced = values_of(prices, result.job_of(one), one.outcome)
         extra = [number_of(each, value) for each, value in zip(result.objectives, one.values, strict=True) if each.name != "time"]
         table.add_row(
             str(rank + 1),
             say.seconds(one.outcome.step_time_s),
             *extra,
-            *(number_of(each, value) for each, value in zip(prices, _values(result, prices, one), strict=True)),
+            *(number_of(each, value) for each, value in zip(prices, priced, strict=True)),
             say.percent(one.outcome.mfu),
             say.size(one.outcome.memory),
             f"{label}: {words}" if label else words,
@@ -131,13 +132,6 @@ def _prices(result: SearchResult) -> list[Objective]:
 
 SHORT = {"dollars": "$/M tokens", "joules": "J/token"}
 """Headings of what each table shows of itself, whatever is asked."""
-
-
-def _values(result: SearchResult, of: Sequence[Objective], one: Candidate) -> list[float]:
-    """Values of a plan for objectives that the search did not have."""
-    job = result.job_of(one)
-    tokens = job.plan.global_batch * job.plan.seq
-    return [each.value(job, one.outcome, tokens) for each in of]
 
 
 def front_shown(result: SearchResult, top: int) -> list[int]:
@@ -169,11 +163,6 @@ def _moved(of: Objective, value: float, before: float) -> str:
     """The change of an objective as people read it: `+3.2 %`."""
     after, was = of.shown(value), of.shown(before)
     return f"{100.0 * (after / was - 1.0):+.1f} %" if was else "as before"
-
-
-def _amount(value: float) -> str:
-    """A limit's number, large ones to the last digit."""
-    return f"{value:,.0f}" if value >= 1e4 else f"{value:,.4g}"
 
 
 def number_of(objective: Objective, value: float) -> str:
@@ -224,9 +213,7 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
     if (free := why.unlimited) is not None:
         fields = plan_words(result.fields(free.candidate), result.fields(result.ranked[0])) or "the same plan"
         label = result.labels[free.candidate.frame]
-        needs = " and ".join(
-            f"{_amount(value)} {most.objective.unit} instead of {_amount(most.limit)}" for most, value in free.needs
-        )
+        needs = " and ".join(f"{amount(value)} {most.objective.unit} instead of {amount(most.limit)}" for most, value in free.needs)
         where = f"{label}: {fields}" if label else fields
         lines.append(f"A limit binds: with {needs}, {where} would be {say.percent(free.gain)} better.")
     if why.relaxed is None and len(result.objectives) == 1 and (result.certificate.too_large or result.certificate.did_not_fit):

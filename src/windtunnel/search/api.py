@@ -10,7 +10,7 @@ from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.search.explain import explain
 from windtunnel.search.find import Candidate, Plans, Search, SearchLimits, plans_of
 from windtunnel.search.front import front_first
-from windtunnel.search.objective import Most, Objective, objectives
+from windtunnel.search.objective import Most, Objective, amount, objectives
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import Space
 from windtunnel.search.store import Store
@@ -143,7 +143,7 @@ def _over_limit(plans: Plans, nearest: Sequence[float]) -> PlanError:
     return PlanError(
         LIMITS[of.name],
         most.limit,
-        f"at least {least:{',.0f' if least >= 1e4 else ',.4g'}} {of.unit}: no plan that fits needs less"
+        f"at least {amount(least)} {of.unit}: no plan that fits needs less"
         if least
         else "limits that one plan keeps at the same time",
         "Allow more, or give more or other machines: --gpus, --on.",

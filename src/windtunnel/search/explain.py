@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from windtunnel.search.bound.memory import room
-from windtunnel.search.change import Change, value_of
+from windtunnel.search.change import Change
 from windtunnel.search.find import Candidate, Plans, Search, SearchLimits
-from windtunnel.search.objective import Most
+from windtunnel.search.objective import Most, values_of
 from windtunnel.search.outcome import PlanOutcome, outcome_of
 
 TRIES = 12
@@ -151,9 +151,8 @@ def _unlimited(search: Search, best: Candidate) -> Unlimited | None:
     if not ranked or ranked[0].values[0] >= best.values[0]:
         return None
     job = ranked[0].change.apply_unchecked(plans.jobs[ranked[0].frame])
-    tokens = job.plan.global_batch * job.plan.seq
-    needs = [(most, most.objective.value(job, ranked[0].outcome, tokens)) for most in plans.constraints]
-    missed = tuple((most, value) for most, value in needs if value > most.limit)
+    needs = values_of([most.objective for most in plans.constraints], job, ranked[0].outcome)
+    missed = tuple((most, value) for most, value in zip(plans.constraints, needs, strict=True) if value > most.limit)
     return Unlimited(ranked[0], 1.0 - ranked[0].values[0] / best.values[0], missed) if missed else None
 
 
@@ -168,7 +167,5 @@ def _known(search: Search, best: Candidate) -> OwnPlan | None:
     mine, theirs = best.outcome.breakdown, outcome.breakdown
     more = {part: theirs.get(part, 0.0) - mine.get(part, 0.0) for part in {*mine, *theirs}}
     parts = sorted(((part, seconds) for part, seconds in more.items() if seconds > 0.0), key=lambda one: -one[1])
-    batch = value_of(job, "plan.global_batch")
-    tokens = int(batch) * job.plan.seq
-    value = search.objectives[0].value(job, outcome, tokens)
+    value = values_of(search.objectives[:1], job, outcome)[0]
     return OwnPlan(outcome, value / best.values[0] - 1.0, tuple(parts[:3]))

@@ -21,7 +21,7 @@ from windtunnel.search.bound.bounds import bounds
 from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
 from windtunnel.search.front import front_first
-from windtunnel.search.objective import Least, Most, Objective, tokens_of
+from windtunnel.search.objective import Least, Most, Objective, tokens_of, values_of
 from windtunnel.search.outcome import PlanOutcome, Trial
 from windtunnel.search.space import PlanColumns, Space
 from windtunnel.search.store import Store
@@ -237,9 +237,8 @@ class Search:
             return
         frame, change = int(self.plans.frame[number]), self.plans.change(number)
         job = change.apply_unchecked(self.plans.jobs[frame])
-        tokens = job.plan.global_batch * job.plan.seq
-        values = tuple(each.value(job, outcome, tokens) for each in self.objectives)
-        limited = tuple(most.objective.value(job, outcome, tokens) for most in self.plans.constraints)
+        values = values_of(self.objectives, job, outcome)
+        limited = values_of([most.objective for most in self.plans.constraints], job, outcome)
         if any(value > most.limit for value, most in zip(limited, self.plans.constraints, strict=True)):
             self.over = tuple(map(min, zip(limited, self.over or limited, strict=True)))
         else:

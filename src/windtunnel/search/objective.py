@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -178,6 +178,17 @@ MEANT = {
     "bill": ("budget", "total"),
 }
 """Other words that people use, by objective."""
+
+
+def values_of(of: Sequence[Objective], job: Job, outcome: PlanOutcome) -> tuple[float, ...]:
+    """Values of a predicted plan; `job` has the plan."""
+    tokens = job.plan.global_batch * job.plan.seq
+    return tuple(each.value(job, outcome, tokens) for each in of)
+
+
+def amount(value: float) -> str:
+    """The number of a limit as people read it, large ones to the last digit."""
+    return f"{value:,.0f}" if value >= 1e4 else f"{value:,.4g}"
 
 
 def objectives(names: str) -> tuple[Objective, ...]:

@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 
 from tests.faults.checkpoints.points import STAGE, die, patch_stage
-from tests.ports import free_port
 from windtunnel.fleet.checkpoint import process
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
+from windtunnel.fleet.wire.ports import free_port
 
 STEPS = 6
 TENSORS, NUMBERS = 6, 1 << 15

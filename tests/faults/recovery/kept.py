@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.faults.recovery import links
-from tests.ports import free_port
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.readings import process_state
 from windtunnel.fleet.driver.plan import JobPlan, JobState
@@ -24,6 +23,7 @@ from windtunnel.fleet.driver.state import DriverStore
 from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
+from windtunnel.fleet.wire.ports import free_port
 from windtunnel.records.incidents import Incident, read_incidents
 
 ROOT = Path(__file__).parents[3]

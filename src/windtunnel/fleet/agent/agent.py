@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import socket
 import sys
 import time
@@ -36,6 +35,7 @@ from windtunnel.fleet.wire.messages import (
     Warm,
     Welcome,
 )  # fmt: skip
+from windtunnel.fleet.wire.ports import free_port
 from windtunnel.fleet.wire.secrets import Secrets
 
 BEAT_SECONDS = 1.0
@@ -204,8 +204,7 @@ class Agent:
             self._keeper.ask("warm", modules=list(command.modules))
             self._answer(OrderAnswer(command.order))
         elif isinstance(command, Pick):
-            address, port = _free_port(self.driver)
-            self._answer(OrderAnswer(command.order, address=address, port=port))
+            self._answer(OrderAnswer(command.order, address=_own_address(self.driver), port=free_port()))
         elif isinstance(command, RunTest):
             self._spawn(self._test(command))
         elif isinstance(command, AskStands):
@@ -285,26 +284,13 @@ def _inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDTUNNEL_FLEET_")}
 
 
-_PORTS = (20_000, 32_000)
-"""Where a rendezvous listens: below the ports that Linux gives to connections, which could take one before rank 0 does."""
-
-
-def _free_port(driver: str) -> tuple[str, int]:
-    """An address of this node by which others reach it, and a port that is free now."""
-    host = "127.0.0.1"
-    if not driver.startswith("unix:"):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            try:
-                probe.connect(host_port(driver))
-                host = probe.getsockname()[0]
-            except OSError:
-                host = socket.gethostbyname(socket.gethostname())
-    dice = random.SystemRandom()
-    for port in [*(dice.randrange(*_PORTS) for _ in range(50)), 0]:
-        with socket.socket() as free:
-            try:
-                free.bind(("", port))
-            except OSError:
-                continue
-            return host, int(free.getsockname()[1])
-    raise OSError("no port is free")
+def _own_address(driver: str) -> str:
+    """An address of this node by which others reach it."""
+    if driver.startswith("unix:"):
+        return "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(host_port(driver))
+        except OSError:
+            return socket.gethostbyname(socket.gethostname())
+        return str(probe.getsockname()[0])

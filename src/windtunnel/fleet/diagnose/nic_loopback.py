@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from windtunnel.fleet.diagnose import tcp
 from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
+from windtunnel.fleet.wire.ports import free_port
 
 DEVICES = Path("/sys/class/infiniband")
 PROGRAM = "ib_write_bw"
@@ -57,7 +57,7 @@ def bandwidth_of(text: str) -> float:
 
 def _loopback(asked: Asked) -> float:
     """Bytes a second of a TCP connection to this machine itself."""
-    port = _free_port()
+    port = free_port()
     there = replace(asked, listen=f"127.0.0.1:{port}")
     thread = threading.Thread(target=_take, args=(there,), daemon=True)
     thread.start()
@@ -70,8 +70,3 @@ def _loopback(asked: Asked) -> float:
 def _take(asked: Asked) -> None:
     with tcp.server(asked) as connection:
         tcp.pull(connection)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])

@@ -197,7 +197,7 @@ def _judged(values: list[float]) -> tuple[float, float, int]:
     """Ratio, chance and count of a pair's log ratios: the median, and a sign test that most of them are above half of it."""
     ratio = float(np.median(values))
     above = int(np.sum(np.array(values) > max(ratio / 2, np.log(1.1))))
-    chance = float(bdtrc(above - 1, len(values), 0.5)) if above else 1.0
+    chance = float(bdtrc(above - 1, len(values), 0.5))
     return float(np.exp(ratio)), chance, len(values)
 
 

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.fleet.startup.counts import Operations, StartCounts, World
 from windtunnel.fleet.startup.layout import parse_mesh
+from windtunnel.fleet.wire.ports import free_port
 
 LIMIT = timedelta(seconds=300)
 
@@ -68,17 +68,12 @@ def measure(case: StartCase) -> StartRun:
     return StartRun(found["seconds"], counts, found["mebibytes"])
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @contextlib.contextmanager
 def servers(case: StartCase, nodes: int) -> Iterator[tuple[int, list[int]]]:
     """Ports of the shared store and of each node's; their processes end with the block."""
     with contextlib.ExitStack() as ending:
         if case.store == "redis":
-            port = _free_port()
+            port = free_port()
             folder = ending.enter_context(tempfile.TemporaryDirectory())
             words = [
                 "redis-server",
