@@ -14,6 +14,7 @@ from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.recipe_names import is_recipe
+from windtunnel.formats.script_call import file_of
 from windtunnel.spec.files import SUFFIXES
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ EXAMPLES = """\b
 Examples:
   windtunnel import config.json
   windtunnel import pretrain.sh --on h100-ib --set cluster.gpus=64 -o job.toml
+  windtunnel import "MODEL_SIZE=8B TP=2 run.sh" --on h100-ib -o job.toml
   windtunnel import trace-rank*.json.gz -o last-night
 """
 
@@ -80,7 +82,7 @@ def _configuration(file: str, form: str | None) -> bool:
     """Whether a file describes a job or a model: what `job_of` reads."""
     if is_recipe(file):
         return form is None
-    path = Path(file)
+    path = Path(file_of(file))
     if path.is_dir():
         return (path / "config.json").is_file() and form is None
     return importer_of(head_of(path), form).name in CONFIGURATIONS

@@ -30,6 +30,7 @@ from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron import from_arguments
 from windtunnel.formats.recipe_names import is_recipe
 from windtunnel.formats.recipes import from_recipe
+from windtunnel.formats.script_call import call_of
 from windtunnel.formats.source import parse_json, read_source
 from windtunnel.formats.stated import Stated
 from windtunnel.formats.torchtitan import from_torchtitan
@@ -102,6 +103,9 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     """
     if isinstance(source, Path) and is_recipe(source):
         return from_recipe(source, on, stated)
+    if isinstance(source, Path) and (call := call_of(source)) is not None:
+        source = call.script
+        stated = replace(stated or Stated(), arguments=call.arguments, environment=call.environment)
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)

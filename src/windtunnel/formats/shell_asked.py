@@ -1,0 +1,105 @@
+"""What a launch script wants to be told when it is started, and was not: positional parameters, by the variables they go to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.formats.shell_values import Compared, open_positions
+
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_MOST_VALUES = 24
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An `if` or a `case` that took no branch: what it compared, the variables that its branches set, and the flags in them.
+
+    `needed`: it lists two values or more, so that one of them is meant; a lone `if` may well be passed over.
+    """
+
+    compared: tuple[Compared, ...]
+    sets: frozenset[str]
+    flags: frozenset[str]
+    needed: bool
+
+
+@dataclass
+class Asked:
+    """What a script's walk left open. `copies` are the variables that positional parameters go to."""
+
+    where: str
+    copies: Mapping[int, str] = field(default_factory=dict)
+    choices: list[Choice] = field(default_factory=list)
+    overruled: tuple[str, ...] = ()
+
+    def check(self, given: Mapping[str, Sequence[str]], read: frozenset[str]) -> None:
+        """Passes if the flags `given` are settled. `read` are the flags that change a job, and `given` holds their words.
+
+        SpecError names every parameter that a flag or a choice needs, with its values; UnknownName a value that no branch has.
+        """
+        text = " ".join(word for words in given.values() for word in words)
+        unset = set(_VARIABLE.findall(text))
+        wanted: dict[int, dict[str, None]] = {}
+        for choice in self.choices:
+            if not (choice.sets & unset or choice.flags & read):
+                continue
+            for one in choice.compared:
+                if isinstance(one.subject, int) and one.value is None:
+                    option = "a whole number" if one.option is None else one.option
+                    wanted.setdefault(one.subject, {}).setdefault(option or "nothing")
+        needed = {
+            one.subject
+            for choice in self.choices
+            if choice.needed and (choice.sets & unset or choice.flags & read)
+            for one in choice.compared
+            if isinstance(one.subject, int) and one.value is None
+        }
+        for flag, words in given.items():
+            for position in open_positions(" ".join(words)):
+                wanted.setdefault(position, {}).setdefault(f"the value of --{flag}")
+                needed.add(position)
+        if needed:
+            raise self._refusal(wanted)
+        self._check_values(unset)
+
+    def notes(self) -> list[str]:
+        """What was assumed of parameters that were not given."""
+        lone = {one.subject for c in self.choices for one in c.compared if isinstance(one.subject, int) and one.value is None}
+        listed = [f"nothing for {self.label(position)}, which the script compares" for position in sorted(lone)]
+        return listed + [f"the script's own {name}, which it sets whatever stands before it" for name in self.overruled]
+
+    def label(self, position: int) -> str:
+        """A positional parameter by its variable: `TP ($3)`."""
+        plain = f"${position}" if position < 10 else f"${{{position}}}"
+        return f"{self.copies[position]} ({plain})" if position in self.copies else plain
+
+    def _refusal(self, wanted: Mapping[int, Mapping[str, None]]) -> SpecError:
+        lines = [f"{self.label(position)}: {_either(list(wanted[position]))}" for position in sorted(wanted)]
+        script = self.where.rsplit("/", 1)[-1]
+        named = [f"{self.copies[p]}={_example(wanted[p])}" for p in sorted(wanted) if p in self.copies]
+        hint = f'Give the words that start it, in quotes: "{script} $1 $2 …"'
+        hint += f', or by name: "{" ".join(named)} {script}".' if named else "."
+        return SpecError(self.where, Nothing(), "what the script is started with: " + "; ".join(lines), hint)
+
+    def _check_values(self, unset: set[str]) -> None:
+        """UnknownName for a value of the user's that no branch has, where a flag lacks what the branches set."""
+        names = {name: position for position, name in self.copies.items()}
+        for choice in self.choices:
+            options = [one.option for one in choice.compared if one.option]
+            for one in choice.compared:
+                if choice.sets & unset and choice.needed and one.value is not None and one.option:
+                    position = one.subject if isinstance(one.subject, int) else names.get(one.subject)
+                    raise UnknownName(str(one.subject) if position is None else self.label(position), one.value, options)
+
+
+def _either(values: Sequence[str]) -> str:
+    listed = list(values[:_MOST_VALUES]) + ["…"] * (len(values) > _MOST_VALUES)
+    return ", ".join(listed)
+
+
+def _example(values: Mapping[str, None]) -> str:
+    first = next(iter(values))
+    return "N" if " " in first or not first else first
