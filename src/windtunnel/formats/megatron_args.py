@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from windtunnel.base.errors import Nothing, SpecError, nearest
 from windtunnel.formats.megatron_flags import KINDS, LAUNCHER, OLD_NAMES
 from windtunnel.formats.shell import launch
-from windtunnel.formats.shell_asked import Asked
+from windtunnel.formats.shell_asked import OpenQuestions
 from windtunnel.formats.stated import Stated
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
@@ -142,7 +142,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     return arguments
 
 
-def _settle(arguments: Arguments, asked: Asked) -> None:
+def _settle(arguments: Arguments, asked: OpenQuestions) -> None:
     """Refuses what a script has to be told; a length of the run that it does not know is left out."""
     for flag in _LENGTHS:
         if "$" in " ".join(arguments.given.get(flag, [])):

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.shell_asked import Asked, Choice
-from windtunnel.formats.shell_values import Values, fits, holds
+from windtunnel.formats.shell_asked import OpenQuestions, PassedBranch
+from windtunnel.formats.shell_values import LARGEST_FILLED, Values, fits, holds
 from windtunnel.formats.shell_words import LARGEST_WORD_COUNT, plain_words
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def words(text: str, where: str) -> list[str]:
 
 def launch(
     text: str, where: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
-) -> tuple[list[str], Asked]:
+) -> tuple[list[str], OpenQuestions]:
     """The words of the launch command in `text`, and what it would have to be told for the rest.
 
     What the script sets is filled in; other variables stay as written. `arguments` are its positional parameters. The launch
@@ -61,7 +61,7 @@ def launch(
     alone, come before it. Raises `FileError` for an unclosed quote, more than 20,000 words, or values longer than 1 MiB together.
     """
     if text.lstrip().startswith("--") and not _SCRIPT.search(text):
-        return plain_words(text, where), Asked(where)
+        return plain_words(text, where), OpenQuestions(where)
     if len(text) > LARGEST_SCRIPT:
         raise FileError(where, f"{len(text)} characters", f"a script of at most {LARGEST_SCRIPT}")
     script = _Script(where, tuple(arguments), environment or {})
@@ -72,7 +72,7 @@ def launch(
     if not chosen and not loose:
         chosen = max(script.commands, key=_flags, default=[])
     listed = [*script.unused(), *(word for command in loose for word in command), *chosen]
-    return listed, Asked(where, script.values.copies, script.choices, tuple(script.values.overruled))
+    return listed, OpenQuestions(where, script.values.copies, script.choices, tuple(script.values.overruled))
 
 
 def _flags(command: list[str]) -> int:
@@ -87,7 +87,7 @@ class _Script:
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[PassedBranch] = field(default_factory=list)
     count: int = 0
     depth: int = 0
 
@@ -173,11 +173,27 @@ class _Script:
                 self.run(inner)
             self.depth -= 1
             return
+        if listed[0] == "eval" and self.depth < _DEEPEST // 4 and len(listed) > 1:
+            self.evaluated(" ".join(listed[1:]))
+            return
         flat = split_flags(listed)
         self.count += len(flat)
         if self.count > LARGEST_WORD_COUNT:
             raise FileError(self.where, f"more than {LARGEST_WORD_COUNT} words", "the arguments of one job")
         self.commands.append(flat)
+
+    def evaluated(self, text: str) -> None:
+        """A command that a variable holds, with its quotes; split at blanks where they do not close."""
+        before = len(self.commands)
+        self.depth += 1
+        try:
+            self.run(text)
+        except FileError:
+            if self.count > LARGEST_WORD_COUNT or self.values.filled > LARGEST_FILLED:
+                raise
+        self.depth -= 1
+        if len(self.commands) == before:
+            self.commands.append(split_flags([text]))
 
     def called(self, listed: list[str]) -> None:
         """A function's body, with its own positional parameters."""
@@ -219,7 +235,7 @@ class _Script:
         if self.values.compared and gives_up and not self.values.in_function:
             text, compared = _text(node), tuple(dict.fromkeys(self.values.compared))
             sets, flags = frozenset(_SETS.findall(text)), frozenset(_FLAG_NAME.findall(text))
-            self.choices.append(Choice(compared, sets, flags, options > 1 or fallback is not None))
+            self.choices.append(PassedBranch(compared, sets, flags, options > 1 or fallback is not None))
 
     def branch(self, node: Node) -> None:
         """The statements of an `if` or `elif` behind its `then`."""
@@ -246,8 +262,9 @@ class _Script:
                     self.passed(node, len(items), item)
                 self.item(item, {pattern.id for pattern in patterns})
                 return
-            for text in texts if value is not None else ():
-                self.values.note(value, text)
+            if value is not None:
+                for text in texts:
+                    self.values.note(value, text)
         self.passed(node, len(items), None)
 
     def item(self, item: Node, patterns: set[int]) -> None:

@@ -11,10 +11,11 @@ from windtunnel.formats.shell_values import Compared, open_positions
 
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _MOST_VALUES = 24
+_A_NUMBER = "a whole number"
 
 
 @dataclass(frozen=True)
-class Choice:
+class PassedBranch:
     """An `if` or a `case` that took no branch: what it compared, the variables that its branches set, and the flags in them.
 
     `needed`: it lists two values or more, so that one of them is meant; a lone `if` may well be passed over.
@@ -27,12 +28,12 @@ class Choice:
 
 
 @dataclass
-class Asked:
+class OpenQuestions:
     """What a script's walk left open. `copies` are the variables that positional parameters go to."""
 
     where: str
     copies: Mapping[int, str] = field(default_factory=dict)
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[PassedBranch] = field(default_factory=list)
     overruled: tuple[str, ...] = ()
 
     def check(self, given: Mapping[str, Sequence[str]], read: frozenset[str]) -> None:
@@ -40,27 +41,20 @@ class Asked:
 
         SpecError names every parameter that a flag or a choice needs, with its values; UnknownName a value that no branch has.
         """
-        text = " ".join(word for words in given.values() for word in words)
-        unset = set(_VARIABLE.findall(text))
-        wanted: dict[int, dict[str, None]] = {}
+        unset = {name for words in given.values() for word in words for name in _VARIABLE.findall(word)}
+        wanted: dict[int | str, dict[str, None]] = {}
+        needed = False
         for choice in self.choices:
             if not (choice.sets & unset or choice.flags & read):
                 continue
             for one in choice.compared:
-                if isinstance(one.subject, int) and one.value is None:
-                    option = "a whole number" if one.option is None else one.option
-                    wanted.setdefault(one.subject, {}).setdefault(option or "nothing")
-        needed = {
-            one.subject
-            for choice in self.choices
-            if choice.needed and (choice.sets & unset or choice.flags & read)
-            for one in choice.compared
-            if isinstance(one.subject, int) and one.value is None
-        }
+                if one.value is None and (isinstance(one.subject, int) or choice.needed and choice.sets & unset):
+                    wanted.setdefault(one.subject, {}).setdefault(_A_NUMBER if one.option is None else one.option or "nothing")
+                    needed = needed or choice.needed
         for flag, words in given.items():
             for position in open_positions(" ".join(words)):
                 wanted.setdefault(position, {}).setdefault(f"the value of --{flag}")
-                needed.add(position)
+                needed = True
         if needed:
             raise self._refusal(wanted)
         self._check_values(unset)
@@ -71,17 +65,21 @@ class Asked:
         listed = [f"nothing for {self.label(position)}, which the script compares" for position in sorted(lone)]
         return listed + [f"the script's own {name}, which it sets whatever stands before it" for name in self.overruled]
 
-    def label(self, position: int) -> str:
-        """A positional parameter by its variable: `TP ($3)`."""
+    def label(self, position: int | str) -> str:
+        """A positional parameter by its variable, `TP ($3)`; a variable of the environment by its name."""
+        if isinstance(position, str):
+            return position
         plain = f"${position}" if position < 10 else f"${{{position}}}"
         return f"{self.copies[position]} ({plain})" if position in self.copies else plain
 
-    def _refusal(self, wanted: Mapping[int, Mapping[str, None]]) -> SpecError:
-        lines = [f"{self.label(position)}: {_either(list(wanted[position]))}" for position in sorted(wanted)]
+    def _refusal(self, wanted: Mapping[int | str, Mapping[str, None]]) -> SpecError:
+        order = sorted(wanted, key=lambda one: (isinstance(one, str), one))
+        lines = [f"{self.label(one)}: {_either(list(wanted[one]))}" for one in order]
         script = self.where.rsplit("/", 1)[-1]
-        named = [f"{self.copies[p]}={_example(wanted[p])}" for p in sorted(wanted) if p in self.copies]
+        names = {one: one if isinstance(one, str) else self.copies.get(one, "") for one in order}
+        named = [f"{names[one]}={_example(wanted[one])}" for one in order if names[one]]
         hint = f'Give the words that start it, in quotes: "{script} $1 $2 …"'
-        hint += f', or by name: "{" ".join(named)} {script}".' if named else "."
+        hint += f', or by name: "{" ".join(named)} {script}".' if len(named) == len(order) else "."
         return SpecError(self.where, Nothing(), "what the script is started with: " + "; ".join(lines), hint)
 
     def _check_values(self, unset: set[str]) -> None:
@@ -90,9 +88,9 @@ class Asked:
         for choice in self.choices:
             options = [one.option for one in choice.compared if one.option]
             for one in choice.compared:
-                if choice.sets & unset and choice.needed and one.value is not None and one.option:
-                    position = one.subject if isinstance(one.subject, int) else names.get(one.subject)
-                    raise UnknownName(str(one.subject) if position is None else self.label(position), one.value, options)
+                if choice.sets & unset and choice.needed and one.value and one.option:
+                    subject = one.subject if isinstance(one.subject, int) else names.get(one.subject, one.subject)
+                    raise UnknownName(self.label(subject), one.value, options)
 
 
 def _either(values: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ _SUMS: dict[str, Callable[[int, int], int]] = {
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _OPEN = re.compile(r"\$(?:(\d)(?!\d)|\{(\d{1,3})\})")
+_BLANKS = re.compile(rb"(?:\s|\\\n)*")
 _COMPARED = {"-eq": "==", "-ne": "!=", "-lt": "<", "-gt": ">", "-le": "<=", "-ge": ">="}
 
 
@@ -152,6 +153,8 @@ class Values:
                     at = child.end_byte - start
                 continue
             pieces.append(source[at : child.start_byte - start])
+            if child.type == "expansion":  # the grammar counts blanks in front of `${` to it
+                pieces.append(_BLANKS.match(child.text or b"").group())  # type: ignore[union-attr]
             pieces.append(self.text(child, keep).encode())
             at = child.end_byte - start
         pieces.append(source[at:])
@@ -201,9 +204,10 @@ class Values:
         text, reference = self.text(node, keep=True), _reference(node)
         if positions := open_positions(text):
             self.compared.extend(Compared(position, None, option) for position in positions)
-        elif reference is not None:
+        elif reference is not None and reference[0] not in ("#", "@", "*", "?"):
             named = int(reference[0][:3]) + self.shifted if reference[0].isdecimal() else reference[0]
-            self.compared.append(Compared(named, text, option))
+            value = None if isinstance(named, str) and named not in self._lists else text
+            self.compared.append(Compared(named, value, option))
 
     def _value(self, name: str) -> str | None:
         if name.isdecimal():

@@ -18,8 +18,8 @@ def _table() -> dict[str, Any]:
 
 
 def vocabulary_of_type(kind: str) -> int | None:
-    """The vocabulary that a tokenizer type of Megatron-LM brings with it."""
-    size: int | None = _table()["types"].get(kind)
+    """The vocabulary that a tokenizer type of Megatron-LM, or of a patch of it, brings with it."""
+    size: int | None = (_table()["types"] | _table()["patched"]).get(kind)
     return size
 
 
