@@ -14,6 +14,7 @@ from windtunnel.formats import (
     calculon,
     deepspeed,
     llm_analysis,
+    llm_foundry,
     megatron_table,
     nanotron,
     nemo_yaml,
@@ -38,8 +39,8 @@ from windtunnel.spec import Job, check
 from windtunnel.spec.files import read_table, shape_trouble
 
 _KNOWN = (
-    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, nanotron, NeMo, Accelerate, "
-    + "Axolotl, Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
+    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, nanotron, NeMo, llm-foundry, "
+    + "Accelerate, Axolotl, Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
 )
 
 _MEGATRON = re.compile(
@@ -78,6 +79,7 @@ def _several(reader: several.Simulator) -> TableFormat:
 TABLE_FORMATS = (
     *(_several(reader) for reader in (calculon.READER, simumax.READER, llm_analysis.READER)),
     TableFormat("nanotron", nanotron.telling, nanotron.from_nanotron),
+    TableFormat("llm-foundry", llm_foundry.telling, llm_foundry.from_llm_foundry),
     TableFormat("megatron-table", megatron_table.telling, megatron_table.from_table),
     TableFormat("torchtitan", _is_torchtitan, from_torchtitan),
     TableFormat("nemo", nemo_yaml.telling, nemo_yaml.from_nemo),
