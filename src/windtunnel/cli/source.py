@@ -25,7 +25,7 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.load import override
 from windtunnel.spec.resolve import merge
 
-SEVERAL = ("calculon", "simumax", "llm-analysis", "trainer", "llm-foundry")
+SEVERAL = ("calculon", "simumax", "llm-analysis", "trainer", "llm-foundry", "primus")
 JOB_SUFFIXES = (".toml", ".yaml", ".yml")
 HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
 

@@ -19,6 +19,8 @@ from windtunnel.formats import (
     nanotron,
     nemo_yaml,
     neox,
+    primus_files,
+    primus_job,
     several,
     simumax,
     torchtitan,
@@ -40,7 +42,7 @@ from windtunnel.spec.files import read_table, shape_trouble
 
 _KNOWN = (
     "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, nanotron, NeMo, llm-foundry, "
-    + "Accelerate, Axolotl, Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
+    + "Primus, Accelerate, Axolotl, Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
 )
 
 _MEGATRON = re.compile(
@@ -79,6 +81,7 @@ def _several(reader: several.Simulator) -> TableFormat:
 TABLE_FORMATS = (
     *(_several(reader) for reader in (calculon.READER, simumax.READER, llm_analysis.READER)),
     TableFormat("nanotron", nanotron.telling, nanotron.from_nanotron),
+    TableFormat("primus", primus_job.telling, primus_job.from_primus),
     TableFormat("llm-foundry", llm_foundry.telling, llm_foundry.from_llm_foundry),
     TableFormat("megatron-table", megatron_table.telling, megatron_table.from_table),
     TableFormat("torchtitan", _is_torchtitan, from_torchtitan),
@@ -112,7 +115,8 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
     if isinstance(source, Path) and source.suffix.lower() in (".yaml", ".yml"):
-        return _of_table(opened(read_table(source), source.parent), on, stated)
+        table: Mapping[str, Any] = opened(read_table(source), source.parent)
+        return _of_table(primus_files.opened(table, source.parent, stated.environment if stated else {}), on, stated)
     if text.lstrip()[0] in "{[" and not _sections(text):
         read = parse_json(text, where)
         return _of_table(opened(read, source.parent) if isinstance(source, Path) else read, on, stated)

@@ -18,8 +18,14 @@ def _table() -> dict[str, Any]:
 
 
 def vocabulary_of_type(kind: str) -> int | None:
-    """The vocabulary that a tokenizer type of Megatron-LM, or of a patch of it, brings with it."""
-    size: int | None = (_table()["types"] | _table()["patched"]).get(kind)
+    """The vocabulary that a tokenizer type of Megatron-LM brings with it."""
+    size: int | None = _table()["types"].get(kind)
+    return size
+
+
+def vocabulary_of_patch(kind: str) -> int | None:
+    """The same of a type that Pai-Megatron-Patch adds, before its extra words."""
+    size: int | None = _table()["patched"].get(kind)
     return size
 
 
