@@ -12,6 +12,7 @@ from windtunnel.cli import app
 from windtunnel.formats import import_job
 from windtunnel.formats.script_call import call_of, file_of
 from windtunnel.formats.shell import launch, words
+from windtunnel.formats.stated import Stated
 from windtunnel.workload import parameter_count
 
 SCRIPT = """#!/bin/bash
@@ -169,3 +170,21 @@ def test_a_file_with_blanks_in_its_name_is_a_file(tmp_path: Path) -> None:
     assert call is not None
     assert (call.script, call.arguments, dict(call.environment)) == (path, ("1", "2"), {"A": "b c"})
     assert call_of("no such.sh 1") is None and call_of("open 'quote") is None
+
+
+def test_a_variable_that_nothing_sets_can_be_stated(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    flags = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 99 --seq-length 128"
+    path.write_text(f"torchrun a.py {flags} --world_size=$(($NODES * 8)) --micro_batch 2 --global-batch-size $GBS\n")
+    with pytest.raises(SpecError, match="--set plan.global_batch=N states the value"):
+        import_job(path)
+    imported = import_job(path, stated=Stated({"plan.global_batch": 64}, gpus=8))
+    assert imported.plan is not None
+    assert (imported.plan.dp, imported.plan.micro_batch) == (8, 2)
+    assert "no --world-size: the script is not told" in imported.assumed
+
+
+def test_a_script_that_calls_itself_without_end_is_refused() -> None:
+    with pytest.raises(SpecError, match="200000 statements|20000 words"):
+        words("f() { f; f; }\nf\n", "x")
+    assert words("x='eval $x; eval $x; eval $x'\neval $x\n", "x") is not None

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
-from windtunnel.formats.megatron_flags import KINDS, LAUNCHER, OLD_NAMES
+from windtunnel.formats.megatron_flags import KINDS, LAUNCHER, OLD_NAMES, SHORTER
 from windtunnel.formats.shell import launch
 from windtunnel.formats.shell_asked import OpenQuestions
 from windtunnel.formats.stated import Stated
@@ -33,8 +33,8 @@ FLAG_OF = {
 }
 """Fields of a job that a user may state with --set, by the flag that they take the place of."""
 
-_LENGTHS = frozenset({"train-iters", "train-samples"})
-"""How long a run is: no second of a step depends on it."""
+_MAY_BE_OPEN = frozenset({"train-iters", "train-samples", "world-size"})
+"""How long a run is, on which no second of a step depends; and the number of GPUs, which the machine has too."""
 
 MOST_SUGGESTIONS = 50
 """Unknown flags whose nearest known one is looked for: the search takes milliseconds each."""
@@ -79,7 +79,9 @@ class Arguments:
         if text is None:
             return None
         if not re.fullmatch(r"\+?[0-9_]{1,15}", text) or int(text) > _LARGEST:
+            where = next((path for path, one in FLAG_OF.items() if one == flag), None)
             hint = f"The variable in {text} is not set in this text." if "$" in text else ""
+            hint += f" --set {where}=N states the value." if hint and where is not None else ""
             raise SpecError(f"--{flag}", text, "a whole number", hint)
         return int(text)
 
@@ -122,6 +124,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     for flag, values in listed:
         if flag == ".py" or flag in LAUNCHER:
             continue
+        flag = SHORTER.get(flag, flag)
         name = OLD_NAMES.get(flag, flag)
         if name != flag:
             arguments.old_names.append(flag)
@@ -143,12 +146,12 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
 
 
 def _settle(arguments: Arguments, asked: OpenQuestions) -> None:
-    """Refuses what a script has to be told; a length of the run that it does not know is left out."""
-    for flag in _LENGTHS:
+    """Refuses what a script has to be told; flags that may stay open are left out where it does not know their values."""
+    for flag in _MAY_BE_OPEN:
         if "$" in " ".join(arguments.given.get(flag, [])):
             del arguments.given[flag]
             arguments.assumed.append(f"no --{flag}: the script is not told")
-    read = frozenset(KINDS) - _LENGTHS | frozenset(OLD_NAMES)
+    read = frozenset(KINDS) - _MAY_BE_OPEN | frozenset(OLD_NAMES)
     valued = {flag: values for flag, values in arguments.given.items() if KINDS.get(flag, "switch") != "switch"}
     asked.check({flag: values[:1] for flag, values in valued.items() if flag != "tokenizer-type"}, read)
     arguments.assumed.extend(asked.notes())

@@ -188,6 +188,13 @@ OLD_NAMES = {
 }
 """Earlier spelling: today's."""
 
+SHORTER = {
+    "global-batch": "global-batch-size",
+    "micro-batch": "micro-batch-size",
+    "pipeline-model-parallel": "pipeline-model-parallel-size",
+}
+"""Flags cut short, which argparse takes too: AICB's command line has these."""
+
 KINDS["recompute-full"] = "switch"
 
 LAUNCHER = {

@@ -26,6 +26,9 @@ LARGEST_SCRIPT = 512 * 1024
 
 _DEEPEST = 60
 _MOST_ROUNDS = 1000
+_MOST_STATEMENTS = 200_000
+_STATEMENTS_OF_A_PARSE = 100
+"""What a text that is parsed anew counts for: `eval` and `bash -c`."""
 _SETS = re.compile(r"(?:^|[\s;])(?:export\s+|local\s+)?([A-Za-z_]\w*)\+?=")
 _FLAG_NAME = re.compile(r"--([A-Za-z][\w-]*)")
 _LEAVES = re.compile(r"(?:^|[\s;])(?:exit|return)\b")
@@ -90,6 +93,7 @@ class _Script:
     choices: list[PassedBranch] = field(default_factory=list)
     count: int = 0
     depth: int = 0
+    walked: int = 0
 
     def __post_init__(self) -> None:
         self.values = Values(self.where, list(self.arguments), self.environment)
@@ -100,6 +104,7 @@ class _Script:
         import tree_sitter
         import tree_sitter_bash
 
+        self.walked += _STATEMENTS_OF_A_PARSE
         source = text.encode("utf-8", "replace")
         root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(source).root_node
         if root.has_error:
@@ -125,6 +130,9 @@ class _Script:
         self.depth -= 1
 
     def statement(self, node: Node) -> None:
+        self.walked += 1
+        if self.walked > _MOST_STATEMENTS:
+            raise FileError(self.where, f"more than {_MOST_STATEMENTS} statements one after the other", "a launch script")
         match node.type:
             case "variable_assignment":
                 self.values.assign(node)
@@ -189,7 +197,7 @@ class _Script:
         try:
             self.run(text)
         except FileError:
-            if self.count > LARGEST_WORD_COUNT or self.values.filled > LARGEST_FILLED:
+            if self.count > LARGEST_WORD_COUNT or self.values.filled > LARGEST_FILLED or self.walked > _MOST_STATEMENTS:
                 raise
         self.depth -= 1
         if len(self.commands) == before:
