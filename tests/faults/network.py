@@ -62,12 +62,14 @@ class Machines:
         return ("ip", "netns", "exec", self.names[index])
 
     def shape(self, first: int, second: int, rate: float) -> None:
-        """Both directions of one link to `rate` bits a second."""
+        """Both directions of one link to `rate` bits a second. The bucket stays as large as at first: what waits before a bucket
+        that shrinks below its length is never sent.
+        """
+        bucket = str(max(4096, int(self.rate / 8 * 0.0005)))
         for here, there in ((first, second), (second, first)):
-            burst = max(4096, int(rate / 8 * 0.0005))
             _run(
                 "tc", "-n", self.names[here], "qdisc", "replace", "dev", self._end(here, there), "root", "tbf",
-                "rate", f"{int(rate)}bit", "burst", str(burst), "latency", "200ms",
+                "rate", f"{int(rate)}bit", "burst", bucket, "latency", "200ms",
             )  # fmt: skip
 
     def _end(self, here: int, there: int) -> str:

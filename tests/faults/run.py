@@ -56,8 +56,9 @@ def finished(site: Site, job: Job, fault: Callable[[dict[int, int]], None] = lam
     thread = threading.Thread(target=fault, args=(pids,), daemon=True)
     thread.start()
     try:
+        until = time.monotonic() + PATIENCE
         for pid in pids.values():
-            ended[pid] = site.wait(pid, PATIENCE)
+            ended[pid] = site.wait(pid, max(0.0, until - time.monotonic()))
     finally:
         for pid in pids.values():
             if ended.get(pid) is None:

@@ -105,6 +105,11 @@ def test_nothing_is_left_for_later() -> None:
     assert not found
 
 
+def test_tests_of_torch_lie_in_the_folder_that_make_test_torch_runs() -> None:
+    marked = [path for path in (ROOT / "tests").rglob("test_*.py") if "pytest.mark" + ".torch" in path.read_text(encoding="utf-8")]
+    assert {path.parent.name for path in marked} == {"pytorch"}
+
+
 def test_nothing_below_the_doors_reads_clock_environment_or_network() -> None:
     """A prediction depends on the job alone."""
     forbidden = {"time", "datetime", "random", "socket", "urllib", "requests", "secrets", "uuid"}

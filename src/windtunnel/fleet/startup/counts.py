@@ -3,7 +3,7 @@
 An operation is one call of a method of `torch.distributed.Store` by one rank, whatever number of keys it names; keys are counted
 beside it, so
 that a read of many keys at once is not mistaken for a small one. Counted against real runs in
-tests/unit/test_fleet_startup_groups.py.
+tests/pytorch/test_fleet_startup_groups.py.
 
 Torch's own path (torch 2.13, read in `distributed_c10d.py` and counted): a gloo group of n ranks costs each of them 1 set, n waits
 and n gets,
