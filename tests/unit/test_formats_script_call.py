@@ -106,6 +106,14 @@ def test_what_the_user_sets_is_not_asked_for(script: Path) -> None:
     assert "tp = 2" in result.output
 
 
+def test_import_takes_the_words_without_quotes_too(script: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["import", str(script), "here", "7B", "2", "1e-4", "full", "none", "100", "x", "y", "4", "true"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "tp = 4" in result.output and "micro_batch = 2" in result.output
+
+
 def test_a_value_that_no_branch_has(script: Path) -> None:
     with pytest.raises(UnknownName, match=r"MODEL_SIZE \(\$2\): got '8B'; allowed: 1B, 7B. Did you mean"):
         import_job(Path(f"{script} here 8B 1 1 none none 1 x y 1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,8 @@ from windtunnel.spec.files import SUFFIXES
 
 if TYPE_CHECKING:
     from windtunnel.spec import Job
+
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 EXAMPLES = """\b
 Examples:
@@ -44,6 +47,7 @@ def command(
     json: Json = None,
 ) -> None:
     writable(("--json", json))
+    files = _as_call(files)
     if len(files) == 1 and _configuration(files[0], form):
         from windtunnel.formats.part_of_a_job import part_alone
 
@@ -76,6 +80,14 @@ def _shown(reading: Reading, files: list[str], out: str, json: str | None) -> No
         show(reading, files, None if out == "-" else out)
     if out != "-":
         save(reading, out)
+
+
+def _as_call(files: list[str]) -> list[str]:
+    """A shell script and the words behind it, typed without quotes, as one source; other files as they are."""
+    script = Path(files[0])
+    if len(files) == 1 or script.suffix not in SCRIPTS or any(Path(word).exists() for word in files[1:]):
+        return files
+    return [shlex.join(files)]
 
 
 def _configuration(file: str, form: str | None) -> bool:
