@@ -152,6 +152,37 @@ def test_options_in_a_loop() -> None:
     assert words(text, "x")[1:] == ["a.py", "--a", "$SIZE", "--b", "$TP"]
 
 
+def test_getopts_and_loops_over_parameters() -> None:
+    text = 'while getopts "m:t:v" o; do\n case $o in\n m) M=$OPTARG ;;\n t) T=$OPTARG ;;\n v) V=1 ;;\n esac\ndone\n'
+    text += "torchrun a.py --a $M --b $T --c $V\n"
+    assert launch(text, "x", ("-m", "7B", "-vt4", "rest"))[0][2:] == ["--a", "7B", "--b", "4", "--c", "1"]
+    text = 'for arg in "$@"; do\n case $arg in\n --tp=*) TP="${arg#*=}" ;;\n --pp=*) PP=${arg##*=} ;;\n esac\ndone\n'
+    assert launch(text + "torchrun a.py --a $TP --b $PP", "x", ("--tp=2", "--pp=8"))[0][2:] == ["--a", "2", "--b", "8"]
+
+
+@pytest.mark.parametrize(
+    ("expansion", "value"),
+    [
+        ("${X#*/}", "b/c.d.e"),
+        ("${X##*/}", "c.d.e"),
+        ("${X%.*}", "a/b/c.d"),
+        ("${X%%.*}", "a/b/c"),
+        ("${X#none}", "a/b/c.d.e"),
+        ('"${X##*/}"', "c.d.e"),
+        ("${X:+set}", "set"),
+        ("${NONE:+set}", None),
+        ("${EMPTY:+set}", None),
+    ],
+)
+def test_expansions_that_change_a_value(expansion: str, value: str | None) -> None:
+    listed = words(f"X=a/b/c.d.e\nEMPTY=\ntorchrun a.py --a {expansion}", "x")
+    assert listed[3:] == ([] if value is None else [value])
+
+
+def test_flags_in_the_place_of_a_value() -> None:
+    assert words("F=512\ntorchrun a.py ${F:+--ffn $F} ${G:+--g $G} --z", "x")[2:] == ["--ffn", "512", "--z"]
+
+
 def test_more_flags_behind_the_script() -> None:
     assert launch('torchrun a.py --a 1 "$@"', "x", ("--b", "2"))[0][2:] == ["--a", "1", "--b", "2"]
 

@@ -189,6 +189,7 @@ OLD_NAMES = {
 """Earlier spelling: today's."""
 
 SHORTER = {
+    "seq-len": "seq-length",
     "global-batch": "global-batch-size",
     "micro-batch": "micro-batch-size",
     "pipeline-model-parallel": "pipeline-model-parallel-size",

@@ -2,7 +2,8 @@
 
 The script is parsed by tree-sitter's bash grammar and walked in order: assignments, arrays, default values, arithmetic,
 functions, and `if` and `case` over what the script itself sets. A condition that the text cannot decide (a file, another
-command's answer) counts as false; `exit` and `source` are passed over; a loop's body is walked once, with its first value.
+command's answer) counts as false; `exit` and `source` are passed over; a loop's body is walked once, with its first value, one over
+the script's parameters as often as there are any.
 """
 
 from __future__ import annotations
@@ -214,6 +215,9 @@ class _Script:
     def rounds(self, node: Node) -> None:
         """A `while`: again and again as long as it takes parameters off, else once."""
         condition, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
+        if condition is not None and body is not None and condition.type == "command" and _text(condition).startswith("getopts "):
+            self.options(self.values.words(condition.named_children[1]), _text(condition.named_children[-1]), body)
+            return
         for _ in range(_MOST_ROUNDS):
             left = len(self.values.positional)
             if condition is None or body is None or not holds(condition, self.values):
@@ -221,6 +225,19 @@ class _Script:
             self.block(body)
             if len(self.values.positional) >= left:
                 return
+
+    def options(self, listed: list[str], variable: str, body: Node) -> None:
+        """The body of `while getopts SPEC VARIABLE`, for each option of the parameters."""
+        spec, left = "".join(listed), list(self.values.positional)
+        while left and len(left[0]) > 1 and left[0].startswith("-") and left[0] != "--":
+            letters = left.pop(0)[1:]
+            while letters:
+                letter, letters = letters[0], letters[1:]
+                self.values.set(variable, [letter if letter in spec.replace(":", "") else "?"])
+                if f"{letter}:" in spec:
+                    self.values.set("OPTARG", [letters or (left.pop(0) if left else "")])
+                    letters = ""
+                self.block(body)
 
     def choose(self, node: Node) -> None:
         """The first branch of an `if` whose condition holds."""
@@ -282,11 +299,15 @@ class _Script:
                 self.statement(child)
 
     def loop(self, node: Node) -> None:
-        """The body of a `for`, with the first of its values."""
+        """The body of a `for`, with the first of its values, or with each of the script's parameters."""
         variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
-        listed = [word for value in node.children_by_field_name("value") for word in self.values.words(value)]
-        if variable is not None and body is not None and listed:
-            self.values.set(_text(variable), [listed[0]])
+        over = node.children_by_field_name("value")
+        listed = [word for value in over for word in self.values.words(value)]
+        parameters = not over or all(_text(value).strip('"') in ("$@", "${@}", "$*") for value in over)
+        if variable is None or body is None:
+            return
+        for word in self.values.positional[:] if parameters else listed[:1]:
+            self.values.set(_text(variable), [word])
             self.block(body)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.shell_expansion import INSTEAD, cut, operator_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -98,7 +99,7 @@ class Values:
         if node.type == "comment":
             return []
         reference = _reference(node)
-        if reference is not None:
+        if reference is not None and not operator_of(node)[0]:
             name, index = reference
             if name in ("@", "*"):
                 return list(self.positional)
@@ -167,6 +168,9 @@ class Values:
         name, _ = reference
         default = self._default(node)
         value = self._value(name)
+        sign, behind = operator_of(node)
+        if sign and (value is not None or sign in INSTEAD):
+            return self._changed(name, value or "", sign, behind, keep)
         if value is not None and (value or default is None):
             self._use(name)
             self._count(len(value))
@@ -181,6 +185,15 @@ class Values:
         if name.isdecimal() and name != "0":
             return self._open(int(name[:3]), keep)
         return _text(node) if keep else ""
+
+    def _changed(self, name: str, value: str, sign: str, behind: Node | None, keep: bool) -> str:
+        """A value that an operator cuts, or what stands in the place of one that is not empty."""
+        self._use(name)
+        if sign in INSTEAD:
+            return self.text(behind, keep) if value and behind is not None else ""
+        changed = cut(value, sign, "" if behind is None else self.text(behind))
+        self._count(len(changed))
+        return changed
 
     def _open(self, position: int, keep: bool) -> str:
         """A positional parameter without a value: empty in a function, else as written, counted from the script's first."""
