@@ -131,6 +131,13 @@ def test_names_that_the_script_sets_itself_are_told(tmp_path: Path) -> None:
     assert any("the script's own TP" in line for line in import_job(Path(f"TP=2 {path}")).assumed)
 
 
+def test_a_name_that_the_script_does_not_read_is_told(script: Path) -> None:
+    imported = import_job(Path(f"MODELSIZE=1B GBS=128 MBS=1 {script} here 7B 1 1 none none 1 x y 1 true"))
+    assert "nothing of MODELSIZE: the script does not read it (is it MODEL_SIZE?)" in imported.assumed
+    assert not any("GBS" in line for line in imported.assumed)
+    assert imported.plan is not None and imported.plan.global_batch == 128
+
+
 def test_a_variable_of_the_environment_is_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(

@@ -76,7 +76,9 @@ def launch(
     if not chosen and not loose:
         chosen = max(script.commands, key=_flags, default=[])
     listed = [*script.unused(), *(word for command in loose for word in command), *chosen]
-    return listed, OpenQuestions(where, script.values.copies, script.choices, tuple(script.values.overruled))
+    values = script.values
+    unread = tuple(name for name in values.environment if name not in values.used and name not in values.overruled)
+    return listed, OpenQuestions(where, values.copies, script.choices, tuple(values.overruled), unread, tuple(values.assigned))
 
 
 def _flags(command: list[str]) -> int:

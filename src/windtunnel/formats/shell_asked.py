@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.base.errors import Nothing, SpecError, UnknownName, nearest
 from windtunnel.formats.shell_values import Compared, open_positions
 
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _MOST_VALUES = 24
+_MOST_NAMES = 1000
 _A_NUMBER = "a whole number"
 
 
@@ -29,12 +30,17 @@ class PassedBranch:
 
 @dataclass
 class OpenQuestions:
-    """What a script's walk left open. `copies` are the variables that positional parameters go to."""
+    """What a script's walk left open. `copies` are the variables that positional parameters go to, `names` all that it sets.
+
+    Of the names that stand before the script, `overruled` are those that it sets itself, `unread` those that it never looks at.
+    """
 
     where: str
     copies: Mapping[int, str] = field(default_factory=dict)
     choices: list[PassedBranch] = field(default_factory=list)
     overruled: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     def check(self, given: Mapping[str, Sequence[str]], read: frozenset[str]) -> None:
         """Passes if the flags `given` are settled. `read` are the flags that change a job, and `given` holds their words.
@@ -63,7 +69,11 @@ class OpenQuestions:
         """What was assumed of parameters that were not given."""
         lone = {one.subject for c in self.choices for one in c.compared if isinstance(one.subject, int) and one.value is None}
         listed = [f"nothing for {self.label(position)}, which the script compares" for position in sorted(lone)]
-        return listed + [f"the script's own {name}, which it sets whatever stands before it" for name in self.overruled]
+        listed += [f"the script's own {name}, which it sets whatever stands before it" for name in self.overruled]
+        for name in self.unread[:_MOST_VALUES]:
+            near = nearest(name[:100], self.names[:_MOST_NAMES])
+            listed.append(f"nothing of {name}: the script does not read it" + (f" (is it {near}?)" if near else ""))
+        return listed
 
     def label(self, position: int | str) -> str:
         """A positional parameter by its variable, `TP ($3)`; a variable of the environment by its name."""

@@ -228,7 +228,10 @@ class Values:
             if 0 <= at < len(self.positional):
                 return self.positional[at]
             copied = None if self.in_function else self.copies.get(at + 1 + self.shifted)
-            return None if copied is None else self.environment.get(copied)
+            if copied is None or copied not in self.environment:
+                return None
+            self._use(copied)
+            return self.environment[copied]
         if name == "#":
             return str(len(self.positional))
         if name in ("@", "*"):
