@@ -114,6 +114,15 @@ def test_import_takes_the_words_without_quotes_too(script: Path) -> None:
     assert "tp = 4" in result.output and "micro_batch = 2" in result.output
 
 
+def test_long_words_and_two_calls_compared(script: Path) -> None:
+    words_of = ["here", "7B", "2", "1e-4", "full", "none", "100", "x" * 400, "y", "4", "true"]
+    assert CliRunner().invoke(app, ["import", str(script), *words_of]).exit_code == 0
+    call = " ".join([f"NAME={'z' * 400}", str(script), *words_of])
+    result = CliRunner().invoke(app, ["compare", call, call, "--on", "h100-ib", "--set", "cluster.gpus=8"])
+    assert isinstance(result.exception, SpecError) and result.exception.path == "--on"
+    assert CliRunner().invoke(app, ["predict", call, "--on", "h100-ib", "--set", "cluster.gpus=8"]).exit_code == 0
+
+
 def test_a_value_that_no_branch_has(script: Path) -> None:
     with pytest.raises(UnknownName, match=r"MODEL_SIZE \(\$2\): got '8B'; allowed: 1B, 7B. Did you mean"):
         import_job(Path(f"{script} here 8B 1 1 none none 1 x y 1"))

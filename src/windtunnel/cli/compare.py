@@ -52,9 +52,10 @@ def _is_run(given: str) -> bool:
     from windtunnel.formats.door import importer_of
     from windtunnel.formats.head import head_of
     from windtunnel.formats.importers import CONFIGURATIONS
+    from windtunnel.formats.script_call import file_of
     from windtunnel.records.run_file import is_run
 
-    path = Path(given)
+    path = Path(file_of(given))
     if path.is_dir():
         return is_run(path) or not (path / "config.json").is_file()
     return path.is_file() and importer_of(head_of(path)).name not in CONFIGURATIONS

@@ -15,7 +15,7 @@ from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.recipe_names import is_recipe
-from windtunnel.formats.script_call import file_of
+from windtunnel.formats.script_call import file_of, is_file
 from windtunnel.spec.files import SUFFIXES
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _shown(reading: Reading, files: list[str], out: str, json: str | None) -> No
 def _as_call(files: list[str]) -> list[str]:
     """A shell script and the words behind it, typed without quotes, as one source; other files as they are."""
     script = Path(files[0])
-    if len(files) == 1 or script.suffix not in SCRIPTS or any(Path(word).exists() for word in files[1:]):
+    if len(files) == 1 or script.suffix not in SCRIPTS or any(is_file(Path(word)) for word in files[1:]):
         return files
     return [shlex.join(files)]
 

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from windtunnel.base.errors import SpecError
+from windtunnel.formats.script_call import is_file
 from windtunnel.spec.files import read_table
 from windtunnel.spec.resolve import merge
 
@@ -50,7 +51,7 @@ def opened(table: Mapping[str, Any], folder: Path, environment: Mapping[str, str
         if file.suffix not in (".yaml", ".yml") or file.is_absolute() or ".." in file.parts:
             continue
         places = [folder / file] if tree is None else [folder / file, tree / kind / str(module["framework"]) / file]
-        path = next((place for place in places if _is_file(place)), None)
+        path = next((place for place in places if is_file(place)), None)
         if path is not None:
             files[key] = _filled(_with_bases(path, tree or folder, []), environment)
     return {**filled, "modules": {**filled["modules"], name: {**module, OPENED: files}}}
@@ -65,18 +66,11 @@ def _with_bases(path: Path, tree: Path, above: list[Path]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name in bases[:_MOST_FILES]:
         base = path.parent / name
-        if base.suffix in (".yaml", ".yml") and _is_file(base) and base.resolve().is_relative_to(tree.resolve()):
+        if base.suffix in (".yaml", ".yml") and is_file(base) and base.resolve().is_relative_to(tree.resolve()):
             fields = merge(fields, _with_bases(base, tree, [*above, path]))
         else:
             raise SpecError(f"{path.name}: extends", name, f"a file at {name} from {path.parent.name}/", "Add it to that folder.")
     return merge(fields, table)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _names(value: Any) -> list[str]:

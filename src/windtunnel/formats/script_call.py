@@ -29,7 +29,7 @@ class ScriptCall:
 def call_of(source: str | Path) -> ScriptCall | None:
     """The call that a source writes; None for a source without words beside a file's name, and for a file of that very name."""
     text = str(source)
-    if " " not in text or "\n" in text or len(text) > _LONGEST or _is_file(Path(text)):
+    if " " not in text or "\n" in text or len(text) > _LONGEST or is_file(Path(text)):
         return None
     try:
         words = shlex.split(text)
@@ -41,7 +41,7 @@ def call_of(source: str | Path) -> ScriptCall | None:
         environment[name] = environment_value
     if words and words[0] in _SHELLS:
         words.pop(0)
-    if not words or not _is_file(Path(words[0])):
+    if not words or not is_file(Path(words[0])):
         return None
     return ScriptCall(Path(words[0]), tuple(words[1:]), environment)
 
@@ -52,7 +52,8 @@ def file_of(source: str) -> str:
     return source if call is None else str(call.script)
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
+    """Whether a file lies there; False also for what no file system takes as a name."""
     try:
         return path.is_file()
     except (OSError, ValueError):
