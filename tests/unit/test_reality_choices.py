@@ -10,12 +10,12 @@ from windtunnel.memory import memory_of
 from windtunnel.predict import predict
 from windtunnel.reality.choices import TWINS_APART, PlanChoice, by_family, choices, set_aside
 from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.layout import by_work
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.scores import Score
 from windtunnel.reality.validate import score_training
 from windtunnel.reality.verdicts import failed, verdicts
 from windtunnel.spec import load_job
+from windtunnel.spec.layout import by_work
 from windtunnel.workload import build
 
 ROW = TrainingRow("a", "F", model="m", gpu="h100-sxm-80gb", gpus=8, gbs=64, seq=4096, precision="bf16", tp=1, pp=1, dp=8)

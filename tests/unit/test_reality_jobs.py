@@ -9,10 +9,10 @@ import pytest
 
 from windtunnel.reality import measurements
 from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.layout import uneven
 from windtunnel.reality.rows import TrainingRow, read
 from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import release_of, software_date
+from windtunnel.spec.layout import uneven
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}
 

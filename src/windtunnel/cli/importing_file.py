@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,15 +15,19 @@ from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.recipe_names import is_recipe
+from windtunnel.formats.script_call import file_of
 from windtunnel.spec.files import SUFFIXES
 
 if TYPE_CHECKING:
     from windtunnel.spec import Job
 
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+
 EXAMPLES = """\b
 Examples:
   windtunnel import config.json
   windtunnel import pretrain.sh --on h100-ib --set cluster.gpus=64 -o job.toml
+  windtunnel import "MODEL_SIZE=8B TP=2 run.sh" --on h100-ib -o job.toml
   windtunnel import trace-rank*.json.gz -o last-night
 """
 
@@ -42,6 +47,7 @@ def command(
     json: Json = None,
 ) -> None:
     writable(("--json", json))
+    files = _as_call(files)
     if len(files) == 1 and _configuration(files[0], form):
         from windtunnel.formats.part_of_a_job import part_alone
 
@@ -76,11 +82,19 @@ def _shown(reading: Reading, files: list[str], out: str, json: str | None) -> No
         save(reading, out)
 
 
+def _as_call(files: list[str]) -> list[str]:
+    """A shell script and the words behind it, typed without quotes, as one source; other files as they are."""
+    script = Path(files[0])
+    if len(files) == 1 or script.suffix not in SCRIPTS or any(Path(word).exists() for word in files[1:]):
+        return files
+    return [shlex.join(files)]
+
+
 def _configuration(file: str, form: str | None) -> bool:
     """Whether a file describes a job or a model: what `job_of` reads."""
     if is_recipe(file):
         return form is None
-    path = Path(file)
+    path = Path(file_of(file))
     if path.is_dir():
         return (path / "config.json").is_file() and form is None
     return importer_of(head_of(path), form).name in CONFIGURATIONS

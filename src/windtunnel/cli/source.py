@@ -15,6 +15,7 @@ from windtunnel.formats.deepspeed import implied_ranks
 from windtunnel.formats.harmless import split as split_ignored
 from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.recipe_names import is_recipe, split
+from windtunnel.formats.script_call import file_of
 from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Cluster, Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
@@ -24,7 +25,7 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.load import override
 from windtunnel.spec.resolve import merge
 
-SEVERAL = ("calculon", "simumax", "llm-analysis", "trainer")
+SEVERAL = ("calculon", "simumax", "llm-analysis", "trainer", "llm-foundry", "primus")
 JOB_SUFFIXES = (".toml", ".yaml", ".yml")
 HUGGING_FACE_KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
 
@@ -109,7 +110,7 @@ def job_of_files(files: list[str], sets: list[str] | None = None, on: str | None
 
 def _check_path(source: str) -> None:
     """UnknownName for a word that is not in the catalogue, FileError for a path that is not a file, each with a suggestion."""
-    path = Path(split(source)[0])
+    path = Path(file_of(split(source)[0]))
     try:
         kind = "file" if path.is_file() else "directory" if path.is_dir() else "missing" if not path.exists() else "special"
     except (OSError, ValueError) as error:
@@ -171,7 +172,7 @@ def is_profile(path: str) -> bool:
 
 def is_foreign(source: str) -> bool:
     """Whether `source` is a file for an importer: JSON, TOML or YAML of another tool, or text of another kind."""
-    path = Path(split(source)[0])
+    path = Path(file_of(split(source)[0]))
     suffix = path.suffix.lower()
     try:
         if not path.is_file():

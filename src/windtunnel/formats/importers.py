@@ -36,6 +36,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("mlperf", "logs.mlperf", "MLPerf Training logs (:::MLLOG), and power readings beside them"),
     Importer("training-log", "logs", "training logs: Megatron-LM, NeMo, torchtitan, DeepSpeed, llm-foundry, MaxText, …"),
     Importer("trainer-state", "logs.trainer_state", "trainer_state.json of Hugging Face's Trainer, trainer_log.jsonl"),
+    Importer("megatron-golden-values", "logs.golden_values", "golden values of Megatron-LM's functional tests (JSON by step)"),
     Importer("py-spy", "pyspy", "stacks that py-spy dump prints, of one process or many"),
     Importer("nccl-topology", "nccl.topology", "topology and graph XML of NCCL and RCCL"),
     Importer("lstopo", "hardware.lstopo", "hardware trees of hwloc (lstopo XML)"),

@@ -14,10 +14,13 @@ from windtunnel.formats import (
     calculon,
     deepspeed,
     llm_analysis,
+    llm_foundry,
     megatron_table,
     nanotron,
     nemo_yaml,
     neox,
+    primus_files,
+    primus_job,
     several,
     simumax,
     torchtitan,
@@ -30,6 +33,7 @@ from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron import from_arguments
 from windtunnel.formats.recipe_names import is_recipe
 from windtunnel.formats.recipes import from_recipe
+from windtunnel.formats.script_call import call_of
 from windtunnel.formats.source import parse_json, read_source
 from windtunnel.formats.stated import Stated
 from windtunnel.formats.torchtitan import from_torchtitan
@@ -37,8 +41,8 @@ from windtunnel.spec import Job, check
 from windtunnel.spec.files import read_table, shape_trouble
 
 _KNOWN = (
-    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, nanotron, NeMo, Accelerate, "
-    + "Axolotl, Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
+    "a Hugging Face config.json (model_type), a configuration of torchtitan, DeepSpeed, GPT-NeoX, nanotron, NeMo, llm-foundry, "
+    + "Primus, Accelerate, Axolotl, Calculon, SimuMax or llm-analysis, a Python recipe, or Megatron-LM flags (--num-layers)"
 )
 
 _MEGATRON = re.compile(
@@ -77,6 +81,8 @@ def _several(reader: several.Simulator) -> TableFormat:
 TABLE_FORMATS = (
     *(_several(reader) for reader in (calculon.READER, simumax.READER, llm_analysis.READER)),
     TableFormat("nanotron", nanotron.telling, nanotron.from_nanotron),
+    TableFormat("primus", primus_job.telling, primus_job.from_primus),
+    TableFormat("llm-foundry", llm_foundry.telling, llm_foundry.from_llm_foundry),
     TableFormat("megatron-table", megatron_table.telling, megatron_table.from_table),
     TableFormat("torchtitan", _is_torchtitan, from_torchtitan),
     TableFormat("nemo", nemo_yaml.telling, nemo_yaml.from_nemo),
@@ -102,11 +108,15 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     """
     if isinstance(source, Path) and is_recipe(source):
         return from_recipe(source, on, stated)
+    if isinstance(source, Path) and (call := call_of(source)) is not None:
+        source = call.script
+        stated = replace(stated or Stated(), arguments=call.arguments, environment=call.environment)
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
     if isinstance(source, Path) and source.suffix.lower() in (".yaml", ".yml"):
-        return _of_table(opened(read_table(source), source.parent), on, stated)
+        table: Mapping[str, Any] = opened(read_table(source), source.parent)
+        return _of_table(primus_files.opened(table, source.parent, stated.environment if stated else {}), on, stated)
     if text.lstrip()[0] in "{[" and not _sections(text):
         read = parse_json(text, where)
         return _of_table(opened(read, source.parent) if isinstance(source, Path) else read, on, stated)

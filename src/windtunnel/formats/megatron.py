@@ -19,7 +19,7 @@ from windtunnel.formats.megatron_optimizer import optimizer_of
 from windtunnel.formats.megatron_precision import precision_of
 from windtunnel.formats.several import plan_of
 from windtunnel.formats.stated import Stated
-from windtunnel.formats.tokenizers import USUAL, vocabulary_of_name, vocabulary_of_type
+from windtunnel.formats.tokenizers import USUAL, vocabulary_of_name, vocabulary_of_patch, vocabulary_of_type
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.common import LARGEST_LAYERS
 
@@ -188,6 +188,7 @@ def _vocab(args: Arguments) -> int:
     for flag in ("vocab-size", "padded-vocab-size"):
         if size := args.integer(flag):
             return size
+    patched = args.text("patch-tokenizer-type")
     kind, name = args.text("tokenizer-type"), " ".join(args.words_of("tokenizer-model") or [])
     if kind is None and args.has("merge-file"):
         kind = "GPT2BPETokenizer"
@@ -195,6 +196,10 @@ def _vocab(args: Arguments) -> int:
     why = f"that of {kind}"
     if size is None and (size := vocabulary_of_name(name)) is not None:
         why = f"that of {name}"
+    if size is None and patched is not None and (size := vocabulary_of_patch(patched)) is not None:
+        why, extra = f"that of {patched}", " ".join(args.words_of("extra-vocab-size") or [])
+        if extra.isdecimal():
+            size, why = size + int(extra[:9]), f"{why} and --extra-vocab-size"
     if size is None:
         size, why = USUAL, "a guess, since the tokenizer's file is not read: check it, --set model.vocab=N"
     args.assumed.append(f"vocabulary {size}, {why} (--vocab-size left out)")

@@ -6,11 +6,13 @@ import re
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
-from windtunnel.formats.megatron_flags import KINDS, LAUNCHER, OLD_NAMES
-from windtunnel.formats.shell import words
+from windtunnel.formats.megatron_flags import KINDS, LAUNCHER, OLD_NAMES, SHORTER
+from windtunnel.formats.shell import launch
+from windtunnel.formats.shell_asked import OpenQuestions
 from windtunnel.formats.stated import Stated
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
+_VARIABLE = re.compile(r"\$\w+|\$\{\w+(?:\[[@*]\])?\}")
 _LARGEST = 10**12
 _LONGEST_FLAG = 100
 FLAG_OF = {
@@ -30,6 +32,9 @@ FLAG_OF = {
     "cluster.gpus": "world-size",
 }
 """Fields of a job that a user may state with --set, by the flag that they take the place of."""
+
+_MAY_BE_OPEN = frozenset({"train-iters", "train-samples", "world-size"})
+"""How long a run is, on which no second of a step depends; and the number of GPUs, which the machine has too."""
 
 MOST_SUGGESTIONS = 50
 """Unknown flags whose nearest known one is looked for: the search takes milliseconds each."""
@@ -74,7 +79,9 @@ class Arguments:
         if text is None:
             return None
         if not re.fullmatch(r"\+?[0-9_]{1,15}", text) or int(text) > _LARGEST:
+            where = next((path for path, one in FLAG_OF.items() if one == flag), None)
             hint = f"The variable in {text} is not set in this text." if "$" in text else ""
+            hint += f" --set {where}=N states the value." if hint and where is not None else ""
             raise SpecError(f"--{flag}", text, "a whole number", hint)
         return int(text)
 
@@ -107,7 +114,9 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     Flags before the training script (`….py`) belong to the launcher. Old names become today's; a flag given twice keeps the
     last value, as argparse does; a field that the user states beats its flag. Raises `SpecError` where there is no flag at all.
     """
-    listed = _split(words(text, where))
+    stated = stated or Stated()
+    found, asked = launch(text, where, stated.arguments, stated.environment)
+    listed = _split(found)
     if not listed:
         raise SpecError(where, text.strip()[:60], "Megatron-LM flags such as --num-layers 24")
     launcher = {LAUNCHER[flag]: values for flag, values in listed if flag in LAUNCHER}
@@ -115,6 +124,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     for flag, values in listed:
         if flag == ".py" or flag in LAUNCHER:
             continue
+        flag = SHORTER.get(flag, flag)
         name = OLD_NAMES.get(flag, flag)
         if name != flag:
             arguments.old_names.append(flag)
@@ -126,13 +136,30 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
             continue
         if KINDS[name] == "switch" and values and values[0].lower() in ("false", "0", "no"):
             continue
-        if KINDS[name] in ("int", "float"):
-            values = values[:1]
+        values = values[:1] if KINDS[name] in ("int", "float") else _without_unset(values)
         arguments.given[name] = values
     for path, flag in FLAG_OF.items():
-        if stated is not None and (value := stated.whole(path)) is not None:
+        if (value := stated.whole(path)) is not None:
             arguments.given[flag] = [str(value)]
+    _settle(arguments, asked)
     return arguments
+
+
+def _settle(arguments: Arguments, asked: OpenQuestions) -> None:
+    """Refuses what a script has to be told; flags that may stay open are left out where it does not know their values."""
+    for flag in _MAY_BE_OPEN:
+        if "$" in " ".join(arguments.given.get(flag, [])):
+            del arguments.given[flag]
+            arguments.assumed.append(f"no --{flag}: the script is not told")
+    read = frozenset(KINDS) - _MAY_BE_OPEN | frozenset(OLD_NAMES)
+    valued = {flag: values for flag, values in arguments.given.items() if KINDS.get(flag, "switch") != "switch"}
+    asked.check({flag: values[:1] for flag, values in valued.items() if flag != "tokenizer-type"}, read)
+    arguments.assumed.extend(asked.notes())
+
+
+def _without_unset(values: list[str]) -> list[str]:
+    """Words behind a flag without variables of options that are not set, which a shell leaves out."""
+    return values[:1] + [word for word in values[1:] if not _VARIABLE.fullmatch(word)]
 
 
 def _split(listed: list[str]) -> list[tuple[str, list[str]]]:

@@ -188,6 +188,14 @@ OLD_NAMES = {
 }
 """Earlier spelling: today's."""
 
+SHORTER = {
+    "seq-len": "seq-length",
+    "global-batch": "global-batch-size",
+    "micro-batch": "micro-batch-size",
+    "pipeline-model-parallel": "pipeline-model-parallel-size",
+}
+"""Flags cut short, which argparse takes too: AICB's command line has these."""
+
 KINDS["recompute-full"] = "switch"
 
 LAUNCHER = {

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.facts_of_files import add_facts
 from windtunnel.formats.head import Head
 from windtunnel.formats.json_file import load_json
 from windtunnel.formats.reading import Content, Context, Reading
@@ -32,7 +33,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     facts: dict[str, Any] = {}
     for path in files:
         own = _facts(load_json(path, _WANTED), path)
-        facts |= own if not facts else {path.name: own}
+        add_facts(facts, path, own)
     built = (f"a peak of {facts['peak_bytes'] / 2**30:.3f} GiB, {facts['events']} changes",)
     return Reading("memory timeline", Content.SETTINGS, facts, facts, built)
 

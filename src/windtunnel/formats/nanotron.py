@@ -15,8 +15,8 @@ from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.several import plan_of
 from windtunnel.formats.stated import Stated
-from windtunnel.reality.layout import by_work, head_in_layers
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
+from windtunnel.spec.layout import by_work, head_in_layers
 
 FORMAT = "nanotron"
 _CONFIG = "model.model_config"

@@ -2,19 +2,21 @@
 
 The script is parsed by tree-sitter's bash grammar and walked in order: assignments, arrays, default values, arithmetic,
 functions, and `if` and `case` over what the script itself sets. A condition that the text cannot decide (a file, another
-command's answer) counts as false; `exit` and `source` are passed over; a loop's body is walked once, with its first value.
+command's answer) counts as false; `exit` and `source` are passed over; a loop's body is walked once, with its first value, one over
+the script's parameters as often as there are any.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.shell_values import Values, fits, holds
+from windtunnel.formats.shell_asked import OpenQuestions, PassedBranch
+from windtunnel.formats.shell_values import LARGEST_FILLED, Values, fits, holds
 from windtunnel.formats.shell_words import LARGEST_WORD_COUNT, plain_words
 
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ LARGEST_SCRIPT = 512 * 1024
 """Characters. The longest launch scripts in use have some tens of KiB."""
 
 _DEEPEST = 60
+_MOST_ROUNDS = 1000
+_MOST_STATEMENTS = 200_000
+_STATEMENTS_OF_A_PARSE = 100
+"""What a text that is parsed anew counts for: `eval` and `bash -c`."""
+_SETS = re.compile(r"(?:^|[\s;])(?:export\s+|local\s+)?([A-Za-z_]\w*)\+?=")
+_FLAG_NAME = re.compile(r"--([A-Za-z][\w-]*)")
+_LEAVES = re.compile(r"(?:^|[\s;])(?:exit|return)\b")
 _FLAG = re.compile(r"--[A-Za-z]")
 _SCRIPT = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=|^\s*(?:torchrun|python3?|srun|deepspeed|if|case|for)\s", re.MULTILINE)
 _BLOCKS = frozenset(
@@ -42,24 +51,34 @@ _BLOCKS = frozenset(
 
 
 def words(text: str, where: str) -> list[str]:
-    """The words of the launch command in `text`, with what the script sets filled in; other variables stay as written.
+    """The words of `launch`, of a script that is started with nothing."""
+    return launch(text, where)[0]
 
-    The launch command is the one with a Python script and the most flags. Flags of variables that no command uses, and flags
-    that stand alone, come before it. Raises `FileError` for an unclosed quote, more than 20,000 words, or values longer than
-    1 MiB together.
+
+def launch(
+    text: str, where: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> tuple[list[str], OpenQuestions]:
+    """The words of the launch command in `text`, and what it would have to be told for the rest.
+
+    What the script sets is filled in; other variables stay as written. `arguments` are its positional parameters. The launch
+    command is the one with a Python script and the most flags. Flags of variables that no command uses, and flags that stand
+    alone, come before it. Raises `FileError` for an unclosed quote, more than 20,000 words, or values longer than 1 MiB together.
     """
     if text.lstrip().startswith("--") and not _SCRIPT.search(text):
-        return plain_words(text, where)
+        return plain_words(text, where), OpenQuestions(where)
     if len(text) > LARGEST_SCRIPT:
         raise FileError(where, f"{len(text)} characters", f"a script of at most {LARGEST_SCRIPT}")
-    script = _Script(where)
+    script = _Script(where, tuple(arguments), environment or {})
     script.run(text)
     launches = [command for command in script.commands if any(word.endswith(".py") for word in command)]
     loose = [command for command in script.commands if command[0].startswith("--")]
-    launch = max(launches, key=_flags, default=[])
-    if not launch and not loose:
-        launch = max(script.commands, key=_flags, default=[])
-    return [*script.unused(), *(word for command in loose for word in command), *launch]
+    chosen = max(launches, key=_flags, default=[])
+    if not chosen and not loose:
+        chosen = max(script.commands, key=_flags, default=[])
+    listed = [*script.unused(), *(word for command in loose for word in command), *chosen]
+    values = script.values
+    unread = tuple(name for name in values.environment if name not in values.used and name not in values.overruled)
+    return listed, OpenQuestions(where, values.copies, script.choices, tuple(values.overruled), unread, tuple(values.assigned))
 
 
 def _flags(command: list[str]) -> int:
@@ -71,12 +90,16 @@ class _Script:
     """A walk over a script: the commands that it came past, with their words filled in."""
 
     where: str
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
+    choices: list[PassedBranch] = field(default_factory=list)
     count: int = 0
     depth: int = 0
+    walked: int = 0
 
     def __post_init__(self) -> None:
-        self.values = Values(self.where)
+        self.values = Values(self.where, list(self.arguments), self.environment)
         self.functions: dict[str, Node] = {}
 
     def run(self, text: str) -> None:
@@ -84,6 +107,7 @@ class _Script:
         import tree_sitter
         import tree_sitter_bash
 
+        self.walked += _STATEMENTS_OF_A_PARSE
         source = text.encode("utf-8", "replace")
         root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(source).root_node
         if root.has_error:
@@ -109,6 +133,9 @@ class _Script:
         self.depth -= 1
 
     def statement(self, node: Node) -> None:
+        self.walked += 1
+        if self.walked > _MOST_STATEMENTS:
+            raise FileError(self.where, f"more than {_MOST_STATEMENTS} statements one after the other", "a launch script")
         match node.type:
             case "variable_assignment":
                 self.values.assign(node)
@@ -125,9 +152,7 @@ class _Script:
             case "for_statement":
                 self.loop(node)
             case "while_statement":
-                condition = node.child_by_field_name("condition")
-                if condition is not None and holds(condition, self.values):
-                    self.block(node.child_by_field_name("body") or node)
+                self.rounds(node)
             case "function_definition":
                 name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
                 if name is not None and body is not None:
@@ -147,9 +172,11 @@ class _Script:
         listed = [word for part in parts for word in self.values.words(part)]
         if not listed or listed[0] in ("echo", "printf", "mkdir", "exit", "source", ".", "cd", "set", "unset", "rm", "cp"):
             return
+        if listed[0] == "shift":
+            self.values.shift(int(listed[1]) if len(listed) > 1 and re.fullmatch(r"\d{1,3}", listed[1]) else 1)
+            return
         if listed[0] in self.functions and self.depth < _DEEPEST // 2:
-            self.values.positional = listed[1:]
-            self.block(self.functions[listed[0]])
+            self.called(listed)
             return
         if "-c" in listed[:-1] and " " in (inner := listed[listed.index("-c") + 1]):  # bash -c "python …"
             self.depth += 1
@@ -157,26 +184,85 @@ class _Script:
                 self.run(inner)
             self.depth -= 1
             return
+        if listed[0] == "eval" and self.depth < _DEEPEST // 4 and len(listed) > 1:
+            self.evaluated(" ".join(listed[1:]))
+            return
         flat = split_flags(listed)
         self.count += len(flat)
         if self.count > LARGEST_WORD_COUNT:
             raise FileError(self.where, f"more than {LARGEST_WORD_COUNT} words", "the arguments of one job")
         self.commands.append(flat)
 
+    def evaluated(self, text: str) -> None:
+        """A command that a variable holds, with its quotes; split at blanks where they do not close."""
+        before = len(self.commands)
+        self.depth += 1
+        try:
+            self.run(text)
+        except FileError:
+            if self.count > LARGEST_WORD_COUNT or self.values.filled > LARGEST_FILLED or self.walked > _MOST_STATEMENTS:
+                raise
+        self.depth -= 1
+        if len(self.commands) == before:
+            self.commands.append(split_flags([text]))
+
+    def called(self, listed: list[str]) -> None:
+        """A function's body, with its own positional parameters."""
+        values = self.values
+        before = values.positional, values.in_function
+        values.positional, values.in_function = listed[1:], True
+        self.block(self.functions[listed[0]])
+        values.positional, values.in_function = before
+
+    def rounds(self, node: Node) -> None:
+        """A `while`: again and again as long as it takes parameters off, else once."""
+        condition, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
+        if condition is not None and body is not None and condition.type == "command" and _text(condition).startswith("getopts "):
+            self.options(self.values.words(condition.named_children[1]), _text(condition.named_children[-1]), body)
+            return
+        for _ in range(_MOST_ROUNDS):
+            left = len(self.values.positional)
+            if condition is None or body is None or not holds(condition, self.values):
+                return
+            self.block(body)
+            if len(self.values.positional) >= left:
+                return
+
+    def options(self, listed: list[str], variable: str, body: Node) -> None:
+        """The body of `while getopts SPEC VARIABLE`, for each option of the parameters."""
+        spec, left = "".join(listed), list(self.values.positional)
+        while left and len(left[0]) > 1 and left[0].startswith("-") and left[0] != "--":
+            letters = left.pop(0)[1:]
+            while letters:
+                letter, letters = letters[0], letters[1:]
+                self.values.set(variable, [letter if letter in spec.replace(":", "") else "?"])
+                if f"{letter}:" in spec:
+                    self.values.set("OPTARG", [letters or (left.pop(0) if left else "")])
+                    letters = ""
+                self.block(body)
+
     def choose(self, node: Node) -> None:
         """The first branch of an `if` whose condition holds."""
-        condition = node.child_by_field_name("condition")
-        if condition is not None and holds(condition, self.values):
-            self.branch(node)
-            return
-        for child in node.named_children:
-            if child.type == "elif_clause":
-                test = child.named_children[0] if child.named_children else None
-                if test is not None and holds(test, self.values):
-                    self.branch(child)
-                    return
-            elif child.type == "else_clause":
-                self.block(child)
+        clauses = [child for child in node.named_children if child.type == "elif_clause"]
+        conditions = [(node, node.child_by_field_name("condition"))]
+        conditions += [(clause, clause.named_children[0] if clause.named_children else None) for clause in clauses]
+        self.values.compared = []
+        taken = next((clause for clause, test in conditions if test is not None and holds(test, self.values)), None)
+        if taken is None:
+            fallback = next((child for child in node.named_children if child.type == "else_clause"), None)
+            self.passed(node, len(conditions), fallback)
+            if fallback is not None:
+                self.block(fallback)
+        else:
+            self.branch(taken)
+
+    def passed(self, node: Node, options: int, fallback: Node | None) -> None:
+        """Remembers an `if` or a `case` that took no branch, or only one that gives up."""
+        gives_up = fallback is None or bool(_LEAVES.search(_text(fallback)))
+        if self.values.compared and gives_up and not self.values.in_function:
+            text, compared = _text(node), tuple(dict.fromkeys(self.values.compared))
+            sets, flags = frozenset(_SETS.findall(text)), frozenset(_FLAG_NAME.findall(text))
+            self.choices.append(PassedBranch(compared, sets, flags, options > 1 or fallback is not None))
 
     def branch(self, node: Node) -> None:
         """The statements of an `if` or `elif` behind its `then`."""
@@ -192,24 +278,38 @@ class _Script:
     def case(self, node: Node) -> None:
         """The first item of a `case` with a pattern that fits."""
         value = node.child_by_field_name("value")
-        subject = "" if value is None else self.values.text(value)
-        for item in node.named_children:
-            if item.type != "case_item":
-                continue
+        subject = "" if value is None else self.values.known(value)
+        items = [item for item in node.named_children if item.type == "case_item"]
+        self.values.compared = []
+        for item in items:
             patterns = item.children_by_field_name("value")
-            if any(fits(subject, self.values.text(pattern)) for pattern in patterns):
-                listed = {pattern.id for pattern in patterns}
-                for child in item.named_children:
-                    if child.id not in listed:
-                        self.statement(child)
+            texts = [self.values.text(pattern) for pattern in patterns]
+            if any(fits(subject, text) for text in texts):
+                if "*" in texts and value is not None:
+                    self.passed(node, len(items), item)
+                self.item(item, {pattern.id for pattern in patterns})
                 return
+            if value is not None:
+                for text in texts:
+                    self.values.note(value, text)
+        self.passed(node, len(items), None)
+
+    def item(self, item: Node, patterns: set[int]) -> None:
+        """The statements of a `case`'s item."""
+        for child in item.named_children:
+            if child.id not in patterns:
+                self.statement(child)
 
     def loop(self, node: Node) -> None:
-        """The body of a `for`, with the first of its values."""
+        """The body of a `for`, with the first of its values, or with each of the script's parameters."""
         variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
-        listed = [word for value in node.children_by_field_name("value") for word in self.values.words(value)]
-        if variable is not None and body is not None and listed:
-            self.values.set(_text(variable), [listed[0]])
+        over = node.children_by_field_name("value")
+        listed = [word for value in over for word in self.values.words(value)]
+        parameters = not over or all(_text(value).strip('"') in ("$@", "${@}", "$*") for value in over)
+        if variable is None or body is None:
+            return
+        for word in self.values.positional[:] if parameters else listed[:1]:
+            self.values.set(_text(variable), [word])
             self.block(body)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import fnmatch
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.shell_expansion import INSTEAD, cut, operator_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -24,7 +25,21 @@ _SUMS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod,
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
+_OPEN = re.compile(r"\$(?:(\d)(?!\d)|\{(\d{1,3})\})")
+_BLANKS = re.compile(rb"(?:\s|\\\n)*")
 _COMPARED = {"-eq": "==", "-ne": "!=", "-lt": "<", "-gt": ">", "-le": "<=", "-ge": ">="}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A question of a condition: is the parameter at a position, or the variable of a name, this `option`? None asks for a number.
+
+    `value` is what it is; None for a parameter that was not given.
+    """
+
+    subject: int | str
+    value: str | None
+    option: str | None
 
 
 @dataclass
@@ -33,11 +48,17 @@ class Values:
 
     where: str
     positional: list[str] = field(default_factory=list)
+    environment: Mapping[str, str] = field(default_factory=dict)
     filled: int = 0
     depth: int = 0
 
     def __post_init__(self) -> None:
-        self._lists: dict[str, list[str]] = {}
+        self._lists: dict[str, list[str]] = {name: [value] for name, value in self.environment.items()}
+        self.shifted = 0
+        self.in_function = False
+        self.copies: dict[int, str] = {}  # position: the variable that it goes to
+        self.overruled: dict[str, None] = {}  # of the environment
+        self.compared: list[Compared] = []
         self.assigned: dict[str, None] = {}  # in order
         self.used: set[str] = set()
 
@@ -56,6 +77,11 @@ class Values:
         if name_node is None or name_node.type != "variable_name":
             return
         name = _text(name_node)
+        reference = _reference(value) if value is not None else None
+        if reference is not None and reference[0].isdecimal() and not self.in_function:
+            self.copies.setdefault(int(reference[0][:3]) + self.shifted, name)
+        elif name in self.environment and (value is None or not re.search(rf"\b{name}\b", _text(value))):
+            self.overruled.setdefault(name)
         if value is None:
             listed: list[str] = []
         elif value.type == "array":
@@ -73,8 +99,10 @@ class Values:
         if node.type == "comment":
             return []
         reference = _reference(node)
-        if reference is not None:
+        if reference is not None and not operator_of(node)[0]:
             name, index = reference
+            if name in ("@", "*"):
+                return list(self.positional)
             if name not in self._lists and not (node.type == "string" and not self._default(node)):
                 return [word for word in self.text(node, keep=True).split() if word]
             self._use(name)
@@ -126,6 +154,8 @@ class Values:
                     at = child.end_byte - start
                 continue
             pieces.append(source[at : child.start_byte - start])
+            if child.type == "expansion":  # the grammar counts blanks in front of `${` to it
+                pieces.append(_BLANKS.match(child.text or b"").group())  # type: ignore[union-attr]
             pieces.append(self.text(child, keep).encode())
             at = child.end_byte - start
         pieces.append(source[at:])
@@ -138,6 +168,9 @@ class Values:
         name, _ = reference
         default = self._default(node)
         value = self._value(name)
+        sign, behind = operator_of(node)
+        if sign and (value is not None or sign in INSTEAD):
+            return self._changed(name, value or "", sign, behind, keep)
         if value is not None and (value or default is None):
             self._use(name)
             self._count(len(value))
@@ -149,14 +182,60 @@ class Values:
             return text
         if value is None and any(child.type in (":-", "-", ":=", "=") for child in node.children):
             return ""
+        if name.isdecimal() and name != "0":
+            return self._open(int(name[:3]), keep)
         return _text(node) if keep else ""
+
+    def _changed(self, name: str, value: str, sign: str, behind: Node | None, keep: bool) -> str:
+        """A value that an operator cuts, or what stands in the place of one that is not empty."""
+        self._use(name)
+        if sign in INSTEAD:
+            return self.text(behind, keep) if value and behind is not None else ""
+        changed = cut(value, sign, "" if behind is None else self.text(behind))
+        self._count(len(changed))
+        return changed
+
+    def _open(self, position: int, keep: bool) -> str:
+        """A positional parameter without a value: empty in a function, else as written, counted from the script's first."""
+        if self.in_function or not keep:
+            return ""
+        position += self.shifted
+        return f"${position}" if position < 10 else f"${{{position}}}"
+
+    def shift(self, count: int) -> None:
+        """The parameters without their first `count`."""
+        if not self.in_function:
+            self.shifted += count
+        self.positional = self.positional[count:]
+
+    def known(self, node: Node) -> str:
+        """As `text` for a condition: a parameter without a value is empty, also in the variable that it was copied to."""
+        return _OPEN.sub("", text) if (text := self.text(node)) and "$" in text else text
+
+    def note(self, node: Node, option: str | None) -> None:
+        """Remembers that a condition asks whether a parameter or a variable is `option`; None for a number."""
+        text, reference = self.text(node, keep=True), _reference(node)
+        if positions := open_positions(text):
+            self.compared.extend(Compared(position, None, option) for position in positions)
+        elif reference is not None and reference[0] not in ("#", "@", "*", "?"):
+            named = int(reference[0][:3]) + self.shifted if reference[0].isdecimal() else reference[0]
+            value = None if isinstance(named, str) and named not in self._lists else text
+            self.compared.append(Compared(named, value, option))
 
     def _value(self, name: str) -> str | None:
         if name.isdecimal():
             at = int(name[:3]) - 1
-            return self.positional[at] if 0 <= at < len(self.positional) else None
+            if 0 <= at < len(self.positional):
+                return self.positional[at]
+            copied = None if self.in_function else self.copies.get(at + 1 + self.shifted)
+            if copied is None or copied not in self.environment:
+                return None
+            self._use(copied)
+            return self.environment[copied]
         if name == "#":
             return str(len(self.positional))
+        if name in ("@", "*"):
+            return " ".join(self.positional)
         return " ".join(self._lists[name]) if name in self._lists else None
 
     def _default(self, node: Node) -> Node | None:
@@ -230,7 +309,7 @@ def _unary(node: Node, values: Values) -> bool:
     sign = _text(node.children[0])
     if sign == "!":
         return not holds(node.children[-1], values)
-    text = values.text(node.children[-1])
+    text = values.known(node.children[-1])
     return bool(text) if sign == "-n" else not text if sign == "-z" else False
 
 
@@ -240,7 +319,11 @@ def _compared(node: Node, values: Values) -> bool:
     sign = signs[0] if signs else ""
     if left is None or right is None:
         return False
-    a, b = values.text(left), values.text(right)
+    a, b = values.known(left), values.known(right)
+    whole = sign not in ("=", "==", "!=")
+    values.note(left, None if whole else b)
+    if b == "" or _reference(right) is not None:
+        values.note(right, None if whole else a)
     if sign in ("=", "=="):
         return fits(a, b)
     if sign == "!=":
@@ -254,6 +337,13 @@ def _compared(node: Node, values: Values) -> bool:
 def fits(text: str, pattern: str) -> bool:
     """Whether a text fits a shell pattern, which may list several with `|`."""
     return len(pattern) < 200 and len(text) < 10_000 and any(fnmatch.fnmatchcase(text, one.strip()) for one in pattern.split("|"))
+
+
+def open_positions(text: str) -> list[int]:
+    """Positional parameters that a text still names, other commands' texts left out."""
+    if "`" in text or re.search(r"\$\((?!\()", text):
+        return []
+    return [int(one or other) for one, other in _OPEN.findall(text) if (one or other) != "0"]
 
 
 def _reference(node: Node) -> tuple[str, str] | None:

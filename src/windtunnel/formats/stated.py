@@ -12,11 +12,13 @@ from windtunnel.spec import Model
 @dataclass(frozen=True)
 class Stated:
     """`fields` by their path in a job ("plan.seq"); `gpus`: those of the machine, which a source's own number beats; `model`: what
-    `--model` names, for sources that name theirs on a hub."""
+    `--model` names, for sources that name theirs on a hub; `arguments` and `environment`: what a launch script is started with."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     gpus: int | None = None
     model: Model | None = None
+    arguments: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: Mapping[str, Any], gpus: int | None = None, model: Model | None = None) -> Stated:

@@ -23,6 +23,12 @@ def vocabulary_of_type(kind: str) -> int | None:
     return size
 
 
+def vocabulary_of_patch(kind: str) -> int | None:
+    """The same of a type that Pai-Megatron-Patch adds, before its extra words."""
+    size: int | None = _table()["patched"].get(kind)
+    return size
+
+
 def vocabulary_of_name(name: str) -> int | None:
     """The vocabulary of the model or tokenizer that a name or path speaks of."""
     wanted = name.lower().replace("_", "-")

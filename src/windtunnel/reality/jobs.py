@@ -18,13 +18,13 @@ from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.reality import publications
 from windtunnel.reality.architecture import model_of
 from windtunnel.reality.framework_names import framework_named
-from windtunnel.reality.layout import by_work, head_in_layers, uneven
 from windtunnel.reality.machine import cluster_of
 from windtunnel.reality.publications import FrameworkHabits
 from windtunnel.reality.rows import TrainingRow
 from windtunnel.reality.skipped import Skipped
 from windtunnel.reality.software import catalogue_date, context_of, dates_of, runtime_of, software_date
 from windtunnel.spec import Cluster, Job, Model, Plan, Runtime, check
+from windtunnel.spec.layout import by_work, head_in_layers, uneven
 from windtunnel.spec.offload import Offload
 
 Recompute = Literal["none", "selective", "modules", "offload", "ops", "full"]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.facts_of_files import add_facts
 from windtunnel.formats.head import Head
 from windtunnel.formats.logs.power import PowerSource
 from windtunnel.formats.nccl.debug_lines import WORD as DEBUG_WORD
@@ -75,7 +76,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     facts: dict[str, Any] = {}
     for path, log in results.items():
         own = _facts(log)
-        facts |= own if not facts else {path.name: own}
+        add_facts(facts, path, own)
     if power:
         window = next((_window(log) for log in results.values() if len(log.times) == 2), None)
         facts["sources"] = {path.name: source.facts(window) for path, source in power.items()}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.facts_of_files import facts_of_logs
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines
@@ -43,13 +44,7 @@ def recognises(head: Head) -> bool:
 
 def read(files: Sequence[Path], context: Context) -> Reading:
     """Rates by series. FileError for files without a rate."""
-    facts: dict[str, Any] = {}
-    broken: list[str] = []
-    for path in files:
-        lines = LogLines(path, context.progress)
-        own = _facts(lines)
-        broken.extend(lines.broken)
-        facts |= own if not facts else {path.name: own}
+    facts, broken = facts_of_logs(files, context, _facts)
     if not facts.get("series"):
         raise FileError(str(files[0]), "no rate of a copy", "what bandwidthTest, gpu_copy, gpu_stream or STREAM print")
     built = (f"{facts['rates']} rates of {len(facts['series'])} kinds of copy",)

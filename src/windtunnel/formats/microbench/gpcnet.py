@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.facts_of_files import facts_of_logs
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines
@@ -29,18 +30,12 @@ def recognises(head: Head) -> bool:
 
 def read(files: Sequence[Path], context: Context) -> Reading:
     """Values of each test by table. FileError for files without a table."""
-    facts: dict[str, Any] = {}
-    broken: list[str] = []
-    for path in files:
-        lines = LogLines(path, context.progress)
-        own = _facts(lines, str(path))
-        broken.extend(lines.broken)
-        facts |= own if not facts else {path.name: own}
+    facts, broken = facts_of_logs(files, context, _facts)
     built = (f"{len(facts['tables'])} tables of {facts['ranks']} ranks on {facts['nodes']} nodes",)
     return Reading("gpcnet", Content.SETTINGS, facts, facts, built, (), (), tuple(broken))
 
 
-def _facts(lines: LogLines, source: str) -> dict[str, Any]:
+def _facts(lines: LogLines) -> dict[str, Any]:
     facts: dict[str, Any] = {"ranks": 0, "nodes": 0, "tables": {}}
     table: dict[str, Any] | None = None
     names: list[str] = []
@@ -49,7 +44,7 @@ def _facts(lines: LogLines, source: str) -> dict[str, Any]:
         if match := _SIZE.search(line):
             facts["ranks"], facts["nodes"] = int(match[1]), int(match[2])
         elif match := _REFUSED.match(line):
-            raise FileError(source, f"a run of GPCNet that did not begin: {match[0]}", "a run on as many nodes")
+            raise FileError(str(lines.path), f"a run of GPCNet that did not begin: {match[0]}", "a run on as many nodes")
         if not (line.startswith("|") and line.endswith("|") and len(line) > 1) or len(facts["tables"]) > _MOST:
             continue
         cells = [cell.strip() for cell in line[1:-1].split("|")]
@@ -63,7 +58,7 @@ def _facts(lines: LogLines, source: str) -> dict[str, Any]:
             table[cells[0]] = {name: _value(cell) for name, cell in zip(names, cells[1:], strict=True)}
     facts["tables"] = {title: rows for title, rows in facts["tables"].items() if rows}
     if not facts["tables"]:
-        raise FileError(source, "no table of GPCNet", "what network_test or network_load_test print")
+        raise FileError(str(lines.path), "no table of GPCNet", "what network_test or network_load_test print")
     return facts
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.facts_of_files import add_facts
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines
@@ -47,7 +48,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     broken: list[str] = []
     for path in files:
         own = _file(path, context, broken)
-        facts |= own if not facts else {path.name: own}
+        add_facts(facts, path, own)
     if not any(key == "tests" and value for key, value in facts.items()):
         raise FileError(str(files[0]), "no row of a test", "what ib_write_bw, ib_send_lat and the like print")
     built = tuple(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.facts_of_files import add_facts
 from windtunnel.formats.head import Head
 from windtunnel.formats.nccl.debug_lines import INFO, WORD, DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
@@ -34,7 +35,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
             broken.append(f"{path}: no line of NCCL")
             continue
         own = {"lines": lines.count, **debug.facts()}
-        facts |= own if not facts else {path.name: own}
+        add_facts(facts, path, own)
     if not facts:
         raise FileError(str(files[0]), "no line of NCCL", f"a log with {INFO} lines")
     built = (f"{facts['nccl_info']} lines of NCCL {' '.join(facts['version'])}",)

@@ -13,6 +13,7 @@ from typing import Any
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
+from windtunnel.formats.facts_of_files import add_facts
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines
@@ -49,7 +50,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     for path in files:
         found, own = _file(path, context, broken)
         tables.extend(found)
-        facts |= own if not facts else {path.name: own}
+        add_facts(facts, path, own)
     if not tables:
         raise FileError(str(files[0]), "no row of a benchmark", "a table of the OSU micro-benchmarks")
     assumed = tuple(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.facts_of_files import facts_of_logs
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines
@@ -27,13 +28,7 @@ def recognises(head: Head) -> bool:
 
 def read(files: Sequence[Path], context: Context) -> Reading:
     """Medians between different GPUs, by matrix. FileError for files without a matrix."""
-    facts: dict[str, Any] = {}
-    broken: list[str] = []
-    for path in files:
-        lines = LogLines(path, context.progress)
-        own = _facts(lines)
-        broken.extend(lines.broken)
-        facts |= own if not facts else {path.name: own}
+    facts, broken = facts_of_logs(files, context, _facts)
     if not any(key == "matrices" and value for key, value in facts.items()):
         raise FileError(str(files[0]), "no matrix", "what p2pBandwidthLatencyTest or nvbandwidth prints")
     built = (f"{len(facts['matrices'])} matrices of {len(facts['devices'])} GPUs",)

@@ -11,6 +11,7 @@ from typing import Any
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_bytes
+from windtunnel.formats.facts_of_files import add_facts
 from windtunnel.formats.head import Head
 from windtunnel.formats.nccl.debug_lines import DebugLines
 from windtunnel.formats.nccl.tests_json import is_json, tables_of_json
@@ -126,7 +127,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         else:
             found, own = _log(path, context, broken, assumed, ignored)
         tables.extend(found)
-        facts |= own if not facts else {path.name: own}
+        add_facts(facts, path, own)
     if not tables and not ignored:
         raise FileError(str(files[0]), "no row of a test", "a log of nccl-tests or rccl-tests", broken[0] if broken else "")
     facts["tests"] = [

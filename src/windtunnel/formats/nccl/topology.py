@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from windtunnel.formats.facts_of_files import add_facts
 from windtunnel.formats.hardware.node import PCI_GPUS, NodeFacts, cluster_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.nccl.xml_tree import XmlNode, read_xml
@@ -38,7 +39,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     ignored: list[str] = []
     for path, root in trees:
         own = _counts(root) | (_graphs(root) if root.tag == "graphs" else {})
-        facts |= own if not facts else {path.name: own}
+        add_facts(facts, path, own)
     systems = [(path, root) for path, root in trees if root.tag == "system"]
     if not systems:
         built = (f"{facts['tags'].get('graph', 0)} graphs of NCCL",)

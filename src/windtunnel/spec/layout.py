@@ -8,7 +8,7 @@ Megatron-Bridge's layouts of DeepSeek-V3, whose last stage also predicts further
 
 from __future__ import annotations
 
-from windtunnel.spec import Model
+from windtunnel.spec.model import Model
 
 
 def uneven(layers: int, stages: int, greedy: bool, further: bool = False) -> tuple[tuple[int, ...], str] | None:

@@ -1,0 +1,43 @@
+"""Expansions of bash that change a value: `${x#*=}`, `${x##*/}`, `${x%.*}`, `${x%%.*}` and the word of `${x:+word}`."""
+
+from __future__ import annotations
+
+import fnmatch
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+CUTS = ("#", "##", "%", "%%")
+INSTEAD = (":+", "+")
+_LONGEST = 4096
+
+
+def operator_of(node: Node) -> tuple[str, Node | None]:
+    """(sign, what stands behind it) of an expansion that changes the value of its variable; ("", None) of others."""
+    if node.type == "string" and len(node.named_children) == 1:
+        return operator_of(node.named_children[0])
+    named, sign = False, ""
+    for child in node.children:
+        if child.type in ("variable_name", "subscript", "special_variable_name") and not sign:
+            named = True
+        elif named and not sign and child.type in (*CUTS, *INSTEAD):
+            sign = child.type
+        elif sign and child.is_named:
+            return sign, child
+    return sign, None
+
+
+def cut(value: str, sign: str, pattern: str) -> str:
+    """A value without what fits the pattern: from its front (`#`) or its end (`%`), the least or, with the sign doubled, the most.
+
+    Values and patterns longer than 4,096 and 200 characters stay as they are.
+    """
+    if len(value) > _LONGEST or len(pattern) > 200:
+        return value
+    lengths = range(len(value) + 1) if len(sign) == 1 else range(len(value), -1, -1)
+    for length in lengths:
+        part = value[:length] if sign[0] == "#" else value[len(value) - length :]
+        if fnmatch.fnmatchcase(part, pattern):
+            return value[length:] if sign[0] == "#" else value[: len(value) - length]
+    return value

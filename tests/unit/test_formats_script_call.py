@@ -1,0 +1,236 @@
+"""Launch scripts that take what they need as positional parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.cli import app
+from windtunnel.formats import import_job
+from windtunnel.formats.script_call import call_of, file_of
+from windtunnel.formats.shell import launch, words
+from windtunnel.formats.stated import Stated
+from windtunnel.workload import parameter_count
+
+SCRIPT = """#!/bin/bash
+ENV=$1
+MODEL_SIZE=$2
+MBS=${3}
+TP=${10}
+SP=${11}
+LR=$4
+if [ $ENV = here ]; then
+NODES=1
+elif [ $ENV = there ]; then
+NODES=$WORLD_SIZE
+fi
+if [ $MODEL_SIZE = 1B ]; then
+LAYERS=16
+HIDDEN=2048
+elif [ $MODEL_SIZE = 7B ]; then
+LAYERS=32
+HIDDEN=4096
+fi
+AC=$5
+case $5 in
+  full) RECOMPUTE="--recompute-granularity full --recompute-method uniform" ;;
+  none) RECOMPUTE="" ;;
+esac
+if [ $SP = true ] && [ $TP -gt 1 ]; then
+SEQUENCE=" --sequence-parallel"
+fi
+if [ $6 != none ]; then
+LOAD=" --load $6"
+fi
+run="torchrun --nnodes $NODES train.py --num-layers ${LAYERS} --hidden-size ${HIDDEN} --num-attention-heads 32 \\
+    ${RECOMPUTE} \\
+    ${SEQUENCE} ${LOAD} --seq-length 2048 --micro-batch-size ${MBS} --global-batch-size ${GBS:-64} \\
+    --tensor-model-parallel-size ${TP} --vocab-size 32000 --lr ${LR} --train-iters $7 --swiglu --disable-bias-linear"
+eval $run
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "run.sh"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_words_behind_the_script_are_its_parameters(script: Path) -> None:
+    imported = import_job(Path(f"{script} here 7B 2 1e-4 full none 100 x y 4 true"))
+    plan = imported.plan
+    assert imported.model.layers == 32 and plan is not None
+    assert (plan.tp, plan.micro_batch, plan.sequence_parallel, plan.recompute) == (4, 2, True, "full")
+    assert parameter_count(imported.model) == pytest.approx(6.6e9, rel=0.05)
+
+
+def test_names_in_front_stand_for_parameters_and_for_the_environment(script: Path) -> None:
+    imported = import_job(Path(f"SP=true TP=2 GBS=128 bash {script}  here 1B 1 1e-4 none"))
+    assert imported.plan is not None
+    assert (imported.model.layers, imported.plan.tp, imported.plan.global_batch) == (16, 2, 128)
+
+
+def test_a_parameter_without_a_name_needs_words(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("torchrun a.py --num-layers $1 --hidden-size 64 --num-attention-heads 4 --vocab-size 99\n")
+    with pytest.raises(SpecError, match=r'\$1: the value of --num-layers\. .* "run.sh \$1 \$2 …"\.$'):
+        import_job(path)
+
+
+def test_words_beat_names(script: Path) -> None:
+    assert import_job(Path(f"MODEL_SIZE=1B MBS=1 TP=2 {script} here 7B 1 1e-4 none none 1")).model.layers == 32
+
+
+def test_what_is_missing_is_named_with_its_values(script: Path) -> None:
+    with pytest.raises(SpecError) as refused:
+        import_job(script)
+    said = str(refused.value)
+    assert "MODEL_SIZE ($2): 1B, 7B;" in said
+    assert "MBS ($3): the value of --micro-batch-size;" in said
+    assert "AC ($5): full, none;" in said
+    assert "TP (${10})" in said and "SP (${11}): true" in said
+    assert "ENV" not in said and "LR" not in said and "$6" not in said  # no second of a step depends on these
+    assert 'by name: "MODEL_SIZE=1B MBS=N AC=full TP=N SP=true run.sh"' in said
+
+
+def test_what_the_user_sets_is_not_asked_for(script: Path) -> None:
+    result = CliRunner().invoke(
+        app,
+        ["import", f"MODEL_SIZE=7B {script} here 7B 1 1 none", "--on", "h100-ib", "--set", "plan.tp=2", "--set", "cluster.gpus=8"],
+    )
+    assert result.exit_code == 0, result.output
+    assert "tp = 2" in result.output
+
+
+def test_import_takes_the_words_without_quotes_too(script: Path) -> None:
+    result = CliRunner().invoke(
+        app, ["import", str(script), "here", "7B", "2", "1e-4", "full", "none", "100", "x", "y", "4", "true"]
+    )
+    assert result.exit_code == 0, result.output
+    assert "tp = 4" in result.output and "micro_batch = 2" in result.output
+
+
+def test_a_value_that_no_branch_has(script: Path) -> None:
+    with pytest.raises(UnknownName, match=r"MODEL_SIZE \(\$2\): got '8B'; allowed: 1B, 7B. Did you mean"):
+        import_job(Path(f"{script} here 8B 1 1 none none 1 x y 1"))
+
+
+def test_a_lone_condition_may_be_passed_over(script: Path) -> None:
+    imported = import_job(Path(f"MODEL_SIZE=7B MBS=1 TP=2 {script} here 7B 1 1 none"))
+    assert imported.plan is not None and not imported.plan.sequence_parallel
+    assert any("nothing for SP (${11})" in line for line in imported.assumed)
+
+
+def test_names_that_the_script_sets_itself_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("TP=4\ntorchrun a.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 99\n")
+    assert any("the script's own TP" in line for line in import_job(Path(f"TP=2 {path}")).assumed)
+
+
+def test_a_name_that_the_script_does_not_read_is_told(script: Path) -> None:
+    imported = import_job(Path(f"MODELSIZE=1B GBS=128 MBS=1 {script} here 7B 1 1 none none 1 x y 1 true"))
+    assert "nothing of MODELSIZE: the script does not read it (is it MODEL_SIZE?)" in imported.assumed
+    assert not any("GBS" in line for line in imported.assumed)
+    assert imported.plan is not None and imported.plan.global_batch == 128
+
+
+def test_a_variable_of_the_environment_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "case $SIZE in\n small) L=2 ;;\n large) L=4 ;;\nesac\n"
+        "torchrun a.py --num-layers $L --hidden-size 64 --num-attention-heads 4 --vocab-size 99\n"
+    )
+    with pytest.raises(SpecError, match="SIZE: small, large"):
+        import_job(path)
+    assert import_job(Path(f"SIZE=large {path}")).model.layers == 4
+
+
+def test_options_in_a_loop() -> None:
+    text = (
+        "while [[ $# -gt 0 ]]; do\n case $1 in\n"
+        "  --size) SIZE=$2; shift 2 ;;\n  --tp) TP=$2; shift ;;\n  *) shift ;;\n esac\ndone\n"
+        'torchrun a.py --a $SIZE --b $TP "$@"\n'
+    )
+    assert launch(text, "x", ("--size", "7B", "--tp", "4", "y"))[0][1:] == ["a.py", "--a", "7B", "--b", "4"]
+    assert words(text, "x")[1:] == ["a.py", "--a", "$SIZE", "--b", "$TP"]
+
+
+def test_getopts_and_loops_over_parameters() -> None:
+    text = 'while getopts "m:t:v" o; do\n case $o in\n m) M=$OPTARG ;;\n t) T=$OPTARG ;;\n v) V=1 ;;\n esac\ndone\n'
+    text += "torchrun a.py --a $M --b $T --c $V\n"
+    assert launch(text, "x", ("-m", "7B", "-vt4", "rest"))[0][2:] == ["--a", "7B", "--b", "4", "--c", "1"]
+    text = 'for arg in "$@"; do\n case $arg in\n --tp=*) TP="${arg#*=}" ;;\n --pp=*) PP=${arg##*=} ;;\n esac\ndone\n'
+    assert launch(text + "torchrun a.py --a $TP --b $PP", "x", ("--tp=2", "--pp=8"))[0][2:] == ["--a", "2", "--b", "8"]
+
+
+@pytest.mark.parametrize(
+    ("expansion", "value"),
+    [
+        ("${X#*/}", "b/c.d.e"),
+        ("${X##*/}", "c.d.e"),
+        ("${X%.*}", "a/b/c.d"),
+        ("${X%%.*}", "a/b/c"),
+        ("${X#none}", "a/b/c.d.e"),
+        ('"${X##*/}"', "c.d.e"),
+        ("${X:+set}", "set"),
+        ("${NONE:+set}", None),
+        ("${EMPTY:+set}", None),
+    ],
+)
+def test_expansions_that_change_a_value(expansion: str, value: str | None) -> None:
+    listed = words(f"X=a/b/c.d.e\nEMPTY=\ntorchrun a.py --a {expansion}", "x")
+    assert listed[3:] == ([] if value is None else [value])
+
+
+def test_flags_in_the_place_of_a_value() -> None:
+    assert words("F=512\ntorchrun a.py ${F:+--ffn $F} ${G:+--g $G} --z", "x")[2:] == ["--ffn", "512", "--z"]
+
+
+def test_more_flags_behind_the_script() -> None:
+    assert launch('torchrun a.py --a 1 "$@"', "x", ("--b", "2"))[0][2:] == ["--a", "1", "--b", "2"]
+
+
+def test_a_function_has_parameters_of_its_own() -> None:
+    text = "f() { A=$1; B=$2; }\nC=$1\nf 5\ntorchrun a.py --a $A --b $B --c $C"
+    assert launch(text, "x", ("9",))[0][2:] == ["--a", "5", "--b", "--c", "9"]
+
+
+def test_blanks_between_variables_in_quotes() -> None:
+    text = 'A=(--x 1 --y 4)\nB=(--z 5)\nc="torchrun a.py \\\n   ${A[@]} \\\n   ${B[@]}"\neval $c'
+    assert words(text, "x")[2:] == ["--x", "1", "--y", "4", "--z", "5"]
+
+
+def test_eval_takes_quotes_away() -> None:
+    assert words("c=\"torchrun a.py --a '([1]*4)' --b 'x\\|y'\"\neval $c", "x")[2:] == ["--a", "([1]*4)", "--b", "x\\|y"]
+
+
+def test_a_file_with_blanks_in_its_name_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "my run.sh"
+    path.write_text("x")
+    assert call_of(path) is None and file_of(str(path)) == str(path)
+    call = call_of(f"A='b c' sh '{path}' 1 2")
+    assert call is not None
+    assert (call.script, call.arguments, dict(call.environment)) == (path, ("1", "2"), {"A": "b c"})
+    assert call_of("no such.sh 1") is None and call_of("open 'quote") is None
+
+
+def test_a_variable_that_nothing_sets_can_be_stated(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    flags = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 99 --seq-length 128"
+    path.write_text(f"torchrun a.py {flags} --world_size=$(($NODES * 8)) --micro_batch 2 --global-batch-size $GBS\n")
+    with pytest.raises(SpecError, match="--set plan.global_batch=N states the value"):
+        import_job(path)
+    imported = import_job(path, stated=Stated({"plan.global_batch": 64}, gpus=8))
+    assert imported.plan is not None
+    assert (imported.plan.dp, imported.plan.micro_batch) == (8, 2)
+    assert "no --world-size: the script is not told" in imported.assumed
+
+
+def test_a_script_that_calls_itself_without_end_is_refused() -> None:
+    with pytest.raises(SpecError, match="200000 statements|20000 words"):
+        words("f() { f; f; }\nf\n", "x")
+    assert set(words("x='eval $x; eval $x; eval $x'\neval $x\n", "x")) == {"eval", "$x", "$x;"}
