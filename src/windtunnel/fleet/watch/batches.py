@@ -33,7 +33,7 @@ def watch_batches(recorder: Recorder, patches: Patches) -> None:
 
 
 def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> None:
-    """torch.save, and save and async_save of torch.distributed.checkpoint once that is imported."""
+    """torch.save; save and async_save of torch.distributed.checkpoint and save_file of safetensors, once these are imported."""
     import torch
 
     inside = [False]
@@ -58,4 +58,8 @@ def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> N
         for name in ("save", "async_save"):
             patches.wrap(module, name, partial(make, f"checkpoint.{name}"))
 
+    def weights(module: Any) -> None:
+        patches.wrap(module, "save_file", partial(make, "safetensors.save_file"))
+
     imports.when("torch.distributed.checkpoint", checkpoint)
+    imports.when("safetensors.torch", weights)

@@ -14,6 +14,6 @@ def watch_torchtitan(context: WatchContext) -> None:
     """Notes the framework."""
 
     def found(module: Any) -> None:
-        context.recorder.ring.text("fact", {"framework": "torchtitan"})
+        context.uses("torchtitan")
 
     context.imports.when("torchtitan.trainer", found)
