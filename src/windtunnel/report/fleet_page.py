@@ -17,6 +17,7 @@ from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Sections
 from windtunnel.report import frame
 from windtunnel.report import words as say
+from windtunnel.report.fleet import NO_STEP
 from windtunnel.report.fleet_view import bin_steps, flows_of, heat_layers, mesh_of, waits_of_ranks
 from windtunnel.report.frame import Cell
 from windtunnel.report.html import section
@@ -33,7 +34,7 @@ def fleet_page(
     """The page's text. `notes`: what the records are of: backend, clocks, what was dropped. `alarms`: `Alarm.as_dict`s of a
     monitor; `reload`: seconds after which the page loads itself again, 0 never."""
     ranks = [int(rank) for rank in table.ranks]
-    steps = len(table.steps)
+    steps = len(table.steps)  # with the last one, which may not have ended
     hosts = sorted(set(table.hosts))
     named = sorted({rank for one in findings for rank in one.ranks} | set(hang.culprits if hang else ()))
     data = {
@@ -43,7 +44,7 @@ def fleet_page(
         "hang": {} if hang is None else {str(rank): {str(o): call for o, call in on.items()} for rank, on in hang.waits.items()},
         "excess": [None if not np.isfinite(one) else round(float(one), 4) for one in pace.excess],
     }  # fmt: skip
-    parts = [section("What is wrong", _findings(findings, hang))]
+    parts = [section("What is wrong", _findings(findings, hang, table.ended))]
     if alarms:
         parts.append(section("Alarms", _alarms(alarms)))
     if steps and data["layers"]:
@@ -56,7 +57,7 @@ def fleet_page(
     cards = [
         ("ranks", f"{len(ranks):,}", ""),
         ("machines", f"{len(hosts):,}", ""),
-        ("steps", f"{steps:,}", ""),
+        ("steps", f"{table.ended:,}", ""),
         ("step", say.seconds(middle) if middle == middle else "unknown", ""),
         ("findings", str(len(findings) + (hang is not None)), "bad" if findings or hang else "good"),
     ]
@@ -80,9 +81,9 @@ def _alarms(alarms: Sequence[Mapping[str, Any]]) -> Markup:
     return Markup('<ul class="notes">{}</ul>').format(Markup().join(rows))
 
 
-def _findings(findings: Sequence[Finding], hang: HangReport | None) -> Markup:
+def _findings(findings: Sequence[Finding], hang: HangReport | None, steps: int) -> Markup:
     if not findings and hang is None:
-        return Markup("<p>Nothing stands out.</p>")
+        return Markup("<p>{}</p>").format("Nothing stands out." if steps else NO_STEP)
     lines = []
     if hang is not None:
         told = Markup("<br>").join(hang.text.splitlines())

@@ -36,6 +36,11 @@ class StepTable:
     blocked: Floats
     late: Floats
 
+    @property
+    def ended(self) -> int:
+        """Steps that some rank has ended: the last one that was begun has records too."""
+        return int(np.isfinite(self.step).any(axis=0).sum())
+
 
 def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> StepTable:
     """The table of all complete sections. `roles`: rank → what work it does (its pipeline stage); without it all do the same.
