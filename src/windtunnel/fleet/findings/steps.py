@@ -149,7 +149,7 @@ def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:
 def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
     """Rank → pipeline stage, from device meshes as the monitor records them (`names`, `shape`, `ranks`).
 
-    Empty where no mesh has an axis `pp`.
+    Empty where no mesh has an axis `pp`: then `roles_of_groups` may know.
     """
     for mesh in meshes:
         names = [str(name) for name in mesh.get("names", ())]
@@ -158,3 +158,9 @@ def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
             stages = np.moveaxis(ranks, names.index("pp"), 0)
             return {int(rank): stage for stage, part in enumerate(stages) for rank in part.ravel() if int(rank) < world}
     return {}
+
+
+def roles_of_groups(sections: Sections) -> dict[int, int]:
+    """Rank → pipeline stage, from its place in its group of the axis `pp` (Megatron-Core makes groups and no mesh). Empty without."""
+    groups = zip(sections.group_names, sections.groups, strict=False)
+    return {rank: stage for name, ranks in groups if name == "pp" for stage, rank in enumerate(ranks)}
