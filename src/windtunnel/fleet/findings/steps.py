@@ -161,6 +161,6 @@ def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
 
 
 def roles_of_groups(sections: Sections) -> dict[int, int]:
-    """Rank → pipeline stage, from its place in its group of the axis `pp` (Megatron-Core makes groups and no mesh). Empty without."""
+    """Rank → pipeline stage, from its place in its group `pp` (Megatron-Core makes groups and no mesh). Empty without."""
     groups = zip(sections.group_names, sections.groups, strict=False)
     return {rank: stage for name, ranks in groups if name == "pp" for stage, rank in enumerate(ranks)}
