@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -145,6 +146,9 @@ def test_batches_saves_ranges_and_collections(alone: Path) -> None:
         gc.collect()
         watch.step()
     torch.save(model.state_dict(), alone / "weights.pt")
+    beside = threading.Thread(target=torch.save, args=(model.state_dict(), alone / "beside.pt"))
+    beside.start()
+    beside.join()
     watch.stop()
     found = table(alone)
     names = [found.names[name] if name >= 0 else "" for name in found.name]

@@ -165,7 +165,9 @@ def _summary(folder: Path, url: str, code: int) -> None:
         lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed(recorded), code)
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""
-        console.print(f"windtunnel fleet: nothing was recorded: no process of the command imported torch{ended}", markup=False)
+        console.print(
+            f"windtunnel fleet: nothing was recorded: no process of the command imported torch{ended}", markup=False, soft_wrap=True
+        )
         return
     except Exception as error:
         lines = [f"windtunnel fleet: no summary: {type(error).__name__}: {error}"]

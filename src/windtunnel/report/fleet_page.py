@@ -54,12 +54,13 @@ def fleet_page(
     if notes:
         parts.append(section("What this rests on", Markup().join(Markup("<p>{}</p>").format(note) for note in notes)))
     middle = float(np.nanmedian(table.step)) if np.isfinite(table.step).any() else float("nan")
+    wrong = len(findings) + (hang is not None)
     cards = [
-        ("ranks", f"{len(ranks):,}", ""),
-        ("machines", f"{len(hosts):,}", ""),
-        ("steps", f"{table.ended:,}", ""),
-        ("step", say.seconds(middle) if middle == middle else "unknown", ""),
-        ("findings", str(len(findings) + (hang is not None)), "bad" if findings or hang else "good"),
+        (_many("rank", len(ranks)), f"{len(ranks):,}", ""),
+        (_many("machine", len(hosts)), f"{len(hosts):,}", ""),
+        (_many("step", table.ended), f"{table.ended:,}", ""),
+        ("a step", say.seconds(middle) if middle == middle else "unknown", ""),
+        (_many("finding", wrong), f"{wrong}", "bad" if wrong else "good"),
     ]
     state = f"A job that runs, as of {time.strftime('%Y-%m-%d %H:%M:%S')}" if reload else "A watched run"
     return frame.page(name, (state,), cards, Markup().join(parts), data, command, "fleet.js", reload)
@@ -68,6 +69,10 @@ def fleet_page(
 def write_fleet_page(text: str, path: str | Path) -> None:
     """Writes the page; FileError if the path cannot be written."""
     frame.written(text, path)
+
+
+def _many(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
 
 
 def _alarms(alarms: Sequence[Mapping[str, Any]]) -> Markup:

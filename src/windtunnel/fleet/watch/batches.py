@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 from windtunnel.fleet.watch.imports import AfterImport
@@ -33,14 +34,15 @@ def watch_batches(recorder: Recorder, patches: Patches) -> None:
 
 
 def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> None:
-    """torch.save; save and async_save of torch.distributed.checkpoint and save_file of safetensors, once these are imported."""
+    """Those of the thread that starts the monitor: torch.save; save and async_save of torch.distributed.checkpoint and save_file of safetensors, once these are imported."""
     import torch
 
-    inside = [False]
+    inside, home = [False], get_ident()
 
     def make(name: str, original: Any) -> Any:
         def save(*args: Any, **options: Any) -> Any:
-            mark = None if inside[0] else recorder.open_range(Section.CHECKPOINT, recorder.name(name))
+            elsewhere = inside[0] or get_ident() != home  # a save in a thread of its own holds nothing up
+            mark = None if elsewhere else recorder.open_range(Section.CHECKPOINT, recorder.name(name))
             if mark is None:
                 return original(*args, **options)
             inside[0] = True
