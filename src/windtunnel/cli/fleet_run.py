@@ -166,7 +166,9 @@ def _summary(folder: Path, url: str, code: int) -> None:
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""
         console.print(
-            f"windtunnel fleet: nothing was recorded: no process of the command imported torch{ended}", markup=False, soft_wrap=True
+            f"windtunnel fleet: nothing was recorded: no rank of the command has imported torch{ended}",
+            markup=False,
+            soft_wrap=True,
         )
         return
     except Exception as error:

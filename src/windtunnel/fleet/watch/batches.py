@@ -34,7 +34,8 @@ def watch_batches(recorder: Recorder, patches: Patches) -> None:
 
 
 def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> None:
-    """Those of the thread that starts the monitor: torch.save; save and async_save of torch.distributed.checkpoint and save_file of safetensors, once these are imported."""
+    """Saves of the thread that starts the monitor: torch.save, and, once they are imported, save and async_save of
+    torch.distributed.checkpoint and save_file of safetensors."""
     import torch
 
     inside, home = [False], get_ident()
