@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -145,12 +146,74 @@ def test_batches_saves_ranges_and_collections(alone: Path) -> None:
         gc.collect()
         watch.step()
     torch.save(model.state_dict(), alone / "weights.pt")
+    beside = threading.Thread(target=torch.save, args=(model.state_dict(), alone / "beside.pt"))
+    beside.start()
+    beside.join()
     watch.stop()
     found = table(alone)
     names = [found.names[name] if name >= 0 else "" for name in found.name]
     assert (found.section == Section.DATA).sum() == 3  # two batches and the end
     assert names.count("mine") == 2 and names.count("torch.save") == 1 and names.count("gc 2") >= 2
     assert found.step[found.section == Section.STEP].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_closure_is_no_part_of_the_optimizer(alone: Path, by_name: bool) -> None:
+    """LBFGS calls it again and again, others once before they update: its forwards and backwards lie between their sections."""
+    start(alone)
+    model = torch.nn.Linear(4, 4)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01), torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)]
+
+    def closure() -> Any:
+        loss = (model(torch.ones(2, 4)) ** 2).sum()
+        loss.backward()
+        return loss
+
+    for optimizer in optimizers:
+        loss = optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+        assert loss is not None
+    watch.stop()
+    found = table(alone)
+    found = found.where(np.isin(found.section, [Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER]))
+    order = np.argsort(found.begin, kind="stable")
+    assert (found.begin[order][1:] >= (found.begin + found.seconds)[order][:-1] - 1e-9).all()
+    kinds = found.section[order].tolist()
+    assert kinds[:3] == [Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER] and found.step.max() == 1
+    again = kinds[3:].count(Section.FORWARD)
+    assert again > 1 and kinds[3:] == [Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER] * again
+
+
+def test_an_optimizer_that_failed_does_not_blind_the_monitor(alone: Path) -> None:
+    """Not one whose step raises, nor one whose closure does: training that goes on has its steps."""
+    start(alone)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    steps_of(model, 1, optimizer)
+    rate = optimizer.param_groups[0].pop("lr")
+    with pytest.raises(KeyError):
+        steps_of(model, 1, optimizer)
+    optimizer.param_groups[0]["lr"] = rate
+    steps_of(model, 2, optimizer)
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step(lambda: 1 / 0)
+    steps_of(model, 1, optimizer)
+    watch.stop()
+    found = table(alone)
+    done = found.where((found.section == Section.OPTIMIZER) & np.isfinite(found.seconds))
+    assert done.step.tolist() == [0, 1, 2, 3]
+
+
+def test_weights_that_are_saved_as_safetensors_are_a_checkpoint(alone: Path) -> None:
+    pytest.importorskip("safetensors")
+    sys.modules.pop("safetensors.torch", None)
+    start(alone)
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.ones(4)}, str(alone / "weights.safetensors"))
+    watch.stop()
+    found = table(alone)
+    saves = found.where(found.section == Section.CHECKPOINT)
+    assert [found.names[name] for name in saves.name] == ["safetensors.save_file"] and saves.seconds[0] > 0
 
 
 def test_the_user_says_the_micro_batch(alone: Path) -> None:

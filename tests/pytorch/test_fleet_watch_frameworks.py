@@ -151,10 +151,31 @@ def test_megatron_core_itself(watched: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "tp" in rows(watched, Section.CALL).group_names
 
 
+def test_accelerate_itself(watched: Path, tmp_path: Path) -> None:
+    """Two micro batches a step; its wrapper of the optimizer steps only where gradients are complete; weights are saved."""
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    module = torch.nn.Linear(4, 4)
+    data = torch.utils.data.DataLoader(torch.ones(12, 4), 2)
+    model, optimizer, batches = accelerator.prepare(module, torch.optim.AdamW(module.parameters()), data)
+    for batch in batches:
+        with accelerator.accumulate(model):
+            accelerator.backward(model(batch).sum())
+            optimizer.step()
+            optimizer.zero_grad()
+    accelerator.save_state(str(tmp_path / "saved"))
+    assert rows(watched, Section.OPTIMIZER).step.tolist() == [0, 1, 2]
+    assert rows(watched, Section.FORWARD).step.tolist() == rows(watched, Section.BACKWARD).step.tolist() == [0, 0, 1, 1, 2, 2]
+    saves = rows(watched, Section.CHECKPOINT)
+    assert {"safetensors.save_file", "torch.save"} == {saves.names[name] for name in saves.name}
+    assert (rows(watched, Section.DATA).seconds > 0).all() and frameworks(watched) == []
+
+
 def test_deepspeed_by_a_stand_in(stand_ins: None, watched: Path) -> None:
     from deepspeed.runtime.engine import DeepSpeedEngine
     from deepspeed.runtime.pipe.engine import Backward, Forward, PipelineEngine, Step
 
+    assert frameworks(watched) == []  # accelerate imports it to look for it, whatever the job trains with
     model = torch.nn.Linear(4, 4)
     engine = DeepSpeedEngine(model, torch.optim.SGD(model.parameters(), lr=0.1), 2)
     for _ in range(4):

@@ -22,6 +22,7 @@ from windtunnel.cli.fleet_source import aligned_run, read_run
 from windtunnel.fleet.asked import AskedRun
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.findings.clocks import negative_arrows
+from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.link import transfers_of
 from windtunnel.fleet.findings.matched import matched_collectives, matched_sends
 from windtunnel.fleet.monitor import killed, standstill
@@ -30,6 +31,7 @@ from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.ship import ShipPolicy
 from windtunnel.fleet.ship.shipper import NodeShipper
 from windtunnel.records.sections import Section, Sections
+from windtunnel.report.fleet import fleet_dict, fleet_short
 from windtunnel.report.fleet_timeline import write_fleet_trace
 from windtunnel.report.fleet_view import flows_of, waits_of_ranks
 
@@ -255,6 +257,30 @@ def test_ranks_that_were_killed_are_told(tmp_path: Path) -> None:
     written(tmp_path, ends=False)
     recorded = read_run(str(tmp_path))
     assert killed(recorded) == ()
+
+
+def test_only_steps_that_ended_are_counted(tmp_path: Path) -> None:
+    """A save after the last step belongs to a step that never ends."""
+    written(tmp_path, ends=False)
+    with_tail = RingWriter(ring_path(tmp_path, 8), "job", 8, 9, host="node1")
+    with_tail.write(Section.CHECKPOINT, 24, time.time_ns(), MS, MS, state=RowState.DONE)
+    with_tail.close()
+    recorded = read_run(str(tmp_path))
+    judged = judge(recorded.sections, recorded.meshes)
+    assert len(judged.table.steps) == 25 and judged.table.ended == 24
+    assert fleet_short(recorded, judged)[0].startswith("windtunnel fleet: 9 ranks on 2 machines, 24 steps, a step takes 20 ms")
+    assert fleet_dict(recorded, judged)["steps"] == 24
+
+
+def test_a_run_without_a_step_says_how_a_step_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path / "run", steps=0)
+    assert main(["fleet", "show", str(tmp_path / "run"), "--html", str(tmp_path / "page.html")]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "8 ranks on 2 machines, 0 steps" in told and "watch.step()" in told and "Nothing stands out" not in told
+    assert "watch.step()" in (tmp_path / "page.html").read_text()
+    recorded = read_run(str(tmp_path / "run"))
+    failed = fleet_short(recorded, judge(recorded.sections), code=3)
+    assert failed[1] == "  the command ended with exit status 3, before any rank had ended a step"
 
 
 def small(rank: object, begin: object, **columns: object) -> Sections:

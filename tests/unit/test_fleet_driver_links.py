@@ -3,11 +3,11 @@
 import math
 from pathlib import Path
 
-from windtunnel.fleet.agent.readings import link_drops
-from windtunnel.fleet.driver.links import name_ports
+from windtunnel.fleet.agent.readings import link_drops, own_addresses
+from windtunnel.fleet.driver.links import broken_pair, name_ports
 from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.driver.sight import DetectionLimits, SeenFault
-from windtunnel.fleet.wire.messages import AgentBeat, RankReport
+from windtunnel.fleet.wire.messages import AgentBeat, LogFinding, RankReport
 from windtunnel.fleet.wire.secrets import Secrets
 
 LINK = SeenFault("link", ("n0", "n1", "n2"), (0, 1, 2), "all wait", 1.0, 2.0, separable=False)
@@ -24,8 +24,48 @@ def test_the_node_whose_port_went_down_is_named() -> None:
 
 
 def test_where_no_port_or_every_port_went_down_the_whole_group_stays() -> None:
-    assert name_ports(LINK, [_node(0, 19.0), _node(1)], since=20.0) == LINK
-    assert name_ports(LINK, [_node(0, 21.0), _node(1, 22.0)], since=20.0) == LINK
+    none = name_ports(LINK, [_node(0, 19.0), _node(1), _node(2)], since=20.0)
+    assert (none.nodes, none.ranks, none.separable) == (LINK.nodes, LINK.ranks, False)
+    assert none.evidence == "no port has lost its link, so which side is at fault is not known; all wait"
+    every = name_ports(LINK, [_node(0, 21.0), _node(1, 22.0)], since=20.0)
+    assert (every.nodes, every.separable) == (LINK.nodes, False)
+    assert every.evidence.startswith("it broke between n0 and n1; the ports of all nodes have lost their link, so which side")
+
+
+def _cut(number: int, lost: int, *, shared: bool = False) -> AgentNode:
+    """A node whose rank ended for a connection to node `lost`."""
+    text = f"RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.{lost}]:4711. GLHF!"
+    rank = RankReport(number, 10, 1, "", found=(LogFinding("peer", text),))
+    return AgentNode(f"n{number}", ranks=(rank,), addresses=("10.0.0.9",) if shared else (f"10.0.0.{number}", "fe80::1"))
+
+
+def test_the_pair_that_lost_each_other_is_told_and_no_side() -> None:
+    """n1 and n2 lose each other; n0 ends for n1, and n3 for n0."""
+    nodes = [_cut(0, 1), _cut(1, 2), _cut(2, 1), _cut(3, 0)]
+    found = name_ports(LINK, nodes, since=20.0)
+    assert (
+        found.evidence == "it broke between n1 and n2; no port has lost its link, so which side is at fault is not known; all wait"
+    )
+    assert not found.separable and found.nodes == LINK.nodes
+
+
+def test_no_pair_is_made_up() -> None:
+    """Not where nobody lost whom it was lost by, where two pairs broke, or where an address is not that of one node."""
+    assert broken_pair([_cut(0, 1), _cut(1, 2), _cut(2, 0)]) == ()
+    assert broken_pair([_cut(0, 1), _cut(1, 0), _cut(2, 3), _cut(3, 2)]) == ()
+    assert broken_pair([_cut(number, 9, shared=True) for number in range(3)]) == ()
+
+
+def test_a_node_knows_its_addresses(tmp_path: Path) -> None:
+    (tmp_path / "fib_trie").write_text(
+        "Local:\n  +-- 10.0.0.0/24 2 0 2\n     |-- 10.0.0.0\n        /24 link UNICAST\n     |-- 10.0.0.5\n        /32 host LOCAL\n"
+        "     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link BROADCAST\n"
+    )
+    (tmp_path / "if_inet6").write_text(
+        "fe800000000000000000000000000005 02 40 20 80 eth0\n00000000000000000000000000000001 01 80 10 80 lo\n"
+    )
+    assert own_addresses(tmp_path) == ("10.0.0.5", "fe80::5")
+    assert own_addresses(tmp_path / "none") == ()
 
 
 def test_a_port_is_no_reason_for_another_class() -> None:

@@ -11,6 +11,7 @@ from tests.helpers.fleet_synthetic import job
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.decline import decline
 from windtunnel.fleet.findings.finding import Verdict
+from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.link import slow_links, transfers_of
 from windtunnel.fleet.findings.slow import pace_of, since_step, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import step_table
@@ -123,6 +124,17 @@ def test_stages_that_differ_are_not_slow() -> None:
     roles = {rank: rank // 4 for rank in range(8)}
     table = step_table(job(steps=24, slow=lambda rank, _: 1.3 if rank >= 4 else 1.0), roles)
     assert slow_ranks(table) == []
+
+
+def test_stages_are_known_from_pipeline_groups_where_there_is_no_mesh() -> None:
+    """As Megatron-Core makes them."""
+    sections = job(steps=24, slow=lambda rank, _: 1.3 if rank >= 4 else 1.0)
+    pairs = tuple((rank, rank + 4) for rank in range(4))
+    names = sections.group_names or ("",) * len(sections.groups)
+    staged = replace(sections, groups=(*sections.groups, *pairs), group_names=(*names, *["pp"] * 4))
+    slow = [one for one in judge(staged).findings if one.verdict is Verdict.SLOW_RANK]
+    assert judge(staged).table.roles.tolist() == [0] * 4 + [1] * 4 and not slow
+    assert judge(sections).table.roles.tolist() == [0] * 8
 
 
 def test_when_a_rank_became_slow_is_told() -> None:

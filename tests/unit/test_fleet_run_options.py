@@ -23,8 +23,8 @@ REFUSED = {
     "an empty range": (["--nodes", "2", "--expect-step", "3..2"], "LOW..HIGH"),
     "no range": (["--nodes", "2", "--expect-step", "a..b"], "LOW..HIGH"),
     "no job": (["--nodes", "2", "--expect-step", "gpt5"], "allowed: bloom"),
-    "no limit": (["--nodes", "2", "--limit", "silnt=3"], "silent"),
-    "no engine": (["--nodes", "2", "--engine", "slrm"], "slurm"),
+    "no limit": (["--nodes", "2", "--limit", "silnt=3"], "Did you mean 'silent'"),
+    "no engine": (["--nodes", "2", "--engine", "slrm"], "Did you mean 'slurm'"),
     "no database": (["--nodes", "2", "--store", "nosuch://x"], "SQLAlchemy"),
 }
 

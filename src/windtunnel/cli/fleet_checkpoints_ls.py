@@ -63,7 +63,7 @@ def _table(found: Sequence[FoundStep], console: Any) -> None:
         if manifest is not None:
             age, size, world = _age(time.time() - manifest.written), f"{manifest.bytes / 2**20:.1f} MiB", str(manifest.world)
         table.add_row(str(one.step), age, size, world, Text(f"{one.state}: {why}" if why else one.state))
-    console.print(table if found else "no steps", soft_wrap=True)
+    console.print(table if found else "No step: windtunnel.fleet.checkpoint has saved nothing to this folder.", soft_wrap=True)
 
 
 def _age(seconds: float) -> str:

@@ -131,6 +131,8 @@ def _limits(given: Sequence[str], expected: str) -> DetectionLimits:
             seconds = float(text)
         except ValueError:
             seconds = -1.0
+        if name not in names and text:
+            raise UnknownName("--limit", name, names)
         if name not in names or not 0 <= seconds < 1e9:
             raise SpecError("--limit", one, f"NAME=SECONDS with a name of: {', '.join(names)}", "For example --limit silent=10.")
         found[name] = seconds
@@ -182,7 +184,7 @@ def engine_of(name: str) -> MakeEngine:
 
     made: dict[str, MakeEngine] = {"local": local, "slurm": slurm, "ray": ray, "waiting": waiting}
     if name not in made:
-        raise SpecError("--engine", name, ", ".join(ENGINES))
+        raise UnknownName("--engine", name, ENGINES)
     return made[name]
 
 

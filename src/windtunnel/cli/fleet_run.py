@@ -130,7 +130,7 @@ def _watched(
         at = f", collected at {agents.url}" if agents.url else ""
         typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
         code = run_command(program, environment(run.parent, run.name, policy, agents.url))
-    _summary(run, agents.url if collector else "")
+    _summary(run, agents.url if collector else "", code)
     return code
 
 
@@ -151,7 +151,7 @@ def _listening(text: str, secret: bool) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _summary(folder: Path, url: str) -> None:
+def _summary(folder: Path, url: str, code: int) -> None:
     """A few lines on what the run was, on standard error; whatever goes wrong here is no failure of the command."""
     from windtunnel.cli.common import notes
     from windtunnel.cli.fleet_source import aligned_run
@@ -162,9 +162,14 @@ def _summary(folder: Path, url: str) -> None:
     console = notes()
     try:
         recorded, _ = aligned_run(folder, SUMMARY_STEPS)
-        lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed(recorded))
+        lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed(recorded), code)
     except WindtunnelError:
-        console.print("windtunnel fleet: nothing was recorded: no process of the command imported torch", markup=False)
+        ended = f"; it ended with exit status {code}" if code else ""
+        console.print(
+            f"windtunnel fleet: nothing was recorded: no rank of the command has imported torch{ended}",
+            markup=False,
+            soft_wrap=True,
+        )
         return
     except Exception as error:
         lines = [f"windtunnel fleet: no summary: {type(error).__name__}: {error}"]

@@ -50,23 +50,36 @@ def fleet_notes(recorded: Recorded, clocks: str = "") -> list[str]:
     return notes
 
 
-def _headline(judged: Judged) -> str:
+NO_STEP = (
+    "No rank has ended a step, so there is nothing to compare. A step ends with an optimizer of torch.optim that follows a "
+    "backward; a loop without one says so with windtunnel.fleet.watch.step()."
+)
+
+
+def _headline(recorded: Recorded, judged: Judged) -> str:
     """How many ranks, machines and steps, and how long a step takes."""
     table = judged.table
     middle = float(np.nanmedian(table.step)) if np.isfinite(table.step).any() else float("nan")
     step = f", a step takes {say.seconds(middle)}" if middle == middle else ""
-    hosts, ranks, steps = len(set(table.hosts)), len(table.ranks), len(table.steps)
+    hosts, ranks, steps = len({beat.host for beat in recorded.beats.values()}), len(recorded.beats), table.ended
     return (
         f"{ranks} rank{'s' if ranks != 1 else ''} on {hosts} machine{'s' if hosts != 1 else ''}, "
         f"{steps} step{'s' if steps != 1 else ''}{step}"
     )
 
 
-def fleet_short(recorded: Recorded, judged: Judged, killed: Sequence[int] = ()) -> list[str]:
-    """The end of a run in a few lines: its size, and each finding in one line. `killed`: ranks that did not end of themselves."""
-    lines = [f"windtunnel fleet: {_headline(judged)}"]
+def fleet_short(recorded: Recorded, judged: Judged, killed: Sequence[int] = (), code: int = 0) -> list[str]:
+    """The end of a run in a few lines: its size, and each finding in one line. `killed`: ranks that did not end of themselves;
+    `code`: the command's exit status."""
+    lines = [f"windtunnel fleet: {_headline(recorded, judged)}"]
     lines += [f"  {number}. {one.text[:1].upper()}{one.text[1:]}" for number, one in enumerate(judged.findings, 1)]
-    if not judged.findings:
+    if code:
+        lines.append(
+            f"  the command ended with exit status {code}{'' if judged.table.ended else ', before any rank had ended a step'}"
+        )
+    elif not judged.table.ended:
+        lines.append(f"  {NO_STEP}")
+    elif not judged.findings:
         lines.append("  nothing stands out")
     if killed:
         lines.append(f"  did not end of {'itself' if len(killed) == 1 else 'themselves'}: {listed(list(killed))}")
@@ -77,13 +90,15 @@ def show_fleet(
     recorded: Recorded, judged: Judged, notes: list[str], console: Console, hang: HangReport | None = None
 ) -> None:  # fmt: skip
     """Why the job does not move, if it does not; the findings; then the slowest ranks and the usual step."""
-    console.print(f"[bold]{say.clean(recorded.run) or 'run'}[/]: {_headline(judged)}", highlight=False)
+    console.print(f"[bold]{say.clean(recorded.run) or 'run'}[/]: {_headline(recorded, judged)}", highlight=False)
     console.print()
     if hang is not None:
         console.print("The job does not move", style="bold")
         show_hang(hang.as_dict(), console)
         console.print()
-    if not judged.findings:
+    if not judged.table.ended:
+        console.print(NO_STEP, highlight=False)
+    elif not judged.findings:
         console.print("Nothing stands out." if hang is None else "Nothing stood out before.")
     for number, one in enumerate(judged.findings, 1):
         console.print(f"{number}. {one.text[:1].upper()}{one.text[1:]}.", markup=False, highlight=False)
@@ -146,7 +161,7 @@ def fleet_dict(recorded: Recorded, judged: Judged, hang: HangReport | None = Non
         for index, rank in enumerate(table.ranks)
     ]  # fmt: skip
     return {
-        "run": recorded.run, "world": recorded.world, "steps": len(table.steps), "records": len(recorded.sections),
+        "run": recorded.run, "world": recorded.world, "steps": table.ended, "records": len(recorded.sections),
         "lost": recorded.lost, "step_time_s": _mean(table.step.ravel()), "facts": dict(recorded.facts),
         "findings": [one.as_dict() for one in judged.findings], "hang": None if hang is None else hang.as_dict(), "ranks": ranks,
     }  # fmt: skip

@@ -53,7 +53,7 @@ def incidents_page(name: str, run: FleetRun, found: Twin | None, command: str = 
         ("incidents", f"{len(incidents):,}", ""),
         ("without training", say.seconds(down), ""),
         ("steps done again", say.seconds(again), ""),
-        ("the dearest", "none" if worst is None else say.seconds(worst.seconds.down + replayed(worst, run.step)), ""),
+        ("costliest incident", "none" if worst is None else say.seconds(worst.seconds.down + replayed(worst, run.step)), ""),
     ]
     kinds = ", ".join(f"{count} {what}" for what, count in Counter(one.what for one in incidents).most_common())
     begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began))

@@ -17,6 +17,7 @@ from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Sections
 from windtunnel.report import frame
 from windtunnel.report import words as say
+from windtunnel.report.fleet import NO_STEP
 from windtunnel.report.fleet_view import bin_steps, flows_of, heat_layers, mesh_of, waits_of_ranks
 from windtunnel.report.frame import Cell
 from windtunnel.report.html import section
@@ -33,7 +34,7 @@ def fleet_page(
     """The page's text. `notes`: what the records are of: backend, clocks, what was dropped. `alarms`: `Alarm.as_dict`s of a
     monitor; `reload`: seconds after which the page loads itself again, 0 never."""
     ranks = [int(rank) for rank in table.ranks]
-    steps = len(table.steps)
+    steps = len(table.steps)  # with the last one, which may not have ended
     hosts = sorted(set(table.hosts))
     named = sorted({rank for one in findings for rank in one.ranks} | set(hang.culprits if hang else ()))
     data = {
@@ -43,7 +44,7 @@ def fleet_page(
         "hang": {} if hang is None else {str(rank): {str(o): call for o, call in on.items()} for rank, on in hang.waits.items()},
         "excess": [None if not np.isfinite(one) else round(float(one), 4) for one in pace.excess],
     }  # fmt: skip
-    parts = [section("What is wrong", _findings(findings, hang))]
+    parts = [section("What is wrong", _findings(findings, hang, table.ended))]
     if alarms:
         parts.append(section("Alarms", _alarms(alarms)))
     if steps and data["layers"]:
@@ -53,12 +54,13 @@ def fleet_page(
     if notes:
         parts.append(section("What this rests on", Markup().join(Markup("<p>{}</p>").format(note) for note in notes)))
     middle = float(np.nanmedian(table.step)) if np.isfinite(table.step).any() else float("nan")
+    wrong = len(findings) + (hang is not None)
     cards = [
-        ("ranks", f"{len(ranks):,}", ""),
-        ("machines", f"{len(hosts):,}", ""),
-        ("steps", f"{steps:,}", ""),
-        ("step", say.seconds(middle) if middle == middle else "unknown", ""),
-        ("findings", str(len(findings) + (hang is not None)), "bad" if findings or hang else "good"),
+        (_many("rank", len(ranks)), f"{len(ranks):,}", ""),
+        (_many("machine", len(hosts)), f"{len(hosts):,}", ""),
+        (_many("step", table.ended), f"{table.ended:,}", ""),
+        ("a step", say.seconds(middle) if middle == middle else "unknown", ""),
+        (_many("finding", wrong), f"{wrong}", "bad" if wrong else "good"),
     ]
     state = f"A job that runs, as of {time.strftime('%Y-%m-%d %H:%M:%S')}" if reload else "A watched run"
     return frame.page(name, (state,), cards, Markup().join(parts), data, command, "fleet.js", reload)
@@ -67,6 +69,10 @@ def fleet_page(
 def write_fleet_page(text: str, path: str | Path) -> None:
     """Writes the page; FileError if the path cannot be written."""
     frame.written(text, path)
+
+
+def _many(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
 
 
 def _alarms(alarms: Sequence[Mapping[str, Any]]) -> Markup:
@@ -80,9 +86,9 @@ def _alarms(alarms: Sequence[Mapping[str, Any]]) -> Markup:
     return Markup('<ul class="notes">{}</ul>').format(Markup().join(rows))
 
 
-def _findings(findings: Sequence[Finding], hang: HangReport | None) -> Markup:
+def _findings(findings: Sequence[Finding], hang: HangReport | None, steps: int) -> Markup:
     if not findings and hang is None:
-        return Markup("<p>Nothing stands out.</p>")
+        return Markup("<p>{}</p>").format("Nothing stands out." if steps else NO_STEP)
     lines = []
     if hang is not None:
         told = Markup("<br>").join(hang.text.splitlines())

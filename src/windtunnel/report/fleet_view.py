@@ -75,7 +75,7 @@ def mesh_of(meshes: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> dict[s
     """Axes and coordinates [R][axes] of the largest recorded mesh that covers the ranks; one axis where there is none."""
     fits = [mesh for mesh in meshes if set(ranks) <= {int(rank) for rank in np.ravel(mesh["ranks"])}]
     if not fits:
-        return {"axes": ["rank"], "shape": [len(ranks)], "coordinates": [[place] for place in range(len(ranks))]}
+        return {"axes": ["world"], "shape": [len(ranks)], "coordinates": [[place] for place in range(len(ranks))]}
     mesh = max(fits, key=lambda one: len(one["names"]))
     grid = np.asarray(mesh["ranks"], np.int64).reshape([int(extent) for extent in mesh["shape"]])
     where = {int(rank): [int(one) for one in place] for place, rank in np.ndenumerate(grid)}

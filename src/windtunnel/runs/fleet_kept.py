@@ -50,9 +50,8 @@ def fleet_run(
     nothing tells a step's time, FileError for lines that are no events."""
     incidents, ranks = read_incidents(folder), [one for one in _ranks(Path(folder)) if one]
     if not incidents and not ranks:
-        raise FileError(
-            str(folder), "no incident and no checkpoint", f"a run's folder with {FILE}", "`windtunnel fleet run` writes it."
-        )
+        got = "no incident and no checkpoint" if Path(folder).is_dir() else "no folder"
+        raise FileError(str(folder), got, f"a run's folder with {FILE}", "`windtunnel fleet run --nodes N` writes it.")
     saves = [_saves(rank) for rank in ranks]
     counted = max(saves, key=lambda rank: sum(one.blocking_seconds or 0.0 for one in rank), default=[])
     between = [pair for rank in saves for pair in pairwise(rank) if pair[1].step > pair[0].step and not _struck(pair, incidents)]

@@ -14,7 +14,16 @@ from typing import Any
 
 from windtunnel.fleet.agent.keeper import is_python
 from windtunnel.fleet.agent.keeping import KeeperLink
-from windtunnel.fleet.agent.readings import CheckpointEvents, LogTail, RingTrail, link_drops, memory_kills, nic_bytes, process_state
+from windtunnel.fleet.agent.readings import (
+    CheckpointEvents,
+    LogTail,
+    RingTrail,
+    link_drops,
+    memory_kills,
+    nic_bytes,
+    own_addresses,
+    process_state,
+)
 from windtunnel.fleet.agent.stands import stands_of
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, host_port
@@ -98,7 +107,8 @@ class Agent:
             wait = 0.05
             self._channel = channel
             running = self._state["attempt"] if self._state["ranks"] else -1
-            channel.send(Hello(self.secrets.token, self.node, socket.gethostname(), os.getpid(), running, self._reports()))
+            me = self.secrets.token, self.node, socket.gethostname(), os.getpid()
+            channel.send(Hello(*me, running, self._reports(), addresses=own_addresses()))
             left = asyncio.create_task(self._left.wait())
             lost = asyncio.create_task(self._lost.wait())
             await asyncio.wait((left, lost), return_when=asyncio.FIRST_COMPLETED)

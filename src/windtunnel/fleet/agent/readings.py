@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
@@ -126,6 +128,18 @@ def link_drops(root: Path = Path("/sys/class")) -> int:
     nets = [path for path in root.glob("net/*/carrier_down_count") if path.parts[-2] != "lo"]
     hardware = [path for path in nets if path.with_name("device").exists()]
     return sum(_number(path) for path in (*ports, *(hardware or nets)))
+
+
+def own_addresses(root: Path = Path("/proc/net")) -> tuple[str, ...]:
+    """Addresses of this node's ports, IPv4 and IPv6, without loopback; none where the kernel does not tell."""
+    found: list[IPv4Address | IPv6Address] = []
+    with contextlib.suppress(OSError, ValueError):
+        trie = (root / "fib_trie").read_text(encoding="ascii")
+        found += [IPv4Address(text) for text in re.findall(r"\|-- (\S+)\s+/32 host LOCAL", trie)]
+    with contextlib.suppress(OSError, ValueError):
+        lines = (root / "if_inet6").read_text(encoding="ascii").splitlines()
+        found += [IPv6Address(int(line.split()[0], 16)) for line in lines if line]
+    return tuple(sorted({str(one) for one in found if not one.is_loopback}))
 
 
 def memory_kills(given: str | None = None) -> int:

@@ -24,7 +24,8 @@ HELLO_SECONDS = 60.0
 @dataclass
 class AgentNode:
     """`heard`: monotonic seconds of the last heartbeat; `warm`: whether its keeper has imported what the script needs;
-    `kills_before`: `memory_kills` when the attempt began; `dropped`: monotonic seconds when `link_drops` last rose."""
+    `kills_before`: `memory_kills` when the attempt began; `dropped`: monotonic seconds when `link_drops` last rose;
+    `addresses`: of its ports."""
 
     name: str
     channel: Channel | None = None
@@ -41,6 +42,7 @@ class AgentNode:
     link_drops: int = 0
     dropped: float = -math.inf
     progress: int = 0
+    addresses: tuple[str, ...] = ()
     stopped: dict[int, float] = field(default_factory=dict)  # rank -> monotonic seconds when first seen
 
 
@@ -195,7 +197,7 @@ class Roster:
         if node.channel is not None and node.channel is not channel:
             self._of.pop(node.channel, None)
             node.channel.close("the agent came back")
-        node.channel, node.hellos = channel, node.hellos + 1
+        node.channel, node.hellos, node.addresses = channel, node.hellos + 1, hello.addresses
         self._of[channel] = node
         channel.send(Welcome(self.fence))
         self._heard(node, hello.attempt, hello.ranks)

@@ -10,7 +10,7 @@ from windtunnel.fleet.findings.decline import decline
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.link import Transfers, slow_links, transfers_of
 from windtunnel.fleet.findings.slow import RankPace, pace_of, slow_ranks, starved_ranks
-from windtunnel.fleet.findings.steps import StepTable, roles_of, step_table
+from windtunnel.fleet.findings.steps import StepTable, roles_of, roles_of_groups, step_table
 from windtunnel.records.sections import Sections
 
 
@@ -30,7 +30,7 @@ def judge(sections: Sections, meshes: Sequence[Mapping[str, Any]] = ()) -> Judge
     A rank whose work grows is slow by its equals and the cause of the decline: it is told once, as what it is.
     """
     world = int(sections.rank.max()) + 1 if len(sections) else 0
-    table = step_table(sections, roles_of(meshes, world))
+    table = step_table(sections, roles_of(meshes, world) or roles_of_groups(sections))
     transfers = transfers_of(sections)
     found = [*slow_ranks(table), *starved_ranks(table), *slow_links(transfers)]
     falling = decline(table, transfers, named=[rank for one in found for rank in one.ranks])

@@ -242,9 +242,13 @@ def _sections(table: StepTable, slow: list[int]) -> list[tuple[str, float]]:
 
 
 def since_step(table: StepTable, slow: list[int]) -> int:
-    """The step from which the excess is there: the split of the steps with the least squared error. -1: from the start."""
+    """The step from which the excess is there: the split of the steps with the least squared error. -1: from the start.
+
+    Steps that warm up are no past to be held against.
+    """
     equals = table.roles == table.roles[slow[0]]
     whole = np.isfinite(table.own[equals]).all(0)
+    whole[:WARM_UP] = False
     if whole.sum() < 2 * FEWEST_STEPS:
         return -1
     excess = table.own[slow].mean(0)[whole] / np.maximum(np.median(table.own[equals][:, whole], axis=0), 1e-9) - 1.0
@@ -264,7 +268,7 @@ def since_step(table: StepTable, slow: list[int]) -> int:
 def _excess_since(table: StepTable, slow: list[int], since: int) -> float:
     """Mean excess from step `since` on."""
     equals = table.roles == table.roles[slow[0]]
-    own = table.own[:, table.steps >= since]
+    own = table.own[:, (table.steps >= since) & np.isfinite(table.own[equals]).any(0) & np.isfinite(table.own[slow]).any(0)]
     return float(np.nanmean(own[slow] / np.nanmedian(own[equals], axis=0))) - 1.0
 
 

@@ -36,6 +36,11 @@ class StepTable:
     blocked: Floats
     late: Floats
 
+    @property
+    def ended(self) -> int:
+        """Steps that some rank has ended: the last one that was begun has records too."""
+        return int(np.isfinite(self.step).any(axis=0).sum())
+
 
 def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> StepTable:
     """The table of all complete sections. `roles`: rank → what work it does (its pipeline stage); without it all do the same.
@@ -144,7 +149,7 @@ def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:
 def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
     """Rank → pipeline stage, from device meshes as the monitor records them (`names`, `shape`, `ranks`).
 
-    Empty where no mesh has an axis `pp`.
+    Empty where no mesh has an axis `pp`: then `roles_of_groups` may know.
     """
     for mesh in meshes:
         names = [str(name) for name in mesh.get("names", ())]
@@ -153,3 +158,9 @@ def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
             stages = np.moveaxis(ranks, names.index("pp"), 0)
             return {int(rank): stage for stage, part in enumerate(stages) for rank in part.ravel() if int(rank) < world}
     return {}
+
+
+def roles_of_groups(sections: Sections) -> dict[int, int]:
+    """Rank → pipeline stage, from its place in its group `pp` (Megatron-Core makes groups and no mesh). Empty without."""
+    groups = zip(sections.group_names, sections.groups, strict=False)
+    return {rank: stage for name, ranks in groups if name == "pp" for stage, rank in enumerate(ranks)}

@@ -5,7 +5,7 @@
     watch.start()
 
 It finds optimizers, modules, batches, saves and process groups by itself and writes what they took into a ring of this rank
-(`windtunnel.fleet.ring`). WatchSettings come from WINDTUNNEL_FLEET_* variables (`watch.settings`), or from `start`.
+(`windtunnel.fleet.ring`). Its settings come from WINDTUNNEL_FLEET_* variables (`watch.settings`), or from `start`.
 
 Nothing of this costs anything until `start`: no function is replaced, and `stop` puts each back.
 """

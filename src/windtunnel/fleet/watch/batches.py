@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 from windtunnel.fleet.watch.imports import AfterImport
@@ -33,14 +34,16 @@ def watch_batches(recorder: Recorder, patches: Patches) -> None:
 
 
 def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> None:
-    """torch.save, and save and async_save of torch.distributed.checkpoint once that is imported."""
+    """Saves of the thread that starts the monitor: torch.save, and, once they are imported, save and async_save of
+    torch.distributed.checkpoint and save_file of safetensors."""
     import torch
 
-    inside = [False]
+    inside, home = [False], get_ident()
 
     def make(name: str, original: Any) -> Any:
         def save(*args: Any, **options: Any) -> Any:
-            mark = None if inside[0] else recorder.open_range(Section.CHECKPOINT, recorder.name(name))
+            elsewhere = inside[0] or get_ident() != home  # a save in a thread of its own holds nothing up
+            mark = None if elsewhere else recorder.open_range(Section.CHECKPOINT, recorder.name(name))
             if mark is None:
                 return original(*args, **options)
             inside[0] = True
@@ -58,4 +61,8 @@ def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> N
         for name in ("save", "async_save"):
             patches.wrap(module, name, partial(make, f"checkpoint.{name}"))
 
+    def weights(module: Any) -> None:
+        patches.wrap(module, "save_file", partial(make, "safetensors.save_file"))
+
     imports.when("torch.distributed.checkpoint", checkpoint)
+    imports.when("safetensors.torch", weights)

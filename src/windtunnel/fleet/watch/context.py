@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from windtunnel.fleet.watch.groups import GroupBook
 from windtunnel.fleet.watch.imports import AfterImport
@@ -20,3 +20,10 @@ class WatchContext:
     groups: GroupBook
     patches: Patches
     imports: AfterImport
+    told: set[str] = field(default_factory=set)  # frameworks
+
+    def uses(self, framework: str) -> None:
+        """Tells once that the job uses a framework. That it was imported says little: others import it to look for it."""
+        if framework not in self.told:
+            self.told.add(framework)
+            self.recorder.ring.text("fact", {"framework": framework})

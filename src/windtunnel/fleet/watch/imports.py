@@ -1,4 +1,4 @@
-"""CallWatch a function once a module has been imported. Imports nothing of windtunnel: the start-up hook loads this file alone."""
+"""Calls a function once a module has been imported. Imports nothing of windtunnel: the start-up hook loads this file alone."""
 
 from __future__ import annotations
 

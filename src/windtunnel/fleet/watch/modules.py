@@ -21,13 +21,13 @@ class ModuleWatch:
     a search that finds nothing is repeated after 64 steps.
     """
 
-    def __init__(self, steps: StepWatch, found: Callable[[Any], object] = lambda _: None) -> None:
+    def __init__(self, steps: StepWatch, tell: Callable[[Any], object] = lambda _: None) -> None:
         from torch import is_grad_enabled
         from torch.nn.modules import module as registry
 
         self.steps, self.recorder = steps, steps.recorder
         self._registry, self._gradients = registry, is_grad_enabled
-        self._told = found  # of each outermost module, once
+        self._tell = tell  # called with each outermost module, once
         self._found: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
         self._trains: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._global: list[Any] = []
@@ -77,7 +77,7 @@ class ModuleWatch:
                 module.register_forward_pre_hook(self._before, prepend=True),
                 module.register_forward_hook(self._after),
             )
-            self._told(module)
+            self._tell(module)
             # PyTorch has listed this call's pre-hooks already, and lists the others after the forward: only `_after` still runs.
             self._opened.append(self.steps.before_forward(module))
 

@@ -47,7 +47,3 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, kept)
-
-    def attributes(self) -> list[tuple[Any, str]]:
-        """(owner, name) of all that is replaced now."""
-        return [(owner, name) for owner, name, _, _ in self._done]

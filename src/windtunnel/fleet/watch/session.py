@@ -42,9 +42,8 @@ class WatchSession:
         self.recorder = Recorder(self.ring, settings)
         self.patches, self.imports = Patches(), AfterImport()
         self._calls = CallWatch(self.recorder, groups, self.patches)
-        functional = FunctionalCalls(self.recorder, groups, self.patches)
+        self._functional = FunctionalCalls(self.recorder, groups, self.patches)
         self.steps = StepWatch(self.recorder, self._sweep)
-        self._functional = functional
         self.context = WatchContext(self.recorder, self.steps, groups, self.patches, self.imports)
         self.steps.watch_optimizers(self.patches)
         self.steps.watch_garbage(self.patches)
@@ -52,7 +51,7 @@ class WatchSession:
         watch_reducers(self.patches, self._calls)
         watch_batches(self.recorder, self.patches)
         watch_saves(self.recorder, self.patches, self.imports)
-        self.modules = ModuleWatch(self.steps, self._found)
+        self.modules = ModuleWatch(self.steps, self._tell_unseen)
         for adapter in ADAPTERS:
             adapter(self.context)
         self._cuda: Any = torch.cuda if settings.device == "auto" and torch.cuda.is_available() else None
@@ -64,17 +63,16 @@ class WatchSession:
 
     def stop(self) -> None:
         """Puts everything back and leaves the ring."""
-        self.recorder.stop()
-        self.imports.stop()
-        self.modules.stop()
-        self.patches.restore()
+        self._put_back()
         self.steps.finish()
         self.beat.stop()
-        atexit.unregister(self._at_exit)
         self.ring.ended(0)
 
     def forked(self) -> None:
-        """This process is a child of the watched one: it leaves the ring alone."""
+        """This process is a child of the watched one: it puts everything back, and the ring stays its parent's."""
+        self._put_back()
+
+    def _put_back(self) -> None:
         self.recorder.stop()
         self.imports.stop()
         self.modules.stop()
@@ -104,7 +102,7 @@ class WatchSession:
         _RINGS[path] = ring, GroupBook(ring)
         return _RINGS[path]
 
-    def _found(self, module: Any) -> None:
+    def _tell_unseen(self, module: Any) -> None:
         """An outermost module: what of it goes unseen is told with the run."""
         try:
             unseen = unseen_in(module)

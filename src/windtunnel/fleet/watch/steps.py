@@ -15,6 +15,18 @@ from windtunnel.records.sections import Section
 _FORWARD, _BACKWARD, _OPTIMIZER = int(Section.FORWARD), int(Section.BACKWARD), int(Section.OPTIMIZER)
 
 
+class _Update:
+    """The step of an optimizer that goes on. `outermost`: not inside that of another; `mark`: its open row, None amid a closure;
+    `backwards`: the job's step and its backwards so far, when the row was opened."""
+
+    __slots__ = ("outermost", "mark", "backwards")
+
+    def __init__(self, outermost: bool) -> None:
+        self.outermost = outermost
+        self.mark: Mark | None = None
+        self.backwards = (-1, -1)
+
+
 class StepWatch:
     """The state of a step on this rank. A step ends with an optimizer that follows a forward or backward.
 
@@ -29,7 +41,7 @@ class StepWatch:
         self.attentive = False
         self.inside_forward = self._inside_backward = False
         self._step: Mark = -1
-        self._optimizers: list[Mark | None] = []  # of the optimizers that are in their step; None: inside another
+        self._updates: list[_Update] = []  # the optimizers that are in their step, each inside the one before it
         self._gaps: deque[tuple[int, int, int]] = deque(maxlen=256)
         self._collecting = 0
         self.names: dict[type, int] = {}
@@ -132,23 +144,59 @@ class StepWatch:
     def around_optimizer(self, original: Any) -> Any:
         """A framework's own optimizer: those of torch.optim inside it are part of it."""
 
-        def step(*args: Any, **options: Any) -> Any:
-            self._before_optimizer()
-            done = original(*args, **options)
+        def step(owner: Any, *args: Any, **options: Any) -> Any:
+            self._before_optimizer(owner, (), {})
+            done = original(owner, *args, **options)
             self._after_optimizer()
             return done
 
         return step
 
-    def _before_optimizer(self, *_: Any) -> None:
-        self._optimizers.append(self.recorder.open(_OPTIMIZER) if self.recorder.live and not self._optimizers else None)
+    def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Opens the optimizer's section; (arguments, options) with another closure where it was given one, or None.
+
+        A closure runs forwards and backwards amid the optimizer's step (Lightning, LBFGS). They are no part of its section.
+        """
+        if self._updates and self._updates[0].mark is not None and self._updates[0].backwards != self._counted():
+            self._updates.clear()  # that step failed: no hook of its end was called, and training went on
+        outermost = self.recorder.live and not self._updates
+        update = _Update(outermost)
+        self._updates.append(update)
+        closure = options.get("closure", args[1] if len(args) > 1 else None)
+        if not outermost or not callable(closure):
+            self._open_update(update)
+            return None
+        own = partial(self._without_update, update, closure)
+        return (args, {**options, "closure": own}) if "closure" in options else ((args[0], own, *args[2:]), options)
+
+    def _open_update(self, update: _Update) -> None:
+        if update.outermost:
+            update.mark, update.backwards = self.recorder.open(_OPTIMIZER), self._counted()
+
+    def _counted(self) -> tuple[int, int]:
+        return self.recorder.step, self.backwards
+
+    def _without_update(self, update: _Update, closure: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """closure(*args) outside of the optimizer's section, which ends before it and begins again after it."""
+        if update.mark is not None:
+            self.recorder.close(update.mark)
+            update.mark = None
+        try:
+            done = closure(*args, **options)
+        except BaseException:
+            self._updates.clear()  # no hook of their ends will be called
+            raise
+        self._open_update(update)
+        return done
 
     def _after_optimizer(self, *_: Any) -> None:
-        mark = self._optimizers.pop() if self._optimizers else None
-        if mark is not None:
-            self.recorder.close(mark)
-            if not self.by_hand and (self.forwards or self.backwards):
-                self.end_step()
+        update = self._updates.pop() if self._updates else None
+        if update is None or not update.outermost:
+            return
+        if update.mark is not None:
+            self.recorder.close(update.mark)
+        if not self.by_hand and (self.forwards or self.backwards):
+            self.end_step()
 
     # --- garbage collection ---
 

@@ -59,7 +59,7 @@ class RankStand(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first message of an agent. `attempt`: of the ranks that its node has, -1 without any."""
+    """The first message of an agent. `attempt`: of the ranks that its node has, -1 without any; `addresses`: of its ports."""
 
     token: str
     node: str
@@ -68,6 +68,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     attempt: int = -1
     ranks: tuple[RankReport, ...] = ()
     version: int = VERSION
+    addresses: tuple[str, ...] = ()
 
 
 class AgentBeat(msgspec.Struct, frozen=True, tag=True):

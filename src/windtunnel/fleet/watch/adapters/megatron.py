@@ -33,6 +33,7 @@ def watch_megatron(context: WatchContext) -> None:
         def forward_step(*args: Any, **options: Any) -> Any:
             if not recorder.live:
                 return original(*args, **options)
+            context.uses("megatron-core")
             number = given(args, options, "current_microbatch", _MICRO_BATCH)
             stage = given(args, options, "vp_stage", _VIRTUAL_STAGE)
             name = recorder.name("forward_step" if stage is None else f"virtual stage {stage}")
@@ -52,7 +53,6 @@ def watch_megatron(context: WatchContext) -> None:
         return backward_step
 
     def schedules(module: Any) -> None:
-        recorder.ring.text("fact", {"framework": "megatron-core"})
         context.patches.wrap(module, "forward_step", forward)
         context.patches.wrap(module, "backward_step", backward)
 

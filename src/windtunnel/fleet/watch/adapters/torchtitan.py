@@ -1,6 +1,6 @@
 """torchtitan: trains with plain PyTorch (meshes, FSDP2, pipelining, a container that is an optimizer), which is watched anyway.
 
-What is left to do is its name and the batches that it draws outside of a DataLoader's iterator.
+What is left to do is its name. Its batches come from torchdata, whose iterators are those of DataLoader.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ def watch_torchtitan(context: WatchContext) -> None:
     """Notes the framework."""
 
     def found(module: Any) -> None:
-        context.recorder.ring.text("fact", {"framework": "torchtitan"})
+        context.uses("torchtitan")
 
     context.imports.when("torchtitan.trainer", found)
