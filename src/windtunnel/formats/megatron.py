@@ -188,7 +188,7 @@ def _vocab(args: Arguments) -> int:
     for flag in ("vocab-size", "padded-vocab-size"):
         if size := args.integer(flag):
             return size
-    patched = args.text("patch-tokenizer-type")
+    patched, extra = args.text("patch-tokenizer-type"), args.integer("extra-vocab-size")
     kind, name = args.text("tokenizer-type"), " ".join(args.words_of("tokenizer-model") or [])
     if kind is None and args.has("merge-file"):
         kind = "GPT2BPETokenizer"
@@ -197,9 +197,7 @@ def _vocab(args: Arguments) -> int:
     if size is None and (size := vocabulary_of_name(name)) is not None:
         why = f"that of {name}"
     if size is None and patched is not None and (size := vocabulary_of_patch(patched)) is not None:
-        why, extra = f"that of {patched}", " ".join(args.words_of("extra-vocab-size") or [])
-        if extra.isdecimal():
-            size, why = size + int(extra[:9]), f"{why} and --extra-vocab-size"
+        size, why = size + (extra or 0), f"that of {patched}{' and --extra-vocab-size' if extra else ''}"
     if size is None:
         size, why = USUAL, "a guess, since the tokenizer's file is not read: check it, --set model.vocab=N"
     args.assumed.append(f"vocabulary {size}, {why} (--vocab-size left out)")
@@ -216,9 +214,9 @@ def _norm(args: Arguments) -> str:
 
 
 def _position(args: Arguments) -> str:
+    kind = args.text("position-embedding-type")
     if args.switch("use-rotary-position-embeddings"):
         return "rope"
-    kind = args.text("position-embedding-type")
     if args.switch("no-position-embedding") and kind is None:
         return "none"
     positions = {

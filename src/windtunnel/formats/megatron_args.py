@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
+from windtunnel.formats.harmless import harmless
 from windtunnel.formats.megatron_flags import KINDS, LAUNCHER, OLD_NAMES, SHORTER
 from windtunnel.formats.shell import launch
 from windtunnel.formats.shell_asked import OpenQuestions
@@ -129,9 +130,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
         if name != flag:
             arguments.old_names.append(flag)
         if name not in KINDS:
-            near = nearest(flag, KINDS) if len(arguments.unknown) < MOST_SUGGESTIONS and len(flag) <= _LONGEST_FLAG else None
-            close = f" (is it --{near}?)" if near and _alike(flag, near) else ""
-            arguments.unknown.append(f"--{flag}{close}" if not values else f"--{flag} {' '.join(values)[:60]}{close}")
+            arguments.unknown.append(_unknown(flag, values, len(arguments.unknown) < MOST_SUGGESTIONS))
             arguments.given[name] = values
             continue
         if KINDS[name] == "switch" and values and values[0].lower() in ("false", "0", "no"):
@@ -143,6 +142,13 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
             arguments.given[flag] = [str(value)]
     _settle(arguments, asked)
     return arguments
+
+
+def _unknown(flag: str, values: list[str], suggests: bool) -> str:
+    """An unknown flag with its words, and the known one that it may stand for unless it is known to change nothing."""
+    told = f"--{flag} {' '.join(values)[:60]}".rstrip()
+    near = nearest(flag, KINDS) if suggests and len(flag) <= _LONGEST_FLAG and not harmless(told, "megatron") else None
+    return f"{told} (is it --{near}?)" if near and _alike(flag, near) else told
 
 
 def _settle(arguments: Arguments, asked: OpenQuestions) -> None:

@@ -55,6 +55,7 @@ INTEGERS = (
     "mamba-num-groups",
     "mamba-state-dim",
     "moe-latent-size",
+    "extra-vocab-size",
 )
 FLOATS = ("hidden-dropout", "attention-dropout", "moe-expert-capacity-factor", "optimizer-offload-fraction")
 STRINGS = (
@@ -72,6 +73,7 @@ STRINGS = (
     "recompute-method",
     "optimizer",
     "tokenizer-type",
+    "patch-tokenizer-type",
     "window-size",
     "transformer-impl",
     "data-parallel-sharding-strategy",
