@@ -29,7 +29,7 @@ def test_where_no_port_or_every_port_went_down_the_whole_group_stays() -> None:
     assert none.evidence == "no port has lost its link, so which side is at fault is not known; all wait"
     every = name_ports(LINK, [_node(0, 21.0), _node(1, 22.0)], since=20.0)
     assert (every.nodes, every.separable) == (LINK.nodes, False)
-    assert every.evidence.startswith("it broke between n0 and n1; the ports of all nodes have lost their link, so which side")
+    assert every.evidence.startswith("the ports of all nodes have lost their link, so which side")
 
 
 def _cut(number: int, lost: int, *, shared: bool = False) -> AgentNode:
@@ -52,6 +52,7 @@ def test_the_pair_that_lost_each_other_is_told_and_no_side() -> None:
 def test_no_pair_is_made_up() -> None:
     """Not where nobody lost whom it was lost by, where two pairs broke, or where an address is not that of one node."""
     assert broken_pair([_cut(0, 1), _cut(1, 2), _cut(2, 0)]) == ()
+    assert broken_pair([_node(0), _node(1)]) == () and broken_pair([_cut(0, 9, shared=True), _node(1)]) == ("n0", "n1")
     assert broken_pair([_cut(0, 1), _cut(1, 0), _cut(2, 3), _cut(3, 2)]) == ()
     assert broken_pair([_cut(number, 9, shared=True) for number in range(3)]) == ()
 

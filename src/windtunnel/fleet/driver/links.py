@@ -32,20 +32,23 @@ def name_ports(fault: SeenFault, nodes: Sequence[AgentNode], since: float) -> Se
 
 
 def broken_pair(nodes: Sequence[AgentNode]) -> tuple[str, ...]:
-    """The two nodes whose ranks each lost a connection to the other one; empty where no pair, or more than one, did.
+    """The two nodes whose ranks each lost a connection to the other one, or the only two of a job in which any did; empty where no
+    pair, or more than one, did.
 
     Who ends because others have ended lost connections too, but those others did not lose theirs to him. Clocks are not compared.
     """
-    if len(nodes) == 2:
-        return tuple(sorted(node.name for node in nodes))
     owners: dict[str, set[str]] = {}
     for node in nodes:
         for address in node.addresses:
             owners.setdefault(address, set()).add(node.name)
     lost = set()
+    lines = {
+        node.name: [one.text for rank in node.ranks if rank.code for one in rank.found if one.kind == "peer"] for node in nodes
+    }
+    if len(nodes) == 2 and any(lines.values()):
+        return tuple(sorted(lines))
     for node in nodes:
-        lines = [one.text for rank in node.ranks if rank.code for one in rank.found if one.kind == "peer"]
-        for address in {text for line in lines for text in _PEER.findall(line)}:
+        for address in {text for line in lines[node.name] for text in _PEER.findall(line)}:
             if len(owner := owners.get(address, set())) == 1:  # nodes on one machine share its addresses
                 lost.add((node.name, *owner))
     pairs = [(one, other) for one, other in lost if one < other and (other, one) in lost]
