@@ -63,7 +63,7 @@ demo: $(VENV)/.package
 test: test-cpp lint-imports test-python
 
 # Beside the Python module, whose core they share.
-test-cpp: setup
+test-cpp: $(VENV)/.package
 	$(CMAKE) -B build/module >/dev/null
 	$(BIN)/cmake --build build/module -j $(JOBS) --target core_tests exec_fuzz fabric_fuzz flow_fuzz packet_fuzz replay_fuzz
 	build/module/core_tests
@@ -86,9 +86,10 @@ torch: setup
 	  $(PIP) --no-build-isolation -e '.[torch,hf]' || { \
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; }
 
-# Tests marked `torch`: all lie in one folder, so the others need not be collected again.
+# Tests marked `torch`: all lie in one folder, so the others need not be collected again. Many wait for their processes, so there
+# are three workers for two cores.
 test-torch: torch
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m torch tests/pytorch
+	PYTEST_XDIST_AUTO_NUM_WORKERS=$$(($$(nproc) * 3 / 2)) $(BIN)/python -m pytest $(PYTEST_ARGS) -m torch tests/pytorch
 
 # Tests marked `slurm` start slurmctld, several slurmd and munged by themselves; skipped with the reason where they cannot.
 test-slurm: setup
@@ -157,7 +158,7 @@ SANITIZE = $(CMAKE) -DWINDTUNNEL_PYTHON=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo
 ROUNDS ?= 1000
 OPTIMIZE ?= -Og
 
-sanitize: setup
+sanitize: $(VENV)/.tools
 	$(SANITIZE) -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='$(OPTIMIZE) -g1' -B build/asan -DWINDTUNNEL_SANITIZE=address,undefined >/dev/null
 	$(BIN)/cmake --build build/asan -j $(JOBS) --target core_tests exec_fuzz fabric_fuzz replay_fuzz flow_fuzz packet_fuzz
 	for fuzz in exec fabric replay; do UBSAN_OPTIONS=halt_on_error=1 build/asan/$${fuzz}_fuzz $$((2 * $(ROUNDS))) 3 || exit 1; done
@@ -169,7 +170,7 @@ sanitize: setup
 	build/tsan/packet_fuzz $$(($(ROUNDS) / 16)) 4
 	build/tsan/thread_tests
 
-sanitize-short:
+sanitize-short: $(VENV)/.tools
 	$(MAKE) sanitize ROUNDS=200 OPTIMIZE=-O0
 
 # The wheel, installed into an environment of its own and used from a directory outside of the checkout.

@@ -63,12 +63,12 @@ NODES = (
     "p4d.24xlarge",
     "gaudi2-8",
 )
-DEEP = 40
-"""How many times more examples `--hypothesis-profile=deep` runs."""
+DEEP = 80
+"""How many times more examples `make laws` runs."""
 
 
 def examples(number: int) -> settings:
-    """Settings for a law: `number` examples, the same ones every time; many more and new ones under the profile `deep`."""
+    """Settings for a law: `number` examples, the same ones every time; many more and new ones in `make laws`."""
     deep = not settings.default.derandomize if settings.default else False
     return settings(max_examples=number * (DEEP if deep else 1), deadline=None)
 

@@ -27,7 +27,7 @@ shares = st.builds(
 )
 
 
-@examples(300)
+@examples(150)
 @given(shares, st.floats(0.35, 1.0), st.floats(0.0, 0.65))
 def test_a_higher_cap_is_never_slower_and_draws_no_less(own: DrawShares, cap: float, more: float) -> None:
     low, high = under(own, 1.0, cap), under(own, 1.0, min(1.0, cap + more))
@@ -43,7 +43,7 @@ def _with_cap(job: Job, share: float) -> Job:
     return job.model_copy(update={"cluster": cluster})
 
 
-@examples(15)
+@examples(10)
 @given(jobs(), st.floats(0.4, 0.9))
 def test_a_capped_step_is_never_shorter(job: Job, share: float) -> None:
     free, capped = predict(_with_cap(job, 1.0)), predict(_with_cap(job, share))
@@ -52,7 +52,7 @@ def test_a_capped_step_is_never_shorter(job: Job, share: float) -> None:
     assert sum(asdict(step_shares(free.by_stage)).values()) == pytest.approx(1.0)
 
 
-@examples(60)
+@examples(30)
 @given(
     st.sampled_from(["node_dollars", "switch_dollars", "link_dollars", "dollars_per_kwh", "people_dollars_per_gpu_year"]),
     st.floats(1.0, 1e6),

@@ -49,7 +49,7 @@ def sound(p: Prediction) -> None:
     assert all(0.0 <= s.start <= s.end <= p.step_time_s * (1 + 1e-12) for s in p.timeline)
 
 
-@examples(250)
+@examples(125)
 @given(tables())
 def test_any_table_is_answered_or_refused(table: dict[str, Any]) -> None:
     try:
@@ -59,7 +59,7 @@ def test_any_table_is_answered_or_refused(table: dict[str, Any]) -> None:
     sound(p)
 
 
-@examples(150)
+@examples(75)
 @given(jobs())
 def test_every_checked_job_is_answered(job: Job) -> None:
     sound(predict(job))
@@ -72,7 +72,7 @@ def shuffled(value: Any, draw: Any) -> Any:
     return {key: shuffled(value[key], draw) for key in keys}
 
 
-@examples(40)
+@examples(20)
 @given(jobs(), st.data())
 def test_the_same_job_gives_the_same_bytes(job: Job, data: st.DataObject) -> None:
     table = job.model_dump(mode="json", exclude_none=True)

@@ -22,7 +22,7 @@ def differing(job: Job, **fields: Any) -> Job:
     return check(job.model_copy(update={"unequal": Unequal.model_validate(fields)}))
 
 
-@examples(60)
+@examples(30)
 @given(jobs(), st.data())
 def test_a_slower_rank_costs_time_and_never_more_than_all_of_them(job: Job, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, job.cluster.gpus - 1))
@@ -36,7 +36,7 @@ def test_a_slower_rank_costs_time_and_never_more_than_all_of_them(job: Job, data
     assert one <= every * ROUNDING
 
 
-@examples(60)
+@examples(30)
 @given(jobs(), st.data())
 def test_groups_are_a_partition_that_meets_itself(job: Job, data: st.DataObject) -> None:
     slow = data.draw(st.lists(st.integers(0, job.cluster.gpus - 1), min_size=1, max_size=4))

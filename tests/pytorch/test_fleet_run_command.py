@@ -15,6 +15,7 @@ import pytest
 from windtunnel.cli.fleet_source import read_run
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.wire.ports import free_port
+from windtunnel.records.sections import Section
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("starlette")
@@ -62,8 +63,8 @@ def beside(folder: Path) -> list[int]:
     return found
 
 
-def test_one_command_collects_ships_and_sums_up(tmp_path: Path) -> None:
-    code, said, errors = ended(started(tmp_path, *training("--steps", "12")))
+def test_one_command_watches_an_unchanged_script_collects_ships_and_sums_up(tmp_path: Path) -> None:
+    code, said, errors = ended(started(tmp_path, *training("--steps", "12", "--save", str(tmp_path / "weights.pt"))))
     assert code == 0, errors
     assert said.startswith("loss ") and "ms a step" in said
     assert re.search(r"records in .*job, collected at http://127\.0\.0\.1:\d+", errors)
@@ -74,6 +75,12 @@ def test_one_command_collects_ships_and_sums_up(tmp_path: Path) -> None:
     run = open_run(tmp_path / "job" / "collected")
     assert {beat.ended for beat in run.heartbeats()} == {0} and run.overview()["world"] == 2
     run.close()
+    table = rings.sections
+    for section in (Section.DATA, Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER, Section.CALL):
+        assert len(table.where((table.rank == 1) & (table.step == 4) & (table.section == section))) >= 1, section
+    saves = table.where(table.section == Section.CHECKPOINT)
+    assert saves.rank.tolist() == [0] and saves.names[saves.name[0]] == "torch.save"
+    assert {beat.ended for beat in rings.beats.values()} == {0} and set(rings.beats) == {0, 1}
 
 
 def test_two_nodes_ship_to_one_collector_over_tls(tmp_path: Path) -> None:
@@ -82,13 +89,11 @@ def test_two_nodes_ship_to_one_collector_over_tls(tmp_path: Path) -> None:
     secrets = ("--secrets", str(tmp_path / "keys"))
     nodes = []
     for rank in (1, 0):
-        launch = [
-            sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1",
-            "--master-addr", "127.0.0.1", "--master-port", str(ports[0]), str(EXAMPLE), "--steps", "12",
-        ]  # fmt: skip
+        names = {"RANK": rank, "LOCAL_RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ports[0]}
         there = (
             ("--collect", "--listen", f"127.0.0.1:{ports[1]}") if rank == 0 else ("--collector", f"https://127.0.0.1:{ports[1]}")
         )
+        launch = ["env", *(f"{name}={value}" for name, value in names.items()), sys.executable, str(EXAMPLE), "--steps", "12"]
         nodes.append(started(tmp_path / f"node{rank}", *launch, options=(*there, *secrets)))
     try:
         other, _, _ = ended(nodes[0])

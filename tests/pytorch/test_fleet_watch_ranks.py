@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +24,6 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 SCRIPTS = Path(__file__).with_name("fleet_scripts.py")
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "training" / "fleet_ddp.py"
 LONG = 240
 """Seconds for what takes five on an idle machine."""
 
@@ -197,19 +194,3 @@ def test_clocks_can_be_set_wrong(scripts: Scripts, tmp_path: Path) -> None:
         for reader in readers:
             tail = reader.read(0)
             assert all(7000 < time.time() - int(value) * 1e-9 < 8000 for value in (tail.beat_ns, *tail.rows["begin"]))
-
-
-def test_fleet_run_watches_an_unchanged_script(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "windtunnel", "fleet", "run", "--dir", str(tmp_path), "--run", "job", "--"]
-    command += [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += [str(EXAMPLE), "--steps", "6", "--save", str(tmp_path / "weights.pt")]
-    done = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=LONG)
-    assert done.returncode == 0, done.stderr
-    table = read_rings(tmp_path / "job")
-    assert set(table.rank.tolist()) == {0, 1}
-    for section in (Section.DATA, Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER, Section.CALL):
-        assert len(of_rank(table, 1, 4, section)) >= 1, section
-    saves = table.where(table.section == Section.CHECKPOINT)
-    assert saves.rank.tolist() == [0] and saves.names[saves.name[0]] == "torch.save"
-    with open_rings(tmp_path / "job") as readers:
-        assert [reader.read(0).ended for reader in readers] == [0, 0]
