@@ -279,6 +279,10 @@ def test_a_run_without_a_step_says_how_a_step_ends(tmp_path: Path, capsys: pytes
     assert "8 ranks on 2 machines, 0 steps" in told and "watch.step()" in told and "Nothing stands out" not in told
     assert "watch.step()" in (tmp_path / "page.html").read_text()
     recorded = read_run(str(tmp_path / "run"))
+    written(tmp_path / "short", steps=5)
+    assert main(["fleet", "show", str(tmp_path / "short"), "--html", str(tmp_path / "page.html")]) == 0
+    assert "Too short to judge: ranks are compared after 10 steps, and 5 have ended." in " ".join(capsys.readouterr().out.split())
+    assert "Too short to judge" in (tmp_path / "page.html").read_text()
     failed = fleet_short(recorded, judge(recorded.sections), code=3)
     assert failed[1] == "  the command ended with exit status 3, before any rank had ended a step"
 

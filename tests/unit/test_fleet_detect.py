@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from windtunnel.fleet.agent.patterns import PATTERNS, found_in
+from windtunnel.fleet.agent.patterns import PATTERNS, found_in, raised_in
+from windtunnel.fleet.agent.readings import LogTail
 from windtunnel.fleet.driver.detect import JOB_RULES, RANK_RULES, detect, ended_text
 from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, Sight
 from windtunnel.fleet.wire.messages import LogFinding, RankReport
@@ -155,6 +158,38 @@ def test_patterns_of_logs(line: str, kind: str) -> None:
 @pytest.mark.parametrize("line", ["step 7 loss 0.31 nanoseconds 12", "loss information: 3", "cuda is available", "financial loss"])
 def test_lines_that_are_no_errors(line: str) -> None:
     assert found_in(line) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "last"),
+    [
+        ("Traceback (most recent call last):\n  File 'a.py', line 1\nValueError: no such shard\n", "ValueError: no such shard"),
+        ("[rank3]: Traceback (most recent call last):\n[rank3]: my.pack.OddError: 7\nbye", "my.pack.OddError: 7"),
+        ("KeyError: 'first'\ncaught\nAssertionError\n", "AssertionError"),
+        ("an Error: of nobody\n  ValueError: in the text of another", None),
+        ("step 7 | TotalError: 3", None),
+    ],
+)
+def test_the_last_exception_of_a_log(log: str, last: str | None) -> None:
+    found = raised_in(log)
+    assert (found and found.text) == last
+
+
+def test_a_crash_says_what_its_log_ends_in(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("ValueError: caught\nstep 1\nValueError: no such shard\n", encoding="utf-8")
+    tail = LogTail(log)
+    tail.look()
+    assert tail.findings(ended=False) == ()
+    fault = detect(_sight(NodeSight("n0", ranks=(RankReport(0, 1, 1, ended=NOW, found=tail.findings(ended=True)),))), LIMITS)
+    assert fault is not None
+    assert (fault.what, fault.evidence) == ("crash", "rank 0: exit status 1; its log ends in: ValueError: no such shard")
+    log.write_text(log.read_text() + "RuntimeError: Connection reset by peer\n", encoding="utf-8")
+    tail.look()
+    follower = RankReport(0, 1, 1, ended=NOW, found=tail.findings(ended=True))
+    fault = detect(_sight(NodeSight("n0", ranks=(follower,)), NodeSight("n1", ranks=(_ended(2, -9),))), LIMITS)
+    assert fault is not None
+    assert fault.ranks == (2,)
 
 
 def test_kinds_and_texts() -> None:

@@ -7,33 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from windtunnel.compute import estimate
+from windtunnel.compute.row_names import KINDS, PHASES
 from windtunnel.profile.kernels import KernelCase
 from windtunnel.profile.timing import Protocol
 from windtunnel.spec import GPU, load_runtime
 from windtunnel.workload.identity import Module
-from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
-
-KINDS = {
-    "gemm": Kind.GEMM,
-    "grouped_gemm": Kind.GEMM,
-    "attention": Kind.ATTENTION,
-    "norm": Kind.NORM,
-    "elementwise": Kind.ELEMENTWISE,
-    "softmax": Kind.SOFTMAX,
-    "cross_entropy": Kind.CROSS_ENTROPY,
-    "embedding": Kind.EMBEDDING,
-    "permute": Kind.ELEMENTWISE,
-    "optimizer": Kind.OPTIMIZER,
-    "copy": Kind.COPY,
-    "reduce": Kind.REDUCE,
-}
-PHASES = {
-    "forward": Phase.FORWARD,
-    "backward": Phase.DGRAD,
-    "dgrad": Phase.DGRAD,
-    "wgrad": Phase.WGRAD,
-    "optimizer": Phase.OPTIMIZER,
-}
+from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable
 
 LAUNCH = 3e-6
 """s of an empty kernel."""

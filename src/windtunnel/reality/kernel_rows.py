@@ -17,6 +17,7 @@ from windtunnel.compute import estimate
 from windtunnel.compute.fitted_gpu import gpu_of as fitted_gpu
 from windtunnel.compute.kernel_file import load
 from windtunnel.compute.memory_classes import key_of
+from windtunnel.compute.row_names import KINDS, PHASES
 from windtunnel.reality.measurements import Fitted
 from windtunnel.reality.module_rows import module_score
 from windtunnel.reality.scores import Score
@@ -25,32 +26,10 @@ from windtunnel.records.work import BACKWARD, with_work
 from windtunnel.spec import GPU, load_gpu, load_runtime
 from windtunnel.spec.catalog import names
 from windtunnel.spec.runtime import Runtime
-from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
+from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable
 
 Row = Mapping[str, Any]
 
-KINDS = {
-    "gemm": Kind.GEMM,
-    "grouped_gemm": Kind.GROUPED_GEMM,
-    "attention": Kind.ATTENTION,
-    "norm": Kind.NORM,
-    "elementwise": Kind.ELEMENTWISE,
-    "softmax": Kind.SOFTMAX,
-    "cross_entropy": Kind.CROSS_ENTROPY,
-    "embedding": Kind.EMBEDDING,
-    "permute": Kind.COPY,
-    "optimizer": Kind.OPTIMIZER,
-    "copy": Kind.COPY,
-    "reduce": Kind.REDUCE,
-}
-PHASES = {
-    "forward": Phase.FORWARD,
-    "recompute": Phase.RECOMPUTE,
-    "backward": Phase.DGRAD,
-    "dgrad": Phase.DGRAD,
-    "wgrad": Phase.WGRAD,
-    "optimizer": Phase.OPTIMIZER,
-}
 LIBRARIES = ("fa1", "fa2", "fa3", "cudnn")
 
 

@@ -11,7 +11,8 @@ from rich.console import Console
 from windtunnel.fleet.findings.finding import listed
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judged
-from windtunnel.fleet.findings.slow import WARM_UP
+from windtunnel.fleet.findings.slow import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
+from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import Section
 from windtunnel.report import words as say
@@ -56,6 +57,18 @@ NO_STEP = (
 )
 
 
+def without_findings(table: StepTable, pace: RankPace) -> str:
+    """What is said of a run in which nothing was found; also why ranks could not be compared."""
+    if not table.ended:
+        return NO_STEP
+    if np.isfinite(pace.excess).any():
+        return "Nothing stands out."
+    if table.ended < WARM_UP + FEWEST_STEPS:
+        return f"Too short to judge: ranks are compared after {WARM_UP + FEWEST_STEPS} steps, and {table.ended} have ended."
+    others = FEWEST_EQUALS - 1
+    return f"Nothing stands out, but ranks were not compared: none has {others} others that do the same work."
+
+
 def _headline(recorded: Recorded, judged: Judged) -> str:
     """How many ranks, machines and steps, and how long a step takes."""
     table = judged.table
@@ -77,10 +90,8 @@ def fleet_short(recorded: Recorded, judged: Judged, killed: Sequence[int] = (), 
         lines.append(
             f"  the command ended with exit status {code}{'' if judged.table.ended else ', before any rank had ended a step'}"
         )
-    elif not judged.table.ended:
-        lines.append(f"  {NO_STEP}")
     elif not judged.findings:
-        lines.append("  nothing stands out")
+        lines.append(f"  {without_findings(judged.table, judged.pace)}")
     if killed:
         lines.append(f"  did not end of {'itself' if len(killed) == 1 else 'themselves'}: {listed(list(killed))}")
     return lines
@@ -96,10 +107,9 @@ def show_fleet(
         console.print("The job does not move", style="bold")
         show_hang(hang.as_dict(), console)
         console.print()
-    if not judged.table.ended:
-        console.print(NO_STEP, highlight=False)
-    elif not judged.findings:
-        console.print("Nothing stands out." if hang is None else "Nothing stood out before.")
+    if not judged.findings:
+        before = hang is not None and judged.table.ended
+        console.print("Nothing stood out before." if before else without_findings(judged.table, judged.pace), highlight=False)
     for number, one in enumerate(judged.findings, 1):
         console.print(f"{number}. {one.text[:1].upper()}{one.text[1:]}.", markup=False, highlight=False)
         for text in (*one.evidence, *(f"not {text}" for text in one.excluded)):

@@ -17,7 +17,7 @@ from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Sections
 from windtunnel.report import frame
 from windtunnel.report import words as say
-from windtunnel.report.fleet import NO_STEP
+from windtunnel.report.fleet import without_findings
 from windtunnel.report.fleet_view import bin_steps, flows_of, heat_layers, mesh_of, waits_of_ranks
 from windtunnel.report.frame import Cell
 from windtunnel.report.html import section
@@ -44,7 +44,7 @@ def fleet_page(
         "hang": {} if hang is None else {str(rank): {str(o): call for o, call in on.items()} for rank, on in hang.waits.items()},
         "excess": [None if not np.isfinite(one) else round(float(one), 4) for one in pace.excess],
     }  # fmt: skip
-    parts = [section("What is wrong", _findings(findings, hang, table.ended))]
+    parts = [section("What is wrong", _findings(findings, hang, without_findings(table, pace)))]
     if alarms:
         parts.append(section("Alarms", _alarms(alarms)))
     if steps and data["layers"]:
@@ -86,9 +86,9 @@ def _alarms(alarms: Sequence[Mapping[str, Any]]) -> Markup:
     return Markup('<ul class="notes">{}</ul>').format(Markup().join(rows))
 
 
-def _findings(findings: Sequence[Finding], hang: HangReport | None, steps: int) -> Markup:
+def _findings(findings: Sequence[Finding], hang: HangReport | None, otherwise: str) -> Markup:
     if not findings and hang is None:
-        return Markup("<p>{}</p>").format("Nothing stands out." if steps else NO_STEP)
+        return Markup("<p>{}</p>").format(otherwise)
     lines = []
     if hang is not None:
         told = Markup("<br>").join(hang.text.splitlines())

@@ -184,7 +184,7 @@ class Agent:
         process = process_state(one["pid"]) if one["code"] is None else ""
         return RankReport(
             one["rank"], one["pid"], one["code"], process, silent, progress, step, one["ended"], loaded, seconds,
-            tuple(looks.log.found.values()),
+            looks.log.findings(bool(one["code"])),
         )  # fmt: skip
 
     def _on_message(self, channel: Channel, message: Any) -> None:

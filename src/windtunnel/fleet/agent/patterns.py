@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.fleet.wire.messages import LogFinding
+from windtunnel.fleet.wire.messages import RAISED, LogFinding
 
 PATTERNS: tuple[tuple[str, str], ...] = (
     ("oom", r"CUDA out of memory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|Cannot allocate memory"),
@@ -24,6 +24,7 @@ PATTERNS: tuple[tuple[str, str], ...] = (
 """(kind, expression). "peer": a rank that ends because another one did; "port": another process listens where it wants to."""
 _ALL = re.compile("|".join(f"(?P<{kind}>{expression})" for kind, expression in PATTERNS))
 KINDS = frozenset(kind for kind, _ in PATTERNS)
+_RAISED = re.compile(r"^(?:\[\w+\]:\s?)*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)(?::[^\n]*)?)$", re.M)
 LINE = 400
 """Characters of a line that are passed on."""
 
@@ -38,3 +39,9 @@ def found_in(text: str) -> list[LogFinding]:
             end = text.find("\n", match.end())
             seen[kind] = LogFinding(kind, text[start : end if end >= 0 else len(text)].strip()[:LINE])
     return list(seen.values())
+
+
+def raised_in(text: str) -> LogFinding | None:
+    """The last line of `text` that names an exception as Python's tracebacks do, with or without torch's `[rank0]: ` before it."""
+    lines = _RAISED.findall(text)
+    return LogFinding(RAISED, lines[-1].strip()[:LINE]) if lines else None

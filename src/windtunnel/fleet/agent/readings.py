@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.agent.patterns import found_in
+from windtunnel.fleet.agent.patterns import found_in, raised_in
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.wire.messages import LogFinding
@@ -23,10 +23,11 @@ READ_AT_ONCE = 1 << 18
 
 @dataclass
 class LogTail:
-    """Reads on in a log and keeps the error patterns that it has seen, the first of each kind."""
+    """Reads on in a log and keeps the error patterns that it has seen, the first of each kind, and the last exception."""
 
     path: Path
     found: dict[str, LogFinding] = field(default_factory=dict)
+    raised: LogFinding | None = None
     _at: int = 0
     _rest: str = ""
 
@@ -42,6 +43,11 @@ class LogTail:
             self._rest = text[text.rfind("\n") + 1 :][-4096:]
             for one in found_in(text):
                 self.found.setdefault(one.kind, one)
+            self.raised = raised_in(text) or self.raised
+
+    def findings(self, ended: bool) -> tuple[LogFinding, ...]:
+        """All that it found; the last exception only of a rank that has `ended`: before, somebody may have caught it."""
+        return (*self.found.values(), *([self.raised] if ended and self.raised is not None else []))
 
 
 @dataclass

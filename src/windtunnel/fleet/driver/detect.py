@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, SeenFault, Sight
-from windtunnel.fleet.wire.messages import RankReport
+from windtunnel.fleet.wire.messages import RAISED, RankReport
 from windtunnel.records.incidents import Class
 
 _SEGFAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE)
@@ -61,7 +61,8 @@ def _early(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLim
 
 
 def _crash(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
-    return ended_text(rank) if rank.code else ""
+    why = next((f"; its log ends in: {one.text}" for one in rank.found if one.kind == RAISED), "")
+    return ended_text(rank) + why if rank.code else ""
 
 
 def _stopped(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
@@ -178,7 +179,7 @@ def _since(rank: RankReport, node: NodeSight, sight: Sight) -> float:
 
 def _follows(rank: RankReport) -> bool:
     """Whether a rank ended because a peer did: an exit status or SIGABRT, and nothing in its log but lost connections."""
-    return bool(rank.code) and (rank.code or 0) not in (-9, -15) and {one.kind for one in rank.found} == {"peer"}
+    return bool(rank.code) and (rank.code or 0) not in (-9, -15) and {one.kind for one in rank.found} - {RAISED} == {"peer"}
 
 
 def ended_text(rank: RankReport) -> str:

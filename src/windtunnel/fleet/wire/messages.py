@@ -9,6 +9,9 @@ import msgspec
 
 VERSION = 1
 
+RAISED = "raised"
+"""The kind of the last line of a Python traceback, whatever the error. It says why a rank crashed, and decides nothing."""
+
 
 class LogFinding(msgspec.Struct, frozen=True):
     """An error pattern in a rank's log: its kind (`agent.patterns`) and the line."""
