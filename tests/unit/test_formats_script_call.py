@@ -217,6 +217,61 @@ def test_eval_takes_quotes_away() -> None:
     assert words("c=\"torchrun a.py --a '([1]*4)' --b 'x\\|y'\"\neval $c", "x")[2:] == ["--a", "([1]*4)", "--b", "x\\|y"]
 
 
+@pytest.mark.parametrize(
+    ("expansion", "value"),
+    [
+        ('"${@:2}"', ["b c", "d"]), ("${@:3:1}", ["d"]), ('"${A[@]:1}"', ["y", "z"]), ("${A[@]:0:2}", ["x", "y"]),
+        ("${S:2}", ["cdef"]), ("${S:1:3}", ["bcd"]), ("${S: -2}", ["ef"]), ("${S: -3:1}", ["d"]), ("${S:0:-1}", ["abcde"]),
+        ("${S:1:2}x", ["bcx"]),
+    ],
+)  # fmt: skip
+def test_parts_of_lists_and_texts(expansion: str, value: list[str]) -> None:
+    text = f"A=(x y z)\nS=abcdef\npython train.py --flag {expansion} --end 1"
+    listed, _ = launch(text, "run.sh", ["a", "b c", "d"])
+    assert listed[listed.index("--flag") + 1 : listed.index("--end")] == value
+
+
+SHAPE = 'LAYERS=16\nARGS="--num-layers $LAYERS --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --vocab-size 32000"\n'
+REST = "--micro-batch-size 1 --global-batch-size 64 --swiglu"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "source conf/shape.sh", ". ./conf/shape.sh", 'source "$(dirname "$0")/conf/shape.sh"',
+        'HERE=$(cd "$(dirname "$0")" && pwd)\nsource "${HERE}/conf/shape.sh"', 'source "${HOME_OF_ALL}/here/conf/shape.sh"',
+        'SIZE=shape\nsource "${HERE}/conf/${SIZE}.sh"',
+    ],
+)  # fmt: skip
+def test_a_sourced_file_is_read(tmp_path: Path, line: str) -> None:
+    (tmp_path / "here" / "conf").mkdir(parents=True)
+    (tmp_path / "here" / "conf" / "shape.sh").write_text(SHAPE)
+    run = tmp_path / "here" / "run.sh"
+    run.write_text(f"{line}\nsource /etc/profile\ntorchrun pretrain_gpt.py $ARGS {REST}\n")
+    imported = import_job(run)
+    assert imported.model.layers == 16
+    assert "what conf/shape.sh says, which the script reads or starts" in imported.assumed
+
+
+def test_a_script_that_starts_another_one_with_words(tmp_path: Path) -> None:
+    (tmp_path / "inner.sh").write_text(f"MBS=$1\nLAYERS=${{2:-4}}\n{SHAPE.splitlines()[1]}\npython pretrain_gpt.py $ARGS {REST}\n")
+    outer = tmp_path / "outer.sh"
+    outer.write_text("#!/bin/bash\nexport X=1\nbash inner.sh 1 24\n")
+    assert import_job(outer).model.layers == 24
+
+
+def test_files_that_name_each_other_end(tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text("source b.sh\nsource b.sh\n" + SHAPE + f"python pretrain_gpt.py $ARGS {REST}\n")
+    (tmp_path / "b.sh").write_text("source a.sh\nsource a.sh\n")
+    assert import_job(tmp_path / "a.sh").model.layers == 16
+
+
+def test_a_sourced_file_that_is_missing_leaves_its_variables_open(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text(f"source conf/shape.sh\ntorchrun pretrain_gpt.py --num-layers $LAYERS {REST}\n")
+    with pytest.raises(SpecError, match="LAYERS"):
+        import_job(tmp_path / "run.sh")
+
+
 def test_a_file_with_blanks_in_its_name_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "my run.sh"
     path.write_text("x")

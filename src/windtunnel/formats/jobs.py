@@ -34,6 +34,8 @@ from windtunnel.formats.megatron import from_arguments
 from windtunnel.formats.recipe_names import is_recipe
 from windtunnel.formats.recipes import from_recipe
 from windtunnel.formats.script_call import call_of
+from windtunnel.formats.shell import LARGEST_SCRIPT
+from windtunnel.formats.shell_sources import texts_named
 from windtunnel.formats.source import parse_json, read_source
 from windtunnel.formats.stated import Stated
 from windtunnel.formats.torchtitan import from_torchtitan
@@ -120,9 +122,12 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if text.lstrip()[0] in "{[" and not _sections(text):
         read = parse_json(text, where)
         return _of_table(opened(read, source.parent) if isinstance(source, Path) else read, on, stated)
-    if "--" in text and not _sections(text):
-        if isinstance(source, Path) and not _MEGATRON.search(text):
+    texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
+    if any("--" in one for one in texts) and not _sections(text):
+        if isinstance(source, Path) and not any(map(_MEGATRON.search, texts)):
             raise SpecError(where, f"a text whose options are none of Megatron-LM's: {text.strip()[:30]}", _KNOWN)
+        if isinstance(source, Path):
+            stated = replace(stated or Stated(), script=source)
         return from_arguments(text, where, on, stated)
     try:
         table = tomllib.loads(text)

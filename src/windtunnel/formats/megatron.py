@@ -214,10 +214,10 @@ def _norm(args: Arguments) -> str:
 
 
 def _position(args: Arguments) -> str:
-    kind = args.text("position-embedding-type")
+    kind, without = args.text("position-embedding-type"), args.switch("no-position-embedding")
     if args.switch("use-rotary-position-embeddings"):
         return "rope"
-    if args.switch("no-position-embedding") and kind is None:
+    if without and kind is None:
         return "none"
     positions = {
         "learned_absolute": "learned",

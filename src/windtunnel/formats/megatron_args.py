@@ -116,7 +116,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     last value, as argparse does; a field that the user states beats its flag. Raises `SpecError` where there is no flag at all.
     """
     stated = stated or Stated()
-    found, asked = launch(text, where, stated.arguments, stated.environment)
+    found, asked = launch(text, where, stated.arguments, stated.environment, stated.script)
     listed = _split(found)
     if not listed:
         raise SpecError(where, text.strip()[:60], "Megatron-LM flags such as --num-layers 24")
@@ -161,6 +161,8 @@ def _settle(arguments: Arguments, asked: OpenQuestions) -> None:
     valued = {flag: values for flag, values in arguments.given.items() if KINDS.get(flag, "switch") != "switch"}
     asked.check({flag: values[:1] for flag, values in valued.items() if flag != "tokenizer-type"}, read)
     arguments.assumed.extend(asked.notes())
+    if asked.files:
+        arguments.assumed.append(f"what {', '.join(asked.files)} says, which the script reads or starts")
 
 
 def _without_unset(values: list[str]) -> list[str]:

@@ -2,20 +2,25 @@
 
 The script is parsed by tree-sitter's bash grammar and walked in order: assignments, arrays, default values, arithmetic,
 functions, and `if` and `case` over what the script itself sets. A condition that the text cannot decide (a file, another
-command's answer) counts as false; `exit` and `source` are passed over; a loop's body is walked once, with its first value, one over
+command's answer) counts as false; `exit` is passed over; `source FILE` and `bash FILE` are followed where the file lies beside the
+script; a loop's body is walked once, with its first value, one over
 the script's parameters as often as there are any.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.shell_asked import OpenQuestions, PassedBranch
+from windtunnel.formats.shell_sources import MOST_FILES, named_file, text_of
 from windtunnel.formats.shell_values import LARGEST_FILLED, Values, fits, holds
 from windtunnel.formats.shell_words import LARGEST_WORD_COUNT, plain_words
 
@@ -32,6 +37,8 @@ _STATEMENTS_OF_A_PARSE = 100
 """What a text that is parsed anew counts for: `eval` and `bash -c`."""
 _SETS = re.compile(r"(?:^|[\s;])(?:export\s+|local\s+)?([A-Za-z_]\w*)\+?=")
 _FLAG_NAME = re.compile(r"--([A-Za-z][\w-]*)")
+_SHELLS = ("bash", "sh")
+_READERS = ("source", ".", *_SHELLS)
 _LEAVES = re.compile(r"(?:^|[\s;])(?:exit|return)\b")
 _FLAG = re.compile(r"--[A-Za-z]")
 _SCRIPT = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*=|^\s*(?:torchrun|python3?|srun|deepspeed|if|case|for)\s", re.MULTILINE)
@@ -56,11 +63,16 @@ def words(text: str, where: str) -> list[str]:
 
 
 def launch(
-    text: str, where: str, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    text: str,
+    where: str,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    path: Path | None = None,
 ) -> tuple[list[str], OpenQuestions]:
     """The words of the launch command in `text`, and what it would have to be told for the rest.
 
-    What the script sets is filled in; other variables stay as written. `arguments` are its positional parameters. The launch
+    What the script sets is filled in; other variables stay as written. `arguments` are its positional parameters, `path` is where
+    it lies: scripts that it sources or starts are looked for there (`shell_sources`). The launch
     command is the one with a Python script and the most flags. Flags of variables that no command uses, and flags that stand
     alone, come before it. Raises `FileError` for an unclosed quote, more than 20,000 words, or values longer than 1 MiB together.
     """
@@ -68,7 +80,7 @@ def launch(
         return plain_words(text, where), OpenQuestions(where)
     if len(text) > LARGEST_SCRIPT:
         raise FileError(where, f"{len(text)} characters", f"a script of at most {LARGEST_SCRIPT}")
-    script = _Script(where, tuple(arguments), environment or {})
+    script = _Script(where, tuple(arguments), environment or {}, path)
     script.run(text)
     launches = [command for command in script.commands if any(word.endswith(".py") for word in command)]
     loose = [command for command in script.commands if command[0].startswith("--")]
@@ -78,7 +90,10 @@ def launch(
     listed = [*script.unused(), *(word for command in loose for word in command), *chosen]
     values = script.values
     unread = tuple(name for name in values.environment if name not in values.used and name not in values.overruled)
-    return listed, OpenQuestions(where, values.copies, script.choices, tuple(values.overruled), unread, tuple(values.assigned))
+    files = () if path is None else tuple(os.path.relpath(file, path.parent) for file in script.files)
+    return listed, OpenQuestions(
+        where, values.copies, script.choices, tuple(values.overruled), unread, tuple(values.assigned), files
+    )
 
 
 def _flags(command: list[str]) -> int:
@@ -92,11 +107,13 @@ class _Script:
     where: str
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    path: Path | None = None
     commands: list[list[str]] = field(default_factory=list)
     choices: list[PassedBranch] = field(default_factory=list)
     count: int = 0
     depth: int = 0
     walked: int = 0
+    files: dict[Path, None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.values = Values(self.where, list(self.arguments), self.environment)
@@ -170,6 +187,8 @@ class _Script:
             if child.type not in ("variable_assignment", "file_redirect", "herestring_redirect")
         ]
         listed = [word for part in parts for word in self.values.words(part)]
+        if listed and listed[0] in _READERS and self.named(listed[0], parts[1:]):
+            return
         if not listed or listed[0] in ("echo", "printf", "mkdir", "exit", "source", ".", "cd", "set", "unset", "rm", "cp"):
             return
         if listed[0] == "shift":
@@ -206,13 +225,28 @@ class _Script:
         if len(self.commands) == before:
             self.commands.append(split_flags([text]))
 
+    def named(self, reader: str, parts: Sequence[Node]) -> bool:
+        """Walks the script that `source` or `bash` names, with the words behind it; False where there is no such file,
+        and for one that starts nothing with flags."""
+        texts = [self.values.text(part, keep=True) for part in parts]
+        file = named_file(texts[0], self.path) if texts and self.path is not None else None
+        if file is None or len(self.files) >= MOST_FILES or self.depth >= _DEEPEST // 4:
+            return False
+        words = [word for part in parts[1:] for word in self.values.words(part)]
+        self.files[file] = None
+        before, count = (self.path, self.where), len(self.commands)
+        self.path, self.where = file, str(file)
+        with self.values.own_parameters(words) if words or reader in _SHELLS else nullcontext():
+            self.depth += 1
+            self.run(text_of(file, LARGEST_SCRIPT))
+            self.depth -= 1
+        self.path, self.where = before
+        return reader not in _SHELLS or any(map(_flags, self.commands[count:]))
+
     def called(self, listed: list[str]) -> None:
         """A function's body, with its own positional parameters."""
-        values = self.values
-        before = values.positional, values.in_function
-        values.positional, values.in_function = listed[1:], True
-        self.block(self.functions[listed[0]])
-        values.positional, values.in_function = before
+        with self.values.own_parameters(listed[1:]):
+            self.block(self.functions[listed[0]])
 
     def rounds(self, node: Node) -> None:
         """A `while`: again and again as long as it takes parameters off, else once."""

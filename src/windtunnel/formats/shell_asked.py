@@ -33,6 +33,7 @@ class OpenQuestions:
     """What a script's walk left open. `copies` are the variables that positional parameters go to, `names` all that it sets.
 
     Of the names that stand before the script, `overruled` are those that it sets itself, `unread` those that it never looks at.
+    `files`: other scripts that it names and that were read, seen from its folder.
     """
 
     where: str
@@ -41,6 +42,7 @@ class OpenQuestions:
     overruled: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     def check(self, given: Mapping[str, Sequence[str]], read: frozenset[str]) -> None:
         """Passes if the flags `given` are settled. `read` are the flags that change a job, and `given` holds their words.

@@ -1,4 +1,4 @@
-"""Expansions of bash that change a value: `${x#*=}`, `${x##*/}`, `${x%.*}`, `${x%%.*}` and the word of `${x:+word}`."""
+"""Expansions of bash that change a value: `${x#*=}`, `${x##*/}`, `${x%.*}`, `${x%%.*}`, `${x:2:3}` and the word of `${x:+word}`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,16 @@ def operator_of(node: Node) -> tuple[str, Node | None]:
         elif sign and child.is_named:
             return sign, child
     return sign, None
+
+
+def slice_of(node: Node) -> list[Node]:
+    """(begin, length) of `${x:begin:length}`, the begin alone without a length; empty for other expansions."""
+    if node.type == "string" and len(node.named_children) == 1:
+        return slice_of(node.named_children[0])
+    kinds = [child.type for child in node.children]
+    if ":" not in kinds or node.type != "expansion":
+        return []
+    return [child for child in node.children[kinds.index(":") + 1 :] if child.is_named][:2]
 
 
 def cut(value: str, sign: str, pattern: str) -> str:

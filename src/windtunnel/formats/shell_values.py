@@ -5,12 +5,13 @@ from __future__ import annotations
 import fnmatch
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.shell_expansion import INSTEAD, cut, operator_of
+from windtunnel.formats.shell_expansion import INSTEAD, cut, operator_of, slice_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 LARGEST_FILLED = 2**20
 """Characters of all values together that are put in place of variables: ten variables of ten of the one before are 10^10."""
 
+_Whole = TypeVar("_Whole", str, list[str])
 _DEEPEST = 60
 _LARGEST_NUMBER = 10**15
 _NUMBER = re.compile(r"-?\d{1,18}")
@@ -102,11 +104,12 @@ class Values:
         if reference is not None and not operator_of(node)[0]:
             name, index = reference
             if name in ("@", "*"):
-                return list(self.positional)
+                return self._part(node, ["", *self.positional])[0 if slice_of(node) else 1 :]
             if name not in self._lists and not (node.type == "string" and not self._default(node)):
                 return [word for word in self.text(node, keep=True).split() if word]
             self._use(name)
             listed = self.of(name)
+            listed = self._part(node, listed) if index in ("@", "*") else [self._part(node, word) for word in listed]
             if index in ("@", "*") or node.type != "string":
                 self._count(sum(map(len, listed)))
                 return [piece for word in listed for piece in ([word] if index else word.split())]
@@ -172,6 +175,7 @@ class Values:
         if sign and (value is not None or sign in INSTEAD):
             return self._changed(name, value or "", sign, behind, keep)
         if value is not None and (value or default is None):
+            value = self._part(node, value)
             self._use(name)
             self._count(len(value))
             return value
@@ -185,6 +189,14 @@ class Values:
         if name.isdecimal() and name != "0":
             return self._open(int(name[:3]), keep)
         return _text(node) if keep else ""
+
+    def _part(self, node: Node, whole: _Whole) -> _Whole:
+        """What `${x:begin:length}` takes of a text or a list; all of it for other expansions, and where a number is not known."""
+        numbers = [self.text(part).strip() for part in slice_of(node)]
+        if not numbers or not all(map(_NUMBER.fullmatch, numbers)):
+            return whole
+        rest = whole[int(numbers[0]) :]
+        return rest if len(numbers) == 1 else rest[: int(numbers[1])]
 
     def _changed(self, name: str, value: str, sign: str, behind: Node | None, keep: bool) -> str:
         """A value that an operator cuts, or what stands in the place of one that is not empty."""
@@ -201,6 +213,14 @@ class Values:
             return ""
         position += self.shifted
         return f"${position}" if position < 10 else f"${{{position}}}"
+
+    @contextmanager
+    def own_parameters(self, words: list[str]) -> Iterator[None]:
+        """Positional parameters of a function or of another script: `words`."""
+        before = self.positional, self.in_function
+        self.positional, self.in_function = words, True
+        yield
+        self.positional, self.in_function = before
 
     def shift(self, count: int) -> None:
         """The parameters without their first `count`."""

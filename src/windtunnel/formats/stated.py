@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from windtunnel.spec import Model
@@ -12,13 +13,15 @@ from windtunnel.spec import Model
 @dataclass(frozen=True)
 class Stated:
     """`fields` by their path in a job ("plan.seq"); `gpus`: those of the machine, which a source's own number beats; `model`: what
-    `--model` names, for sources that name theirs on a hub; `arguments` and `environment`: what a launch script is started with."""
+    `--model` names, for sources that name theirs on a hub; `arguments` and `environment`: what a launch script is started with;
+    `script`: where it lies, for the files that it names itself."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     gpus: int | None = None
     model: Model | None = None
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    script: Path | None = None
 
     @classmethod
     def of(cls, table: Mapping[str, Any], gpus: int | None = None, model: Model | None = None) -> Stated:
