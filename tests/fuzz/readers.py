@@ -27,6 +27,10 @@ SECONDS = 10
 """Of CPU time, so that a busy machine is no failure."""
 MEMORY = 2 * 2**30
 LARGEST = 256 * 1024
+BLOCK = 500
+"""Files that one draw of random numbers makes."""
+CORPUS: list[tuple[str, bytes]] = []
+"""(name, bytes) of every file, in a worker."""
 JOBS = ("llama3-8b-8xh100",)
 SMALL = ["model.layers=1", "plan.global_batch=8"]
 NUMBERS = (
@@ -49,13 +53,17 @@ def main() -> int:
     corpus = _corpus([Path(folder) for folder in arguments.corpus])
     print(f"{len(corpus)} files in the corpus", flush=True)
     until = time.monotonic() + arguments.seconds
+    blocks = [
+        (f"{arguments.seed}.{block}", min(BLOCK, arguments.count - block * BLOCK), until)
+        for block in range(-(-arguments.count // BLOCK))
+    ]
     done, failures = 0, 0
-    share = -(-arguments.count // arguments.jobs)
-    with multiprocessing.get_context("fork").Pool(arguments.jobs) as pool:
-        rounds = pool.imap_unordered(_work, [(corpus, arguments.seed * 1000 + job, share, until) for job in range(arguments.jobs)])
-        for count, failed in rounds:
+    with multiprocessing.get_context("fork").Pool(arguments.jobs, _limited, (corpus,)) as pool:
+        for count, failed in pool.imap_unordered(_work, blocks):
             done += count
             failures += failed
+            if sys.stderr.isatty():
+                print(f"\r{done:,} of {arguments.count:,} files, {failures} failures", end="", file=sys.stderr, flush=True)
     print(f"{done} mutated files, {failures} failures")
     return 1 if failures else 0
 
@@ -88,22 +96,27 @@ def _corpus(folders: list[Path]) -> list[tuple[str, bytes]]:
     return [(name, data[:LARGEST]) for name, data in files if data]
 
 
-def _work(task: tuple[list[tuple[str, bytes]], int, int, float]) -> tuple[int, int]:
-    corpus, seed, count, until = task
-    draw = random.Random(seed)
+def _limited(corpus: list[tuple[str, bytes]]) -> None:
+    """A worker's corpus and its limits."""
+    CORPUS[:] = corpus
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    resource.setrlimit(
-        resource.RLIMIT_AS, (used + MEMORY + 4 * 2**30, resource.RLIM_INFINITY)
-    )  # threads of libraries reserve address space
+    # threads of libraries reserve address space
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY + 4 * 2**30, resource.RLIM_INFINITY))
     signal.signal(signal.SIGPROF, _too_long)
+
+
+def _work(block: tuple[str, int, float]) -> tuple[int, int]:
+    """Files that were tried, and those that made a reader fail."""
+    seed, count, until = block
+    draw = random.Random(seed)
     failures = done = 0
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
             if time.monotonic() > until:
                 break
-            name, data = draw.choice(corpus)
+            name, data = draw.choice(CORPUS)
             path = Path(folder) / name
-            path.write_bytes(_mutated(data, corpus, draw))
+            path.write_bytes(_mutated(data, CORPUS, draw))
             failures += _tried(path, f"{seed}-{number}")
             path.unlink()
             done += 1

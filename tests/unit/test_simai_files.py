@@ -110,6 +110,8 @@ def test_calls_of_aicb(tmp_path: Path) -> None:
     )
     assert odd.value.peer.tolist()[-1] == 1  # no rank has such a number: the next one
     assert reading.ignored == ("1 rows of epoch_end",)
+    long = read(tmp_path, CALLS + f'"{"x" * 200_000}",1\n' + CALLS.splitlines()[2] + "\n")  # no cell of CSV is that long
+    assert long.facts["rows"] == 5 and long.broken == ("1 lines are no rows", "1 rows have no size in bytes")
 
 
 def test_compute_times(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from windtunnel.base.text_files import cells_of
 from windtunnel.formats.accounting.values import outcome_of, seconds_of, time_of
 
 _SPELLINGS = {
@@ -48,7 +48,7 @@ def layout_of(lines: Sequence[str]) -> JobColumns | None:
         return JobColumns("gavel", _tabs, {"id": 0, "submit": 5, "gpus": 6}, number, 7)
     if rest and _DASHES.fullmatch(rest[0][1]):
         return _fixed(first, rest[0])
-    for sign, split in (("|", _pipes), ("\t", _tabs), (",", _commas)):
+    for sign, split in (("|", _pipes), ("\t", _tabs), (",", cells_of)):
         if first.count(sign) >= 2:
             cells = split(first)
             at = _named(cells)
@@ -110,10 +110,3 @@ def _pipes(line: str) -> list[str]:
 
 def _tabs(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("\t")]
-
-
-def _commas(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:
-        return []

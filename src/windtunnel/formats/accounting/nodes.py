@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.text_files import cells_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines
@@ -42,7 +42,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
             if not at:
                 at = _columns(text)
                 continue
-            row = next(csv.reader([text]), []) if '"' not in text or text.count('"') % 2 == 0 else []
+            row = cells_of(text) if '"' not in text or text.count('"') % 2 == 0 else []
             count = row[at["gpus"]].strip() if len(row) > max(at.values()) else ""
             if not re.fullmatch(r"\d{1,6}(?:\.0*)?", count):
                 bad += 1

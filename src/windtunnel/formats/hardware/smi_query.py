@@ -5,7 +5,6 @@ The header names the columns: `power.draw [W]`, `utilization.gpu [%]`. A cell th
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.text_files import cells_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.logs.power import PowerSource
 from windtunnel.formats.reading import Content, Context, Reading
@@ -128,10 +128,7 @@ def _facts(meters: _Meters) -> dict[str, Any]:
 
 
 def _cells(line: str) -> list[str]:
-    try:
-        return [cell.strip() for cell in next(csv.reader([line]), [])]
-    except csv.Error:
-        return []
+    return [cell.strip() for cell in cells_of(line)]
 
 
 def _is_header(cells: Sequence[str]) -> bool:

@@ -7,7 +7,6 @@ any. A measurement has a header with `collective`, `size_bytes`, `algorithm`, `p
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
+from windtunnel.base.text_files import cells_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines
@@ -118,11 +118,7 @@ def _is_row(row: Mapping[str, str]) -> bool:
 
 def _header(line: str) -> list[str]:
     """The cells of a line in lower case, with one name for each column."""
-    try:
-        cells = next(csv.reader([line]), [])
-    except csv.Error:
-        cells = []
-    lower = [cell.strip().lower() for cell in cells]
+    lower = [cell.strip().lower() for cell in cells_of(line)]
     return [_NAMES.get(cell, cell) for cell in lower] or [""]
 
 

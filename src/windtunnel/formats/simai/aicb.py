@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.text_files import lines_of
+from windtunnel.base.text_files import cells_of, lines_of
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.formats.task_columns import NAN, TaskColumns
 from windtunnel.records.trace_graph import TaskKind
@@ -49,9 +48,14 @@ def read_csv(path: Path) -> Reading:
     if names is None:
         raise FileError(str(path), repr(preamble[0][:60]) if preamble else "an empty file", f"a header with {', '.join(NEEDED)}")
     calls = _Calls(_world(preamble))
-    for row in csv.reader(lines):
+    unread = 0
+    for line in lines:
+        row = cells_of(line)
+        unread += not row and bool(line)
         if row and calls.rows < MOST_ROWS:
             calls.add(dict(zip(names, row, strict=False)))
+    if unread:
+        broken.append(f"{unread} lines are no rows")
     if calls.lost:
         broken.append(f"{calls.lost} rows have no size in bytes")
     facts: dict[str, Any] = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.text_files import lines_of
+from windtunnel.base.text_files import cells_of, lines_of
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.records.run import Run, Steps
 
@@ -134,14 +133,15 @@ def _ratio(path: Path) -> Reading:
 
 def _jobs(path: Path) -> Reading:
     """AICB's list of workloads, a job a row."""
-    rows = list(csv.DictReader(_lines(path, "AICB's list of workloads"), delimiter="\t"))
-    facts = {"rows": len(rows), "names": [row.get("Name") for row in rows], "columns": list(rows[0]) if rows else []}
+    header, *lines = [cells_of(line, "\t") for line in _lines(path, "AICB's list of workloads")] or [[]]
+    rows = [dict(zip(header, cells, strict=False)) for cells in lines]
+    facts = {"rows": len(rows), "names": [row.get("Name") for row in rows], "columns": header}
     return Reading("AICB workload list", Content.SETTINGS, rows, facts, (f"{len(rows)} jobs with their degrees",))
 
 
 def _result(path: Path) -> Reading:
     """An EndToEnd.csv of the analytical mode or of ns-3: one step of Total time. Cells that are no times are counted."""
-    rows = list(csv.reader(_lines(path, "an EndToEnd.csv of SimAI")))
+    rows = [row for line in _lines(path, "an EndToEnd.csv of SimAI") if (row := cells_of(line))]
     summary: dict[str, str] = {}
     if rows and rows[0][0].strip() == RESULT and len(rows) > 1:
         summary = {key.strip(): value.strip() for key, value in zip(rows[0], rows[1], strict=False)}
