@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,6 +47,10 @@ INTERRUPTED, BROKEN_PIPE = 130, 1
 
 _USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """The error of typer for a command line that it cannot parse; its class is in click or in typer, depending on typer's version."""
+
+
+_FIELD = re.compile(r"\b(?:plan|cluster|model|runtime|reliability)\.[\w.]+=[^\s()]+")
+"""A field with its value, as --set takes it."""
 
 
 _PLAIN = "windtunnel.plain"
@@ -113,6 +118,9 @@ def _usage(error: Any) -> str:
         near = nearest(error.option_name, [o for p in context.command.params for o in p.opts if o.startswith("--")])
         message += f". Did you mean {near}?" if near else "."
         return f"{message} `{context.command_path} --help` lists the options."
+    fields = _FIELD.findall(message)
+    if fields and context is not None and any("--set" in parameter.opts for parameter in context.command.params):
+        message += f". Each field needs its own --set: {' '.join(f'--set {field}' for field in fields)}"
     return f"{message}." + (f" See `{context.command_path} --help`." if context is not None else "")
 
 
