@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
-from windtunnel.calibrate.power import fit_power, written_power
-from windtunnel.compute.power import FILE, stored
+from windtunnel.calibrate.power import SHARED, fit_power, written_power
+from windtunnel.compute.power import FILE, DrawShares, statics, stored
 from windtunnel.reality import measurements
 from windtunnel.reality.measurements import fitted_families
-from windtunnel.reality.power_caps import cap_pairs, cap_scores, read_caps
+from windtunnel.reality.power_caps import board_shares, cap_pairs, cap_scores, read_caps, under_cap
 from windtunnel.reality.validate import validate
 
 HEAD = "id,family,gpu,dataset,batch,cap_w,epoch_s,mean_power_w\n"
@@ -77,3 +80,21 @@ def test_the_stored_constants_are_those_of_the_fit() -> None:
     assert written_power(text, {"memory": 0.123}, {"V100": 0.111}).count("0.123") == 1
     fitted = {family for family, quantity in fitted_families() if quantity == "cap_time_ratio"}
     assert fitted == {f"Zeus-{board}-squad" for board in own}
+
+
+def test_the_rows_of_the_fit_determine_each_fitted_constant() -> None:
+    """A tenth more or less of any of them fits worse: none is where the search happened to stop."""
+    rows, _ = read_caps(measurements.POWER_CAPS.read_text(encoding="utf-8"))
+    fitted = {family for family, quantity in fitted_families() if quantity == "cap_time_ratio"}
+    pairs = [pair for pair in cap_pairs(rows) if pair.row.family in fitted]
+
+    def cost(shares: DrawShares) -> float:
+        found = [under_cap(pair, board_shares(pair.row.gpu, statics(), shares)) for pair in pairs]
+        return sum(
+            math.log(time / pair.time) ** 2 + math.log(energy / pair.energy) ** 2
+            for pair, (time, energy) in zip(pairs, found, strict=True)
+        )
+
+    for name in SHARED:
+        for factor in (0.9, 1.1):
+            assert cost(replace(stored(), **{name: factor * getattr(stored(), name)})) > 1.001 * cost(stored()), name

@@ -1,7 +1,7 @@
 """Fits what a GPU draws by what it does, and its law of clock and power, to runs under power caps.
 
-One share for kernels bound by memory, one voltage floor and one knee for all boards, a static share for each board. Least squares
-over logarithms of time and energy ratios. The rows are those of the families in `fitted_on`; other families only test.
+One share for kernels bound by memory and one voltage floor for all boards, a static share for each board. Least squares over
+logarithms of time and energy ratios. The knee is not fitted: no cap of the table brings kernels bound by memory down to it. The rows are those of the families in `fitted_on`; other families only test.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from windtunnel.compute.power import FILE, DrawShares, statics, stored
 from windtunnel.reality import measurements
 from windtunnel.reality.power_caps import CapPair, board_shares, cap_pairs, read_caps, under_cap
 
-SHARED = ("memory", "floor", "knee")
+SHARED = ("memory", "floor")
 DEFAULT = "V100"
 """Board of the fit with HBM and tensor cores: its static share stands for GPUs that state none."""
 
-LOWEST = {"memory": 0.3, "floor": 0.4, "knee": 0.2, "static": 0.02}
-HIGHEST = {"memory": 0.95, "floor": 0.98, "knee": 1.0, "static": 0.4}
+LOWEST = {"memory": 0.3, "floor": 0.4, "static": 0.02}
+HIGHEST = {"memory": 0.95, "floor": 0.98, "static": 0.4}
 
 
 def fit_power(text: str | None = None) -> tuple[dict[str, float], dict[str, float], FitRecord]:
