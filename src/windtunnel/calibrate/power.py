@@ -1,7 +1,8 @@
 """Fits what a GPU draws by what it does, and its law of clock and power, to runs under power caps.
 
 One share for kernels bound by memory and one voltage floor for all boards, a static share for each board. Least squares over
-logarithms of time and energy ratios. The knee is not fitted: no cap of the table brings kernels bound by memory down to it. The rows are those of the families in `fitted_on`; other families only test.
+logarithms of time and energy ratios. The rows are those of the families in `fitted_on`; other families only test. The knee is not
+fitted: no cap of the table brings kernels bound by memory down to it.
 """
 
 from __future__ import annotations
