@@ -121,6 +121,9 @@ PUBLISHED = {
     "gemma3-4b": 3.884,
     "gemma3-12b": 11.771,
     "gemma3-27b": 27.016,
+    # parameters of transformers' Gemma4ForCausalLM with these sizes (5.23.0)
+    "gemma4-31b": 30.697,
+    "gemma4-26b-a4b": 25.233,
     # sizes of the released weights: Nemotron-H (arXiv 2504.03624), Nemotron 3, Qwen3-Next, Kimi Linear, without further tokens
     "nemotron-h-8b": 8.101,
     "nemotron-h-47b": 46.79,
@@ -158,6 +161,9 @@ PUBLISHED = {
 def parameters(model: Model) -> int:
     """Weights, biases and norms of a decoder, counted from the block diagram (independently of `workload`)."""
     h, f, queries, keys = model.hidden, model.ffn, model.q_heads_dim, model.groups * model.dim_per_head
+    wide = model.global_head_dim or model.dim_per_head  # of layers without the window
+    far = h * wide * (2 * model.heads + (model.global_kv_heads or model.groups) * (1 if model.global_shared_kv else 2))
+    apart = model.global_head_dim is not None
     norm = h * (2 if model.norm == "layernorm" else 1)
     attention = h * (queries * (2 if model.attention_gate else 1) + 2 * keys) + queries * h
     if model.kv_lora_rank:
@@ -197,6 +203,8 @@ def parameters(model: Model) -> int:
                 return h * (2 * k + 2 * v) + h * 2 * heads + 4 * (2 * k + v) + 2 * heads + model.linear_value_dim + v * h
             low = model.linear_value_dim  # KimiDeltaAttention: q, k, v, f_a, f_b, g_a, g_b, b, convolutions, A_log, dt_bias, norm
             return h * (2 * k + v) + low * (2 * h + k + v) + h * heads + 4 * (2 * k + v) + heads + k + low + v * h
+        if apart and kind == "attention" and not model.kinds[layer].local:
+            return far
         return attention if kind == "attention" else 0
 
     outer = model.vocab * h * (1 if model.tied_embeddings else 2) + (model.max_seq * h if model.position == "learned" else 0)
@@ -234,7 +242,7 @@ def test_parameters_within_two_percent_of_the_published_size(name: str) -> None:
 MIXED = [
     name
     for name in names("models")
-    if load_model(name).experts or name.startswith(("qwen3", "gemma3", "palm", "nemotron-h")) or load_model(name).vision
+    if load_model(name).experts or name.startswith(("qwen3", "gemma3", "gemma4", "palm", "nemotron-h")) or load_model(name).vision
 ]
 
 
@@ -254,6 +262,7 @@ def test_both_counts_are_within_half_a_percent_of_the_published_size(name: str) 
         ("qwen3-235b-a22b", 22.2),
         ("kimi-k2", 32.9),
         ("llama4-maverick", 17.2),
+        ("gemma4-26b-a4b", 3.8),
         ("nemotron-3-nano-30b-a3b", 3.6),
         ("nemotron-3-super-120b-a12b", 12.7),
     ],

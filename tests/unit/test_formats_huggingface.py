@@ -12,6 +12,7 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName, Windtunnel
 from windtunnel.formats import from_config, import_job
 from windtunnel.formats.huggingface import FAMILIES
 from windtunnel.formats.stated import Stated
+from windtunnel.workload import parameter_count
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -225,6 +226,36 @@ def test_an_unknown_type_is_read_as_llama_and_says_so() -> None:
     assert "did you mean llama?" in imported.assumed[0]
     with pytest.raises(UnknownName, match="Did you mean 'llama'"):
         from_config({"model_type": "lama"})
+
+
+def test_an_unknown_type_with_layer_norm_is_read_as_gpt() -> None:
+    """BioGPT's sizes; transformers' class has 346,763,264 parameters, with an offset of two in its positions."""
+    sizes = {
+        "num_hidden_layers": 24,
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "intermediate_size": 4096,
+        "vocab_size": 42384,
+    }
+    imported = from_config({"model_type": "new", **sizes, "max_position_embeddings": 1024, "layer_norm_eps": 1e-12})
+    assert parameter_count(imported.model) == pytest.approx(346_763_264, rel=1e-4)
+    assert "GPT-2's (LayerNorm" in imported.assumed[0]
+    assert from_config({"model_type": "new", **sizes, "layer_norm_eps": 1e-5, "rotary_pct": 0.25}).model.position == "rope"
+
+
+def test_names_of_transformers_5() -> None:
+    """linear_attention is Mamba in Nemotron-H and Granite, which counts its layers no more; Kimi Linear's keys are flat."""
+    sizes = {"hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 131072, "num_key_value_heads": 8, "head_dim": 128}
+    listed = ["linear_attention", "moe", "full_attention", "mlp"]
+    more = {"mamba_num_heads": 128, "moe_intermediate_size": 512, "n_routed_experts": 8, "num_experts_per_tok": 2}
+    assert from_config({"model_type": "nemotron_h", **sizes, **more, "layers_block_type": listed}).model.layer_pattern == "ME*-"
+    granite = {"num_hidden_layers": 2, "layer_types": listed[:3:2], "mamba_n_heads": 128, "shared_intermediate_size": 1024}
+    assert from_config({"model_type": "granitemoehybrid", **sizes, **granite}).model.mixer_pattern == "MA"
+    kimi = {"num_hidden_layers": 4, "layer_types": ["linear_attention"] * 3 + ["full_attention"], "num_experts": 8}
+    kimi |= {"mlp_layer_types": ["dense"] + ["sparse"] * 3, "num_experts_per_token": 2, "moe_intermediate_size": 512}
+    kimi |= {"linear_num_heads": 32, "linear_head_dim": 128, "kv_lora_rank": 512}
+    model = from_config({"model_type": "kimi_linear", **sizes, **kimi}).model
+    assert (model.mixer_pattern, model.layer_pattern, model.linear_heads, model.conv_width) == ("L3A", "DE3", 32, 4)
 
 
 def test_an_unknown_mixture_is_read_by_its_keys() -> None:

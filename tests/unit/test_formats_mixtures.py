@@ -146,6 +146,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 131072,
     },
 }
+_GEMMA4 = {"model_type": "gemma4_text", "num_hidden_layers": 30, "hidden_size": 2816, "intermediate_size": 2112}
+_GEMMA4 |= {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 256, "vocab_size": 262144, "sliding_window": 1024}
+_GEMMA4 |= {"max_position_embeddings": 262144, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True}
+_GEMMA4 |= {"enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704}
+_WIDE = {"head_dim": 512, "num_key_value_heads": 2}
+CONFIGS["gemma4-26b-a4b"] = _GEMMA4 | {"global_head_dim": 512, "num_global_key_value_heads": 2}
 SAID_OTHERWISE = ("name", "source", "qkv_bias", "kv_heads", "expert_ffn", "dropout", "layer_pattern")
 
 
@@ -160,6 +166,17 @@ def test_a_configuration_gives_the_model_of_the_catalogue(name: str) -> None:
         known.attention_bias,
         known.kinds,
     )
+
+
+def test_heads_of_full_attention_are_read_from_later_files_too() -> None:
+    later = from_config(_GEMMA4 | {"per_layer_config": {f"{layer:02}": _WIDE for layer in range(5, 30, 6)}}).model
+    assert later == from_config(CONFIGS["gemma4-26b-a4b"]).model
+
+
+@pytest.mark.parametrize("change", [{"hidden_size_per_layer_input": 256}, {"num_kv_shared_layers": 20}])
+def test_what_the_small_gemma_4_have_is_refused_by_name(change: dict[str, Any]) -> None:
+    with pytest.raises(SpecError, match=f"{next(iter(change))}.*not modelled"):
+        from_config(_GEMMA4 | change)
 
 
 @pytest.mark.parametrize(("letters", "short"), [("LGLGLG", "LG"), ("LLLLLGLLLLLGLL", "L5GL5GL2"), ("DDDEE", "D3E2"), ("EEEE", "E"),

@@ -156,6 +156,12 @@ PUBLISHED: dict[str, tuple[float, dict[str, Any]]] = {
         {"model_type": "lfm2", "num_hidden_layers": 16, "hidden_size": 2048, "num_attention_heads": 32, "num_key_value_heads": 8}
         | {"block_ff_dim": 12288, "vocab_size": 65536, "full_attn_idxs": [2, 5, 8, 10, 12, 14], "conv_L_cache": 3},
     ),
+    "LongCat-Flash": (  # arXiv 2509.01322: 560 billion
+        560.6e9,
+        {"model_type": "longcat_flash", "num_layers": 28, "hidden_size": 6144, "num_attention_heads": 64, "vocab_size": 131072}
+        | {"ffn_hidden_size": 12288, "expert_ffn_hidden_size": 2048, "n_routed_experts": 512, "zero_expert_num": 256}
+        | {"moe_topk": 12, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64},
+    ),
     "persimmon-8b": (
         9.397e9,
         {"model_type": "persimmon", "num_hidden_layers": 36, "hidden_size": 4096, "num_attention_heads": 64}

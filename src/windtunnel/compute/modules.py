@@ -59,7 +59,8 @@ def ops_of(key: BlockKey, model: Model) -> tuple[str, ...]:
         return ("embedding",) if key.kind is BlockKind.EMBEDDING else ("head",)
     if key.kind not in (BlockKind.LAYER, BlockKind.MTP_LAYER) or key.layer is None:
         return ()
-    attention, dense = key.layer.mixer == "attention" and not model.latent, key.layer.feed == "dense"
+    usual = not model.latent and (key.layer.local or not model.global_shared_kv)
+    attention, dense = key.layer.mixer == "attention" and usual, key.layer.feed == "dense"
     listed = (
         ("layer", attention and dense and key.kind is BlockKind.LAYER),
         ("attention", attention),
@@ -72,7 +73,7 @@ def ops_of(key: BlockKey, model: Model) -> tuple[str, ...]:
 def shape_of(job: Job, op: str, local: bool = True) -> dict[str, Value]:
     """The words of one GPU's share of `op` (one of `records.MODULES`) in `job`: widths are the whole model's. `local`: attention
     has the model's window, if there is one."""
-    model, plan = job.model, job.plan
+    model, plan = job.model.seen_by(local), job.plan
     base: dict[str, Value] = {"hidden": model.hidden, "seq": plan.seq, "micro_batch": plan.micro_batch, "tp": plan.tp}
     fused = "flash" if job.runtime.attention == "flash" else "unfused"
     core: dict[str, Value] = {"heads": model.heads, "kv_heads": model.groups, "head_dim": model.dim_per_head, "attention": fused}

@@ -136,6 +136,13 @@ DENSE: dict[str, Family] = {
         _UNBIASED | {"parallel_block": False, "qk_norm": False},
     ),
     "vaultgemma": Family(_RMS, _WINDOW | _BIAS, _GELU | {"window": 4096}, period=2),
+    "xglm": Family(
+        {"norm": "layernorm", "position": "none", "linear_bias": True},
+        {"heads": ("attention_heads",)},
+        {"activation": "gelu", "tied_embeddings": True},
+        gated=False,
+        notes=("sinusoidal positions cost nothing",),
+    ),
     "xverse": _LLAMA_LIKE,
     "yi": _LLAMA_LIKE,
     "Yi": _LLAMA_LIKE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windtunnel.formats.hf_families import EXPERTS, LATENT, LLAMA, UNTIED, Family
-from windtunnel.formats.hf_rewrites import arctic, bailing, dbrx, ernie_moe, exaone, hunyuan_moe
+from windtunnel.formats.hf_rewrites import arctic, bailing, dbrx, ernie_moe, exaone, gemma4, hunyuan_moe, longcat
 
 _RMS: dict[str, Any] = LLAMA | {"linear_bias": False}
 _BIAS = {"qkv_bias": ("attention_bias",)}
@@ -18,6 +18,31 @@ _SIGMOID = {"router": "sigmoid", "balance": "bias"}
 _UNBIASED = UNTIED | {"qkv_bias": False}
 _SPARSE = ("attention over all keys: the indexer that picks some of them is not modelled",)
 _LATENT = Family(_RMS | {"qkv_bias": False} | _SIGMOID, EXPERTS | LATENT, UNTIED)
+_GEMMA4 = Family(
+    _RMS | {"qk_norm": True, "post_norms": True},
+    EXPERTS
+    | _WINDOW
+    | _BIAS
+    | _SHARED
+    | {
+        "global_head_dim": ("global_head_dim",),
+        "global_kv_heads": ("num_global_key_value_heads",),
+        "global_shared_kv": ("attention_k_eq_v",),
+    },
+    {
+        "activation": "gelu_pytorch_tanh",
+        "tied_embeddings": True,
+        "qkv_bias": False,
+        "heads": 8,
+        "kv_heads": 4,
+        "head_dim": 256,
+        "vocab": 262144,
+        "window": 512,
+        "max_seq": 131072,
+    },
+    period=6,
+    rewrite=gemma4,
+)
 
 MIXTURES: dict[str, Family] = {
     "afmoe": Family(
@@ -58,6 +83,8 @@ MIXTURES: dict[str, Family] = {
         rewrite=exaone,
     ),
     "flex_olmo": Family(_RMS | {"qk_norm": True}, _ALL_EXPERTS | _BIAS, _UNBIASED | {"top_k": 5}),
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
     "glm4_moe_lite": _LATENT,
     "glm_moe_dsa": Family(_LATENT.fixed, _LATENT.keys, UNTIED, notes=_SPARSE),
     "granitemoe": Family(_RMS, _ALL_EXPERTS | _BIAS, _UNBIASED | {"experts": 8, "top_k": 2}),
@@ -75,6 +102,16 @@ MIXTURES: dict[str, Family] = {
         rewrite=hunyuan_moe,
     ),
     "hy_v3": Family(_RMS | _SIGMOID | {"qk_norm": True}, EXPERTS | _BIAS | _SHARED, _UNBIASED, rewrite=bailing),
+    "longcat_flash": Family(
+        _RMS | {"qkv_bias": False, "balance": "bias"},
+        EXPERTS | LATENT | _SHARED,
+        UNTIED | {"q_lora_rank": 1536, "kv_lora_rank": 512},
+        notes=(
+            "each layer counts as two, the first with experts, which do not overlap with the second's attention",
+            "experts that do nothing take an even share of the tokens",
+        ),
+        rewrite=longcat,
+    ),
     "minimax_m2": Family(
         _RMS | _SIGMOID | {"qk_norm": True, "qkv_bias": False},
         _ALL_EXPERTS | {"mtp_layers": ("num_mtp_modules",)},
@@ -108,7 +145,25 @@ UNKNOWN = Family(
 )
 """What a type that is not known is taken for: a decoder as Llama's, or a mixture as DeepSeek's where it has keys of experts."""
 
+UNKNOWN_WITH_LAYERNORM = Family(
+    {"norm": "layernorm"},
+    {**UNKNOWN.keys, "ffn": ("intermediate_size", "ffn_dim", "n_inner", "dff", "d_ff")},
+    {"activation": "gelu", "tied_embeddings": True, "linear_bias": True, "qkv_bias": True, "qk_norm": False},
+    gated=False,
+    window_off=True,
+)
+"""The same where the file has a constant of LayerNorm and none of RMS norm: a decoder as GPT-2 or GPT-NeoX."""
+
 NOT_DECODERS = {
+    "cpmant": "attention with segments and biases of its own",
+    "deepseek_v4": "compressed sparse attention, several residual streams, experts chosen by a hash",
+    "doge": "experts of single rows, and dynamic masks",
+    "hrm_text": "layers that are run again",
+    "jetmoe": "experts in attention",
+    "moshi": "a second decoder over codebooks",
+    "qwen4_exp": "attention of another make",
+    "xlnet": "permuted attention",
+    "xlstm": "a recurrence of another make",
     "gemma3n": "per-layer embeddings and alternating updates",
     "gemma3n_text": "per-layer embeddings and alternating updates",
     "falcon_h1": "attention and Mamba side by side in a layer",
@@ -121,23 +176,55 @@ NOT_DECODERS = {
     "zamba": "a shared attention block between Mamba layers",
     "zamba2": "a shared attention block between Mamba layers",
     **dict.fromkeys(
-        ("bart", "t5", "mt5", "umt5", "t5gemma", "pegasus", "marian", "mbart", "whisper", "m2m_100"), "an encoder with a decoder"
+        (
+            "bart",
+            "t5",
+            "mt5",
+            "umt5",
+            "t5gemma",
+            "pegasus",
+            "marian",
+            "mbart",
+            "whisper",
+            "m2m_100",
+            "bigbird_pegasus",
+            "blenderbot",
+            "blenderbot-small",
+            "mvp",
+            "plbart",
+            "prophetnet",
+            "trocr",
+        ),
+        "an encoder with a decoder",
     ),
     **dict.fromkeys(
         (
             "albert",
             "bert",
+            "bert-generation",
+            "big_bird",
             "camembert",
+            "data2vec-text",
             "deberta",
             "deberta-v2",
             "distilbert",
             "electra",
+            "ernie",
             "esm",
+            "git",
+            "megatron-bert",
             "modernbert",
             "mpnet",
             "nomic_bert",
+            "rembert",
             "roberta",
+            "roberta-prelayernorm",
+            "roc_bert",
+            "roformer",
+            "xlm",
             "xlm-roberta",
+            "xlm-roberta-xl",
+            "xmod",
         ),
         "an encoder",
     ),

@@ -155,7 +155,7 @@ FAMILIES: dict[str, Family] = {
     "qwen3_moe": Family(
         LLAMA | {"linear_bias": False, "qk_norm": True},
         EXPERTS | _WINDOW | _BIAS,
-        UNTIED | {"qkv_bias": False, "head_dim": 128, "top_k": 8},
+        UNTIED | {"qkv_bias": False, "top_k": 8},
         window_off=True,
     ),
     "qwen2_moe": Family(

@@ -39,6 +39,26 @@ _MINIMAX = Family(
     notes=("lightning attention counts as linear attention with a gate a head",),
 )
 
+
+def _of_list(config: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Nemotron-H of transformers 5 has as many layers as its list or its letters."""
+    listed = config.get("layers_block_type") or config.get("hybrid_override_pattern")
+    many = {"num_hidden_layers": len(listed)} if isinstance(listed, (list, str)) and listed else {}
+    return many | dict(config), set()
+
+
+def _of_types(config: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Kimi Linear of transformers 5 has lists of types and flat keys; files of its authors have `linear_attn_config`."""
+    if config.get("linear_attn_config") is not None or not isinstance(config.get("layer_types"), list):
+        return dict(config), set()
+    names = {"linear_num_heads": "num_heads", "linear_head_dim": "head_dim", "linear_conv_kernel_dim": "short_conv_kernel_size"}
+    inner = {theirs: config[ours] for ours, theirs in names.items() if ours in config}
+    inner["full_attn_layers"] = [i for i, kind in enumerate(config["layer_types"], 1) if kind == "full_attention"]
+    feeds = config.get("mlp_layer_types")
+    dense = {"first_k_dense_replace": feeds.count("dense")} if isinstance(feeds, list) else {}
+    return {**config, "linear_attn_config": inner} | dense, {*names, "layer_types", "mlp_layer_types"}
+
+
 HYBRIDS: dict[str, Family] = {
     "nemotron_h": Family(
         _FIXED | {"position": "none", "qkv_bias": False, "router": "sigmoid", "balance": "bias"},
@@ -56,12 +76,12 @@ HYBRIDS: dict[str, Family] = {
         },
         {"activation": "relu2", "tied_embeddings": False, "ssm_groups": 8, "ssm_state": 128, "ssm_chunk": 128},
         gated=False,
+        rewrite=_of_list,
     ),
     "mamba2": Family(
-        _FIXED | {"position": "none"},
+        _FIXED | {"position": "none", "activation": "gelu"},
         _MAMBA | {"heads": ("num_heads",)},
         {
-            "activation": "gelu",
             "tied_embeddings": False,
             "ssm_heads": 128,
             "heads": 128,
@@ -153,10 +173,13 @@ HYBRIDS: dict[str, Family] = {
         _FIXED | {"position": "none", "linear_decay": "channel"},
         EXPERTS | LATENT | {"top_k": ("num_experts_per_token",), "router_groups": ("num_expert_group",)},
         UNTIED,
+        rewrite=_of_types,
     ),
 }
 
-_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+
+_LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
+"""Of `layers_block_type`; transformers 5 writes linear_attention for Mamba and full_attention for attention."""
 _MIXERS = {"mamba": "M", "attention": "A", "full_attention": "A", "linear_attention": "L"}
 
 
@@ -180,7 +203,7 @@ def hybrid(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: se
     elif kind in ("lfm2", "lfm2_moe"):
         _lfm2(config, table, layers, used)
     else:
-        table["mixer_pattern"] = _types(config, layers, used)
+        table["mixer_pattern"] = _types(config, layers, used, linear="M" if kind == "granitemoehybrid" else "L")
     if kind.startswith("minimax"):
         _lightning(config, table, used)
     elif kind == "olmo_hybrid":
@@ -216,8 +239,8 @@ def _one_module(config: Mapping[str, Any], table: dict[str, Any], layers: int, u
             table.pop(name, None)
 
 
-def _types(config: Mapping[str, Any], layers: int, used: set[str]) -> str:
-    """A letter for each layer from `layer_types`, or attention every so many layers."""
+def _types(config: Mapping[str, Any], layers: int, used: set[str], linear: str) -> str:
+    """A letter for each layer from `layer_types`, or attention every so many layers; `linear` is that of `linear_attention`."""
     names = ("layer_types", "layers_block_type", "full_attention_interval", "attn_type_list")
     used.update(name for name in names if name in config)
     types = config.get("layer_types") or config.get("layers_block_type")
@@ -228,10 +251,11 @@ def _types(config: Mapping[str, Any], layers: int, used: set[str]) -> str:
         every = config.get("full_attention_interval", 4)
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise SpecError("full_attention_interval", every, "a whole number of 1 or more")
-        return pattern(["L" if (i + 1) % every else "A" for i in range(layers)])
+        return pattern([linear if (i + 1) % every else "A" for i in range(layers)])
     if not isinstance(types, list) or len(types) != layers or not all(isinstance(name, str) and name in _MIXERS for name in types):
         raise SpecError("layer_types", types, f"one of {', '.join(_MIXERS)} for each of the {layers} layers")
-    return pattern([_MIXERS[name] for name in types])
+    letters = _MIXERS | {"linear_attention": linear}
+    return pattern([letters[name] for name in types])
 
 
 def _kimi(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:

@@ -23,10 +23,12 @@ def mixed(kind: str, family: Family, config: Mapping[str, Any], table: dict[str,
     used.update(key for key in ("use_sliding_window", "max_window_layers") if key in config)
     if table.get("window"):
         _windows(family, config, table, layers, used, assumed)
-    for name in ("n_shared_experts", "num_shared_experts"):
+    for name in ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts"):
         if name in config and table.get("experts"):
             used.add(name)
-            table["shared_ffn"] = table.get("shared_ffn") or natural(config, name, 0) * int(table.get("expert_ffn") or 0)
+            table["shared_ffn"] = table.get("shared_ffn") or natural(config, name, 0) * int(
+                table.get("expert_ffn") or table.get("ffn") or 0
+            )
     if kind == "llama4_text":
         if "expert_ffn" not in table:
             raise SpecError("intermediate_size", Nothing(), "the key intermediate_size in config.json: the width of an expert")

@@ -1,6 +1,7 @@
 """Hugging Face types whose configuration has keys of its own make: each function writes them as the common ones.
 
-Sources: transformers' `configuration_<type>.py` for falcon, gpt_bigcode, gpt_neo, dbrx, exaone4, ernie4_5_moe and hunyuan_v1_moe;
+Sources: transformers' `configuration_<type>.py` for falcon, gemma4, gpt_bigcode, gpt_neo, dbrx,
+exaone4, ernie4_5_moe, hunyuan_v1_moe and longcat_flash;
 the repositories of the models for baichuan, chatglm, exaone, phi3small, qwen, arctic and bailing.
 """
 
@@ -104,6 +105,58 @@ def qwen(config: Mapping[str, Any]) -> Rewritten:
         if name in config
     }
     return more, {"kv_channels", "seq_length"}
+
+
+def gemma4(config: Mapping[str, Any]) -> Rewritten:
+    """Heads of another shape in layers that see all tokens; experts beside a dense MLP in the mixtures.
+
+    Earlier files name those heads at the top, later ones in `per_layer_config`, layer by layer.
+    """
+    unstated = 0 if str(config.get("model_type")).startswith("gemma4_unified") else 256
+    used = {"attention_k_eq_v", "enable_moe_block", "hidden_size_per_layer_input", "num_kv_shared_layers", "per_layer_config"}
+    for key, usual, what in (
+        ("hidden_size_per_layer_input", unstated, "Embeddings of their own for each layer"),
+        ("num_kv_shared_layers", 0, "Layers that use keys and values of earlier ones"),
+    ):
+        if natural(config, key, 0 if key in config else usual):
+            raise SpecError(key, config.get(key, usual), "0", f"{what} are not modelled (Gemma 4 E2B and E4B).")
+    more = {"global_head_dim": 512, **config}
+    layers = config.get("per_layer_config") or {}
+    if not isinstance(layers, Mapping) or not all(isinstance(one, Mapping) for one in layers.values()):
+        raise SpecError("per_layer_config", layers, "a table with one table a layer")
+    for one in layers.values():
+        more |= {ours: one[key] for key, ours in _GLOBAL.items() if key in one}
+    if not config.get("attention_k_eq_v"):
+        more.pop("num_global_key_value_heads", None)
+    if config.get("enable_moe_block"):
+        more |= {"num_experts_per_tok": config.get("top_k_experts"), "shared_intermediate_size": config.get("intermediate_size")}
+    else:
+        more = {key: value for key, value in more.items() if key not in ("num_experts", "moe_intermediate_size")}
+    used |= {"global_head_dim", "num_global_key_value_heads", "top_k_experts", "num_experts", "moe_intermediate_size"}
+    return more, used | {"use_double_wide_mlp", "vocab_size_per_layer_input"}  # of what is refused above
+
+
+_GLOBAL = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
+
+
+def longcat(config: Mapping[str, Any]) -> Rewritten:
+    """A layer has two attentions and two dense MLPs, and experts beside the first MLP: two layers here, the first with experts.
+
+    Of the experts that a token picks, `zero_expert_num` do nothing.
+    """
+    layers, width = natural(config, "num_layers", 28), natural(config, "ffn_hidden_size", 12288)
+    experts, idle = natural(config, "n_routed_experts", 512), natural(config, "zero_expert_num", 256)
+    picked = natural(config, "moe_topk", 12)
+    more = {
+        **config,
+        "num_hidden_layers": 2 * layers,
+        "intermediate_size": width,
+        "shared_intermediate_size": width,
+        "moe_intermediate_size": config.get("expert_ffn_hidden_size", 2048),
+        "num_experts_per_tok": max(1, round(picked * experts / max(1, experts + idle))),
+        "mlp_layer_types": ["sparse", "dense"] * min(layers, 5_000),
+    }
+    return more, {"num_layers", "ffn_hidden_size", "expert_ffn_hidden_size", "moe_topk", "zero_expert_num", "zero_expert_type"}
 
 
 def dbrx(config: Mapping[str, Any]) -> Rewritten:

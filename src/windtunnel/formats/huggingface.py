@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName, nearest
 from windtunnel.formats.hf_dense import DENSE
-from windtunnel.formats.hf_experts import MIXTURES, NOT_DECODERS, UNKNOWN
+from windtunnel.formats.hf_experts import MIXTURES, NOT_DECODERS, UNKNOWN, UNKNOWN_WITH_LAYERNORM
 from windtunnel.formats.hf_families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, Family
 from windtunnel.formats.hf_families import FAMILIES as DECODERS
 from windtunnel.formats.hf_hybrids import HYBRIDS, hybrid
@@ -36,6 +37,8 @@ TEXT = {
     "glm4v_text": "glm4",
     "glm4v_moe_text": "glm4_moe",
     "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
     "phi3_v": "phi3",
     "kimi_k25_text": "deepseek_v3",
 }
@@ -49,6 +52,8 @@ _INTEGERS = (
     "heads",
     "kv_heads",
     "head_dim",
+    "global_kv_heads",
+    "global_head_dim",
     "ffn",
     "vocab",
     "max_seq",
@@ -86,8 +91,10 @@ _OF_EXPERTS = (
     "router_groups",
     "router_top_groups",
 )
-_SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block", "qk_norm")
+_SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block", "qk_norm", "global_shared_kv")
 _REQUIRED = ("layers", "hidden", "heads", "vocab")
+_LAYERNORM = ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon")
+"""Keys of LayerNorm's constant."""
 _RECURRENT = (
     "mamba_",
     "ssm_",
@@ -187,6 +194,7 @@ def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str, 
 def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tuple[str, Family]:
     """The type and what is known of it; a type that is not known is `UNKNOWN`, where the file has the usual keys."""
     kind = config.get("model_type")
+    kind = TEXT.get(kind, kind) if isinstance(kind, str) else kind
     if kind is None and all(_lacks(config, stated, field) for field in _REQUIRED):
         keys = ", ".join(map(str, list(config)[:6])) or "none"
         raise SpecError(
@@ -219,13 +227,23 @@ def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tu
         raise UnknownName("model_type", kind, sorted(FAMILIES))
     experts = [key for key in EXPERT_KEYS if _is_set(config.get(key))]
     near = nearest(kind, sorted(FAMILIES))
+    family, like = (UNKNOWN, "Llama's (RMS norm, rotary embedding)") if experts else _like(config)
     assumed.append(
         f"model_type {kind} is not known: taken for "
-        + (f"a mixture of experts ({', '.join(experts)})" if experts else "a decoder like Llama's (RMS norm, rotary embedding)")
+        + (f"a mixture of experts ({', '.join(experts)})" if experts else f"a decoder like {like}")
         + (f"; did you mean {near}?" if near else "")
         + " --set model.FIELD=VALUE corrects a field"
     )
-    return kind, UNKNOWN
+    return kind, family
+
+
+def _like(config: Mapping[str, Any]) -> tuple[Family, str]:
+    """What a dense type that is not known is taken for, by its norm's constant; and in words."""
+    if not any(config.get(key) is not None for key in _LAYERNORM) or any("rms" in key for key in config):
+        return UNKNOWN, "Llama's (RMS norm, rotary embedding)"
+    rope = any(key.startswith(("rope", "rotary")) and config[key] is not None for key in config)
+    family = replace(UNKNOWN_WITH_LAYERNORM, fixed={**UNKNOWN_WITH_LAYERNORM.fixed, "position": "rope" if rope else "learned"})
+    return family, f"{'GPT-NeoX' if rope else 'GPT-2'}'s (LayerNorm, {'rotary' if rope else 'learned'} positions, MLP without gate)"
 
 
 def _mixture(kind: str, family: Family) -> bool:

@@ -213,19 +213,27 @@ def _check_ranks(job: Job) -> None:
         raise PlanError("plan.placement", list(plan.placement), "each of tp, cp, ep, dp, pp once")
 
 
+def _key_heads(model: Model) -> dict[str, int]:
+    """Field -> key/value heads, also of layers without the window."""
+    own = {} if model.global_kv_heads is None else {"model.global_kv_heads": model.global_kv_heads}
+    return {"model.kv_heads": model.groups, **own}
+
+
 def _check_widths(job: Job) -> None:
     model, plan = job.model, job.plan
     if model.head_dim is None and model.hidden % model.heads:
         raise PlanError("model.heads", model.heads, f"a divisor of model.hidden = {model.hidden}, or a stated head_dim")
-    if model.heads % model.groups:
-        raise PlanError("model.kv_heads", model.groups, f"a divisor of model.heads = {model.heads}", _divisors(model.heads))
+    for field, groups in _key_heads(model).items():
+        if model.heads % groups:
+            raise PlanError(field, groups, f"a divisor of model.heads = {model.heads}", _divisors(model.heads))
     inner = {"ffn": model.ffn} if any(kind.feed == "dense" for kind in model.kinds) else {}
     shared = {"shared_ffn": model.shared_ffn} if model.experts and model.shared_ffn else {}
     for what, number in {"heads": model.heads, **inner, **shared}.items():
         if number % plan.tp:
             raise PlanError("plan.tp", plan.tp, f"a divisor of model.{what} = {number}", _divisors(number))
-    if not model.latent and max(model.groups, plan.tp) % min(model.groups, plan.tp):
-        raise PlanError("plan.tp", plan.tp, f"a divisor or multiple of model.kv_heads = {model.groups}")
+    for field, groups in _key_heads(model).items() if not model.latent else ():
+        if max(groups, plan.tp) % min(groups, plan.tp):
+            raise PlanError("plan.tp", plan.tp, f"a divisor or multiple of {field} = {groups}")
     chunks = chunks_of(plan)
     step = math.lcm(chunks, plan.cp * plan.tp if plan.sequence_parallel else 1)
     if plan.seq % step:

@@ -94,6 +94,15 @@ class Model(Noun):
     window_pattern: Annotated[str, Field(pattern=r"^([LG][0-9]{0,4})+$", max_length=256)] | None = Field(
         None, description="L: layers with the window, G: without; default: all have it"
     )
+    global_kv_heads: PositiveInt | None = Field(
+        None, description="key/value heads of attention layers without the window; default: kv_heads"
+    )
+    global_head_dim: PositiveInt | None = Field(
+        None, description="width of a head in attention layers without the window; default: head_dim"
+    )
+    global_shared_kv: Flag = Field(
+        False, description="in attention layers without the window, keys are values too: one projection for both (Gemma 4)"
+    )
     attention_sinks: Flag = Field(False, description="a learned logit a head that softmax may attend to; costs nothing")
     experts: PositiveInt | None = Field(None, description="routed experts of a layer; default: dense")
     top_k: PositiveInt = Field(1, description="experts that a token goes to")
@@ -232,6 +241,19 @@ class Model(Noun):
     def groups(self) -> int:
         """Key/value heads."""
         return self.kv_heads or self.heads
+
+    @cached_property
+    def _by_window(self) -> tuple[Model, Model]:
+        """The model with the heads of layers without the window, and with those of the others."""
+        if self.global_kv_heads is None and self.global_head_dim is None and not self.global_shared_kv:
+            return self, self
+        plain = {"global_kv_heads": None, "global_head_dim": None}
+        wide = {"kv_heads": self.global_kv_heads or self.groups, "head_dim": self.global_head_dim or self.dim_per_head}
+        return self.model_copy(update=wide | plain), self.model_copy(update=plain | {"global_shared_kv": False})
+
+    def seen_by(self, local: bool) -> Model:
+        """The model with the heads of its attention layers that have the window (`local`), or of those that have none."""
+        return self._by_window[local]
 
     @property
     def gated(self) -> bool:

@@ -27,6 +27,8 @@ _OPTIONAL = {
     "models": (
         "kv_heads",
         "head_dim",
+        "global_kv_heads",
+        "global_head_dim",
         "qkv_bias",
         "window",
         "window_pattern",

@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
-from windtunnel.spec.model import LayerKind, Model
+from windtunnel.spec.model import LayerKind, Lora, Model
 from windtunnel.workload.blocks.core import visible
 from windtunnel.workload.blocks.vision import encoder_model
 from windtunnel.workload.from_graph import graph_flops
@@ -72,7 +72,8 @@ def _layers(model: Model) -> int:
     for kind, count in model.kind_counts.items():
         parts = (kind.mixer != "none") + (kind.feed != "none")
         norms = gain * (1 if model.parallel_block else parts * (2 if model.post_norms else 1))
-        total += count * (_matrices(model, kind, model.experts or 1) + _small(model, kind) + norms)
+        seen = model.seen_by(kind.local)
+        total += count * (_matrices(seen, kind, model.experts or 1) + _small(seen, kind) + norms)
     return total
 
 
@@ -109,7 +110,7 @@ def _small(model: Model, kind: LayerKind) -> int:
 
 
 def _qkv_width(model: Model) -> int:
-    return (model.heads + 2 * model.groups) * model.dim_per_head
+    return (model.heads + (1 if model.global_shared_kv else 2) * model.groups) * model.dim_per_head
 
 
 def _mixer(model: Model, mixer: str) -> int:
@@ -151,6 +152,11 @@ def adapter_parameters(model: Model) -> float:
     """Elements of all adapters; 0 without `model.lora`."""
     if model.lora is None:
         return 0.0
+    return float(sum(count * _adapters(model.seen_by(kind.local), model.lora) for kind, count in model.kind_counts.items()))
+
+
+def _adapters(model: Model, lora: Lora) -> int:
+    """Elements of a layer's adapters."""
     h, wide = model.hidden, 2 if model.gated else 1
     sides = {
         "linear_qkv": [(h, _qkv_width(model))],
@@ -161,8 +167,7 @@ def adapter_parameters(model: Model) -> float:
     if model.latent:
         up = (model.kv_lora_rank or 0, model.heads * (model.qk_nope_dim + model.v_dim))
         sides["linear_qkv"] = [(model.q_lora_rank or h, model.heads * model.qk_dim), up]
-    widths = sum(a + b for target in model.lora.targets for a, b in sides[target])
-    return float(model.layers * model.lora.rank * widths)
+    return lora.rank * sum(a + b for target in lora.targets for a, b in sides[target])
 
 
 def model_flops(job: Job, causal: bool = False) -> float:
@@ -184,7 +189,8 @@ def model_flops(job: Job, causal: bool = False) -> float:
     counts = dict(model.kind_counts)
     counts[model.further_kind] = counts.get(model.further_kind, 0) + model.mtp_layers
     for kind, count in counts.items():
-        weights += count * _matrices(model, kind, model.top_k)
+        seen = model.seen_by(kind.local)
+        weights += count * _matrices(seen, kind, model.top_k)
         if kind.mixer == "mamba":
             score += 21.0 * count * model.ssm_width * model.ssm_state
         elif kind.mixer == "linear":
@@ -193,7 +199,7 @@ def model_flops(job: Job, causal: bool = False) -> float:
             continue
         window = model.window if kind.local else None
         keys = visible(plan.seq, window, model.causal) if causal else float(min(plan.seq, window or plan.seq))
-        score += 6.0 * count * model.heads * (model.qk_dim + model.value_dim) * keys
+        score += 6.0 * count * seen.heads * (seen.qk_dim + seen.value_dim) * keys
     images = plan.global_batch * _vision_flops(model)
     if model.lora is not None or model.frozen:
         return float(tokens) * (4.0 * weights + 6.0 * adapter_parameters(model) + score) + images

@@ -15,7 +15,8 @@ def attention(tape: Tape) -> None:
     heads = model.heads // tape.tp
     groups = max(1, model.groups // tape.tp)
     dim = model.dim_per_head
-    width = (heads * (2 if model.attention_gate else 1) + 2 * groups) * dim
+    sides = 1 if model.global_shared_kv else 2  # keys, and values where they have a projection of their own
+    width = (heads * (2 if model.attention_gate else 1) + sides * groups) * dim
     # the norm keeps the layer's input; the projection keeps the norm's output
     column(
         tape,
@@ -23,14 +24,14 @@ def attention(tape: Tape) -> None:
         model.hidden,
         width * tape.tp,
         model.attention_bias,
-        again=groups / (heads + 2 * groups),
+        again=groups / (heads + sides * groups),
         source="norm",
         role=Role.QKV,
     )
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     if runtime.split_copies:
         # forward: all three; keys beside values; both in the kernel's order. Backward: both; all three stacked, and in one piece
-        keys_values, three = tape.tokens * 2 * groups * dim, tape.tokens * width
+        keys_values, three = tape.tokens * sides * groups * dim, tape.tokens * width
         forward, backward = 1.0 + 2.0 * keys_values / three, 2.0 + keys_values / three
         tape.pointwise("qkv copies", three, (forward, forward), (backward, backward), launches=(3, 3), role=Role.QKV_COPIES)
     if model.qk_norm:

@@ -39,6 +39,8 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
     the tensor-parallel communication of a serial block (MegaScale, arXiv:2402.15627 section 3.2; PaLM). Each adapter reads the
     block's input itself.
     """
+    if (seen := job.model.seen_by(kind.local)) is not job.model:
+        job = job.model_copy(update={"model": seen})
     mix: Step = {"mamba": (Module.MAMBA, mamba), "linear": (Module.LINEAR_ATTENTION, delta)}.get(
         kind.mixer, (Module.ATTENTION, mla if job.model.latent else attention)
     )
