@@ -16,26 +16,26 @@ _TITLES = """\
 _TEXT = """\
 # Faults put into real jobs
 
-What the monitor says of jobs whose fault is known, and what becomes of jobs and checkpoints that are hit. `make fleet-faults`
-runs the whole matrix and writes this page; `make fleet-faults-short` is CI's cut. One case alone:
-`python -m tests.faults --only hang --count 10`; with `--write` its line here is replaced. The figures are kept in
+These tests inject known faults into real jobs and checkpoints, and check what the monitor reports and how the job ends.
+`make fleet-faults` runs the whole matrix and writes this page; `make fleet-faults-short` is the short version for CI. To run one
+case: `python -m tests.faults --only hang --count 10`; with `--write` its line here is replaced. The figures are kept in
 `docs/faults.json`.
 
 **What it ran on.** {cores} cores of one machine. Each rank is a real process: PyTorch on the CPU, the monitor of
 `windtunnel.fleet.watch` inside, collectives over **gloo on loopback**. The **work of the device is emulated** by short
 sleeps, since {cores} cores cannot compute for 8 ranks; it stops when the process is stopped. Machines are **network
 namespaces** joined by veth pairs with a token bucket (`tbf`) at both ends. **No GPU and no real NIC is tested here.** Rings
-are read on the same machine; "from another machine" hides the table of processes: only heartbeats are left to go by.
+are read on the same machine. "Seen from another machine" hides the process table, so that only heartbeats show the fault.
 
-**How to read it.** *Runs* of how many the whole matrix has. *Right*: what is wrong was named, or ended as it must. *Wrong*: runs
-in which anything else was named, or something was lost. Bounds are at
-95 %: 0 of N is < 3/N (exactly 1 - 0.05^(1/N)). Seconds count from the signal to the alarm of a monitor that looks once a
-second, or when a heartbeat that is late would count as missing. A run that fails by itself counts as not right. *Load*: processes
-that could run, averaged over a minute, after the first and the last run; above the number of cores the machine was shared.
+**How to read it.** *Runs*: how many were made; *of*: how many the whole matrix has. *Right*: the fault was named, or the job ended
+as it should. *Wrong*: runs in which anything else was named, or something was lost. Bounds are at
+95 %: 0 of N is < 3/N (exactly 1 - 0.05^(1/N)). Seconds count from the signal to the alarm of a monitor that checks once a
+second, or as soon as a late heartbeat would count as missing. A run that fails by itself counts as not right. *Load*: runnable
+processes, averaged over a minute, after the first and the last run; if it exceeds the number of cores, the machine was shared.
 
-Jobs that are hit (`python -m tests.faults.recovery --case F1`) have 2 nodes of 2 ranks and real drivers, agents and keepers;
-"wrong" counts jobs that did not end, or whose final weights differ by a bit from those of a run without a fault. The kernel
-kills for memory in a cgroup of 2 GiB; without cgroups that kind is left out. Checkpoints that are hit (`python -m
+Jobs (`python -m tests.faults.recovery --case F1`) have 2 nodes of 2 ranks and real drivers, agents and keepers;
+"wrong" counts jobs that did not end, or whose final weights differ by a bit from those of a run without a fault. For
+out-of-memory kills the nodes run in a cgroup of 2 GiB; without cgroups that kind is left out. Checkpoints (`python -m
 tests.faults.checkpoints --case F2`) are those of 2 ranks.
 
 {tables}
@@ -45,24 +45,24 @@ tests.faults.checkpoints --case F2`) are those of 2 ranks.
 |---|---|---|---|---|
 {figures}
 
-`excess`: how much longer the rank computes than its equals, as the findings put it; a rank that is stopped for a share s of
-the time takes up to s / (1 - s) longer. `waits for a core`: share of the computing time in which processes could run and had no
-core. The monitor tells it apart by the kernel's count (`/proc/thread-self/schedstat`); it is not counted as their work.
+`excess`: how much longer the rank computes than its equals, as the findings report it; a rank that is stopped for a share s of
+the time takes up to s / (1 - s) longer. `waits for a core`: share of the computing time in which processes were ready to run but
+had no core. The monitor reads it from the kernel (`/proc/thread-self/schedstat`) and does not count it as their work.
 
 ## Runs that were not right
 
 {failures}
 
-## What the cut asserts
+## What CI asserts
 
-CI asserts what does not depend on how loaded its machine is: {asserted}.
-The other cases are run and reported there, and fail nothing: links and steps that grow are judged by times, which neighbours on
-the machine disturb.
+CI asserts the cases that do not depend on the load of its machine: {asserted}.
+It runs and reports the other cases, but they cannot fail it: slow links and growing steps are judged by times, which other work on
+the machine disturbs.
 
 ## Where other counts are
 
-The shared loader's: [fleet-loading.md](fleet-loading.md). Start-up: [fleet-startup.md](fleet-startup.md). The cases `loader`,
-`collector` and `shipper` run the tests of the suite that count kills and what is left after them.
+[fleet-loading.md](fleet-loading.md) has those of the shared loader, [fleet-startup.md](fleet-startup.md) those of start-up. The cases
+`loader`, `collector` and `shipper` run tests of the suite that count kills and check what is left after them.
 """
 
 

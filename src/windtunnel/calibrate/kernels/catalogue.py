@@ -106,7 +106,7 @@ def build(folder: Path) -> Iterator[Fit]:
 
 def markdown(fits: Sequence[Fit]) -> str:
     """The table of docs/kernels.md."""
-    rows = ["| GPU | what, held out | rows | median % | p90 % | bias % |", "|---|---|---:|---:|---:|---:|"]
+    rows = ["| GPU | held-out class | rows | median % | p90 % | bias % |", "|---|---|---:|---:|---:|---:|"]
     for gpu_fit in fits:
         for what, errors in gpu_fit.lines:
             stats = statistics(np.asarray(errors))
