@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,8 +171,17 @@ PUBLISHED: dict[str, tuple[float, dict[str, Any]]] = {
     ),
 }
 
+DEFAULTS: dict[str, Any] = json.loads((Path(__file__).parent / "huggingface_parameters.json").read_text(encoding="utf-8"))
+"""Types of transformers 5.23.0: the sizes that an empty configuration has, and the parameters of the class that it makes."""
+
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_published_number_of_parameters(name: str) -> None:
     published, config = PUBLISHED[name]
     assert parameter_count(from_config(config).model) == pytest.approx(published, rel=0.005)
+
+
+@pytest.mark.parametrize("kind", DEFAULTS)
+def test_the_parameters_of_the_class(kind: str) -> None:
+    row = DEFAULTS[kind]
+    assert parameter_count(from_config(row["config"]).model) == pytest.approx(row["parameters"], rel=0.005)
