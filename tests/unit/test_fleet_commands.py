@@ -33,7 +33,7 @@ from windtunnel.fleet.ship.shipper import NodeShipper
 from windtunnel.records.sections import Section, Sections
 from windtunnel.report.fleet import fleet_dict, fleet_short
 from windtunnel.report.fleet_timeline import write_fleet_trace
-from windtunnel.report.fleet_view import flows_of, waits_of_ranks
+from windtunnel.report.fleet_view import flows_of, mesh_of, waits_of_ranks
 
 COLLECTORS = Path(__file__).resolve().parents[1] / "fleet_collectors.py"
 MS = 1_000_000
@@ -326,3 +326,20 @@ def test_transfers_waits_and_flows_by_hand() -> None:
     assert [(one["name"], one["calls"], one["bytes"], one["ms"]) for one in flows_of(table, 2)] == [
         ("a", 0.5, 4.0, 500.0), ("b", 0.5, 4.0, 500.0),
     ]  # fmt: skip
+
+
+def test_ranks_are_placed_by_their_groups_where_there_is_no_mesh() -> None:
+    """Megatron-Core's groups on 8 ranks, tp 2 and pp 2: rank 5 is the second of tp, the first of dp, the second stage."""
+    groups = {
+        "tp": ((0, 1), (2, 3), (4, 5), (6, 7)), "dp_cp": ((0, 2), (1, 3), (4, 6), (5, 7)), "pp": ((0, 4), (1, 5), (2, 6), (3, 7)),
+        "embedding": ((0, 4),),
+    }  # fmt: skip
+    listed = [(name, ranks) for name, all_of in groups.items() for ranks in all_of]
+    names, members = zip(*listed, strict=True)
+    table = small([0], [0.0], groups=members, group_names=names)
+    mesh = mesh_of((), range(8), table)
+    assert (mesh["axes"], mesh["shape"], mesh["coordinates"][5]) == (["pp", "dp_cp", "tp"], [2, 2, 2], [1, 0, 1])
+    few = small([0], [0.0], groups=members[:4], group_names=names[:4])  # tp alone does not tell them apart
+    assert mesh_of((), range(8), few)["axes"] == ["world"]
+    stated = {"names": ["dp", "tp"], "shape": [4, 2], "ranks": list(range(8))}
+    assert mesh_of((stated,), range(8), table)["axes"] == ["dp", "tp"]

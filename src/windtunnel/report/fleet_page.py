@@ -39,7 +39,7 @@ def fleet_page(
     named = sorted({rank for one in findings for rank in one.ranks} | set(hang.culprits if hang else ()))
     data = {
         "ranks": ranks, "hosts": hosts, "host": [hosts.index(host) for host in table.hosts], "steps": bin_steps(table),
-        "layers": heat_layers(table), "mesh": mesh_of(meshes, ranks), "waits": waits_of_ranks(sections, ranks, steps),
+        "layers": heat_layers(table), "mesh": mesh_of(meshes, ranks, sections), "waits": waits_of_ranks(sections, ranks, steps),
         "groups": flows_of(sections, steps), "named": named,
         "hang": {} if hang is None else {str(rank): {str(o): call for o, call in on.items()} for rank, on in hang.waits.items()},
         "excess": [None if not np.isfinite(one) else round(float(one), 4) for one in pace.excess],

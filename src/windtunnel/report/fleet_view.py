@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ MOST_BINS = 160
 UNIT = 0.005
 """Relative excess of one step of a cell's colour."""
 MOST_WAITS = 4
+AXES = (("pp", "dp", "cp", "tp"), ("pp", "dp_cp", "tp"))
+"""Labels of groups that together place a rank; the second where data-parallel groups contain the context-parallel ranks."""
 
 SHOWN = {
     "own work": None, "forward": Section.FORWARD, "backward": Section.BACKWARD, "optimizer": Section.OPTIMIZER,
@@ -71,11 +74,15 @@ def _binned(values: Floats) -> Floats:
     return out
 
 
-def mesh_of(meshes: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> dict[str, Any]:
-    """Axes and coordinates [R][axes] of the largest recorded mesh that covers the ranks; one axis where there is none."""
+def mesh_of(meshes: Sequence[Mapping[str, Any]], ranks: Sequence[int], sections: Sections) -> dict[str, Any]:
+    """Axes and coordinates [R][axes] of the largest recorded mesh that covers the ranks.
+
+    Megatron-Core makes groups and no mesh: then places of ranks in their groups. One axis if these do not tell ranks apart.
+    """
     fits = [mesh for mesh in meshes if set(ranks) <= {int(rank) for rank in np.ravel(mesh["ranks"])}]
     if not fits:
-        return {"axes": ["world"], "shape": [len(ranks)], "coordinates": [[place] for place in range(len(ranks))]}
+        found = next(filter(None, (_mesh_of_groups(sections, ranks, axes) for axes in AXES)), None)
+        return found or {"axes": ["world"], "shape": [len(ranks)], "coordinates": [[place] for place in range(len(ranks))]}
     mesh = max(fits, key=lambda one: len(one["names"]))
     grid = np.asarray(mesh["ranks"], np.int64).reshape([int(extent) for extent in mesh["shape"]])
     where = {int(rank): [int(one) for one in place] for place, rank in np.ndenumerate(grid)}
@@ -84,6 +91,22 @@ def mesh_of(meshes: Sequence[Mapping[str, Any]], ranks: Sequence[int]) -> dict[s
         "shape": list(grid.shape),
         "coordinates": [where[int(rank)] for rank in ranks],
     }
+
+
+def _mesh_of_groups(sections: Sections, ranks: Sequence[int], axes: Sequence[str]) -> dict[str, Any] | None:
+    """The mesh of the axes of `axes` that have groups of several ranks; None unless each of its places has one rank."""
+    places: dict[str, dict[int, int]] = {axis: {} for axis in axes}
+    for name, members in zip(sections.group_names, sections.groups, strict=False):
+        if name in places and len(members) > 1:
+            places[name].update((int(rank), place) for place, rank in enumerate(members))
+    found = [axis for axis in axes if places[axis]]
+    if not found or any(rank not in places[axis] for axis in found for rank in ranks):
+        return None
+    coordinates = [[places[axis][rank] for axis in found] for rank in ranks]
+    shape = [1 + max(one) for one in zip(*coordinates, strict=True)]
+    if len({tuple(one) for one in coordinates}) < len(ranks) or math.prod(shape) != len(ranks):
+        return None
+    return {"axes": found, "shape": shape, "coordinates": coordinates}
 
 
 def waits_of_ranks(sections: Sections, ranks: Sequence[int], steps: int) -> list[list[list[float]]]:
