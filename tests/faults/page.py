@@ -61,8 +61,8 @@ the machine disturbs.
 
 ## Where other counts are
 
-[fleet-loading.md](fleet-loading.md) has those of the shared loader, [fleet-startup.md](fleet-startup.md) those of start-up. The cases
-`loader`, `collector` and `shipper` run tests of the suite that count kills and check what is left after them.
+[fleet-loading.md](fleet-loading.md) has those of the shared loader, [fleet-startup.md](fleet-startup.md) those of start-up. The
+cases `loader`, `collector` and `shipper` run tests of the suite that count kills and check what is left after them.
 """
 
 

@@ -65,7 +65,7 @@ def _show(incidents: tuple[Incident, ...], kept: FleetRun | None) -> None:
     from windtunnel.records.incidents import replayed
     from windtunnel.report import words as say
 
-    table = Table("", "what", "where", "action", "no training", "steps again", "outcome", "why", box=None, pad_edge=False)
+    table = Table("", "what", "where", "action", "no training", "repeating steps", "outcome", "why", box=None, pad_edge=False)
     for one in incidents:
         again = say.seconds(replayed(one, kept.step)) if kept else str(one.lost_steps or "")
         cost = say.seconds(one.seconds.down)
