@@ -34,15 +34,11 @@ def command(
     json: Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Append each alarm as a line of JSON.")] = None,
     job: Annotated[
         str | None,
-        typer.Option("--job", metavar="JOB", help="Also report what differs from this job's prediction: a name or a file."),
+        typer.Option("--job", metavar="JOB", help="Also report differences from this job's prediction: a name or a file."),
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(
-            "--profile",
-            metavar="PARQUET",
-            help="With --job: measurements of the job's GPU; they take precedence over fitted curves.",
-        ),
+        typer.Option("--profile", metavar="PARQUET", help="With --job: measurements of the job's GPU, preferred to fitted curves."),
     ] = None,
     steps: Annotated[int, typer.Option("--steps", metavar="N", min=4, help="With --job: compare the last N steps.")] = 10,
     once: Annotated[
