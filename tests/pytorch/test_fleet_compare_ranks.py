@@ -44,4 +44,4 @@ def test_a_watched_run_is_put_beside_its_job(tmp_path: Path) -> None:
     assert all(cause["words"] and cause["test"] for cause in said["causes"])
     usual = ("fleet", "compare", str(tmp_path / "one"), "examples/jobs/tiny-llama.toml", *sets, "--usual", str(tmp_path / "one"))
     words = windtunnel(*usual)
-    assert "usual is" in words and "nothing: every section and call is within its error bar" in words
+    assert "the earlier run took" in words and "nothing: every section and call is within its error bar" in words

@@ -186,7 +186,7 @@ def test_a_rank_that_does_not_come_is_named(tmp_path: Path, capsys: pytest.Captu
     report = standstill(replace(recorded, now=recorded.now + 60.0), heartbeat=1e6)
     assert report is not None and list(report.culprits) == [3] and "all_reduce 23" in report.text
     assert main(["fleet", "hang", str(tmp_path)]) == 0
-    assert "Who is waited for" in capsys.readouterr().out
+    assert "Ranks that others wait for" in capsys.readouterr().out
 
 
 def test_a_silent_job_is_an_alarm_and_on_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,7 +38,7 @@ def test_a_stopped_process_is_named_where_nobody_waits_yet() -> None:
     states[1] = RankState(1, begun={"dp": 3}, finished={"dp": 3}, process="stopped", doing="backward")
     assert hang_report(states, ALL).culprits == {1: "its process is stopped; last in backward"}
     states[1] = RankState(1, silent=3.5)
-    assert hang_report(states, ALL).culprits == {1: "its process has shown no life for 3.5 s"}
+    assert hang_report(states, ALL).culprits == {1: "its process has sent no heartbeat for 3.5 s"}
 
 
 def test_a_chain_over_pipeline_stages_ends_at_its_cause() -> None:
@@ -175,7 +175,7 @@ def test_records_and_beats_name_the_silent_rank() -> None:
     table, beats = records()
     report = HangWatch().look(table, beats, 110.0)
     assert report is not None and list(report.culprits) == [2]
-    assert report.culprits[2] == "its process has shown no life for 3.0 s; last in backward"
+    assert report.culprits[2] == "its process has sent no heartbeat for 3.0 s; last in backward"
     assert set(report.waits) == {0, 1, 3}
 
 

@@ -33,7 +33,7 @@ def command(  # long: one option a line
     ] = None,
     on: On = None,
     objective: Annotated[
-        str, typer.Option("--objective", metavar="NAME,...", help="What to make small or large; several give a Pareto front.")
+        str, typer.Option("--objective", metavar="NAME,...", help="What to optimise; several give a Pareto front.")
     ] = "time",
     premium: Annotated[
         list[str] | None,
@@ -44,7 +44,7 @@ def command(  # long: one option a line
     trials: Annotated[int, typer.Option("--trials", min=1, help="Designs of the study, with those of earlier calls.")] = 100,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampler.")] = 0,
     study: Annotated[
-        str | None, typer.Option("--study", metavar="URL", help="Keep trials, and go on from them: sqlite:///design.db.")
+        str | None, typer.Option("--study", metavar="URL", help="Keep trials, and continue from them: sqlite:///design.db.")
     ] = None,
     fixed_plan: Annotated[
         bool, typer.Option("--fixed-plan", help="Keep the job's plan; else each design gets its best one.")

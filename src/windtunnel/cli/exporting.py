@@ -25,10 +25,10 @@ def command(
     job: Source = None,
     sets: Sets = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="What the format lets one choose; repeatable.")
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="An option of the format; repeatable.")
     ] = None,
     out: Annotated[
-        str, typer.Option("--out", "-o", metavar="FILE|FOLDER|-", help="Where it goes; a folder where there are several files.")
+        str, typer.Option("--out", "-o", metavar="FILE|FOLDER|-", help="Where to write it; a folder if there are several files.")
     ] = "-",
     on: On = None,
     model: ModelFile = None,

@@ -29,7 +29,9 @@ def command(
     gpu: Annotated[str | None, typer.Option("--gpu", metavar="ID", help="The GPU that the datasets must be of.")] = None,
     relative: Annotated[
         str | None,
-        typer.Option("--from", metavar="ID|FILE.json", help="Whose constants fill the gaps; default: its architecture's."),
+        typer.Option(
+            "--from", metavar="ID|FILE.json", help="GPU whose constants fill the gaps; default: that of the architecture."
+        ),
     ] = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="CLASS", help="A class that must be fitted.")] = None,
     json: Json = None,

@@ -16,9 +16,9 @@ Examples:
 
 def command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that a Checkpointer saves into.")],
-    steps: Annotated[list[int] | None, typer.Argument(metavar="STEP...", help="Steps, in every state.")] = None,
-    torn: Annotated[bool, typer.Option("--torn", help="What was never committed. No job may be saving.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="The newest two committed steps, too.")] = False,
+    steps: Annotated[list[int] | None, typer.Argument(metavar="STEP...", help="Steps to delete, in any state.")] = None,
+    torn: Annotated[bool, typer.Option("--torn", help="Delete uncommitted steps. No job may be saving.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete even the newest two committed steps.")] = False,
 ) -> None:
     from windtunnel.base.errors import SpecError
     from windtunnel.fleet.checkpoint.folder import steps_in

@@ -14,7 +14,7 @@ Examples:
   windtunnel fleet checkpoints verify checkpoints
   windtunnel fleet checkpoints verify checkpoints --step 2000
 
-The exit code is 1 where a committed step is damaged.
+The exit code is 1 if a committed step is damaged.
 """
 
 

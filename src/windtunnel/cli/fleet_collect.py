@@ -17,11 +17,11 @@ Examples:
 
 
 def command(
-    dir: Annotated[str, typer.Option("--dir", "-d", metavar="FOLDER", help="Where the run is kept; made if it is not there.")],
+    dir: Annotated[str, typer.Option("--dir", "-d", metavar="FOLDER", help="Where the run is stored; made if missing.")],
     port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="TCP port; 0: a free one.")] = 8470,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     unix: Annotated[
-        str | None, typer.Option("--unix", metavar="SOCKET", help="Listen on a Unix socket of the owner's instead.")
+        str | None, typer.Option("--unix", metavar="SOCKET", help="Listen on a Unix socket instead, which only its owner can open.")
     ] = None,
     token_file: Annotated[
         str | None,
@@ -29,7 +29,7 @@ def command(
     ] = None,
     secrets: Annotated[
         str | None,
-        typer.Option("--secrets", metavar="DIR", help="TLS: certificate, key and token are in this folder; made if they are not."),
+        typer.Option("--secrets", metavar="DIR", help="TLS: the folder of certificate, key and token; made if missing."),
     ] = None,
     db: Annotated[
         str | None, typer.Option("--db", metavar="URL", help="Database of the index; default: SQLite in the folder.")

@@ -24,10 +24,14 @@ def command(
     sets: Sets = None,
     on: On = None,
     profile: Annotated[
-        str | None, typer.Option("--profile", metavar="PARQUET", help="Measurements of the job's GPU; they answer before curves.")
+        str | None,
+        typer.Option(
+            "--profile", metavar="PARQUET", help="Measurements of the job's GPU; they take precedence over fitted curves."
+        ),
     ] = None,
     usual: Annotated[
-        Path | None, typer.Option("--usual", metavar="RUN", help="An earlier run of the job to compare with, not the prediction.")
+        Path | None,
+        typer.Option("--usual", metavar="RUN", help="Compare with this earlier run of the job instead of the prediction."),
     ] = None,
     last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Compare the last N steps only.")] = None,
     json: Json = None,

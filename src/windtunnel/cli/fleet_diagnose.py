@@ -24,10 +24,14 @@ def command(
     tests: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Tests to run; default: all of one node.")] = None,
     expect: Annotated[
         str | None,
-        typer.Option("--expect", metavar="CLUSTER", help="The cluster that this is a node of.", autocompletion=complete.machines),
+        typer.Option(
+            "--expect", metavar="CLUSTER", help="The cluster that this node belongs to.", autocompletion=complete.machines
+        ),
     ] = None,
     sets: Sets = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Run nothing: the tests with what they expect, for the driver.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Run nothing; write the tests and their expected values for the driver.")
+    ] = False,
     json: Json = None,
 ) -> None:
     from windtunnel.base.errors import SpecError, UnknownName

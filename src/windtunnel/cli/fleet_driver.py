@@ -33,7 +33,7 @@ ERRORS = 2.0
 def command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The driver's folder: --driver-dir of `fleet run`, or RUN/driver.")],
     engine: Annotated[
-        str, typer.Option("--engine", help="Who starts agents: local, slurm, ray; waiting: somebody else.")
+        str, typer.Option("--engine", help="What starts agents: local, slurm, ray; waiting: something else.")
     ] = "local",
 ) -> None:
     """The job goes on meanwhile, and under this driver from then on. Exits as the job does."""

@@ -23,9 +23,11 @@ Examples:
 def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A kept run's folder.")],
     html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="A page: timeline, where the time went, incidents.")
+        str | None, typer.Option("--html", metavar="FILE", help="Write a page: timeline, where the time went, incidents.")
     ] = None,
-    step: Annotated[float | None, typer.Option("--step", metavar="SECONDS", help="Of the run, where no event tells it.")] = None,
+    step: Annotated[
+        float | None, typer.Option("--step", metavar="SECONDS", help="Seconds of a step, if no event states them.")
+    ] = None,
     json: Json = None,
 ) -> None:
     from windtunnel.base.errors import WindtunnelError
@@ -63,7 +65,7 @@ def _show(incidents: tuple[Incident, ...], kept: FleetRun | None) -> None:
     from windtunnel.records.incidents import replayed
     from windtunnel.report import words as say
 
-    table = Table("", "what", "where", "action", "no training", "steps again", "outcome", "why", box=None, pad_edge=False)
+    table = Table("", "what", "where", "action", "no training", "repeating steps", "outcome", "why", box=None, pad_edge=False)
     for one in incidents:
         again = say.seconds(replayed(one, kept.step)) if kept else str(one.lost_steps or "")
         cost = say.seconds(one.seconds.down)

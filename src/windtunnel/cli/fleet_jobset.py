@@ -15,7 +15,7 @@ Examples:
 
 
 def command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the JobSet, and of the run.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the JobSet and of the run.")],
     program: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="The command of one rank, after --.")],
     image: Annotated[str, typer.Option("--image", help="A container image with windtunnel and the script.")],
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes that train.")],
@@ -25,7 +25,7 @@ def command(
         str, typer.Option("--claim", help="PersistentVolumeClaim that all pods can write: run folder and checkpoints.")
     ] = "windtunnel-run",
     cpus_only: Annotated[bool, typer.Option("--cpus-only", help="Ask for no GPUs.")] = False,
-    out: Annotated[str, typer.Option("--out", metavar="FILE|-", help="Where the YAML goes.")] = "-",
+    out: Annotated[str, typer.Option("--out", metavar="FILE|-", help="Where to write the YAML.")] = "-",
 ) -> None:
     from windtunnel.fleet.engines.kubernetes import JobSetRequest, jobset_text
 

@@ -33,17 +33,21 @@ def command(
     every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Seconds between two looks.")] = 1.0,
     json: Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Append each alarm as a line of JSON.")] = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="Tell too what leaves the prediction of this job: a name or a file.")
+        str | None,
+        typer.Option("--job", metavar="JOB", help="Also report differences from this job's prediction: a name or a file."),
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option("--profile", metavar="PARQUET", help="With --job: measurements of the job's GPU; they answer before curves."),
+        typer.Option("--profile", metavar="PARQUET", help="With --job: measurements of the job's GPU, preferred to fitted curves."),
     ] = None,
-    steps: Annotated[int, typer.Option("--steps", metavar="N", min=4, help="With --job: of the last N steps.")] = 10,
-    once: Annotated[bool, typer.Option("--once", help="Look until the job ends or an alarm came; exit 3 with an alarm.")] = False,
-    stay: Annotated[bool, typer.Option("--stay", help="Wait for the run to begin, and stay when it has ended.")] = False,
+    steps: Annotated[int, typer.Option("--steps", metavar="N", min=4, help="With --job: compare the last N steps.")] = 10,
+    once: Annotated[
+        bool, typer.Option("--once", help="Run until the first alarm or the job's end; exit with 3 after an alarm.")
+    ] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="Wait for the run to begin, and do not exit when it has ended.")] = False,
     share: Annotated[
-        float, typer.Option("--share", min=0.001, max=1.0, help="Of the time at most that is spent on judging who is slow.")
+        float,
+        typer.Option("--share", min=0.001, max=1.0, help="Largest share of the time to spend on judging which ranks are slow."),
     ] = 1.0,
 ) -> None:
     from windtunnel.base.errors import FileError

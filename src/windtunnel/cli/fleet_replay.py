@@ -28,19 +28,20 @@ FAILURES = "llama3-2024"
 def command(
     target: Annotated[str, typer.Argument(metavar="RUN|JOB", help="A kept run's folder; or a job, with --faults.")],
     faults: Annotated[
-        str | None, typer.Option("--faults", metavar="RUN|RATE", help="Of a job: a kept run's folder, or failures a node and day.")
+        str | None,
+        typer.Option("--faults", metavar="RUN|RATE", help="For a job: a kept run's folder, or failures per node and day."),
     ] = None,
     nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the kept run.")] = 1,
     spares: Annotated[int, typer.Option("--spares", min=0, help="Spare nodes of the kept run.")] = 0,
     step: Annotated[
-        float | None, typer.Option("--step", metavar="SECONDS", help="Of the kept run, where no event tells it.")
+        float | None, typer.Option("--step", metavar="SECONDS", help="Seconds of a step of the kept run, if no event states them.")
     ] = None,
     interval: Annotated[
-        float | None, typer.Option("--interval", metavar="SECONDS", help="Training between checkpoints, where no event tells it.")
+        float | None, typer.Option("--interval", metavar="SECONDS", help="Training between checkpoints, if no event states it.")
     ] = None,
     node_repair: Annotated[
         str | None,
-        typer.Option("--node-repair", metavar="TIME", help="Until a replaced node is back, such as 1d: asks for spares."),
+        typer.Option("--node-repair", metavar="TIME", help="Time until a replaced node is back, such as 1d; also computes spares."),
     ] = None,
     days: Annotated[float, typer.Option("--days", min=0.001, help="Wall time of a job's run.")] = 30.0,
     sets: Sets = None,

@@ -29,11 +29,11 @@ SUMMARY_STEPS = 200
 def command(
     context: typer.Context,
     program: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="The command that trains, after --.")],
-    folder: Annotated[Path, typer.Option("--dir", help="Records go to a folder of the run in it.")] = Path("out/fleet"),
-    run: Annotated[str, typer.Option("--run", help="The run's name; the same on every node. Otherwise the time.")] = "",
+    folder: Annotated[Path, typer.Option("--dir", help="Folder in which the run's folder of records is made.")] = Path("out/fleet"),
+    run: Annotated[str, typer.Option("--run", help="The run's name, the same on every node; default: the time.")] = "",
     collect: Annotated[bool, typer.Option("--collect", help="Start a collector beside the command; it ends with it.")] = False,
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Of --collect: where other nodes ship to. Needs --secrets.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="With --collect: the address for other nodes. Needs --secrets.")
     ] = "127.0.0.1:0",
     collector: Annotated[str, typer.Option("--collector", metavar="URL", help="Ship this node's records to a collector.")] = "",
     secrets: Annotated[
@@ -41,13 +41,14 @@ def command(
         typer.Option("--secrets", metavar="DIR", help="TLS to the collector: the folder of its secrets; --collect makes them."),
     ] = None,
     monitor: Annotated[
-        bool | None, typer.Option("--monitor/--no-monitor", help="Tell alarms while the job runs; with --collector not.")
+        bool | None,
+        typer.Option("--monitor/--no-monitor", help="Print alarms while the job runs; default: on, but off with --collector."),
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", help="full; steps:N, calls in every N-th step only; summary, no calls.")
+        str, typer.Option("--policy", help="full; steps:N records calls in every N-th step only; summary records no calls.")
     ] = "full",
     nodes: Annotated[
-        int | None, typer.Option("--nodes", metavar="N", min=1, help="Keep the job alive on N nodes: a driver starts it.")
+        int | None, typer.Option("--nodes", metavar="N", min=1, help="Start the job on N nodes by a driver that keeps it alive.")
     ] = None,
     per_node: kept.PerNode = 1,
     spares: kept.Spares = 0,

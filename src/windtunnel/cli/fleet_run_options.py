@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-OF_NODES = "Of --nodes:"
+OF_NODES = "With --nodes:"
 
 
 def _option(name: str, metavar: str | None, about: str, least: int | None = None) -> typer.models.OptionInfo:
@@ -15,16 +15,16 @@ def _option(name: str, metavar: str | None, about: str, least: int | None = None
     return made
 
 
-PerNode = Annotated[int, _option("--nproc-per-node", "P", "processes a node.", 1)]
+PerNode = Annotated[int, _option("--nproc-per-node", "P", "processes on each node.", 1)]
 Spares = Annotated[int, _option("--spares", "S", "tested nodes that wait.", 0)]
 DriverDir = Annotated[Path | None, _option("--driver-dir", "DIR", "the driver's state; default RUN/driver.")]
-Retries = Annotated[int, _option("--retries", None, "restarts in a row before it stops.", 0)]
-Shrink = Annotated[bool, _option("--shrink", None, "go on with fewer nodes where no spare is left.")]
-EngineName = Annotated[str, _option("--engine", None, "who starts agents: local, slurm, ray, waiting.")]
-DriverListen = Annotated[str, _option("--driver-listen", "HOST:PORT", "where agents find the driver.")]
-Tests = Annotated[list[str] | None, _option("--test", "NAME", "a self-test of spares; again for more.")]
-TestAfter = Annotated[bool, _option("--test-after", None, "test the nodes of a fault too, before they are used again.")]
-CheckpointDir = Annotated[Path | None, _option("--checkpoint", "DIR", "told to ranks as WINDTUNNEL_FLEET_CHECKPOINT.")]
-Limits = Annotated[list[str] | None, _option("--limit", "NAME=SECONDS", "when a rule fires; again for more.")]
-ExpectStep = Annotated[str, _option("--expect-step", "JOB|LOW..HIGH", "tell steps outside of the prediction.")]
-Store = Annotated[str, _option("--store", "URL", "the driver's state in PostgreSQL, not in a file.")]
+Retries = Annotated[int, _option("--retries", None, "restarts in a row before the driver gives up.", 0)]
+Shrink = Annotated[bool, _option("--shrink", None, "continue with fewer nodes if no spare is left.")]
+EngineName = Annotated[str, _option("--engine", None, "what starts agents: local, slurm, ray, waiting.")]
+DriverListen = Annotated[str, _option("--driver-listen", "HOST:PORT", "the driver's address for agents.")]
+Tests = Annotated[list[str] | None, _option("--test", "NAME", "a self-test for spares; repeatable.")]
+TestAfter = Annotated[bool, _option("--test-after", None, "also test the nodes of a fault before they are used again.")]
+CheckpointDir = Annotated[Path | None, _option("--checkpoint", "DIR", "passed to ranks as WINDTUNNEL_FLEET_CHECKPOINT.")]
+Limits = Annotated[list[str] | None, _option("--limit", "NAME=SECONDS", "seconds until a rule fires; repeatable.")]
+ExpectStep = Annotated[str, _option("--expect-step", "JOB|LOW..HIGH", "report steps outside this range or the job's prediction.")]
+Store = Annotated[str, _option("--store", "URL", "keep the driver's state in PostgreSQL instead of a file.")]

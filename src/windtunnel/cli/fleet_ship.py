@@ -25,7 +25,8 @@ def command(
         str, typer.Option("--detail", help="full: every row; summary: counts and times by step and section.")
     ] = "full",
     kib_per_second: Annotated[
-        float, typer.Option("--kib-per-second", min=0, help="Of this node; beyond it steps go as summaries. 0: no limit.")
+        float,
+        typer.Option("--kib-per-second", min=0, help="This node's limit; beyond it steps are sent as summaries. 0: no limit."),
     ] = 0.0,
     token_file: Annotated[
         str | None, typer.Option("--token-file", metavar="FILE", help="Shared secret; default: $WINDTUNNEL_FLEET_TOKEN.")
@@ -33,7 +34,9 @@ def command(
     secrets: Annotated[
         str | None,
         typer.Option(
-            "--secrets", metavar="DIR", help="Of https: the collector's folder or secrets.json; default: $WINDTUNNEL_FLEET_SECRETS."
+            "--secrets",
+            metavar="DIR",
+            help="For https: the collector's folder or secrets.json; default: $WINDTUNNEL_FLEET_SECRETS.",
         ),
     ] = None,
 ) -> None:

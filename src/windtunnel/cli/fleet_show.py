@@ -38,8 +38,10 @@ def command(
         str | None, typer.Option("--trace", metavar="FILE", help="Write all ranks as one Perfetto trace (.pftrace or .json).")
     ] = None,
     last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Judge and draw the last N steps only.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Write the page anew until the job ends; it reloads itself.")] = False,
-    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=1.0, help="Of --follow: between two pages.")] = 5.0,
+    follow: Annotated[bool, typer.Option("--follow", help="Rewrite the page until the job ends; the page reloads itself.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=1.0, help="With --follow: seconds between two pages.")
+    ] = 5.0,
     json: Json = None,
 ) -> None:
     from rich.console import Console

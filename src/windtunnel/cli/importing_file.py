@@ -42,7 +42,7 @@ def command(
     cluster: Annotated[
         str | None, typer.Option("--cluster", metavar="CLUSTER", help="The cluster that measured calls belong to.")
     ] = None,
-    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, where content does not tell.")] = None,
+    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where the result goes.")] = "-",
     json: Json = None,
 ) -> None:

@@ -51,9 +51,9 @@ def counts(text: str | None) -> list[int]:
 
 
 def command(  # long: one option a line
-    budget: Annotated[str | None, typer.Option("--budget", metavar="DOLLARS", help="Most that may be spent, such as 2M.")] = None,
+    budget: Annotated[str | None, typer.Option("--budget", metavar="DOLLARS", help="Most dollars to spend, such as 2M.")] = None,
     days: Annotated[str | None, typer.Option("--days", metavar="DAYS", help="Days until the deadline.")] = None,
-    loss: Annotated[str | None, typer.Option("--loss", metavar="NATS", help="Loss to reach, by the law.")] = None,
+    loss: Annotated[str | None, typer.Option("--loss", metavar="NATS", help="Loss to reach, by the law (nats per token).")] = None,
     on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER,...", help="Clusters to try.")] = None,
     gpus: Annotated[str | None, typer.Option("--gpus", metavar="N,...", help="Numbers of GPUs to try.")] = None,
     model: Annotated[
@@ -71,9 +71,7 @@ def command(  # long: one option a line
         str,
         typer.Option("--law", metavar="NAME|FILE", help="Law of the loss: epoch, hoffmann or a file; --set law.E=1.7 changes it."),
     ] = "epoch",
-    goodput: Annotated[
-        float, typer.Option("--goodput", metavar="SHARE", help="Share of the days in which steps are made that count.")
-    ] = 1.0,
+    goodput: Annotated[float, typer.Option("--goodput", metavar="SHARE", help="Share of the days spent on useful steps.")] = 1.0,
     sets: Sets = None,
     json: Json = None,
     quiet: Quiet = False,

@@ -12,6 +12,6 @@ VERBS: Verbs = {
     "fit": ("fit_kernels", "Kernel constants from datasets of one GPU."),
     "show": ("profile_show", "What a dataset holds."),
     "gains": ("profile_gains", "What compiling and CUDA graphs gain, shape by shape."),
-    "transfer": ("fit_transfer", "Each measured GPU predicted from the others: three methods beside each other."),
+    "transfer": ("fit_transfer", "Each measured GPU predicted from the others: three methods compared."),
 }
 """The verbs of `windtunnel profile`; see `cli/verbs.py`."""

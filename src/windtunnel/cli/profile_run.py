@@ -75,7 +75,7 @@ def command(  # long: one option a line
         float | None, typer.Option("--tolerance", help="Tolerance of the closure check; default: 0.05 on a GPU, 0.25 on a CPU.")
     ] = None,
     budget: Annotated[
-        str | None, typer.Option("--budget", metavar="TIME", help="Begin nothing new after this long (10m, 90s).")
+        str | None, typer.Option("--budget", metavar="TIME", help="Start nothing new after this time (10m, 90s).")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a file that an earlier run wrote.")] = False,
     timeline: Annotated[

@@ -26,7 +26,9 @@ LISTED = 8
 def command(  # long: one option a line
     files: Annotated[
         list[str],
-        typer.Argument(metavar="TRACE...", help="Files of one source that `windtunnel import` takes for a graph, or its own."),
+        typer.Argument(
+            metavar="TRACE...", help="Files of one source that `windtunnel import` reads as a trace graph, or its own files."
+        ),
     ],
     on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="The cluster; rank n runs on its GPU n.")] = None,
     sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the cluster.")] = None,
@@ -52,8 +54,8 @@ def command(  # long: one option a line
         typer.Option("--loggops", metavar="L=,o=,g=,G=,O=,S=", help="Run a GOAL schedule as LogGOPSim does; ns, S bytes."),
     ] = None,
     seed: Seed = 1,
-    skip: Annotated[bool, typer.Option("--skip", help="packet: repeated patterns are answered from memory.")] = False,
-    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, where content does not tell.")] = None,
+    skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
+    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
     json: Json = None,
     trace: Annotated[
         str | None, typer.Option("--trace", metavar="FILE", help="Write the timeline: Perfetto, or Chrome's JSON for a .json name.")

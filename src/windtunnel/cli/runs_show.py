@@ -29,7 +29,7 @@ _MOST = 12
 
 def command(
     files: Annotated[list[str], typer.Argument(metavar="RUN|FILE...", help="A run's folder, or the files that it is read from.")],
-    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, where content does not tell.")] = None,
+    form: Annotated[str | None, typer.Option("--as", metavar="FORMAT", help="The format, if the content does not show it.")] = None,
     json: Json = None,
 ) -> None:
     writable(("--json", json))

@@ -35,13 +35,13 @@ def command(  # long: one option a line
     ] = None,
     gpus: Annotated[str | None, typer.Option("--gpus", metavar="N,...", help="Numbers of GPUs to choose from.")] = None,
     objective: Annotated[
-        str, typer.Option("--objective", metavar="NAME,...", help="What to make small or large; several give a Pareto front.")
+        str, typer.Option("--objective", metavar="NAME,...", help="What to optimise; several give a Pareto front.")
     ] = "time",
     deadline: Annotated[
         float | None,
-        typer.Option("--deadline", metavar="DAYS", help="The whole run may take so many days, with failures if stated."),
+        typer.Option("--deadline", metavar="DAYS", help="Longest time of the whole run, with failures if stated."),
     ] = None,
-    budget: Annotated[float | None, typer.Option("--budget", metavar="DOLLARS", help="The whole run may cost so much.")] = None,
+    budget: Annotated[float | None, typer.Option("--budget", metavar="DOLLARS", help="Highest cost of the whole run.")] = None,
     space: Annotated[str | None, typer.Option("--space", metavar="FILE", help="A file of fields and the values to try.")] = None,
     margin: Annotated[float, typer.Option("--margin", min=0.0, max=0.9, help="Share of GPU memory to keep free.")] = 0.0,
     gap: Annotated[
@@ -50,7 +50,7 @@ def command(  # long: one option a line
     limit: Annotated[float | None, typer.Option("--limit", min=0.0, help="Seconds of predictions.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Worker processes; default: one for each core.")] = None,
     out: Annotated[
-        str | None, typer.Option("--out", metavar="FILE.parquet", help="Keep predicted plans, and go on from them.")
+        str | None, typer.Option("--out", metavar="FILE.parquet", help="Keep predicted plans, and continue from them.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Plans to show.")] = 10,
     only_space: Annotated[bool, typer.Option("--dry-run", help="Print the space, and search nothing.")] = False,

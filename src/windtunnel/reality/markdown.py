@@ -46,7 +46,7 @@ def _bars(report: Report) -> str:
         return ""
     rows = [
         "## Bars",
-        "What the project holds itself to, over all rows of each kind, recalled numbers included.",
+        "The accuracy goals of the project, over all rows of each kind, numbers quoted from memory included.",
         "",
         "| rows | quantity | scored | MAPE | median | bias | largest | wanted | holds |",
         "|---|---|---:|---:|---:|---:|---:|---|---|",
@@ -71,9 +71,8 @@ def _bars(report: Report) -> str:
 def _headline(report: Report) -> str:
     lines = [
         "## In short",
-        "Only rows whose number was read in its source; tables stay apart, so that the longest does not drown the others. "
-        "Families on which constants were fitted stand apart: their error is "
-        "no test of foresight.",
+        "Only rows whose number was read in its source. Each table is listed separately, so that the longest does not hide the "
+        "others. Families on which constants were fitted are also separate: their error is no test.",
     ]
     shares = ", ".join(f"{each.share_pct:.0f} % of {each.rows:,} ({each.which})" for each in report.coverage)
     claims = (
@@ -95,17 +94,19 @@ def _families(report: Report) -> str:
             parts += [f"### {title}", _table(chosen, "family", names)]
     if any(report.label(family) == "rules in view" for family in report.families):
         parts.append(
-            "(rules in view): no constant was fitted on these rows, but a rule of their publication was settled with them in view."
+            "(rules in view): no constant was fitted on these rows, but a rule for their publication was chosen after seeing them."
         )
     if recalled:
-        parts.append("(*) holds rows whose number was recalled and not read again; they are left out of the figures in short.")
+        parts.append(
+            "(*) has rows whose number was quoted from memory and not checked; they are not part of the figures under 'In short'."
+        )
     return "\n\n".join(parts)
 
 
 def _choices(report: Report) -> str:
     if not report.choices:
         return ""
-    aside = f" {report.aside:,} rows are set aside, by rules that see no prediction." if report.aside else ""
+    aside = f" {report.aside:,} rows are excluded, by rules that do not look at predictions." if report.aside else ""
     rows = [
         "## Choices",
         "Plans of one job (equal model, machine, batch, sequence and precision) in the order of their predictions. Regret: the "
@@ -150,7 +151,7 @@ def _goodput(report: Report) -> str:
     rows = [
         "## Whole runs with failures",
         "Published goodput, with its own uncertainty, beside ours from the published inputs. Inputs that a source does not "
-        "print have an assumed value and a range. *inside*: ours at the assumed values lies in the published figure; "
+        "print have an assumed value and a range. *inside*: ours at the assumed values agrees with the published figure; "
         "*possible*: only a part of its range does. Nothing was fitted to these rows.",
         "",
         "| row | run | quantity | published | ours | over the ranges | verdict | not published, so assumed |",
@@ -233,7 +234,7 @@ def _method() -> str:
         "kernels and overlaps from the framework's release of the source's date. Blank layers are those nearest to the printed "
         "size that divide evenly over the stages. A blank recompute becomes the least of none, selective and full that fits in "
         "memory; a blank micro batch (1, 2, 4, 8) and blank virtual stages (a divisor of a stage's layers, at most 8) become "
-        "the fastest predicted of those that fit, one after the other. No measured value takes part in any of these. A row's "
+        "the fastest predicted of those that fit, in this order. No measured value is used for any of these. A row's "
         "assumptions are in `windtunnel validate --json`."
     )
 

@@ -39,15 +39,15 @@ def fleet_notes(recorded: Recorded, clocks: str = "") -> list[str]:
     if clocks:
         notes.append(clocks)
     if recorded.facts.get("policy") == "summary":
-        notes.append("Recorded without calls (--policy summary): links, and who waits for whom, are unknown.")
+        notes.append("Recorded without calls (--policy summary): links, and which rank waits for which, are unknown.")
     for one in recorded.facts.get("unseen", ()):
         notes.append(f"Not recorded: {one}.")
     if recorded.lost:
-        notes.append(f"{recorded.lost:,} older records are gone: the ring went round before anybody read them.")
+        notes.append(f"{recorded.lost:,} older records are lost: the ring overwrote them before they were read.")
     missing = sorted(set(range(recorded.world)) - set(recorded.beats))
     if missing:
         shown = ", ".join(str(rank) for rank in missing[:8])
-        notes.append(f"Nothing is known of {len(missing)} ranks: {shown}{' …' if len(missing) > 8 else ''}.")
+        notes.append(f"There are no records of {len(missing)} ranks: {shown}{' …' if len(missing) > 8 else ''}.")
     return notes
 
 
@@ -93,7 +93,7 @@ def fleet_short(recorded: Recorded, judged: Judged, killed: Sequence[int] = (), 
     elif not judged.findings:
         lines.append(f"  {without_findings(judged.table, judged.pace)}")
     if killed:
-        lines.append(f"  did not end of {'itself' if len(killed) == 1 else 'themselves'}: {listed(list(killed))}")
+        lines.append(f"  did not end by {'itself' if len(killed) == 1 else 'themselves'}: {listed(list(killed))}")
     return lines
 
 
@@ -140,7 +140,8 @@ def _parts(judged: Judged, console: Console) -> None:
 def _paces(judged: Judged, console: Console) -> None:
     pace = judged.pace
     if not np.isfinite(pace.excess).any():
-        console.print("Too few steps or equal ranks to compare them (8 steps, 4 ranks).", style="dim", highlight=False)
+        needed = f"{WARM_UP + FEWEST_STEPS} steps and {FEWEST_EQUALS} ranks that do the same work"
+        console.print(f"Ranks were not compared: that needs {needed}.", style="dim", highlight=False)
         return
     shown = listing(
         ("rank", "right"), ("machine", "left"), ("own work", "right"), ("against its equals", "right"), ("error", "right")

@@ -16,15 +16,15 @@ MOST_ROWS = 12
 def show_comparison(comparison: FleetComparison, console: Console) -> None:
     """The step, the causes, then the sections and calls behind them."""
     step = comparison.step
+    before = "we expect" if comparison.predicted else "the earlier run took"
     console.print(
         f"[bold]The step takes {seconds(step.median)}[/] (median of {comparison.steps}; 10 to 90 %: {seconds(step.low)} to "
-        f"{seconds(step.high)}); {'we expect' if comparison.predicted else 'usual is'} {seconds(step.expected)} ±{step.error:.0%}: "
-        f"{step.over:+.1%}.",
+        f"{seconds(step.high)}); {before} {seconds(step.expected)} ±{step.error:.0%}: {step.over:+.1%}.",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     console.print()
-    norm = "the prediction" if comparison.predicted else "what is usual"
-    console.print(f"[bold]What leaves {norm}[/] (what the step grows by with each alone)", highlight=False)
+    norm = "the prediction" if comparison.predicted else "the earlier run"
+    console.print(f"[bold]What differs from {norm}[/] (and what each alone adds to a step)", highlight=False)
     if not comparison.causes:
         console.print("  nothing: every section and call is within its error bar")
     for number, cause in enumerate(comparison.causes[: 2 * MOST_CAUSES], 1):
@@ -79,7 +79,7 @@ def _calls(comparison: FleetComparison, console: Console) -> None:
             seconds(row.expected_each), f"{row.error:.0%}", seconds(row.low), seconds(row.high),
         )  # fmt: skip
     console.print()
-    console.print("Calls, from the moment that their last rank came", highlight=False)
+    console.print("Calls, from the entry of their last rank", highlight=False)
     console.print(table)
 
 

@@ -17,7 +17,7 @@ def show_hang(facts: Mapping[str, Any], console: Console) -> None:
         console.print(f"{line[:1].upper()}{line[1:]}.", markup=False, highlight=False)
     calls = Counter((other, call) for on in facts["waits"].values() for other, call in on.items())
     if calls:
-        console.print("\nWho is waited for", style="bold")
+        console.print("\nRanks that others wait for", style="bold")
     for (other, call), count in calls.most_common(MOST_LINES):
         console.print(f"  rank {other}: {count} rank{'s' if count > 1 else ''} in {call}", markup=False, highlight=False)
     for rank, stack in facts.get("stacks", {}).items():

@@ -20,15 +20,15 @@ from windtunnel.report.frame import Cell
 from windtunnel.report.html import section
 
 PHASES = (
-    ("detect", "until seen", "#b91c1c"), ("diagnose", "diagnosing", "#ea580c"), ("wait", "waiting for a node", "#a16207"),
-    ("start", "starting", "#7c3aed"), ("load", "loading", "#0e7490"), ("replay", "steps again", "#64748b"),
+    ("detect", "detecting", "#b91c1c"), ("diagnose", "diagnosing", "#ea580c"), ("wait", "waiting for a node", "#a16207"),
+    ("start", "starting", "#7c3aed"), ("load", "loading", "#0e7490"), ("replay", "repeating steps", "#64748b"),
 )  # fmt: skip
 """Field of an incident's seconds, its word and its colour."""
 TRAINS = "#16a34a"
 COLOURS = {
-    "training that counts": TRAINS, "until the fault was seen": PHASES[0][2], "self-tests and the decision": PHASES[1][2],
+    "training that counts": TRAINS, "until the fault was detected": PHASES[0][2], "self-tests and the decision": PHASES[1][2],
     "waiting for a node": PHASES[2][2], "starting processes and groups": PHASES[3][2], "reading the checkpoint": PHASES[4][2],
-    "steps done again": PHASES[5][2], "saves that hold training up": "#2563eb",
+    "repeated steps": PHASES[5][2], "saves that hold training up": "#2563eb",
 }  # fmt: skip
 """By the words of `fleet_twin.PARTS`."""
 MOST_LANES, LANE_INCIDENTS = 12, 12
@@ -44,7 +44,7 @@ def incidents_page(name: str, run: FleetRun, found: Twin | None, command: str = 
     parts = [section("The run", _timeline(run)), section("Where the time went", _shares(run, found))]
     if found is not None:
         lines = Markup().join(Markup("<li>{}</li>").format(line) for line in twin_lines(found, run))
-        parts.append(section("What the run's own laws predict", Markup('<ul class="notes">{}</ul>').format(lines)))
+        parts.append(section("What the run's own rates predict", Markup('<ul class="notes">{}</ul>').format(lines)))
     parts.append(section("Incidents", _table(run) if incidents else Markup("<p>None.</p>")))
     worst = max(incidents, key=lambda one: one.seconds.down + replayed(one, run.step), default=None)
     cards = [
@@ -52,7 +52,7 @@ def incidents_page(name: str, run: FleetRun, found: Twin | None, command: str = 
         ("ETTR predicted", say.percent(found.predicted) if found is not None else "unknown", ""),
         ("incidents", f"{len(incidents):,}", ""),
         ("without training", say.seconds(down), ""),
-        ("steps done again", say.seconds(again), ""),
+        ("repeated steps", say.seconds(again), ""),
         ("costliest incident", "none" if worst is None else say.seconds(worst.seconds.down + replayed(worst, run.step)), ""),
     ]
     kinds = ", ".join(f"{count} {what}" for what, count in Counter(one.what for one in incidents).most_common())
@@ -153,7 +153,7 @@ def _measured_only(run: FleetRun) -> list[tuple[str, float | None, float]]:
 def _table(run: FleetRun) -> Markup:
     heads = [
         ("number", True), ("after", True), ("what", False), ("where", False), ("why", False), ("action", False),
-        ("no training", True), ("steps again", True), ("cost", True), ("outcome", False),
+        ("no training", True), ("repeated steps", True), ("cost", True), ("outcome", False),
     ]  # fmt: skip
     return frame.part("table", "incidents", heads, [_row(one, run) for one in run.incidents])
 
@@ -165,7 +165,7 @@ def _row(one: Incident, run: FleetRun) -> Sequence[Cell]:
     steps = "unknown" if one.lost_steps is None else f"{one.lost_steps:,}"
     return [
         (str(one.number), float(one.number)), (_clock(after), after), (one.what, None), (place, None),
-        (say.clean(run.story(one)) or "nothing was said", None), (one.action, None),
+        (say.clean(run.story(one)) or "no details", None), (one.action, None),
         (say.seconds(one.seconds.down), one.seconds.down),
         (steps, float(one.lost_steps if one.lost_steps is not None else -1)),
         (say.seconds(one.seconds.down + again), one.seconds.down + again), (one.outcome, None),

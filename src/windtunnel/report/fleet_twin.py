@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 SCHEMA = "windtunnel.twin/1"
 PARTS = {
     "useful": "training that counts",
-    "detect": "until the fault was seen",
+    "detect": "until the fault was detected",
     "diagnose": "self-tests and the decision",
     "wait": "waiting for a node",
     "repair": "waiting for a node",
     "init": "starting processes and groups",
     "load": "reading the checkpoint",
-    "replay": "steps done again",
+    "replay": "repeated steps",
     "save": "saves that hold training up",
     "drag": "steps beside a checkpoint's writing",
     "slow": "steps beside slow nodes",
@@ -32,7 +32,7 @@ NOTABLE = 0.01
 def twin_lines(found: Twin, run: FleetRun | None) -> list[str]:
     """What there is to say, a sentence a line. `run`: what was measured, None for a prediction alone."""
     measured = "" if run is None else f", measured {say.percent(run.ettr)}"
-    rests = f"the laws rest on {found.counted:,} of them" if found.counted else "the laws are stated, and nothing of them measured"
+    rests = f"the rates come from {found.counted:,} of them" if found.counted else "the rates are stated, not measured"
     best, every = found.best, found.conditions.interval or found.best.best
     lines = [
         f"ETTR predicted {say.percent(found.predicted)}{measured}; 80 of 100 such runs lie between {say.percent(found.low)} and "

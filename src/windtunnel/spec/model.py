@@ -145,10 +145,10 @@ class Model(Noun):
     qk_rope_dim: PositiveInt = Field(64, description="MLA: width of a head's query and key with position; one key for all heads")
     v_dim: PositiveInt = Field(128, description="MLA: width of a head's value")
     mtp_layers: NonNegativeInt = Field(0, description="layers that predict further tokens in training (DeepSeek-V3: 1)")
-    causal: Flag = Field(True, description="attention sees earlier tokens alone; false: an encoder's, which sees all")
-    vision: Vision | None = Field(None, description="an encoder of images in front of the decoder; default: text alone")
-    frozen: Flag = Field(False, description="nothing of the decoder is trained (a projector alone, as LLaVA's first stage)")
-    lora: Lora | None = Field(None, description="train adapters alone; default: train everything")
+    causal: Flag = Field(True, description="attention is causal; false: an encoder's attention, which sees all tokens")
+    vision: Vision | None = Field(None, description="an image encoder before the decoder; default: text only")
+    frozen: Flag = Field(False, description="the whole decoder is frozen (only a projector is trained, as in LLaVA's first stage)")
+    lora: Lora | None = Field(None, description="train only adapters; default: train everything")
     source: str = ""
 
     @cached_property

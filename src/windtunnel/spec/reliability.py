@@ -65,7 +65,7 @@ class Failure(Noun):
 
     per_node_day: NonNegativeFloat = Field(default=0.0, description="failures of a node in a day: grow with the job")
     per_job_day: NonNegativeFloat = Field(default=0.0, description="failures of the job in a day, whatever its size")
-    gap: Duration | None = Field(default=None, description="time from one failure to the next, where they do not come at random")
+    gap: Duration | None = Field(default=None, description="time from one failure to the next, if they do not come at random")
     detect: Duration = Duration()
     diagnose: Duration = Duration()
     automatic: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False, strict=True)
@@ -74,10 +74,10 @@ class Failure(Noun):
     replaces_node: Flag = False
     restarts: Flag = Field(default=True, description="false: training pauses for detection and repair and loses nothing")
     saves_first: Flag = Field(default=False, description="a checkpoint is written before the job stops: no work is lost")
-    while_down: Flag = Field(default=True, description="whether it also strikes while the job recovers")
+    while_down: Flag = Field(default=True, description="whether it can also occur during a recovery")
     slows: PositiveFloat = Field(default=1.0, ge=1, description="time of a step until it is detected, over that of a good one")
     returns: float = Field(
-        default=0.0, ge=0, lt=1, allow_inf_nan=False, strict=True, description="share that comes again after recovery"
+        default=0.0, ge=0, lt=1, allow_inf_nan=False, strict=True, description="share that returns after a recovery"
     )
     after: Duration = Duration(mean=3600.0, law="exponential")
     source: str = ""
@@ -108,9 +108,9 @@ class CheckpointPolicy(Noun):
         default=None, gt=0, description="bytes of a checkpoint; default: weights and optimizer state, one copy"
     )
     mode: Literal["background", "blocking"] = "background"
-    write: StorageBandwidth = Field(default=100e9, description="into the storage, all nodes together")
-    read: StorageBandwidth = Field(default=100e9, description="out of the storage, all nodes together")
-    capacity: Size | None = Field(default=None, gt=0, description="room for checkpoints on the storage")
+    write: StorageBandwidth = Field(default=100e9, description="write rate of the storage, for all nodes together")
+    read: StorageBandwidth = Field(default=100e9, description="read rate of the storage, for all nodes together")
+    capacity: Size | None = Field(default=None, gt=0, description="capacity of the storage for checkpoints")
     keep: PositiveInt = Field(default=2, description="checkpoints that the storage holds at a time")
     block: Seconds | None = Field(
         default=None, description="time that training stops for the first stage; default: from the host link"
@@ -118,13 +118,13 @@ class CheckpointPolicy(Noun):
     slowdown: NonNegativeFloat | None = Field(
         default=None,
         le=10,
-        description="more time a step while it flushes, as a share; default: from the NICs' share that it takes",
+        description="how much longer a step takes during a flush, as a share; default: from the NICs that the flush uses",
     )
     flush_over: Literal["training", "own"] = Field(
         default="training", description="NICs that the flush uses: those of training, or others"
     )
     load: Literal["one", "all"] = Field(
-        default="one", description="one reader of each copy and a broadcast, or every rank by itself"
+        default="one", description="one rank reads each part and broadcasts it, or every rank reads by itself"
     )
     load_time: Seconds | None = Field(default=None, description="time of a load; default: from size and bandwidths")
     source: str = ""
@@ -156,7 +156,8 @@ class Reliability(Noun):
     network: Failure | None = None
     planned: Failure | None = None
     gpus_of_node: PositiveInt | None = Field(
-        default=None, description="GPUs of the nodes whose failures were counted: other nodes fail as often for each GPU"
+        default=None,
+        description="GPUs in each node of the cluster where failures were counted; other nodes fail at the same rate per GPU",
     )
     spares: NonNegativeInt | None = None
     spare_share: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False, strict=True)

@@ -105,7 +105,7 @@ class Unequal(Noun):
     spread: NonNegativeFloat = Field(0.0, lt=0.5)
     draws: int = Field(4, ge=1, le=1000, strict=True)
     unfold: int = Field(
-        32, ge=2, le=4096, strict=True, description="most groups of replicas simulated apart; beyond it the fastest are merged"
+        32, ge=2, le=4096, strict=True, description="most groups of replicas simulated separately; beyond it the fastest are merged"
     )
 
     @property

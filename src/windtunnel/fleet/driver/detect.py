@@ -45,7 +45,7 @@ def _pattern(kind: str, ended: bool = True) -> Callable[[RankReport, NodeSight, 
 
 def _memory_kill(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     killed = rank.code == -signal.SIGKILL and node.memory_kills > 0
-    return f"SIGKILL, and the kernel killed {node.memory_kills} for memory" if killed else ""
+    return f"SIGKILL, and out-of-memory kills in the cgroup: {node.memory_kills}" if killed else ""
 
 
 def _segfault(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
@@ -72,20 +72,20 @@ def _stopped(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionL
 
 def _mute(rank: RankReport, node: NodeSight, sight: Sight, limits: DetectionLimits) -> str:
     mute = rank.code is None and rank.silent > limits.mute and node.silent < limits.silent
-    return f"its process runs and shows no life for {rank.silent:.1f} s" if mute else ""
+    return f"its process runs but has sent no heartbeat for {rank.silent:.1f} s" if mute else ""
 
 
 RANK_RULES: tuple[RankRule, ...] = (
-    RankRule("oom", "SIGKILL and a kill for memory in the node's cgroup", _memory_kill),
-    RankRule("oom", "ended, and its log speaks of memory", _pattern("oom")),
+    RankRule("oom", "SIGKILL and an out-of-memory kill in the node's cgroup", _memory_kill),
+    RankRule("oom", "ended, and its log has a memory error", _pattern("oom")),
     RankRule("nccl", "ended, and its log has an error of NCCL", _pattern("nccl")),
     RankRule("cuda", "ended, and its log has an error of CUDA", _pattern("cuda")),
     RankRule("storage", "ended, and its log has an error of storage", _pattern("storage")),
     RankRule("data", "ended, and its log has an error of the data", _pattern("data")),
-    RankRule("nan", "its log says NaN, whether it ended or goes on", _pattern("nan", ended=False)),
+    RankRule("nan", "its log says NaN, whether it ended or still runs", _pattern("nan", ended=False)),
     RankRule("segfault", "SIGSEGV, SIGBUS, SIGILL or SIGFPE", _segfault),
     RankRule("crash", "ended, and its log says that another process has its port", _pattern("port")),
-    RankRule("early-exit", "exit status 0 while the others train on, or fail for it", _early),
+    RankRule("early-exit", "exit status 0 while the others continue to train, or fail because of it", _early),
     RankRule("crash", "another signal, or an exit status that is not 0", _crash),
     RankRule("hang", "its process is stopped", _stopped),
     RankRule("hang", "its process runs, and its ring's beat is silent", _mute),
@@ -110,7 +110,7 @@ def _traffic(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
         return None
     ranks = tuple(rank.rank for node in still for rank in node.ranks)
     seconds = max(node.traffic_still or 0.0 for node in still)
-    text = f"its NICs have moved nothing for {seconds:.0f} s, and no rank goes on"
+    text = f"its NICs have moved nothing for {seconds:.0f} s, and no rank makes progress"
     return SeenFault("traffic-gone", tuple(node.node for node in still), ranks, text, sight.now - seconds, sight.now)
 
 
@@ -118,7 +118,7 @@ def _stall(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
     patience = max(limits.stall, _STALL_STEPS * sight.step_seconds)
     if sight.still is None or sight.still <= patience or not sight.running:
         return None
-    text = f"all processes live, and none has written a record for {sight.still:.1f} s"
+    text = f"all processes are alive, but none has written a record for {sight.still:.1f} s"
     return SeenFault("hang", (), (), text, sight.now - sight.still, sight.now, separable=False)
 
 
@@ -131,9 +131,9 @@ def _slow(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
 
 
 JOB_RULES: tuple[JobRule, ...] = (
-    JobRule("agent-lost", "no heartbeat of an agent (whether its node is gone too is asked of the engine)", _agents),
-    JobRule("traffic-gone", "NICs that moved bytes move none, and no rank goes on", _traffic),
-    JobRule("hang", "no record of any rank, though all processes live", _stall),
+    JobRule("agent-lost", "no heartbeat of an agent (the engine says whether its node is gone too)", _agents),
+    JobRule("traffic-gone", "NICs that moved bytes move none, and no rank makes progress", _traffic),
+    JobRule("hang", "no rank writes records, though all processes are alive", _stall),
     JobRule("slow", "steps take longer or shorter than predicted", _slow),
 )
 
@@ -158,7 +158,7 @@ def detect(sight: Sight, limits: DetectionLimits) -> SeenFault | None:
     began = min((_since(rank, node, sight) for _, rank, node, _ in chosen), default=sight.now)
     if not culprits:
         lines = next((one.text for one in first.found), text)
-        why = f"rank {first.rank}{more} ended for a lost connection, and no peer for anything else: {lines}"
+        why = f"rank {first.rank}{more} ended because of a lost connection, and no peer for another reason: {lines}"
         return SeenFault("link", nodes, ranks, why, began, sight.now, separable=False)
     return SeenFault(rule.what, nodes, ranks, f"rank {first.rank}{more}: {text}", began, sight.now)
 

@@ -165,7 +165,7 @@ def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
     gaps = np.nan_to_num(table.work[Section.HOST_GAP])
     data = np.nan_to_num(table.work[Section.DATA])
     parts = [
-        _worst(table, own, Verdict.COMPUTE, "its own work grows, as a lower clock makes it"),
+        _worst(table, own, Verdict.COMPUTE, "its own work grows, as with a lower clock"),
         _worst(table, data, Verdict.DATA, "its waiting for data grows"),
         _skew(table, gaps),
     ]
@@ -173,7 +173,9 @@ def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
         parts.append(_worst(table, np.nan_to_num(table.starved), Verdict.NO_CORE, "its waiting for a core grows"))
     moved = _moved(table.steps, transfers)
     trend = trend_of(moved)
-    parts.append(_Part(Verdict.BANDWIDTH, trend.growth, trend.chance, (), "transfers grow once all ranks have come"))
+    parts.append(
+        _Part(Verdict.BANDWIDTH, trend.growth, trend.chance, (), "transfers grow, counted from the entry of the last rank")
+    )
     return parts
 
 

@@ -127,7 +127,7 @@ def hang_report(
 
 def _silent(state: RankState) -> str:
     what = {"stopped": "its process is stopped", "zombie": "its process is dead", "gone": "its process is gone"}.get(state.process)
-    what = what or f"its process has shown no life for {state.silent:.1f} s"
+    what = what or f"its process has sent no heartbeat for {state.silent:.1f} s"
     return f"{what}; last in {state.doing}" if state.doing else what
 
 
@@ -144,7 +144,7 @@ def _held_by_device(states: Mapping[int, RankState], groups: Mapping[str, tuple[
                 if other != rank and other in states and states[other].finished.get(call.group, -1) >= call.number
             ]  # fmt: skip
             if past:
-                held[rank] = f"has not finished {_call(call)}, which {listed(past)} finished: its own device or host holds it up"
+                held[rank] = f"has not finished {_call(call)}, which {listed(past)} finished: its own device or host blocks it"
                 break
     return held
 
@@ -264,5 +264,5 @@ def _text(
         steps = [f"rank {rank} waits in {next(iter(waits[rank].values()))}" for rank in cycle]
         return f"{listed(cycle)} wait for each other in a circle: " + "; ".join(steps)
     if stuck:
-        return "all ranks have begun, and none finishes: " + "; ".join(stuck) + ". The network or the library below is the suspect"
-    return "no rank waits for another" if not waits else "ranks wait, and nobody can be named"
+        return "all ranks have begun, but none finishes: " + "; ".join(stuck) + ". Suspect the network or the communication library"
+    return "no rank waits for another" if not waits else "ranks wait, but no culprit can be named"

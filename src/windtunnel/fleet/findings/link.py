@@ -214,7 +214,7 @@ def _finding(
     name = f"the link between {hosts[0]} and {hosts[1]}" if verdict is Verdict.SLOW_LINK else f"the uplink of {hosts[0]}"
     return Finding(
         verdict, (), hosts, 1.0 - min(1.0, chance * max(len(judged), 1)), size - 1.0, cost, -1,
-        f"{name} moves bytes {size:.1f} times as slowly as equal links: about {rate / 1e6:.1f} MB/s",
-        (f"in {most} steps the quickest calls that cross it take {size:.2f} times those of equal calls elsewhere",),
-        ("a slow rank: a transfer counts from the moment that its last rank has come",),
+        f"{name} is {size:.1f} times as slow as equal links: about {rate / 1e6:.1f} MB/s",
+        (f"in {most} steps the quickest calls that cross it take {size:.2f} times as long as equal calls elsewhere",),
+        ("a slow rank: a transfer counts from the entry of its last rank",),
     )  # fmt: skip

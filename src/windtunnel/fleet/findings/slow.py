@@ -204,10 +204,10 @@ def _finding(table: StepTable, pace: RankPace, slow: list[int], host: str) -> Fi
     ]
     late = table.late[slow][:, -WINDOW:]
     if np.isfinite(late).any():
-        evidence.append(f"comes to its calls {np.nanmean(late) * 1e3:+.2f} ms after the middle one of its groups")
+        evidence.append(f"enters its calls {np.nanmean(late) * 1e3:+.2f} ms after the median rank of its groups")
     starved = float(np.nansum(table.starved[slow]) / max(np.nansum(table.starved[slow] + own[slow]), 1e-9))
     if starved >= 0.005:
-        evidence.append(f"waits for a core {starved:.1%} of that time besides; it is not counted")
+        evidence.append(f"also waits for a core {starved:.1%} of that time, which is not counted")
     past = _against_past(table, slow, since)
     if past is not None:
         evidence.append(f"against its own steps before {since}: {past:+.1%}")
@@ -216,7 +216,7 @@ def _finding(table: StepTable, pace: RankPace, slow: list[int], host: str) -> Fi
     where = "" if host or not table.hosts[slow[0]] else f" on {table.hosts[slow[0]]}"
     text = f"{name}{where} computes {size:.0%} longer than its equals; without that a step is {cost * 1e3:.1f} ms shorter"
     hosts = tuple(sorted({table.hosts[index] for index in slow if table.hosts[index]}))
-    excluded = ("a slow link: time in calls is not counted", "waiting for others: likewise")
+    excluded = ("a slow link: time in calls is not counted", "waiting for others: not counted either")
     return Finding(verdict, ranks, hosts, confidence, size, cost, since, text, tuple(evidence), excluded)
 
 
