@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.slurm.cluster import SlurmCluster
 
@@ -30,10 +30,21 @@ def ray_cluster() -> Iterator[Cluster]:
     """Two raylets of one core each."""
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster = _waited_for(lambda: Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}))
     try:
-        cluster.add_node(num_cpus=1)
+        _waited_for(lambda: cluster.add_node(num_cpus=1))
         cluster.wait_for_nodes()
         yield cluster
     finally:
         cluster.shutdown()
+
+
+def _waited_for(start: Callable[[], Any]) -> Any:
+    """Ray gives a node 30 s to start, which is little on a busy machine: three times."""
+    for left in (2, 1, 0):
+        try:
+            return start()
+        except Exception as error:
+            if left == 0 or "timed out during startup" not in str(error):
+                raise
+    return None

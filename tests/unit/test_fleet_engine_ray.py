@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.clusters import ray_cluster
 from windtunnel.fleet.engines.engine import AgentCommand
 from windtunnel.fleet.engines.local import Process
 from windtunnel.fleet.engines.ray_engine import RayEngine, RayError
@@ -30,14 +31,9 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
-    made.wait_for_nodes()
-    yield made.address
-    ray.shutdown()
-    made.shutdown()
+    with ray_cluster() as made:
+        yield made.address
+        ray.shutdown()
 
 
 @pytest.fixture

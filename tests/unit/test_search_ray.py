@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import EngineError, SpecError
 from windtunnel.search.api import search
 from windtunnel.search.find import Search, plans_of
 from windtunnel.search.objective import objectives
-from windtunnel.search.ray_workers import RayWorkers
+from windtunnel.search.ray_workers import RayWorkers, _join
 from windtunnel.search.space import Space
 from windtunnel.spec import load_job
 
@@ -65,3 +65,20 @@ def test_ray_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SpecError, match=r"pip install 'windtunnel\[search\]'"):
         search([SPACE], ray="auto", explained=False)
+
+
+def test_ray_that_is_slow_to_start_is_tried_again() -> None:
+    class Slow:
+        calls = 0
+
+        def init(self, **_: object) -> None:
+            self.calls += 1
+            if self.calls < late:
+                raise Exception("The current node timed out during startup. This could happen ...")
+
+    late, ray = 3, Slow()
+    _join(ray, "local", {})
+    assert ray.calls == 3
+    late, ray = 9, Slow()
+    with pytest.raises(EngineError, match="did not start"):
+        _join(ray, "local", {})

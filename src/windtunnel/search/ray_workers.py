@@ -75,10 +75,23 @@ def _begin(ray: Any, where: str, count: int | None) -> None:
     try:
         if where != "local":
             _answers(where)
-        ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **local)
+        _join(ray, where, local)
     except (OSError, RuntimeError, ValueError) as error:
         hint = f"It does not answer: {str(error).splitlines()[0]}. `ray status --address {where}` shows whether it runs."
         raise SpecError("--on", f"ray:{where}", allowed, hint) from None
+
+
+def _join(ray: Any, where: str, local: dict[str, Any]) -> None:
+    """`ray.init`. Ray gives a node of its own 30 s to start, which is little on a busy machine: it is tried three times."""
+    for left in (2, 1, 0):
+        try:
+            ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, **local)
+            return
+        except Exception as error:  # ray raises no class of its own for this
+            if "timed out during startup" not in str(error):
+                raise
+            if left == 0:
+                raise EngineError("Ray did not start on this machine within 90 s; try --jobs instead of --on ray") from None
 
 
 def _answers(where: str) -> None:
