@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ class TracedNode(msgspec.Struct, gc=False):
     parent: Any = None
     tid: Any = None
     rf_id: Any = None
+    seq_id: Any = None
     op_schema: Any = ""
     inputs: Any = None
     input_shapes: Any = None
@@ -64,7 +66,10 @@ def attribute(node: TracedNode, name: str) -> Any:
     value = getattr(node, name, None)
     if value not in (None, ""):
         return value
-    return next((one.value for one in node.attrs if one.name == name), value)
+    for one in node.attrs:
+        if one.name == name:
+            return one.value
+    return value
 
 
 def parent_of(node: TracedNode) -> int:
@@ -78,10 +83,14 @@ def side(node: TracedNode, which: str) -> tuple[list[Any], list[Any], list[Any]]
     """Values, shapes and types of `inputs` or `outputs`."""
     value = getattr(node, which)
     if isinstance(value, dict):
-        return tuple(value.get(key) if isinstance(value.get(key), list) else [] for key in ("values", "shapes", "types"))  # type: ignore[return-value]
-    single = which[:-1]
-    parts = (value, getattr(node, f"{single}_shapes"), getattr(node, f"{single}_types"))
-    return tuple(part if isinstance(part, list) else [] for part in parts)  # type: ignore[return-value]
+        return _list(value.get("values")), _list(value.get("shapes")), _list(value.get("types"))
+    if which == "inputs":
+        return _list(value), _list(node.input_shapes), _list(node.input_types)
+    return _list(value), _list(node.output_shapes), _list(node.output_types)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 @dataclass(frozen=True)
@@ -159,12 +168,11 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else -1
 
 
-def storages(node: TracedNode, which: str) -> list[int]:
-    """Numbers of the storages on a device that the tensors of `inputs` or `outputs` lie in."""
+def storages(values: list[Any], kinds: list[Any]) -> list[int]:
+    """Numbers of the storages on a device that the tensors among the values lie in."""
     found: list[int] = []
-    values, _, kinds = side(node, which)
     for value, kind in zip(values, kinds, strict=False):
-        if "Tensor" not in str(kind) or not isinstance(value, list):
+        if not isinstance(value, list) or "Tensor" not in str(kind):
             continue
         for one in value if value and isinstance(value[0], list) else [value]:
             # (tensor, storage, offset, elements, bytes of one, device)
@@ -177,10 +185,9 @@ _PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1
 """Operators that are one matrix product, and which input is its left side."""
 
 
-def product_flops(node: TracedNode) -> float:
+def product_flops(name: str, shapes: list[Any]) -> float:
     """FLOPs of a matrix product, two for each multiplication; NaN for another operator."""
-    first = _PRODUCTS.get(node.name) if isinstance(node.name, str) else None
-    _, shapes, _ = side(node, "inputs")
+    first = _PRODUCTS.get(name)
     if first is None or len(shapes) < first + 2:
         return float("nan")
     left, right = shapes[first], shapes[first + 1]
@@ -206,18 +213,25 @@ def first_tensor(node: TracedNode) -> tuple[int, float]:
 
 
 def _bytes(shape: Any, kind: Any) -> float:
-    kinds = re.findall(r"Tensor\(([^()]*)\)", str(kind))
-    if not kinds:
+    text = str(kind)
+    sizes = _element_sizes(text) if "Tensor(" in text else ()
+    if not sizes:
         return float("nan")
-    if str(kind).startswith("GenericList") and isinstance(shape, list):
-        return float(sum(_elements(one) * element_bytes(k) for one, k in zip(shape, kinds, strict=False)))
-    return _elements(shape) * element_bytes(kinds[0])
+    if text.startswith("GenericList") and isinstance(shape, list):
+        return float(sum(_elements(one) * size for one, size in zip(shape, sizes, strict=False)))
+    return _elements(shape) * sizes[0]
+
+
+@lru_cache(maxsize=4096)
+def _element_sizes(kind: str) -> tuple[float, ...]:
+    """Bytes of an element of each tensor in a type such as `GenericList[Tensor(float),Tensor(int)]`."""
+    return tuple(element_bytes(one) for one in re.findall(r"Tensor\(([^()]*)\)", kind))
 
 
 def _elements(shape: Any) -> int:
     if not isinstance(shape, list):
         return 0
-    if shape and all(isinstance(one, list) for one in shape):
+    if shape and isinstance(shape[0], list) and all(isinstance(one, list) for one in shape):
         return sum(map(_elements, shape))
     count = 1
     for extent in shape:

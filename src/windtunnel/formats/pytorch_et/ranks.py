@@ -74,9 +74,9 @@ class NodeColumns:
         elif name == GROUPS:
             self.groups.update(groups_of(side(node, "inputs")[0]))
         operator = bool(attribute(node, "op_schema"))
+        inputs, outputs = side(node, "inputs"), side(node, "outputs")
         if operator:
-            sizes = [tensor_bytes(*side(node, which)) for which in ("inputs", "outputs")]
-            size = sum(one for one in sizes if one == one)
+            size = float(sum(one for one in (tensor_bytes(*inputs), tensor_bytes(*outputs)) if one == one))
         self.id.append(_bounded(node.id, 62))
         self.name.append(self.names.setdefault(name, len(self.names)))
         self.thread.append(_bounded(attribute(node, "tid"), 31))
@@ -84,7 +84,13 @@ class NodeColumns:
         self.operator.append(operator)
         self.bytes.append(size)
         if self.tensors:
-            self._link(node)
+            self.record.append(max(_bounded(attribute(node, "rf_id"), 62), 0))
+            self.number.append(_bounded(attribute(node, "seq_id"), 62))
+            self.flops.append(product_flops(name, inputs[1]))
+            self.reads.extend(storages(inputs[0], inputs[2]))
+            self.read_start.append(len(self.reads))
+            self.writes.extend(storages(outputs[0], outputs[2]))
+            self.write_start.append(len(self.writes))
 
     def _call(self, node: TracedNode) -> float:
         call = call_of_node(node)
@@ -96,16 +102,6 @@ class NodeColumns:
         if call.comm is not Comm.NONE:
             self.calls[len(self)] = call
         return call.bytes
-
-    def _link(self, node: TracedNode) -> None:
-        """What only a link with the profiler's trace needs."""
-        self.record.append(max(_bounded(attribute(node, "rf_id"), 62), 0))
-        self.number.append(_bounded(attribute(node, "seq_id"), 62))
-        self.flops.append(product_flops(node))
-        self.reads.extend(storages(node, "inputs"))
-        self.read_start.append(len(self.reads))
-        self.writes.extend(storages(node, "outputs"))
-        self.write_start.append(len(self.writes))
 
     @property
     def rank(self) -> int:
