@@ -115,6 +115,8 @@ class NodeCall:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks of the group, where the call states them itself."""
+        if self.size == 1 and self.start >= 0:
+            return (self.start,)
         if self.start < 0 or self.stride <= 0 or not 0 < self.size <= MOST_RANKS:
             return ()
         return tuple(range(self.start, self.start + self.size * self.stride, self.stride))
