@@ -101,8 +101,10 @@ def _configuration(file: str, form: str | None) -> bool:
 
 
 def _parts(files: list[str]) -> bool:
-    """Whether every file is a part of one job."""
-    if not all(Path(file).suffix.lower() in SUFFIXES for file in files):
+    """Whether every file is a part of one job. Only configurations are read whole: traces may be large, or cut off."""
+    if not all(Path(file).suffix.lower() in SUFFIXES and Path(file).is_file() for file in files):
+        return False
+    if not all(importer_of(head_of(Path(file))).name in CONFIGURATIONS for file in files):
         return False
     from windtunnel.cli.source import is_part
 

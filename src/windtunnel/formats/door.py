@@ -9,8 +9,8 @@ from typing import cast
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.head import Head, head_of
-from windtunnel.formats.importers import IMPORTERS, Importer
-from windtunnel.formats.reading import Context, ImporterModule, Reading
+from windtunnel.formats.importers import IMPORTERS, TOGETHER, Importer
+from windtunnel.formats.reading import Context, ImporterModule, LinkingModule, Reading
 
 
 def importer_of(head: Head, name: str | None = None) -> Importer:
@@ -38,7 +38,8 @@ def module_of(reader: Importer) -> ImporterModule:
 def read_files(files: Sequence[str | Path], context: Context | None = None, name: str | None = None) -> Reading:
     """What the files of one source hold: one file, or the files of a run's ranks; a directory stands for the files in it.
 
-    `name` says the format where content does not. Files of one source are of one format: SpecError where two differ.
+    `name` says the format where content does not. Files of one source are of one format, or of two that belong together
+    (`importers.TOGETHER`): SpecError where two differ.
     """
     paths = [path for given in files for path in listed(Path(given))]
     if not paths:
@@ -46,6 +47,11 @@ def read_files(files: Sequence[str | Path], context: Context | None = None, name
     by_importer: dict[Importer, list[Path]] = {}
     for path in paths:
         by_importer.setdefault(importer_of(head_of(path), name), []).append(path)
+    by_name = {importer.name: listed for importer, listed in by_importer.items()}
+    for importer in by_importer:
+        if set(by_name) == {importer.name, TOGETHER.get(importer.name)}:
+            other = by_name[TOGETHER[importer.name]]
+            return cast(LinkingModule, module_of(importer)).read_with(by_importer[importer], other, context or Context())
     importer = _main(by_importer)
     return module_of(importer).read(by_importer[importer], context or Context())
 

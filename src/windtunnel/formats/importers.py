@@ -68,5 +68,8 @@ IMPORTERS: tuple[Importer, ...] = (
     ),
 )
 
+TOGETHER: dict[str, str] = {"pytorch-et": "kineto"}
+"""Readers whose files and those of another one, given together, become one thing: the first one's `read_with`."""
+
 CONFIGURATIONS = frozenset({"configuration"})
 """Readers whose files describe a job or a model, so that `windtunnel predict FILE` takes them too."""

@@ -64,3 +64,10 @@ class ImporterModule(Protocol):
 
     def read(self, files: Sequence[Path], context: Context) -> Reading:
         """Reads the files of one source. WindtunnelError for what cannot be read at all."""
+
+
+class LinkingModule(ImporterModule, Protocol):
+    """An importer whose files and those of another one become one thing; `importers.TOGETHER` says which."""
+
+    def read_with(self, files: Sequence[Path], others: Sequence[Path], context: Context) -> Reading:
+        """Reads both. WindtunnelError for what cannot be read at all, or does not belong together."""

@@ -33,6 +33,11 @@ def graph_of(run: Run, step: int | None = None) -> TraceGraph:
     the number of the match as `tag`. A call without partners in the trace keeps its measured time and meets nobody. A kernel that
     overlaps the one before it on its stream lasts from that one's end. Delays and gaps count as the host's: no GPU shortens them.
     """
+    return graph_and_rows(run, step)[0]
+
+
+def graph_and_rows(run: Run, step: int | None = None) -> tuple[TraceGraph, Int64s]:
+    """The same, and [N] the event of its rank that each task stands for; -1 for the time between events."""
     matches = match_calls(run)
     run, _ = align(run, matches)
     chosen = [_chosen(run, index, step) for index in range(len(run.ranks))]
@@ -48,7 +53,7 @@ def graph_of(run: Run, step: int | None = None) -> TraceGraph:
         mine = matches.trace == index
         match = dict(zip(matches.row[mine].tolist(), matches.call[mine].tolist(), strict=True))
         parts.append(rank_tasks(trace, rows, base, match, pure))
-    return _joined(run, parts, matches)
+    return _joined(run, parts, matches), np.array([row for part in parts for row in part.row], np.int64)
 
 
 def _chosen(run: Run, index: int, step: int | None) -> Int64s:

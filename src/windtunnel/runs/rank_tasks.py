@@ -24,8 +24,8 @@ JUMP = 5e-5
 
 @dataclass
 class RankTasks:
-    """Tasks in columns; dependencies count within the rank. `match`: the number of the matched call, `call`: the event of a call;
-    -1 none."""
+    """Tasks in columns; dependencies count within the rank. `match`: the number of the matched call, `call`: the event of a call,
+    `row`: the event that the task stands for; -1 none."""
 
     name: list[str] = field(default_factory=list)
     kind: list[int] = field(default_factory=list)
@@ -36,12 +36,13 @@ class RankTasks:
     comm: list[int] = field(default_factory=list)
     match: list[int] = field(default_factory=list)
     call: list[int] = field(default_factory=list)
+    row: list[int] = field(default_factory=list)
     begin: list[float] = field(default_factory=list)
     deps: list[list[int]] = field(default_factory=list)
 
     def add(
         self, name: str, begin: float, seconds: float, lane: int, deps: list[int], *, host: bool, kind: int = _COMPUTE,
-        size: float = float("nan"), comm: int = 0, match: int = -1, call: int = -1,
+        size: float = float("nan"), comm: int = 0, match: int = -1, call: int = -1, row: int = -1,
     ) -> int:  # fmt: skip
         """Appends a task; its number."""
         self.name.append(name)
@@ -53,6 +54,7 @@ class RankTasks:
         self.comm.append(comm)
         self.match.append(match)
         self.call.append(call)
+        self.row.append(row)
         self.begin.append(begin)
         self.deps.append(deps if len(deps) == 1 and deps[0] >= 0 else sorted({dep for dep in deps if dep >= 0}))
         return len(self.name) - 1
@@ -157,7 +159,8 @@ class _Writer:
         if latest is not None:
             deps, begin = [latest[1]], max(begin, min(latest[0], end))
         if end > lane.until or lane.last < 0:
-            lane.last = self.tasks.add(self.names[self.named[row]], begin, end - begin, lane.number, deps, host=True)
+            name = self.names[self.named[row]]
+            lane.last = self.tasks.add(name, begin, end - begin, lane.number, deps, host=True, row=row)
             lane.until = max(lane.until, end)
             lane.ended(lane.last, lane.until)
 
@@ -180,7 +183,7 @@ class _Writer:
         seconds = float(self.pure[number]) if number >= 0 else end - begin
         stream.last = self.tasks.add(
             self.names[self.named[row]], begin, seconds, stream.number, deps, host=False, kind=_COLLECTIVE if is_call else _COMPUTE,
-            size=self.size[row], comm=self.comm[row], match=number, call=row if is_call else -1,
+            size=self.size[row], comm=self.comm[row], match=number, call=row if is_call else -1, row=row,
         )  # fmt: skip
         stream.until = max(end, begin)
         stream.ended(stream.last, stream.until)

@@ -17,7 +17,7 @@ from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.run import EventKind
 
 _RANGES = re.compile(r"(?:nccl|gloo|mpi|ucc|xccl|hccl):|c10d::|record_param_comms")
-_BY_SENDS = (Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER)  # calls that PyTorch makes of sends and receives
+BY_SENDS = (Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER)  # calls that PyTorch makes of sends and receives
 _NEAR = 64  # ranges before a launch that are looked at: launches stand directly inside their range
 
 
@@ -79,7 +79,7 @@ def _from_owner(calls: CallColumns, at: int, owner: int, kernel: str, range_name
     call = from_range(range_name, args)
     comm = Comm(int(calls.comm[owner])) if calls.comm[owner] else call.comm
     if comm is Comm.NONE or (
-        comm is not by_name and by_name is not Comm.NONE and not (by_name is Comm.SEND_RECV and comm in _BY_SENDS)
+        comm is not by_name and by_name is not Comm.NONE and not (by_name is Comm.SEND_RECV and comm in BY_SENDS)
     ):
         calls.comm[at] = by_name
         return

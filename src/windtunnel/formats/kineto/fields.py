@@ -17,6 +17,8 @@ class Args(msgspec.Struct, gc=False):
     correlation: Any = -1
     external: Any = msgspec.field(name="External id", default=None)
     external_old: Any = msgspec.field(name="external id", default=-1)
+    record: Any = msgspec.field(name="Record function id", default=-1)
+    number: Any = msgspec.field(name="Sequence number", default=-1)  # of autograd
     stream: Any = -1
     device: Any = -1
     bytes: Any = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,12 +24,32 @@ IGNORED = (
 
 def read_traces(files: Sequence[Path], context: Context) -> Reading:
     """A run from the traces of its ranks. FileError for a file without events, or two traces that say they are one rank."""
+    traces, notes = ranked_traces(files, context)
+    run = run_of(traces, files)
+    counts = [counts_of(one) for one in traces]
+    events = sum(len(one.trace.events) for one in traces)
+    built = (f"a run of {len(traces)} rank{'s' * (len(traces) > 1)}, {len(run.steps)} steps, {events:,} events",)
+    return Reading(
+        "kineto", Content.RUN, run, whole(traces, counts), built, IGNORED,
+        tuple(dict.fromkeys([*notes, *(note for one in traces for note in one.assumed)])),
+        tuple(f"{one.trace.source}: {what}" for one in traces for what in broken_of(one)),
+    )  # fmt: skip
+
+
+def ranked_traces(
+    files: Sequence[Path], context: Context, columns: Callable[[], EventColumns] = EventColumns
+) -> tuple[list[ReadTrace], list[str]]:
+    """The traces in the files by rank, and notes where a rank is a guess; `columns` makes what gathers a trace's events."""
     traces: list[ReadTrace] = []
     for source in sources(files, context.progress):
-        traces.extend(read_source(source, len(traces)))
+        traces.extend(read_source(source, len(traces), columns()))
     if not traces:
         raise FileError(str(files[0]), "an archive without a trace", "a profiler trace, or an archive of them")
-    traces, notes = _ranked(traces)
+    return _ranked(traces)
+
+
+def run_of(traces: Sequence[ReadTrace], files: Sequence[Path]) -> Run:
+    """The run that the traces of its ranks are."""
     rank, step, begin, seconds = [], [], [], []
     for one in traces:
         for number, start, length in one.steps:
@@ -37,25 +57,17 @@ def read_traces(files: Sequence[Path], context: Context) -> Reading:
             step.append(number)
             begin.append(start)
             seconds.append(length)
-    run = Run(
+    return Run(
         Steps.of(rank, step, begin=begin, seconds=seconds),
         tuple(one.trace for one in traces),
         {name: value for name, value in _facts(traces).items()},
         ", ".join(str(path) for path in files[:3]),
     )
-    counts = [counts_of(one) for one in traces]
-    events = sum(len(one.trace.events) for one in traces)
-    built = (f"a run of {len(traces)} rank{'s' * (len(traces) > 1)}, {len(step)} steps, {events:,} events",)
-    return Reading(
-        "kineto", Content.RUN, run, whole(traces, counts), built, IGNORED,
-        tuple(dict.fromkeys([*notes, *(note for one in traces for note in one.assumed)])),
-        tuple(f"{one.trace.source}: {what}" for one in traces for what in _broken(one)),
-    )  # fmt: skip
 
 
-def read_source(source: Source, order: int) -> list[ReadTrace]:
-    """The traces in one source, streamed: one, or one for each stage of a pipeline's schedule."""
-    around, columns = Around(), EventColumns()
+def read_source(source: Source, order: int, columns: EventColumns) -> list[ReadTrace]:
+    """The traces in one source, streamed into `columns`: one, or one for each stage of a pipeline's schedule."""
+    around = Around()
     for batch in batches(source.name, source.chunks, around, EVENTS):
         columns.add(batch)
     around.broken.extend(source.broken)
@@ -88,7 +100,7 @@ def _ranked(traces: list[ReadTrace]) -> tuple[list[ReadTrace], list[str]]:
     return sorted(ranked, key=lambda one: one.trace.rank), notes
 
 
-def _facts(traces: list[ReadTrace]) -> dict[str, str | int | float]:
+def _facts(traces: Sequence[ReadTrace]) -> dict[str, str | int | float]:
     first = traces[0]
     facts: dict[str, str | int | float] = {}
     if first.trace.device:
@@ -102,7 +114,8 @@ def _facts(traces: list[ReadTrace]) -> dict[str, str | int | float]:
     return facts
 
 
-def _broken(one: ReadTrace) -> list[str]:
+def broken_of(one: ReadTrace) -> list[str]:
+    """What could not be read of a trace, with counts."""
     events = one.around.broken_events
     unpaired = one.columns.unpaired + sum(len(stack) for stack in one.columns.open.values())
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,7 +23,10 @@ _LEFT = 255
 
 @dataclass(frozen=True)
 class ReadTrace:
-    """A trace, its steps by number with begin and length in seconds, what was counted, and what was assumed or broken."""
+    """A trace, its steps by number with begin and length in seconds, what was counted, and what was assumed or broken.
+
+    `rows` [E]: the row of the columns that each event is; empty for a pipeline's timeline.
+    """
 
     trace: RankTrace
     steps: tuple[tuple[int, float, float], ...]
@@ -33,6 +36,7 @@ class ReadTrace:
     rank_from: str
     broken: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    rows: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 def build(name: str, columns: EventColumns, around: Around, order: int) -> ReadTrace:
@@ -71,7 +75,7 @@ def build(name: str, columns: EventColumns, around: Around, order: int) -> ReadT
     epoch = (base * 1e-9 if isinstance(base, int) and abs(base) < 2**63 else 0.0) + zero * 1e-6
     world = info.get("world_size", 0) if isinstance(info, dict) else 0
     trace = RankTrace(rank, events, epoch, device_of(around.fields), int(integers([world])[0]) if world else 0, name)
-    return ReadTrace(trace, _steps(events), table, columns, around, rank_from, tuple(broken), tuple(assumed))
+    return ReadTrace(trace, _steps(events), table, columns, around, rank_from, tuple(broken), tuple(assumed), rows)
 
 
 def rank_of(info: object, columns: EventColumns, name: str, order: int) -> tuple[int, str]:

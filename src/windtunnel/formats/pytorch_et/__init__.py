@@ -22,3 +22,13 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     from windtunnel.formats.pytorch_et.reader import read_execution_traces
 
     return read_execution_traces(files, context)
+
+
+def read_with(files: Sequence[Path], others: Sequence[Path], context: Context) -> Reading:
+    """A trace graph with measured times, from execution traces and the profiler's traces of the same ranks.
+
+    WindtunnelError for files without nodes or events, and for traces of different windows or ranks.
+    """
+    from windtunnel.formats.pytorch_et.linked import read_linked
+
+    return read_linked(files, others, context)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from windtunnel.base.comm import Comm
 from windtunnel.formats.kineto.batches import Layout
-from windtunnel.formats.kineto.calls import element_bytes, total_bytes
+from windtunnel.formats.kineto.calls import MOST_RANKS, element_bytes, total_bytes
 from windtunnel.records.comm_kernels import comm_of
 
 COMMS = "record_param_comms"
+GROUPS = "## process_group:init ##"
 
 
 class Tensors(msgspec.Struct, gc=False):
@@ -39,6 +42,7 @@ class TracedNode(msgspec.Struct, gc=False):
     parent: Any = None
     tid: Any = None
     rf_id: Any = None
+    seq_id: Any = None
     op_schema: Any = ""
     inputs: Any = None
     input_shapes: Any = None
@@ -62,7 +66,10 @@ def attribute(node: TracedNode, name: str) -> Any:
     value = getattr(node, name, None)
     if value not in (None, ""):
         return value
-    return next((one.value for one in node.attrs if one.name == name), value)
+    for one in node.attrs:
+        if one.name == name:
+            return one.value
+    return value
 
 
 def parent_of(node: TracedNode) -> int:
@@ -76,28 +83,119 @@ def side(node: TracedNode, which: str) -> tuple[list[Any], list[Any], list[Any]]
     """Values, shapes and types of `inputs` or `outputs`."""
     value = getattr(node, which)
     if isinstance(value, dict):
-        return tuple(value.get(key) if isinstance(value.get(key), list) else [] for key in ("values", "shapes", "types"))  # type: ignore[return-value]
-    single = which[:-1]
-    parts = (value, getattr(node, f"{single}_shapes"), getattr(node, f"{single}_types"))
-    return tuple(part if isinstance(part, list) else [] for part in parts)  # type: ignore[return-value]
+        return _list(value.get("values")), _list(value.get("shapes")), _list(value.get("types"))
+    if which == "inputs":
+        return _list(value), _list(node.input_shapes), _list(node.input_types)
+    return _list(value), _list(node.output_shapes), _list(node.output_types)
 
 
-def call_of_node(node: TracedNode) -> tuple[str, Comm, float, str, int]:
-    """Of a `record_param_comms`: the call's name, its code, its bytes, the group's name and size (0 unknown).
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
-    The inputs are positional (torch/csrc/distributed/c10d/ParamCommsUtils.cpp): tensors, number, group (a name with its
-    description, or an address), rank, name, splits, and in newer traces start, stride and size of the group.
+
+@dataclass(frozen=True)
+class NodeCall:
+    """What a `record_param_comms` says: the call's name and code, its bytes (NaN unknown), and its process group.
+
+    `group`: the group's name, its description, or its address as text; `size`, `start`, `stride`: how many ranks it has and which
+    (0, -1, 0 unknown); `rank`: the own rank in the group (-1 unknown); `peer`: the other one's of a send or receive.
+    """
+
+    name: str
+    comm: Comm
+    bytes: float
+    group: str = ""
+    text: str = ""
+    size: int = 0
+    start: int = -1
+    stride: int = 0
+    rank: int = -1
+    peer: int = -1
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of the group, where the call states them itself."""
+        if self.size == 1 and self.start >= 0:
+            return (self.start,)
+        if self.start < 0 or self.stride <= 0 or not 0 < self.size <= MOST_RANKS:
+            return ()
+        return tuple(range(self.start, self.start + self.size * self.stride, self.stride))
+
+
+_ROOTED = (Comm.BROADCAST, Comm.REDUCE, Comm.GATHER, Comm.SCATTER)
+"""Calls whose rank is that of the root."""
+
+
+def call_of_node(node: TracedNode) -> NodeCall:
+    """Of a `record_param_comms`.
+
+    The inputs are positional (torch/csrc/distributed/c10d/ParamCommsUtils.cpp and ProcessGroupNCCL.cpp): tensors, number, group (a
+    name with its description, or an address), own rank (or the root, or the other end of a transfer), name, splits in and out, and
+    in newer traces start, stride and size of the group.
     """
     values, _, kinds = side(node, "inputs")
-    texts = [value for value in values if isinstance(value, str) and "Tensor" not in value]
-    name = next((text for text in texts if comm_of(text) is not Comm.NONE or text in ("wait", "init")), texts[0] if texts else "")
+    at = next((i for i, one in enumerate(values) if isinstance(one, str) and "Tensor" not in one and _is_call(one)), -1)
+    if at < 0:
+        at = next((i for i, one in enumerate(values) if isinstance(one, str) and "Tensor" not in one), -1)
+    name = str(values[at]) if at >= 0 else ""
     comm = Comm.NONE if name in ("wait", "init", "") else comm_of(name)
-    group = next((str(v[0]) for v, k in zip(values, kinds, strict=False) if str(k).startswith("Tuple[String") and v), "")
-    size = values[-1] if len(values) >= 10 and isinstance(values[-1], int) else 0
-    if not size and (splits := [v for v in values if isinstance(v, list) and v and all(isinstance(x, int) for x in v)]):
+    group, text = _group(values, kinds, at)
+    rest = [one for one in values[at + 1 :] if not isinstance(one, list)] if at >= 0 else []
+    start, stride, size = (_whole(one) for one in rest[:3]) if len(rest) >= 3 else (-1, -1, 0)
+    if size <= 0 and (splits := [v for v in values if isinstance(v, list) and v and all(isinstance(x, int) for x in v)]):
         size = len(splits[-1])
     sent, received = tensor_bytes(*side(node, "inputs")), tensor_bytes(*side(node, "outputs"))
-    return name, comm, total_bytes(comm, sent, received, size), group, size
+    own = _whole(values[at - 1]) if at > 0 else -1
+    transfer = comm is Comm.SEND_RECV
+    return NodeCall(
+        name, comm, total_bytes(comm, sent, received, max(size, 0)), group, text, max(size, 0), start, max(stride, 0),
+        -1 if transfer or comm in _ROOTED else own, own if transfer else -1,
+    )  # fmt: skip
+
+
+def _is_call(text: str) -> bool:
+    return text in ("wait", "init") or comm_of(text) is not Comm.NONE
+
+
+def _group(values: list[Any], kinds: list[Any], at: int) -> tuple[str, str]:
+    """Name and description of a call's group; an address, as old traces have it, as text."""
+    for value, kind in zip(values, kinds, strict=False):
+        if str(kind).startswith("Tuple[String") and isinstance(value, list) and value:
+            return str(value[0]), str(value[1]) if len(value) > 1 else ""
+    address = _whole(values[at - 2]) if at > 1 else -1
+    return (f"0x{address:x}", "") if address > 0 else ("", "")
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else -1
+
+
+def storages(values: list[Any], kinds: list[Any]) -> list[int]:
+    """Numbers of the storages on a device that the tensors among the values lie in."""
+    found: list[int] = []
+    for value, kind in zip(values, kinds, strict=False):
+        if not isinstance(value, list) or "Tensor" not in str(kind):
+            continue
+        for one in value if value and isinstance(value[0], list) else [value]:
+            # (tensor, storage, offset, elements, bytes of one, device)
+            if isinstance(one, list) and len(one) >= 6 and _whole(one[1]) > 0 and not str(one[5]).startswith("cpu"):
+                found.append(one[1])
+    return found
+
+
+_PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
+"""Operators that are one matrix product, and which input is its left side."""
+
+
+def product_flops(name: str, shapes: list[Any]) -> float:
+    """FLOPs of a matrix product, two for each multiplication; NaN for another operator."""
+    first = _PRODUCTS.get(name)
+    if first is None or len(shapes) < first + 2:
+        return float("nan")
+    left, right = shapes[first], shapes[first + 1]
+    if not (isinstance(left, list) and isinstance(right, list) and len(left) == len(right) and len(left) in (2, 3)):
+        return float("nan")
+    return 2.0 * _elements(left) * float(_elements(right[-1:]))
 
 
 def tensor_bytes(values: list[Any], shapes: list[Any], kinds: list[Any]) -> float:
@@ -117,18 +215,25 @@ def first_tensor(node: TracedNode) -> tuple[int, float]:
 
 
 def _bytes(shape: Any, kind: Any) -> float:
-    kinds = re.findall(r"Tensor\(([^()]*)\)", str(kind))
-    if not kinds:
+    text = str(kind)
+    sizes = _element_sizes(text) if "Tensor(" in text else ()
+    if not sizes:
         return float("nan")
-    if str(kind).startswith("GenericList") and isinstance(shape, list):
-        return float(sum(_elements(one) * element_bytes(k) for one, k in zip(shape, kinds, strict=False)))
-    return _elements(shape) * element_bytes(kinds[0])
+    if text.startswith("GenericList") and isinstance(shape, list):
+        return float(sum(_elements(one) * size for one, size in zip(shape, sizes, strict=False)))
+    return _elements(shape) * sizes[0]
+
+
+@lru_cache(maxsize=4096)
+def _element_sizes(kind: str) -> tuple[float, ...]:
+    """Bytes of an element of each tensor in a type such as `GenericList[Tensor(float),Tensor(int)]`."""
+    return tuple(element_bytes(one) for one in re.findall(r"Tensor\(([^()]*)\)", kind))
 
 
 def _elements(shape: Any) -> int:
     if not isinstance(shape, list):
         return 0
-    if shape and all(isinstance(one, list) for one in shape):
+    if shape and isinstance(shape[0], list) and all(isinstance(one, list) for one in shape):
         return sum(map(_elements, shape))
     count = 1
     for extent in shape:
