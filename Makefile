@@ -84,7 +84,8 @@ torch: setup
 	@$(BIN)/python -c 'import torch, transformers' 2>/dev/null || { \
 	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install -e '.[torch,hf]' --no-build-isolation"; \
 	  $(PIP) --no-build-isolation -e '.[torch,hf]' || { \
-	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; }
+	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; \
+	  $(BIN)/python -c 'import torch._dynamo, torch.distributed.run, transformers'; }  # compiled once, not by every worker
 
 # Tests marked `torch`: all lie in one folder, so the others need not be collected again. Many wait for their processes, so there
 # are three workers for two cores.
