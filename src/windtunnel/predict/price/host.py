@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.workload import Kind, Workload
+from windtunnel.network import group
+from windtunnel.workload import Axis, Kind, Workload
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import Phase
 
@@ -18,8 +19,11 @@ def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
 
     A CUDA graph of `runtime.graph_scope` costs one launch at its first row, whatever it contains.
     """
-    ops, host = workload.ops, workload.job.runtime.host
+    ops, runtime = workload.ops, workload.job.runtime
+    host = runtime.host
     cost = ops.launches * host.launch + (ops.kind == Kind.COMM) * host.collective
+    if runtime.collective_checks:
+        cost += _checks(workload)
     if host.linear or host.expert or host.mixture:
         cost += _modules(workload)
     if ops.graphed.any():
@@ -32,6 +36,16 @@ def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
     if host.wait:
         cost[1:] += np.where(ops.sync[:-1], host.wait, 0.0)
     return np.asarray(cost, np.float64)
+
+
+def _checks(workload: Workload) -> npt.NDArray[np.float64]:
+    """Host seconds until the ranks of each call's group have compared it: rank 0 hears and answers all others one after the
+    other, and the calls' descriptions go around (ProcessGroupWrapper.cpp of PyTorch), so the time grows with their number."""
+    ops, job = workload.ops, workload.job
+    cost = np.zeros(len(ops))
+    for axis in np.unique(ops.axis[ops.kind == Kind.COMM]).tolist():
+        cost[(ops.kind == Kind.COMM) & (ops.axis == axis)] = job.runtime.host.check * group(job, Axis(axis)).ranks
+    return cost
 
 
 def _modules(workload: Workload) -> npt.NDArray[np.float64]:
