@@ -43,7 +43,8 @@ class Host(Noun):
     mixture: Seconds = Field(0.0, description="extra host time of an MoE layer's router, dispatch and combine, per pass")
     graph: Seconds = Field(0.0, description="host time to launch one CUDA graph of runtime.graph_scope")
     wait: Seconds = Field(0.0, description="delay between the end of a device sync and the next kernel launch")
-    check: Seconds = Field(0.0, description="collective_checks: host time per rank of a collective's group")
+    check: Seconds = Field(0.0, description="collective_checks: host time of a collective per rank of its group in the same node")
+    check_across: Seconds = Field(0.0, description="collective_checks: the same per rank in other nodes")
     slice: Seconds = Field(
         0.0, description="zero1: host time per tensor and rank of the group, if parameters are gathered as lists of slices"
     )

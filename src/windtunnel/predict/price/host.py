@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.network import group
+from windtunnel.network import Group, group
+from windtunnel.spec import Runtime
 from windtunnel.workload import Axis, Kind, Workload
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import Phase
@@ -39,13 +40,20 @@ def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
 
 
 def _checks(workload: Workload) -> npt.NDArray[np.float64]:
-    """Host seconds until the ranks of each call's group have compared it: rank 0 hears and answers all others one after the
-    other, and the calls' descriptions go around (ProcessGroupWrapper.cpp of PyTorch), so the time grows with their number."""
+    """Host seconds of each call's check."""
     ops, job = workload.ops, workload.job
     cost = np.zeros(len(ops))
     for axis in np.unique(ops.axis[ops.kind == Kind.COMM]).tolist():
-        cost[(ops.kind == Kind.COMM) & (ops.axis == axis)] = job.runtime.host.check * group(job, Axis(axis)).ranks
+        cost[(ops.kind == Kind.COMM) & (ops.axis == axis)] = check_seconds(job.runtime, group(job, Axis(axis)))
     return cost
+
+
+def check_seconds(runtime: Runtime, group: Group) -> float:
+    """Host seconds until the ranks of a collective's group have compared it: rank 0 hears and answers all others one after the
+    other and the calls' descriptions go around, so the time grows with their number (ProcessGroupWrapper.cpp of PyTorch)."""
+    if not runtime.collective_checks:
+        return 0.0
+    return runtime.host.check * group.per_node + runtime.host.check_across * (group.ranks - group.per_node)
 
 
 def _modules(workload: Workload) -> npt.NDArray[np.float64]:

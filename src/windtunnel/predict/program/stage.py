@@ -11,6 +11,7 @@ from windtunnel.engine import RankBuilder
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.price.host import check_seconds
 from windtunnel.predict.program import keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.templates import Templates
@@ -53,7 +54,6 @@ class Stage:
         self.sent = self.received = 0  # pipeline transfers
         host = workload.job.runtime.host
         self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
-        self.check = host.check / workload.job.cluster.node.host_speed if workload.job.runtime.collective_checks else 0.0
 
     @property
     def only(self) -> tuple[int, ...] | None:
@@ -92,7 +92,10 @@ class Stage:
 
     def _check(self, axis: Axis) -> float:
         """Host seconds that the ranks of a collective take to compare it; none for a transfer."""
-        return self.check * self.costs.calls.group(axis).ranks if self.check and axis is not Axis.NONE else 0.0
+        job = self.workload.job
+        if axis is Axis.NONE or not job.runtime.collective_checks:
+            return 0.0
+        return check_seconds(job.runtime, self.costs.calls.group(axis)) / job.cluster.node.host_speed
 
     def comm(
         self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category
