@@ -129,7 +129,7 @@ def set_aside(rows: Iterable[TrainingRow]) -> dict[str, str]:
 
 
 def _wasteful(rows: Iterable[TrainingRow]) -> dict[str, str]:
-    """Reason by id of the runs whose GPUs work more than `TWINS_APART` times as long as those of the same plan with more replicas."""
+    """Reason by id of the runs that take more than `TWINS_APART` times the GPU time of the same plan with more replicas."""
     columns = tuple(name for name in (*JOB, *PLAN) if name not in REPLICAS)
     plans: dict[Plan, list[tuple[int, float, str]]] = {}
     for row in rows:

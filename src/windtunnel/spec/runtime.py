@@ -203,7 +203,7 @@ class Runtime(Noun):
     p2p_messages: tuple[NonNegativeInt, NonNegativeInt] = Field(
         (0, 0), description="messages with the shape of a transfer before it, each waited for: of activations, of gradients"
     )
-    p2p_poll: Seconds = Field(0.0, description="the host sleeps this long between two looks whether one of p2p_messages has arrived")
+    p2p_poll: Seconds = Field(0.0, description="sleep of the host between two looks whether one of p2p_messages has arrived")
     collective_checks: Flag = Field(
         False, description="TORCH_DISTRIBUTED_DEBUG=DETAIL: the hosts of a group compare each collective over Gloo before it starts"
     )

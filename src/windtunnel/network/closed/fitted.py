@@ -213,7 +213,7 @@ _IB = NetConstants(
 # NCCL 2.18 (PyTorch 2.1) on up to 64 nodes; a ring's hop of LL was not measured and is NCCL's share of the tree's.
 _EFA = NetConstants(
     launch=1.3e-6,
-    hop=(18e-6, 240e-6, 480e-6),
+    hop=(18e-6, 285e-6, 496e-6),
     tree_hop=(33e-6, 42e-6, 42e-6),
     nvls_hop=101e-6,
     ring=0.95,
