@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import http.client
 import json
 import os
 import signal
-import subprocess
-import sys
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from forked_ranks import RankForge
 
 from windtunnel.fleet.batch import OPEN_ROWS, SUMMARIES, Batch, BatchMeta, BatchTable, RankBeat, RingIdentity, table_of_rows
 from windtunnel.fleet.ring import ROW, RowState
 
-SERVE = """
-import json, sys
-from pathlib import Path
-from windtunnel.fleet.collect.policy import CollectPolicy
-from windtunnel.fleet.collect.serve import serve
-told = json.loads(sys.argv[1])
-policy = CollectPolicy(**told.pop("policy", {}))
-unix, secrets = told.pop("unix", None), told.pop("secrets", None)
-serve(Path(told.pop("folder")), port=told.pop("port", 0), unix=Path(unix) if unix else None,
-      secrets=Path(secrets) if secrets else None, policy=policy,
-      ready=lambda address: print(address, flush=True), **told)
-"""
+
+@functools.cache
+def _forge() -> RankForge:
+    folder = tempfile.TemporaryDirectory()
+    forge = RankForge(Path(__file__).with_name("forked_collectors.py"), Path(folder.name))
+    atexit.register(lambda: (forge.close(), folder.cleanup()))
+    return forge
 
 
 class Server:
-    """A collector in a process of its own."""
+    """A collector in a process of its own, which is forked. `alone`: by a new interpreter, whose errors go where the test's go."""
 
-    def __init__(self, folder: Path, **told: Any) -> None:
-        arguments = json.dumps({"folder": str(folder), **told})
-        self.process = subprocess.Popen([sys.executable, "-c", SERVE, arguments], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
-        assert self.url, "the collector did not start"
+    def __init__(self, folder: Path, *, alone: bool = False, **told: Any) -> None:
+        self._place = tempfile.TemporaryDirectory() if alone else None
+        script = Path(__file__).with_name("forked_collectors.py")
+        self._forge = _forge() if self._place is None else RankForge(script, Path(self._place.name))
+        self._job = self._forge.started("collector", 1, [{"folder": str(folder), **told}], {})
+        self._code: int | None = None
+        until = time.monotonic() + 120
+        while not (said := self._job.said()[0]):
+            assert time.monotonic() < until, "the collector did not start"
+            time.sleep(0.005)
+        self.url: str = said[0]["address"]
         self.port = int(self.url.rpartition(":")[2]) if self.url.startswith("http") else 0
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
@@ -54,12 +57,13 @@ class Server:
         return response.status, json.loads(raw) if "json" in (response.getheader("content-type") or "") else raw
 
     def kill(self, number: int = signal.SIGKILL) -> int:
-        if self.process.poll() is None:
-            os.kill(self.process.pid, number)
-        code = self.process.wait(60)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        return code
+        if self._code is None:
+            os.kill(self._job.pids[0], number)
+            (self._code,) = self._forge.ended(self._job, 60)
+            if self._place is not None:
+                self._forge.close()
+                self._place.cleanup()
+        return self._code
 
 
 @contextlib.contextmanager

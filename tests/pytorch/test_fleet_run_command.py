@@ -127,7 +127,7 @@ def test_records_of_killed_ranks_are_shipped_and_a_signal_is_passed_on(tmp_path:
         if child.poll() is None:
             child.kill()
             child.communicate()
-    assert code != 0 and "did not end of" in errors and beside(tmp_path) == []
+    assert code != 0 and "did not end by" in errors and beside(tmp_path) == []
     run = open_run(folder / "collected")
     table = run.sections()
     assert set(table.rank.tolist()) == {0, 1} and next(beat for beat in run.heartbeats() if beat.rank == 1).process == "gone"

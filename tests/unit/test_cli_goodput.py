@@ -20,6 +20,12 @@ def test_the_report(capsys: pytest.CaptureFixture[str]) -> None:
     assert "█" in out and "^" in out
 
 
+def test_rare_failures_are_counted_in_plain_days(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["goodput", "llama2-70b-64xh100", "--set", "reliability=llama3-2024", "--closed"]) == 0
+    out = capsys.readouterr().out
+    assert "1,975 days" in out and "e+0" not in out  # 7 hangs on 2,048 nodes in 54 days, here 8 nodes
+
+
 def test_json_alone_and_into_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main([*JOB, "--closed", "--json", "-"]) == 0
     table = json.loads(capsys.readouterr().out)

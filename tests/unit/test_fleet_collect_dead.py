@@ -80,7 +80,7 @@ def test_tables_that_cannot_be_unpacked_are_kept_though_their_checksum_is_right(
     bad = bytearray(BATCHES[1])
     bad[HEAD_BYTES + head.meta_bytes :] = bytes(head.table_bytes)
     struct.pack_into("<I", bad, 12, zlib.crc32(memoryview(bad)[16:]))
-    with collecting(tmp_path / "run", policy={"segment_bytes": 1}) as server:
+    with collecting(tmp_path / "run", alone=True, policy={"segment_bytes": 1}) as server:
         for batch in (BATCHES[0], bytes(bad), BATCHES[2]):
             assert server.ask("POST", "/v1/batches", batch)[0] == 200
         end = time.monotonic() + 120

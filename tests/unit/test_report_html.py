@@ -11,9 +11,12 @@ import pytest
 from report_fixture import GIB, MICRO, STAGES, make_memory, make_prediction
 
 from windtunnel.base.errors import FileError
+from windtunnel.predict import predict
+from windtunnel.predict.answer.timeline import HOST_LAUNCH
 from windtunnel.predict.prediction import Span
 from windtunnel.report.html import page, write_html
 from windtunnel.report.picture import MOST_SPANS, pipeline
+from windtunnel.spec import load_job
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"
 
@@ -89,6 +92,16 @@ def test_the_picture_has_every_block() -> None:
     forward = [s for s in data["spans"] if data["kinds"][s[3]]["name"] == "forward" and s[0] == 0]
     assert sorted(s[4] for s in forward) == sorted(2 * list(range(MICRO)))
     assert data["end"] == pytest.approx(p.step_time_s * 1e6)
+
+
+def test_launches_of_the_host_hide_no_pass() -> None:
+    p = predict(load_job("llama3-8b-8xh100"))
+    assert any(s.stream == HOST_LAUNCH for s in p.timeline)
+    data = pipeline(p)
+    assert data is not None
+    assert {data["kinds"][kind]["name"] for kind in data["used"]} == {"forward", "backward", "optimizer", "communication"}
+    passes = sorted(s[1:3] for s in data["spans"] if s[0] == 0 and not s[5])
+    assert len(passes) > 60 and all(one[1] <= other[0] for one, other in zip(passes, passes[1:], strict=False))
 
 
 def test_huge_timelines_leave_stages_out_and_say_so() -> None:

@@ -10,9 +10,11 @@ import pytest
 from rich.console import Console
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
-from windtunnel.report.search import front_lines, front_shown, render
+from windtunnel.memory.result import USABLE
+from windtunnel.report.search import front_lines, front_shown, reason_lines, render
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
+from windtunnel.search.explain import SPARE
 from windtunnel.search.find import Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
 from windtunnel.search.outcome import Trial, outcome_of
@@ -188,6 +190,19 @@ def test_memory_may_bind():
     assert loose.best.outcome.step_time_s <= result.best.outcome.step_time_s
     assert result.explanation.relaxed.gain > 0.0
     assert result.explanation.relaxed.candidate.outcome.step_time_s == pytest.approx(loose.best.outcome.step_time_s)
+
+
+def test_a_winner_that_fills_the_memory_is_told_with_the_price_of_some_room():
+    job = load_job("llama2-70b-64xh100", ["plan.global_batch=128", "plan.seq=8192"])
+    fields = {"plan.tp": (4, 8), "plan.pp": (4, 8), "plan.cp": (1, 2), "plan.micro_batch": (1, 2), "plan.dp": (None,)}
+    tight = search([Space(job, fields)], jobs=1)
+    room = search([Space(job, fields)], jobs=1, margin=SPARE)
+    usable = job.cluster.gpu.memory * USABLE
+    assert tight.explanation.roomier.free < SPARE * usable
+    assert tight.explanation.roomier.candidate.change == room.best.change
+    assert tight.explanation.roomier.loss == room.best.values[0] / tight.best.values[0] - 1.0 > 0.0
+    assert room.explanation.roomier is None
+    assert "--margin 0.05" in "\n".join(reason_lines(tight, tight.explanation))
 
 
 def test_nothing_fits():

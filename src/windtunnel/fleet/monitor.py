@@ -136,13 +136,13 @@ def standstill(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport |
 
 
 def over(recorded: Recorded) -> bool:
-    """Whether every rank has ended of itself, or is gone."""
+    """Whether every rank has ended by itself, or is gone."""
     beats = recorded.beats.values()
     return bool(beats) and all(beat.ended is not None or beat.process == "gone" for beat in beats)
 
 
 def killed(recorded: Recorded) -> tuple[int, ...]:
-    """Ranks whose process is gone without having ended of itself."""
+    """Ranks whose process is gone without having ended by itself."""
     return tuple(rank for rank, beat in sorted(recorded.beats.items()) if beat.ended is None and beat.process == "gone")
 
 

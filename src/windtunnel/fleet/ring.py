@@ -158,7 +158,7 @@ class RingWriter:
         self.rows.at_step(step)
 
     def ended(self, code: int = 0) -> None:
-        """The job ended of itself: no later silence is a hang."""
+        """The job ended by itself: no later silence is a hang."""
         _WORD.pack_into(self._map, ENDED, code + 1)
 
     def resumed(self) -> None:
@@ -199,7 +199,7 @@ class RingTail:
     lost: int
     beat_ns: int
     step: int
-    ended: int | None  # exit code that the process gave, if it ended of itself
+    ended: int | None  # exit code that the process gave, if it ended by itself
     dropped: int = 0  # rows that the writer did not write, all in all: a step had too many
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -39,27 +39,35 @@ class Comparison:
         }
 
 
-FIGURES: dict[str, tuple[Callable[[Prediction], float | None], Callable[[float], str], bool]] = {
-    "step_time_s": (lambda p: p.step_time_s, say.seconds, False),
-    "tokens_per_s": (lambda p: p.tokens_per_s, say.count, True),
-    "tokens_per_s_per_gpu": (lambda p: p.tokens_per_s_per_gpu, say.count, True),
-    "model_tflops_per_gpu": (lambda p: p.model_tflops_per_gpu, lambda v: f"{v:.1f}", True),
-    "mfu": (lambda p: p.mfu, say.percent, True),
-    "hfu": (lambda p: p.hfu, say.percent, True),
-    "memory_bytes": (lambda p: max((s.total for s in p.memory), default=None), say.size, False),
-    "days": (lambda p: p.days, say.duration, False),
-    "cost": (lambda p: p.cost, say.dollars, False),
-    "energy_j": (lambda p: p.energy_j, say.energy, False),
+class Figure(NamedTuple):
+    """How a figure is called, read and written, and whether more of it is better."""
+
+    label: str
+    read: Callable[[Prediction], float | None]
+    write: Callable[[float], str]
+    more: bool
+
+
+FIGURES = {
+    "step_time_s": Figure("step time", lambda p: p.step_time_s, say.seconds, False),
+    "tokens_per_s": Figure("tokens/s", lambda p: p.tokens_per_s, say.count, True),
+    "tokens_per_s_per_gpu": Figure("tokens/s/GPU", lambda p: p.tokens_per_s_per_gpu, say.count, True),
+    "model_tflops_per_gpu": Figure("model TFLOP/s/GPU", lambda p: p.model_tflops_per_gpu, lambda v: f"{v:.1f}", True),
+    "mfu": Figure("MFU", lambda p: p.mfu, say.percent, True),
+    "hfu": Figure("HFU", lambda p: p.hfu, say.percent, True),
+    "memory_bytes": Figure("memory", lambda p: max((s.total for s in p.memory), default=None), say.size, False),
+    "days": Figure("days of the run", lambda p: p.days, say.duration, False),
+    "cost": Figure("cost of the run", lambda p: p.cost, say.dollars, False),
+    "energy_j": Figure("energy of the run", lambda p: p.energy_j, say.energy, False),
 }
-"""Figure -> how to read it, how to write it, whether more is better."""
 
 
 def compare(a: Prediction, b: Prediction) -> Comparison:
     """The comparison of two predictions."""
     fields = _different(_flat(to_json(a)["job"]), _flat(to_json(b)["job"]))
     figures = {}
-    for name, (read, _, _) in FIGURES.items():
-        first, second = read(a), read(b)
+    for name, figure in FIGURES.items():
+        first, second = figure.read(a), figure.read(b)
         if first is not None and second is not None:
             figures[name] = (float(first), float(second))
     keys = dict.fromkeys([*a.breakdown, *b.breakdown])
@@ -156,14 +164,14 @@ def _value(value: Any) -> str:
 def _figures(comparison: Comparison) -> Table:
     table = _table("", "A", "B", "B / A")
     for name, (x, y) in comparison.figures.items():
-        _, write, more = FIGURES[name]
+        figure = FIGURES[name]
         ratio = y / x if x else float("nan")
-        better = abs(ratio - 1.0) > 5e-4 and (ratio > 1.0) == more
+        better = abs(ratio - 1.0) > 5e-4 and (ratio > 1.0) == figure.more
         worse = abs(ratio - 1.0) > 5e-4 and not better
         table.add_row(
-            Text(name.replace("_", " ")),
-            Text(write(x)),
-            Text(write(y)),
+            Text(figure.label),
+            Text(figure.write(x)),
+            Text(figure.write(y)),
             Text(f"{ratio:.3f}", style="green" if better else "red" if worse else "dim"),
         )
     return table

@@ -82,7 +82,7 @@ def _headline(recorded: Recorded, judged: Judged) -> str:
 
 
 def fleet_short(recorded: Recorded, judged: Judged, killed: Sequence[int] = (), code: int = 0) -> list[str]:
-    """The end of a run in a few lines: its size, and each finding in one line. `killed`: ranks that did not end of themselves;
+    """The end of a run in a few lines: its size, and each finding in one line. `killed`: ranks that did not end by themselves;
     `code`: the command's exit status."""
     lines = [f"windtunnel fleet: {_headline(recorded, judged)}"]
     lines += [f"  {number}. {one.text[:1].upper()}{one.text[1:]}" for number, one in enumerate(judged.findings, 1)]

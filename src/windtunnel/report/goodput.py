@@ -288,7 +288,7 @@ def _time(seconds: float) -> str:
     for limit, scale, unit in ((120.0, 1.0, "s"), (7200.0, 60.0, "min"), (172800.0, 3600.0, "h")):
         if seconds < limit:
             return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds / 86400.0:,.3g} days"
+    return f"{say.count(seconds / 86400.0)} days"
 
 
 def _section(title: str, body: RenderableType) -> RenderableType:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from windtunnel.memory import StageMemory
+from windtunnel.predict.answer.timeline import HOST_LAUNCH
 from windtunnel.predict.prediction import Prediction, Span
 from windtunnel.report import words as say
 from windtunnel.report.parts import (
@@ -48,7 +49,8 @@ def kind_of(span: Span) -> int:
 
 def pipeline(prediction: Prediction) -> dict[str, Any] | None:
     """What the page's script draws: [row, start µs, end µs, kind, micro batch, thin lane, chunk, name]; None without a timeline."""
-    shown = [s for s in prediction.timeline if not is_receive(s)]  # a receive repeats its send, with the wait before it
+    # a receive repeats its send, with the wait before it; launches of the host run ahead of the passes that they would cover
+    shown = [s for s in prediction.timeline if not is_receive(s) and s.stream != HOST_LAUNCH]
     if not shown:
         return None
     stages = _drawn_stages(shown)

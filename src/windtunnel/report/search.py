@@ -14,7 +14,7 @@ from windtunnel.report import words as say
 from windtunnel.report.parts import label_of
 from windtunnel.report.table import listing
 from windtunnel.search.change import written
-from windtunnel.search.explain import Decision, Explanation
+from windtunnel.search.explain import SPARE, Decision, Explanation
 from windtunnel.search.find import Certificate
 from windtunnel.search.objective import OBJECTIVES, Objective, amount, values_of
 from windtunnel.search.result import SearchResult
@@ -210,6 +210,12 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
         fields = plan_words(result.fields(why.relaxed.candidate), result.fields(result.ranked[0]))
         more, less = say.size(why.relaxed.missing), say.percent(why.relaxed.gain)
         lines.append(f"Memory binds: with {more} more on each GPU, {fields} would take {less} less.")
+    if (roomy := why.roomier) is not None:
+        fields = plan_words(result.fields(roomy.candidate), result.fields(result.ranked[0]))
+        lines.append(
+            f"The first plan keeps {say.size(roomy.free)} of its fullest GPU free, and memory is predicted 2 to 4 % off. With "
+            f"{say.percent(SPARE, 0)} kept free (--margin {SPARE}), {fields} takes {say.percent(roomy.loss)} more."
+        )
     if (free := why.unlimited) is not None:
         fields = plan_words(result.fields(free.candidate), result.fields(result.ranked[0])) or "the same plan"
         label = result.labels[free.candidate.frame]

@@ -1,4 +1,4 @@
-"""What a prediction expects of the sections that ranks time of themselves: by pipeline stage, with error bars."""
+"""What a prediction expects of the sections that ranks time themselves: by pipeline stage, with error bars."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def search(
             raise _nothing(plans, found, stopped, seconds)
         certificate, explanation = found.certificate(left, ranked[0]), None
         if explained and not stopped:
-            explanation = explain(found, ranked[0], lambda: ended(0.7))
+            explanation = explain(found, ranked[0], lambda: ended(0.7), margin)
     finally:
         workers.close()
         if store is not None:

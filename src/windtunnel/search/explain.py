@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from windtunnel.memory.result import USABLE
 from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
 from windtunnel.search.find import Candidate, Plans, Search, SearchLimits
@@ -17,6 +18,8 @@ from windtunnel.search.outcome import PlanOutcome, outcome_of
 
 TRIES = 12
 """Predictions for one question, beside those that the search has made."""
+SPARE = 0.05
+"""Share of a GPU's memory that a plan should keep free: peaks of memory are predicted 2 to 4 % off (docs/memory.md)."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,16 @@ class Relaxed:
     candidate: Candidate
     missing: float
     gain: float
+
+
+@dataclass(frozen=True)
+class Roomier:
+    """The best plan found that keeps the share `SPARE` of the memory free, where the winner keeps only `free` bytes; it is worse by
+    the share `loss`."""
+
+    candidate: Candidate
+    free: float
+    loss: float
 
 
 @dataclass(frozen=True)
@@ -67,17 +80,19 @@ class Explanation:
     relaxed: Relaxed | None
     known: OwnPlan | None
     unlimited: Unlimited | None = None
+    roomier: Roomier | None = None
 
 
-def explain(search: Search, best: Candidate, stop: Callable[[], bool] = lambda: False) -> Explanation:
-    """Reasons for `best`, the first of a search. `stop` ends the work early. With several objectives no decision is the best: the
-    user's own plan alone is compared."""
+def explain(search: Search, best: Candidate, stop: Callable[[], bool] = lambda: False, margin: float = 0.0) -> Explanation:
+    """Reasons for `best`, the first of a search with a `margin` of memory. `stop` ends the work early. With several objectives no
+    decision is the best: the user's own plan alone is compared."""
     if len(search.objectives) > 1:
         return Explanation((), None, _known(search, best))
     decisions = _decisions(search, best, stop)
     if stop():
         return Explanation(decisions, None, _known(search, best))
-    return Explanation(decisions, _relaxed(search, best), _known(search, best), _unlimited(search, best))
+    roomier = _roomier(search, best) if margin == 0.0 else None
+    return Explanation(decisions, _relaxed(search, best), _known(search, best), _unlimited(search, best), roomier)
 
 
 def _decisions(search: Search, best: Candidate, stop: Callable[[], bool]) -> tuple[Decision, ...]:
@@ -136,6 +151,23 @@ def _relaxed(search: Search, best: Candidate) -> Relaxed | None:
     if not better:
         return None
     return Relaxed(better[0], better[0].outcome.missing, 1.0 - better[0].values[0] / best.values[0])
+
+
+def _roomier(search: Search, best: Candidate) -> Roomier | None:
+    """The best plan that keeps memory free, if the winner fills it."""
+    plans = search.plans
+    spare = SPARE * np.array([USABLE * job.cluster.gpu.memory for job in plans.jobs], np.float64)
+    if -best.outcome.missing >= spare[best.frame]:
+        return None
+    rooms = np.array([room(job) for job in plans.jobs], np.float64)
+    roomy = plans.may_fit & (plans.bytes <= (rooms - spare)[plans.frame])
+    for number, outcome in search.known.items():
+        roomy[number] &= -outcome.missing >= spare[plans.frame[number]]
+    ranked, _ = search.run(np.flatnonzero(roomy), SearchLimits(predictions=TRIES))
+    for one in ranked:
+        if -one.outcome.missing >= spare[one.frame]:
+            return Roomier(one, -best.outcome.missing, one.values[0] / best.values[0] - 1.0)
+    return None
 
 
 def _unlimited(search: Search, best: Candidate) -> Unlimited | None:

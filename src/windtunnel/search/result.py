@@ -59,6 +59,9 @@ class SearchResult:
             "memory_binds": None
             if why is None or why.relaxed is None
             else {"missing": why.relaxed.missing, "gain": why.relaxed.gain, "plan": self._plan(why.relaxed.candidate)},
+            "keeps_memory_free": None
+            if why is None or why.roomier is None
+            else {"free": why.roomier.free, "loss": why.roomier.loss, "plan": self._plan(why.roomier.candidate)},
             "limits_bind": None
             if why is None or why.unlimited is None
             else {

@@ -243,17 +243,17 @@ class Model(Noun):
         return self.kv_heads or self.heads
 
     @cached_property
-    def _by_window(self) -> tuple[Model, Model]:
-        """The model with the heads of layers without the window, and with those of the others."""
+    def _by_window(self) -> tuple[Model, Model] | None:
+        """The model with the heads of layers without the window, and with those of the others; None if all have the same."""
         if self.global_kv_heads is None and self.global_head_dim is None and not self.global_shared_kv:
-            return self, self
+            return None  # not itself: what it keeps would hold it, and it could be neither compared nor pickled
         plain = {"global_kv_heads": None, "global_head_dim": None}
         wide = {"kv_heads": self.global_kv_heads or self.groups, "head_dim": self.global_head_dim or self.dim_per_head}
         return self.model_copy(update=wide | plain), self.model_copy(update=plain | {"global_shared_kv": False})
 
     def seen_by(self, local: bool) -> Model:
         """The model with the heads of its attention layers that have the window (`local`), or of those that have none."""
-        return self._by_window[local]
+        return self if self._by_window is None else self._by_window[local]
 
     @property
     def gated(self) -> bool:

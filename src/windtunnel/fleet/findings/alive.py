@@ -49,7 +49,7 @@ def rank_states(
 ) -> tuple[dict[int, RankState], dict[str, tuple[int, ...]]]:
     """States of all ranks that have a beat, and the groups by label. `now`: unix seconds, on the clock of the sections.
 
-    A rank whose process ended of itself waits for nobody.
+    A rank whose process ended by itself waits for nobody.
     """
     labels = group_labels(sections)
     states = {}

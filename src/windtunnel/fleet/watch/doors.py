@@ -1,4 +1,4 @@
-"""`start`, `stop` and what a script may say of itself."""
+"""`start`, `stop` and what a script may report about itself."""
 
 from __future__ import annotations
 

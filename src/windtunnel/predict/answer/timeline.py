@@ -53,6 +53,8 @@ STREAMS = {
 """Track of each task."""
 
 
+HOST_LAUNCH = "host launch"
+"""Stream of the host's launches of passes."""
 MOST_KERNELS = 4_000_000
 """Limit of kernels and calls in a timeline; as spans they take about 20 s and 3 GB."""
 
@@ -83,7 +85,7 @@ class StepTimeline(OnDemand[Span]):
                     track = STREAMS[Task(task)]
                     spans.append(Span(stage, track, _title(task, micro_batch), NAMES[task], start, end, micro_batch, chunk))
             for (task, micro_batch, chunk), start, end in launches(times):
-                spans.append(Span(stage, "host launch", _title(task, micro_batch), "host", start, end, micro_batch, chunk))
+                spans.append(Span(stage, HOST_LAUNCH, _title(task, micro_batch), "host", start, end, micro_batch, chunk))
         return tuple(spans)
 
 
