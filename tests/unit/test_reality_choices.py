@@ -66,10 +66,34 @@ def test_runs_that_contradict_their_twin_are_set_aside() -> None:
 
 
 def test_a_publication_sets_rows_aside_by_their_columns() -> None:
-    row = replace(ROW, framework="nanotron", gpus=16, pp=2)
-    assert "several nodes" in set_aside([row])["a"]
-    assert set_aside([replace(row, gpus=8)]) == set_aside([replace(row, pp=1)]) == {}
+    row = replace(ROW, framework="nanotron", gpus=512)
+    assert "without a pipeline" in set_aside([row])["a"]
+    assert set_aside([replace(row, gpus=256)]) == set_aside([replace(row, pp=2)]) == {}
     assert set_aside([replace(row, framework="megatron")]) == {}
+
+
+def test_runs_that_waste_gpu_time_are_set_aside() -> None:
+    """8 GPUs for 16 s are 128 GPU seconds; twice the replicas take 16 x 5 = 80 of them: 1.6 times less."""
+    few = replace(ROW, id="few", sharding="zero1", iter_time_s=16.0)
+    many = replace(few, id="many", sharding="none", gpus=16, dp=16, iter_time_s=5.0)
+    assert "more replicas" in set_aside([few, many])["few"] and len(set_aside([few, many])) == 1
+    assert set_aside([replace(few, iter_time_s=0.99 * TWINS_APART * 10.0), many]) == {}
+    assert set_aside([few, replace(many, iter_time_s=16.0)]) == {}  # replicas that save nothing are usual
+    for other in ({"tp": 2}, {"mbs": 2}, {"gbs": 128}, {"sharding": "fsdp"}):
+        assert set_aside([few, replace(many, **other)]) == {}
+
+
+def test_nanotron_debugged_its_pipelines_over_nodes() -> None:
+    """Collectives are compared first where a pipeline spans nodes; transfers are polled on more than 256 GPUs. No others are."""
+    row = replace(ROW, framework="nanotron", arch="llama", layers=16, hidden=2048, heads=32, ffn=8192, vocab=131072, mbs=1)
+    row = replace(row, fabric="efa", nics_per_node=32, nic_gbit_s=100.0, gpus_per_node=8, recompute="none", gbs=4096)
+    seen = []
+    for gpus, pp in ((8, 2), (16, 1), (16, 2), (512, 2)):
+        drafted = draft(replace(row, gpus=gpus, pp=pp, dp=gpus // pp))
+        assert isinstance(drafted, Draft)
+        runtime = drafted.jobs[0].runtime
+        seen.append((runtime.collective_checks, runtime.p2p_poll))
+    assert seen == [(False, 0.0), (False, 0.0), (True, 0.0), (True, 0.1)]
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ class RankBuilder:
         waits: Int64s,
         stream: Int64s,
         key: Int64s,
-        seconds: float,
+        seconds: Floats,
         participants: int,
         host: float,
         cat_wait: int,
@@ -141,7 +141,7 @@ class RankBuilder:
         """Many instances at once, as `add` and `add_rendezvous` one by one would append them.
 
         `template`, `flags` [n]: a template, or -1 for a rendezvous; HOST_SYNC and JOIN. `waits` [n, w]: instances, -1 for none.
-        `stream`, `key` [n]: of the rendezvous, each of one part; all of them share the other arguments.
+        `stream`, `key`, `seconds` [n]: of the rendezvous, each of one part; all of them share the other arguments.
         """
         given = waits >= 0
         meets = template < 0
@@ -152,7 +152,7 @@ class RankBuilder:
         self.meetings += np.stack([stream[meets], same * cat_wait, same * cat_transfer, same], axis=1).ravel().tolist()
         self.hosts += [host] * count
         self.keys += np.stack([key[meets], same * participants], axis=1).ravel().tolist()
-        self.seconds += [seconds] * count
+        self.seconds += seconds[meets].tolist()
 
     @property
     def templates(self) -> Int64s:

@@ -7,7 +7,8 @@ the plan measured fastest, minus 1. A pair of plans counts where their measured 
 the predictions have the same order. Runs of one plan count as one plan, of their median time.
 
 Runs that say nothing of their plan are set aside, by rules that see no prediction: those of which the publication says so (`aside`
-in `catalog/publications/`), and those that contradict a twin, a run of the same plan or of one that differs in ZeRO-1 alone.
+in `catalog/publications/`), those that contradict a twin, a run of the same plan or of one that differs in ZeRO-1 alone, and those
+that take far more GPU time than the same plan with more replicas: replicas add communication and idle time, never save any.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ PLAN = (
     *("offload_layers", "overlap_tp", "overlap_dp", "overlap_pp", "features"),
 )
 """Columns that tell plans of a group apart."""
+
+REPLICAS = ("gpus", "dp", "sharding", "nics_per_node", "nic_gbit_s", "fabric")
+"""Columns in which runs of one plan with other numbers of replicas may differ; one node has no network."""
 
 Plan = tuple[Any, ...]
 
@@ -109,6 +113,7 @@ def choices(rows: Iterable[TrainingRow], scores: Iterable[Score]) -> tuple[PlanC
 
 def set_aside(rows: Iterable[TrainingRow]) -> dict[str, str]:
     """Reason by id of the rows that are left out of choices."""
+    rows = tuple(rows)
     reasons: dict[str, str] = {}
     twins: dict[Plan, list[tuple[float, str]]] = {}
     for row in rows:
@@ -120,7 +125,24 @@ def set_aside(rows: Iterable[TrainingRow]) -> dict[str, str]:
     for runs in twins.values():
         if max(runs)[0] > TWINS_APART * min(runs)[0]:
             reasons |= dict.fromkeys((name for _, name in runs), f"runs of this plan differ by more than {TWINS_APART:g} times")
-    return reasons
+    return _wasteful(rows) | reasons
+
+
+def _wasteful(rows: Iterable[TrainingRow]) -> dict[str, str]:
+    """Reason by id of the runs that take more than `TWINS_APART` times the GPU time of the same plan with more replicas."""
+    columns = tuple(name for name in (*JOB, *PLAN) if name not in REPLICAS)
+    plans: dict[Plan, list[tuple[int, float, str]]] = {}
+    for row in rows:
+        if row.iter_time_s and row.gpus and row.dp and row.sharding in REPLICATED:
+            run = (row.dp, row.iter_time_s * row.gpus, row.id)
+            plans.setdefault((software_date(row), *_key(row, columns)), []).append(run)
+    why = f"the same plan with more replicas takes less than 1/{TWINS_APART:g} of its GPU time"
+    return {
+        name: why
+        for runs in plans.values()
+        for dp, work, name in runs
+        if any(other > dp and work > TWINS_APART * less for other, less, _ in runs)
+    }
 
 
 def by_family(listed: Sequence[PlanChoice]) -> tuple[FamilyChoices, ...]:

@@ -43,6 +43,8 @@ class Host(Noun):
     mixture: Seconds = Field(0.0, description="extra host time of an MoE layer's router, dispatch and combine, per pass")
     graph: Seconds = Field(0.0, description="host time to launch one CUDA graph of runtime.graph_scope")
     wait: Seconds = Field(0.0, description="delay between the end of a device sync and the next kernel launch")
+    check: Seconds = Field(0.0, description="collective_checks: host time of a collective per rank of its group in the same node")
+    check_across: Seconds = Field(0.0, description="collective_checks: the same per rank in other nodes")
     slice: Seconds = Field(
         0.0, description="zero1: host time per tensor and rank of the group, if parameters are gathered as lists of slices"
     )
@@ -198,6 +200,13 @@ class Runtime(Noun):
     moe_pad_to_capacity: Flag = Field(False, description="every expert computes moe_capacity tokens, padded with zeros")
     p2p_scatter: Flag = Field(True, description="pipeline transfers are split over tp and gathered again inside the node")
     p2p_sync: Flag = Field(False, description="the host waits for the device after every pipeline transfer (old Megatron)")
+    p2p_messages: tuple[NonNegativeInt, NonNegativeInt] = Field(
+        (0, 0), description="messages with the shape of a transfer before it, each waited for: of activations, of gradients"
+    )
+    p2p_poll: Seconds = Field(0.0, description="sleep of the host between two looks whether one of p2p_messages has arrived")
+    collective_checks: Flag = Field(
+        False, description="TORCH_DISTRIBUTED_DEBUG=DETAIL: the hosts of a group compare each collective over Gloo before it starts"
+    )
     bucket: Size = Field(160e6, gt=0, description="bytes of a gradient-reduction bucket, if overlapped")
     bucket_calls: Literal["block", "tensor"] = Field(
         "block", description="what fills a bucket: whole blocks, or whole tensors, as in PyTorch's DDP"

@@ -209,14 +209,15 @@ _IB = NetConstants(
     relative_error=0.10,
     fitted_on=("IB-NDR-H100",),
 )
-# EFA of p5 and later. One number of nodes was measured, so launch is InfiniBand's and the tree's rate that of the older EFA.
+# EFA of p5 and later. Hops of LL128 and Simple rings, and the rate of trees over more than two nodes, are those of p5 nodes under
+# NCCL 2.18 (PyTorch 2.1) on up to 64 nodes; a ring's hop of LL was not measured and is NCCL's share of the tree's.
 _EFA = NetConstants(
     launch=1.3e-6,
-    hop=(18e-6, 20e-6, 40e-6),
+    hop=(18e-6, 285e-6, 496e-6),
     tree_hop=(33e-6, 42e-6, 42e-6),
     nvls_hop=101e-6,
     ring=0.95,
-    tree=0.95,
+    tree=0.615,
     fill=1.6,
     tree_fill=1.91,
     nvls_fill=0.5,
@@ -224,7 +225,7 @@ _EFA = NetConstants(
     p2p_launch=20e-6,
     message=3e-6,
     relative_error=0.10,
-    fitted_on=("AWS-H100",),
+    fitted_on=("AWS-H100", "HF-p5-H100"),
 )
 # EFA of p4: Simple alone; ring hops assumed equal to the tree's.
 _EFA1 = NetConstants(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.workload import Kind, Workload
+from windtunnel.network import Group, group
+from windtunnel.spec import Runtime
+from windtunnel.workload import Axis, Kind, Workload
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import Phase
 
@@ -18,8 +20,11 @@ def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
 
     A CUDA graph of `runtime.graph_scope` costs one launch at its first row, whatever it contains.
     """
-    ops, host = workload.ops, workload.job.runtime.host
+    ops, runtime = workload.ops, workload.job.runtime
+    host = runtime.host
     cost = ops.launches * host.launch + (ops.kind == Kind.COMM) * host.collective
+    if runtime.collective_checks:
+        cost += _checks(workload)
     if host.linear or host.expert or host.mixture:
         cost += _modules(workload)
     if ops.graphed.any():
@@ -32,6 +37,23 @@ def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
     if host.wait:
         cost[1:] += np.where(ops.sync[:-1], host.wait, 0.0)
     return np.asarray(cost, np.float64)
+
+
+def _checks(workload: Workload) -> npt.NDArray[np.float64]:
+    """Host seconds of each call's check."""
+    ops, job = workload.ops, workload.job
+    cost = np.zeros(len(ops))
+    for axis in np.unique(ops.axis[ops.kind == Kind.COMM]).tolist():
+        cost[(ops.kind == Kind.COMM) & (ops.axis == axis)] = check_seconds(job.runtime, group(job, Axis(axis)))
+    return cost
+
+
+def check_seconds(runtime: Runtime, group: Group) -> float:
+    """Host seconds until the ranks of a collective's group have compared it: rank 0 hears and answers all others one after the
+    other and the calls' descriptions go around, so the time grows with their number (ProcessGroupWrapper.cpp of PyTorch)."""
+    if not runtime.collective_checks:
+        return 0.0
+    return runtime.host.check * group.per_node + runtime.host.check_across * (group.ranks - group.per_node)
 
 
 def _modules(workload: Workload) -> npt.NDArray[np.float64]:

@@ -70,6 +70,8 @@ class PipelineTransfers:
         # a host that waits for one transfer before it posts the next would deadlock if neighbours send to each other at the same
         # time
         self.sync = runtime.p2p_sync and not overlaps(job) and job.plan.schedule_name in (*WAITING, "interleaved")
+        # a look at a message that is sent right away comes too early: each costs one sleep
+        self.polls = tuple(messages * runtime.p2p_poll for messages in runtime.p2p_messages)
         self.size, self.seconds, self.gathered = workload.boundary, 0.0, 0.0  # gathered: bytes that tp gathers after each transfer
         if self.stages > 1:
             if job.plan.tp > 1 and not job.plan.sequence_parallel and runtime.p2p_scatter:
@@ -96,7 +98,8 @@ class PipelineTransfers:
             for gradient in (0, 1):
                 transfer_keys = keys.transfer(boundary, gradient, first, self.micro_batches, self.group) + np.arange(half)
                 back = bool(gradient) != bool(self.backs[chunk])
-                call = NetworkCall(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, gather, self.only)
+                extra = gather + self.polls[gradient]
+                call = NetworkCall(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, extra, self.only)
                 live.bind(transfer_keys, call)
 
     def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
@@ -130,7 +133,7 @@ class PipelineTransfers:
             (kind, action.micro_batch, action.chunk),
             streams[self._backs[action.chunk]][gradient],
             keys.transfer(boundary, gradient, action.micro_batch, self.micro_batches, self.group),
-            self.seconds,
+            self.seconds + self.polls[gradient],
             2,
             waits,
             _WAITING,
@@ -164,6 +167,7 @@ class PipelineTransfers:
         received = start[turn] + np.where(paired, np.append(False, receives[:-1]), 0)
         sent = run[turn] + 1 + np.where(paired, np.append(False, sends[:-1]), 0)
         template, flags, stream, key = (np.full(total, fill, np.int64) for fill in (-1, 0, 0, 0))
+        seconds = np.full(total, self.seconds)
         waits = np.full((total, 4), -1, np.int64)  # waits of a run: its receives, then the sends of the turn before
         labels = np.empty((total, 3), np.int64)
         template[run] = runs[first]
@@ -178,13 +182,14 @@ class PipelineTransfers:
             place = at[mask]
             stream[place] = np.array(streams)[self.backs[chunk[mask]], gradient[mask]]
             key[place] = keys.transfer(boundary[mask], gradient[mask], micro_batch[mask], self.micro_batches, self.group)
+            seconds[place] += np.array(self.polls)[gradient[mask]]
             labels[place] = np.stack([np.full(len(place), task), micro_batch[mask], chunk[mask]], axis=1)
         waits[sent[sends], 0] = run[turn[sends]] + base
         flags[received[receives]] = HOST_SYNC if self.sync else 0
         stage.labels += labels.ravel().tolist()
         stage.sent += int(sends.sum())
         stage.received += int(receives.sum())
-        stage.rank.extend(template, flags, waits, stream, key, self.seconds, 2, stage.call_host, _WAITING, _MOVING)
+        stage.rank.extend(template, flags, waits, stream, key, seconds, 2, stage.call_host, _WAITING, _MOVING)
         return base + int(run[-1])
 
     def count(self, stage: Stage) -> None:

@@ -11,6 +11,7 @@ from windtunnel.engine import RankBuilder
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.price.host import check_seconds
 from windtunnel.predict.program import keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 from windtunnel.predict.program.templates import Templates
@@ -81,10 +82,20 @@ class Stage:
         waiting: int,
         moving: int,
         host_sync: bool,
+        axis: Axis = Axis.NONE,
     ) -> int:
-        """Append a transfer among `ranks` stages; returns its instance. Its time is booked as `waiting`, then `moving`."""
+        """Append a transfer among `ranks` stages, or a collective of `axis`; returns its instance. Its time is booked as `waiting`,
+        then `moving`."""
         self.labels += label
-        return self.rank.add_rendezvous(stream, ((key, seconds, ranks),), waits, self.call_host, waiting, moving, host_sync)
+        host = self.call_host + self._check(axis)
+        return self.rank.add_rendezvous(stream, ((key, seconds, ranks),), waits, host, waiting, moving, host_sync)
+
+    def _check(self, axis: Axis) -> float:
+        """Host seconds that the ranks of a collective take to compare it; none for a transfer."""
+        job = self.workload.job
+        if axis is Axis.NONE or not job.runtime.collective_checks:
+            return 0.0
+        return check_seconds(job.runtime, self.costs.calls.group(axis)) / job.cluster.node.host_speed
 
     def comm(
         self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category
@@ -99,11 +110,12 @@ class Stage:
             key, fresh = self.apart.key(axis)
             if self.live is not None and crosses and fresh:
                 self.live.bind(np.array([key]), NetworkCall(call, axis, size, self.index))
-            return self.meet(label, stream, key, seconds, len(others), waits, int(Category.SLOWER_RANKS), int(category), False)
+            wait = int(Category.SLOWER_RANKS)
+            return self.meet(label, stream, key, seconds, len(others), waits, wait, int(category), False, axis)
         if self.live is not None and crosses:
             key = self.live.key(NetworkCall(call, axis, size, self.index, only=self.only))
-            return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False)
-        return self.run(self.templates.transfer(stream, seconds, category), label, waits)
+            return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False, axis)
+        return self.run(self.templates.transfer(stream, seconds, category, self.call_host + self._check(axis)), label, waits)
 
     def _count(self, call: Comm, axis: Axis, size: float) -> float:
         """Books a call as the next instance; returns its seconds."""
@@ -133,4 +145,4 @@ class Stage:
             key, stages = keys.everyone(kind), stages * len(self.apart.partners(axis))
         if self.live is not None and self.live.crosses(axis) and self.index == 0:
             self.live.bind(np.array([key]), NetworkCall(Comm.ALL_REDUCE, axis, size, 0, only=self.only))
-        return self.meet(label, Stream.WORLD, key, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync)
+        return self.meet(label, Stream.WORLD, key, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync, axis)

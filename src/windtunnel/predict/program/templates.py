@@ -109,10 +109,9 @@ class Templates:
         cut = rows.start + int(np.argmax(roles == int(Role.GRADIENT_NORM))) + 1
         return self._add(self._piece(range(cut, rows.stop) if after_norm else range(rows.start, cut)))
 
-    def transfer(self, stream: Stream, seconds: float, category: Category) -> int:
-        """A collective among equal ranks: one row on its own stream."""
-        host = self.workload.job.runtime.host
-        return self._one("transfer", int(stream), seconds, (host.launch + host.collective) / self.host_speed, int(category), 1)
+    def transfer(self, stream: Stream, seconds: float, category: Category, host: float) -> int:
+        """A collective among equal ranks: one row on its own stream, with the `host` seconds to launch it."""
+        return self._one("transfer", int(stream), seconds, host, int(category), 1)
 
     def aside(self, stream: Stream, seconds: float, category: Category) -> int:
         """Work outside of the GPU's compute units: by a copy engine, a disk or the CPU."""
