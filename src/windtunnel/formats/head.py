@@ -8,12 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import read_bytes
+from windtunnel.base.files import GZIP, read_bytes
 
 SIZE = 256 * 1024
 """Bytes that a reader may look at to recognise its format."""
 
-_GZIP = b"\x1f\x8b"
+
+_BAD = 0.02
+"""Share of characters of a text that may be no UTF-8; bytes at random have a third or more. Assumed."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,15 @@ class Head:
 
     @cached_property
     def text(self) -> str:
-        """The bytes as text; empty where they are not UTF-8 (a character that the end cuts through is dropped)."""
+        """The bytes as text, without a character that the end cuts through. A few bytes that are not UTF-8 become U+FFFD, as in logs
+        that several processes write at once; with more of them, or with zeros between them, these are no text: empty."""
         try:
             return self.data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            return self.data[: error.start].decode("utf-8-sig") if error.start >= len(self.data) - 4 else ""
+            if error.start >= len(self.data) - 4:
+                return self.data[: error.start].decode("utf-8-sig")
+        text = self.data.decode("utf-8-sig", "replace")
+        return text if b"\0" not in self.data and text.count("\ufffd") <= len(text) * _BAD else ""
 
     @cached_property
     def lines(self) -> list[str]:
@@ -52,7 +58,7 @@ class Head:
 def head_of(path: Path) -> Head:
     """The head of a regular file. FileError for one that cannot be read or whose gzip stream is broken at once."""
     data, size = read_bytes(path, SIZE, "a file")
-    if data[:2] != _GZIP:
+    if data[:2] != GZIP:
         return Head(path, data, size)
     try:
         return Head(path, _unpacked(data), size, packed=True)
@@ -63,7 +69,7 @@ def head_of(path: Path) -> Head:
 def _unpacked(packed: bytes) -> bytes:
     """The first bytes of gzip streams, which may end early: what their reader makes of that is its own business."""
     data = b""
-    while packed[:2] == _GZIP and len(data) < SIZE:
+    while packed[:2] == GZIP and len(data) < SIZE:
         stream = zlib.decompressobj(wbits=31)
         data += stream.decompress(packed, SIZE - len(data))
         packed = stream.unused_data

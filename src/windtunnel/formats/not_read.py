@@ -105,8 +105,8 @@ def _text(head: Head) -> tuple[str, str, str] | None:
         return "experiments of Vidur, which simulates inference", "configurations of training", ""
     if head.data[257:262] == b"ustar":
         return "an archive without a trace that is read", "its files, unpacked", ""
-    if head.packed:
-        return "a gzip file of no known kind", "a trace or a log, or a configuration without gzip", ""
+    if head.packed and not head.text:
+        return "a gzip file of no known kind", "a trace, a log or a configuration", ""
     return None
 
 
