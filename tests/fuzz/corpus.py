@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 256 * 1024
-SMALL = 48 * 1024
+SMALL = 24 * 1024
 """Bytes that most draws of a large file have: a reader fails on few lines as it does on many, but sooner."""
 JOBS = ("llama3-8b-8xh100",)
 CHANGES = ["model.layers=1", "plan.global_batch=8"]

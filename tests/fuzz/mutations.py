@@ -6,6 +6,7 @@ import gzip
 import json
 import pickle
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -98,13 +99,13 @@ def _one_value(tree: Any, draw: Random) -> None:
     if kind == 0:
         del at[key]
     elif kind == 1 and isinstance(at, list):
-        at[key:key] = [below] * draw.choice((1, 20))
+        at[key:key] = [deepcopy(below) for _ in range(draw.choice((1, 20)))]
     elif kind == 2 and isinstance(below, (int, float)):
         at[key] = below * draw.choice((-1, 2, 1000, 0.001))
     elif kind == 3:
-        at[key] = at[draw.choice(keys)]
+        at[key] = deepcopy(at[draw.choice(keys)])
     else:
-        at[key] = draw.choice(VALUES)
+        at[key] = deepcopy(draw.choice(VALUES))
 
 
 def _bytes(data: bytes, draws: Draws, draw: Random) -> bytes:

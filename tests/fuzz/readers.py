@@ -28,6 +28,7 @@ from tried import failed, limit
 
 BLOCK = 500
 """Files that one draw of random numbers makes."""
+MEMORY_DISK = Path("/dev/shm")
 DRAWS: list[Draws] = []
 """The corpus, in a worker."""
 
@@ -89,7 +90,7 @@ def _work(block: tuple[int, int, int, float]) -> tuple[int, int, int]:
     seed, number, count, until = block
     draw = random.Random(f"{seed}.{number}")
     failures = tried = 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None) as folder:
         for each in range(count):
             if time.monotonic() > until:
                 break

@@ -60,10 +60,11 @@ def read(path: Path) -> None:
     from windtunnel.formats.importers import CONFIGURATIONS
     from windtunnel.formats.reading import Content, Context
 
-    if importer_of(head_of(path)).name in CONFIGURATIONS:
+    name = importer_of(head_of(path)).name
+    if name in CONFIGURATIONS:
         _configuration(path)
         return
-    reading: Any = read_files([path], Context(cluster=CLUSTER))
+    reading: Any = read_files([path], Context(cluster=CLUSTER), name)
     json.dumps(as_dict(reading), default=str)
     if reading.content is Content.RUN:
         from windtunnel.runs.report import as_json, report_of

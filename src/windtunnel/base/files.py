@@ -23,16 +23,21 @@ def read_text(path: str | Path, limit: int, wanted: str = "a text file") -> str:
 
     Raises FileError, also for directories, devices and pipes, which have no size to check and may never end.
     """
+    try:
+        return read_plain(path, limit, wanted).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise FileError(str(path)[:200], f"bytes that are not UTF-8 (at byte {error.start})", wanted) from None
+
+
+def read_plain(path: str | Path, limit: int, wanted: str = "a file") -> bytes:
+    """The bytes of a regular file, unpacked where it is gzip; at most `limit`. FileError as in `read_text`."""
     name = str(path)[:200]
     content, size = read_bytes(path, limit + 1, wanted)
     if content[:2] == GZIP and size <= limit:
         content = _unpacked(content, limit + 1, name, wanted)
     if len(content) > limit:
         raise FileError(name, f"{max(size, limit + 1)} bytes", f"{wanted} of at most {limit} bytes")
-    try:
-        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise FileError(name, f"bytes that are not UTF-8 (at byte {error.start})", wanted) from None
+    return content
 
 
 def _unpacked(packed: bytes, count: int, name: str, wanted: str) -> bytes:

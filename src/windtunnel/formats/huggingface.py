@@ -199,7 +199,7 @@ def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tu
         keys = ", ".join(map(str, list(config)[:6])) or "none"
         raise SpecError(
             "FILE", f"a table with the keys {keys}", "a kind of file that is known, such as a model's config.json with model_type",
-            "`windtunnel import --help` lists the kinds.",
+            "`windtunnel catalog formats` lists what is read.",
         )  # fmt: skip
     if not isinstance(kind, str):
         raise SpecError(

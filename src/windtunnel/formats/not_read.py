@@ -56,7 +56,7 @@ def read(files: Sequence[Path], context: Context) -> NoReturn:
     """FileError with what the first file is."""
     what, allowed, hint = _told(head_of(files[0])) or (
         "a file of no known kind",
-        "a file that `windtunnel import --help` lists",
+        "a file that `windtunnel catalog formats` lists",
         "",
     )
     raise FileError(str(files[0]), what, allowed, hint)
@@ -100,7 +100,7 @@ def _text(head: Head) -> tuple[str, str, str] | None:
     if _is_log(head):
         return f"a log without a line that is known; it begins {head.lines[0].strip()[:60]!r}", _LOGS, ""
     if text.lstrip()[:1] == "[" and _LIST.match(text):
-        return "a list in JSON of no known kind", "what `windtunnel import --help` lists", ""
+        return "a list in JSON of no known kind", "what `windtunnel catalog formats` lists", ""
     if set(re.findall(r"^(\w+):", text, re.MULTILINE)) >= _VIDUR:
         return "experiments of Vidur, which simulates inference", "configurations of training", ""
     if head.data[257:262] == b"ustar":

@@ -18,7 +18,7 @@ import numpy as np
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import read_start
+from windtunnel.base.files import read_plain
 from windtunnel.formats.flight_recorder.entries import group_of, is_number, number_of, peer_of, time_of
 from windtunnel.formats.flight_recorder.mismatch import first_mismatch
 from windtunnel.formats.flight_recorder.state import hang_of
@@ -69,7 +69,7 @@ def read_dumps(files: Sequence[Path]) -> Reading:
 
 
 def _dump(path: Path) -> dict[str, Any]:
-    data = read_start(path, LARGEST, LARGEST, "a dump of the flight recorder")
+    data = read_plain(path, LARGEST, "a dump of the flight recorder")
     if data[:1] == b"\x80":
         value = plain(str(path), data)
     else:
