@@ -6,6 +6,7 @@ import json
 import resource
 import signal
 import traceback
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -84,10 +85,8 @@ def _configuration(path: Path) -> None:
     from windtunnel.cli.source import job_of
     from windtunnel.formats.part_of_a_job import part_alone
 
-    try:
+    with suppress(WindtunnelError):
         part_alone(path)
-    except WindtunnelError:
-        pass
     job_of(str(path), ["cluster.gpus=64"], CLUSTER)
 
 

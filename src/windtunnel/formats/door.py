@@ -34,7 +34,10 @@ def importer_of(head: Head, name: str | None = None) -> Importer:
     if found is not None:
         return found
     raise SpecError(
-        str(head.path), "bytes of no known kind", "a file that `windtunnel catalog formats` lists", "`--as FORMAT` says which it is."
+        str(head.path),
+        "bytes of no known kind",
+        "a file that `windtunnel catalog formats` lists",
+        "`--as FORMAT` says which it is.",
     )
 
 

@@ -34,8 +34,9 @@ class Head:
 
     @cached_property
     def text(self) -> str:
-        """The bytes as text, without terminal colours, and without a character that the end cuts through. A few bytes that are not UTF-8 become U+FFFD, as in logs
-        that several processes write at once; with more of them, or with zeros between them, these are no text: empty."""
+        """The bytes as text, without terminal colours, and without a character that the end cuts through. A few bytes that are not
+        UTF-8 become U+FFFD, as in logs that several processes write at once; with more of them, or with zeros between them, this
+        is no text: empty."""
         text = self._decoded()
         return COLOURS.sub("", text) if "\x1b" in text else text
 

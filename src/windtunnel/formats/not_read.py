@@ -36,6 +36,17 @@ _SHOWN = (
     (re.compile(r"^Machine \(\S+ total\)", re.MULTILINE), "what lstopo draws as text", "its XML: `lstopo --of xml FILE.xml`"),
     (re.compile(r"^CA '\S+'\s*$", re.MULTILINE), "what ibstat prints of one host", "the whole fabric: `ibnetdiscover`"),
     (re.compile(r"^hca_id:\s", re.MULTILINE), "what ibv_devinfo prints of one host", "the whole fabric: `ibnetdiscover`"),
+    (
+        re.compile(r"^(?:CA|Switch|HCA): .*:\s*$\n.*==\(", re.MULTILINE),
+        "what iblinkinfo prints",
+        "the same fabric as `ibnetdiscover` prints it",
+    ),
+    (
+        re.compile(r"ROCm System Management Interface|^(?:WEIGHT|ACCESS) TABLE", re.MULTILINE),
+        "what rocm-smi or amd-smi prints",
+        "the topology XML that RCCL writes with NCCL_TOPO_DUMP_FILE=FILE",
+    ),
+    (re.compile(r"^GPU \d+: .*\n\s+Link \d+: ", re.MULTILINE), "what `nvidia-smi nvlink` prints", "`nvidia-smi topo -m`"),
     (re.compile(r"^PARTITION\s+AVAIL\s", re.MULTILINE), "what sinfo prints", "Slurm's topology.conf, or `scontrol show topology`"),
     (re.compile(r"^NodeName=\S+ ", re.MULTILINE), "what `scontrol show node` prints", "`scontrol show topology`, or topology.conf"),
 )

@@ -1,4 +1,4 @@
-"""Text as it lies in people's folders: with a byte order mark, in UTF-16, or behind the prefix that a launcher puts before each line."""
+"""Text as it lies in people's folders: with a byte order mark, in UTF-16, or with a launcher's prefix before each line."""
 
 from __future__ import annotations
 

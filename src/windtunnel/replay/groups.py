@@ -70,7 +70,8 @@ class PlacedGraph:
     @cached_property
     def _distances(self) -> dict[int, Int64s]:
         graph = self.graph
-        at = np.nonzero((graph.kind == TaskKind.SEND) | (graph.kind == TaskKind.RECEIVE))[0]
+        message = (graph.kind == TaskKind.SEND) | (graph.kind == TaskKind.RECEIVE)
+        at = np.nonzero(message & (graph.peer >= 0))[0]  # a receive may take what comes from anyone
         own, peer = graph.numbers[graph.rank_of()[at]], graph.peer[at].astype(np.int64)
         sends = graph.kind[at] == TaskKind.SEND
         pairs = np.unique(np.stack([np.where(sends, own, peer), np.where(sends, peer, own)], axis=1), axis=0)

@@ -46,7 +46,9 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     kinds = Counter(cell for row in rows.values() for cell in row)
     links, kind = _links(rows, gpus)
     gpu = next((known for name in printed if (known := gpu_of_name(name)) is not None), None)
-    node = NodeFacts(len(gpus), gpu, links, kind, len(rows) - len(gpus))
+    node = NodeFacts(
+        len(gpus), gpu, links, kind, len(rows) - len(gpus), printed=min(printed, default=""), coherent=_coherent(rows, gpus)
+    )
     cluster, built, assumed = cluster_of(node, context, path.name)
     facts: dict[str, Any] = {
         "rows": len(rows), "gpus": len(gpus), "nics": len(rows) - len(gpus), "kinds": dict(kinds), "links_per_gpu": links,
@@ -88,6 +90,11 @@ def _links(rows: dict[str, list[str]], gpus: list[str]) -> tuple[int, str]:
     if sum(best) > MOST_LINKS and min(best) == max(best):
         return best[0], "nvswitch"
     return sum(best), "nvlink_mesh"
+
+
+def _coherent(rows: dict[str, list[str]], gpus: list[str]) -> bool:
+    """Whether the last column, the GPU's own NUMA node, has a number."""
+    return all(len(rows[name]) > len(rows) + 2 and rows[name][-1].isdecimal() for name in gpus)
 
 
 def _nearest(rows: dict[str, list[str]], gpus: list[str]) -> dict[str, list[str]]:
