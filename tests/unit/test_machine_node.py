@@ -41,6 +41,13 @@ def test_all_pairs_with_all_links_hang_on_a_switch(tmp_path: Path) -> None:
     assert reading.facts["kinds"] == {"X": 8, "NV18": 56} and any("h100-sxm-80gb" in text for text in reading.assumed)
 
 
+def test_gpus_that_are_numa_nodes_are_behind_a_grace_cpu(tmp_path: Path) -> None:
+    lines = matrix(switched(4, "NV18")).replace("NUMA Affinity", "NUMA Affinity\tGPU NUMA ID").splitlines()
+    text = "\n".join([lines[0], *(f"{line}\t\t{8 * at + 2}" for at, line in enumerate(lines[1:]))]) + "\n"
+    assert imported(tmp_path, text).value.gpu.id == "gb200-nvl72"
+    assert imported(tmp_path, text.replace("\t\t", "\t\tN/A")).value.gpu.id == "h100-sxm-80gb"
+
+
 def test_links_of_a_mesh_add_up(tmp_path: Path) -> None:
     reading = imported(tmp_path, matrix(switched(4, "NV4")), cluster="a100-ib")
     assert reading.value.node.scale_up.kind == "nvlink_mesh" and reading.value.node.scale_up.links == 12

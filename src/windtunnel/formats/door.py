@@ -80,7 +80,7 @@ def _plain(paths: Sequence[Path], name: str | None, stack: ExitStack) -> tuple[d
             copy = decoded(path, head.encoding, stack)
         importer = importer_of(head, name)
         prefix = None if importer.name in (*OWN_PREFIXES, *ANYTHING) else prefix_of(head)
-        if prefix is not None:
+        if prefix is not None and module_of(importer).recognises(without_prefix(head, prefix)):
             copy = bare(copy, prefix, stack)
         if copy != path:
             copies[copy] = path

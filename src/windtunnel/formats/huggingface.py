@@ -205,7 +205,7 @@ def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tu
         raise SpecError(
             "model_type",
             Nothing() if kind is None else kind,
-            "one of " + ", ".join(sorted(FAMILIES)),
+            """a text such as "llama"; docs/formats.md lists those that are known""",
             "Is this a config.json of a Hugging Face model?",
         )
     if kind in NOT_DECODERS:

@@ -24,6 +24,9 @@ class PlacedGraph:
     def __post_init__(self) -> None:
         most = max((max(ranks) for ranks in self.graph.groups if ranks), default=0)
         most = max(most, int(self.graph.numbers.max(initial=0)), int(self.graph.peer.max(initial=0)))
+        least = min((min(ranks) for ranks in self.graph.groups if ranks), default=0)
+        if (least := min(least, int(self.graph.numbers.min(initial=0)))) < 0:
+            raise SpecError("TRACE", f"a rank {least}", "ranks from 0 on")
         if most >= self.cluster.gpus:
             raise SpecError(
                 "cluster.gpus", self.cluster.gpus, f"{most + 1} or more: the trace has a rank {most}", "Write --set gpus=N."

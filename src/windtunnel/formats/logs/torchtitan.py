@@ -1,7 +1,7 @@
 """Lines of torchtitan: `step: 10  loss: 7.0  memory: 68.57GiB(86.69%)  tps: 6,785  tflops: 397.3  mfu: 39.73%`.
 
-`tps`, in 2024 `wps`, is tokens per second of a device (`torchtitan/components/metrics.py`): tokens of a step / (seconds x devices of
-a replica's tp, cp and pp), so the step's seconds follow if the batch and the mesh are known; else from the times of lines.
+`tps`, in 2024 `wps`, is tokens per second of a device (`torchtitan/components/metrics.py`): tokens of a step / (seconds x devices
+of a replica's tp, cp and pp), so the step's seconds follow if the batch and the mesh are known; else from the times of lines.
 """
 
 from __future__ import annotations
