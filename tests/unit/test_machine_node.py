@@ -10,8 +10,9 @@ import pytest
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.exporters import exporter_of
+from windtunnel.formats.head import head_of
 from windtunnel.formats.nccl.export_topology import topology_of
-from windtunnel.formats.nccl.topology import node_facts
+from windtunnel.formats.nccl.topology import node_facts, recognises
 from windtunnel.formats.nccl.xml_tree import read_xml, xml_text
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.spec import load_job, load_node
@@ -182,3 +183,11 @@ def test_real_machines_have_what_was_counted(shared: Path, folder: str, keys: tu
         own = read_files([path / name]).facts
         for key in keys:
             assert own[key] == counted[key], (name, key)
+
+
+def test_comments_without_a_root_are_passed_over_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.xml"
+    path.write_text("<!-- a -->\n" * 40 + "<algo>\n")
+    assert not recognises(head_of(path))
+    path.write_text("<!-- a -->\n" * 40 + '<system version="1">\n</system>\n')
+    assert recognises(head_of(path))
