@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import cast
@@ -51,7 +52,8 @@ def module_of(reader: Importer) -> ImporterModule:
 
 
 def read_files(files: Sequence[str | Path], context: Context | None = None, name: str | None = None) -> Reading:
-    """What the files of one source hold: one file, or the files of a run's ranks; a directory stands for the files in it.
+    """What the files of one source hold: one file, or the files of a run's ranks; a directory stands for the files in it, without
+    texts beside them that no reader of a trace or log knows.
 
     `name` says the format where content does not. Files of one source are of one format, or of two that belong together
     (`importers.TOGETHER`): SpecError where two differ.
@@ -61,13 +63,24 @@ def read_files(files: Sequence[str | Path], context: Context | None = None, name
         raise SpecError("FILE", "no file", "one file or more")
     with ExitStack() as stack:
         plain, copies = _plain(paths, name, stack)
+        beside = _beside(plain, [Path(given) for given in files])
         try:
             reading = _read(plain, context or Context())
         except SpecError as error:
             if not copies:
                 raise
             raise SpecError(told(error.path, copies), error.got, error.allowed, error.hint) from None
+        if beside:
+            reading = replace(reading, ignored=(*reading.ignored, f"beside them: {', '.join(beside)}"))
         return named(reading, copies) if copies else reading
+
+
+def _beside(files: dict[Importer, list[Path]], given: Sequence[Path]) -> list[str]:
+    """Takes out what lies in a given directory and is known as a text alone, where other files there are more; and its names."""
+    texts = [importer for importer in files if importer.name in ANYTHING]
+    if len(texts) == len(files) or not all(path.parent in given for importer in texts for path in files[importer]):
+        return []
+    return [path.name for importer in texts for path in files.pop(importer)]
 
 
 def _plain(paths: Sequence[Path], name: str | None, stack: ExitStack) -> tuple[dict[Importer, list[Path]], dict[Path, Path]]:
