@@ -80,13 +80,3 @@ def test_texts_beside_the_files_of_a_folder_are_left_out(tmp_path: Path) -> None
     assert reading.format == "nvidia-smi-topo" and reading.ignored == ("beside them: config.yaml, notes.md",)
     with pytest.raises(SpecError, match="one format"):
         read_files([tmp_path / "topo.txt", tmp_path / "config.yaml"])
-
-
-def test_texts_beside_the_files_of_a_folder_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "topo.txt").write_text(TOPOLOGY)
-    (tmp_path / "notes.md").write_text("# Notes\n\nOf a machine that we have had for years.\n")
-    (tmp_path / "config.yaml").write_text("some: thing\n")
-    reading = read_files([tmp_path])
-    assert reading.format == "nvidia-smi-topo" and reading.ignored == ("beside them: config.yaml, notes.md",)
-    with pytest.raises(SpecError, match="one format"):
-        read_files([tmp_path / "topo.txt", tmp_path / "config.yaml"])
