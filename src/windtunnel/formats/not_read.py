@@ -47,6 +47,11 @@ _SHOWN = (
         "the topology XML that RCCL writes with NCCL_TOPO_DUMP_FILE=FILE",
     ),
     (re.compile(r"^GPU \d+: .*\n\s+Link \d+: ", re.MULTILINE), "what `nvidia-smi nvlink` prints", "`nvidia-smi topo -m`"),
+    (
+        re.compile(r"^#\s*gpu\s+(?:pwr|sm|pid|rxpci|fb)\b", re.MULTILINE),
+        "what `nvidia-smi dmon` or `pmon` prints",
+        "`nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -l 1`",
+    ),
     (re.compile(r"^PARTITION\s+AVAIL\s", re.MULTILINE), "what sinfo prints", "Slurm's topology.conf, or `scontrol show topology`"),
     (re.compile(r"^NodeName=\S+ ", re.MULTILINE), "what `scontrol show node` prints", "`scontrol show topology`, or topology.conf"),
 )
