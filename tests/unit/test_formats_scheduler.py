@@ -112,3 +112,13 @@ def test_lists_of_hosts() -> None:
     for bad in ("n[1-", "n]1[", "n[a-b]", "n[1-99999999]"):
         with pytest.raises(ValueError, match=r".+"):
             hosts_of(bad)
+
+
+def test_scontrol_lists_nodes_at_every_level(tmp_path: Path) -> None:
+    path = tmp_path / "topology.txt"
+    path.write_text(
+        "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[01-16]\nSwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[17-32]\n"
+        "SwitchName=s2 Level=1 LinkSpeed=1 Nodes=n[01-32] Switches=s[0-1]\n"
+    )
+    facts = read_files([path]).facts
+    assert (facts["nodes"], facts["leaves"], facts["levels"], facts["leaf_nodes"]) == (32, 2, 2, 16)

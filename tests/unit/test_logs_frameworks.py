@@ -239,3 +239,54 @@ def test_states_of_a_trainer(tmp_path: Path) -> None:
     state.write_text('{"global_step": 0, "log_history": [1, {"loss": "x"}]}')
     with pytest.raises(FileError, match="no step"):
         read_files([state])
+
+
+def test_the_first_logs_of_torchtitan_say_wps(tmp_path: Path) -> None:
+    lines = [
+        f"[rank0]:2024-08-01 12:00:{2 * step:02d},000 - root - INFO - \x1b[36mstep: {step}  \x1b[32mloss: {8 - step}.5  "
+        f"\x1b[33mmemory: 1.00GiB(2.00%)  \x1b[34mwps: 6,123  \x1b[35mmfu: 38.20%\x1b[39m\n"
+        for step in (1, 2, 3)
+    ]
+    reading = imported(tmp_path, "".join(lines))
+    steps = steps_of(reading)
+    assert reading.facts["framework"] == "torchtitan" and steps.seconds[1:].tolist() == [2.0, 2.0]
+    assert steps.memory[0] == 2**30 and steps.loss.tolist() == [7.5, 6.5, 5.5]
+
+
+def test_deepspeed_without_a_batch_takes_the_time_between_lines(tmp_path: Path) -> None:
+    line = "[2024-05-05 10:00:{second:02d},000] [INFO] [timer.py:260:stop] epoch=0/micro_step={step}/global_step={step}, "
+    line += "RunningAvgSamplesPerSec=18.1, CurrSamplesPerSec=18.9, MemAllocated=22.12GB, MaxMemAllocated=2.0GB\n"
+    reading = imported(tmp_path, "".join(line.format(second=15 * k, step=10 * k) for k in (1, 2, 3)))
+    steps = steps_of(reading)
+    assert steps.step.tolist() == [10, 20, 30] and steps.seconds[1:].tolist() == [1.5, 1.5] and steps.memory[0] == 2 * 2**30
+
+
+def test_deepspeed_s_breakdown_and_profile_are_steps(tmp_path: Path) -> None:
+    micro = "[Rank 0] time (ms) | fwd_microstep: 41.0 | bwd_microstep: 90.0 | bwd_inner_microstep: 88.0 | step_microstep: 6.0\n"
+    whole = "[Rank 0] time (ms) | fwd: 410.0 | bwd: 900.0 | bwd_inner: 880.4 | bwd_allreduce: 20.3 | step: 60.0\n"
+    steps = steps_of(imported(tmp_path, (micro + whole) * 2))
+    assert steps.step.tolist() == [1, 2] and steps.seconds.tolist() == pytest.approx([1.37, 1.37])
+    text = "------- DeepSpeed Flops Profiler -------\nProfile Summary at step 10:\niter latency:    184.5 ms\n"
+    profile = steps_of(imported(tmp_path, text))
+    assert profile.step.tolist() == [10] and profile.seconds.tolist() == pytest.approx([0.1845])
+
+
+def test_progress_bars_of_steps_and_no_others(tmp_path: Path) -> None:
+    text = "Loading checkpoint shards: 100%|███| 4/4 [01:40<00:00, 25.00s/it]\n"
+    text += "".join(
+        f"\r  {k}%|▏ | {k}/500 [00:{6 * k:02d}<50:00,  6.02s/it]{{'loss': {3 - k}.5, 'learning_rate': 1e-05, 'epoch': 0.0{k}}}"
+        for k in (1, 2)
+    )
+    reading = imported(tmp_path, text + "\n100%|███| 7/7 [00:01<00:00,  4.00it/s]\n")
+    steps = steps_of(reading)
+    assert steps.step.tolist() == [1, 2] and steps.seconds.tolist() == [6.02, 6.02] and steps.loss.tolist() == [2.5, 1.5]
+    assert reading.facts["last"] == [2, 500]
+    lightning = imported(tmp_path, "Epoch 0:   1%|▏| 5/500 [00:10<16:30,  0.50it/s, v_num=0, train_loss_step=9.5]\n")
+    assert steps_of(lightning).seconds.tolist() == [2.0] and steps_of(lightning).loss.tolist() == [9.5]
+
+
+def test_a_trainer_s_summary_gives_the_mean_step(tmp_path: Path) -> None:
+    text = "{'loss': 2.9, 'grad_norm': 1.2, 'learning_rate': 1e-05, 'epoch': 0.01}\n"
+    text += "{'train_runtime': 100.0, 'train_samples_per_second': 2.0, 'train_steps_per_second': 0.05, 'train_loss': 2.3}\n"
+    steps = steps_of(imported(tmp_path, text))
+    assert steps.seconds.tolist() == [20.0] * 5

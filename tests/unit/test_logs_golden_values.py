@@ -66,3 +66,10 @@ def test_what_is_no_number_is_counted(tmp_path: Path) -> None:
 def test_a_file_without_a_step_is_refused(tmp_path: Path, table: Any) -> None:
     with pytest.raises(FileError, match="no step"):
         read([written(tmp_path, table)], Context())
+
+
+def test_old_files_have_the_mean_of_all_steps(tmp_path: Path) -> None:
+    losses = {"start_step": 0, "end_step": 35, "step_interval": 5, "values": [10.79, 10.8, 10.7]}
+    reading = read([written(tmp_path, {"lm loss": losses, "iteration_timing_avg": 0.069})], Context())
+    assert reading.value.steps.step.tolist() == [0, 5, 10] and reading.value.steps.seconds.tolist() == [0.069] * 3
+    assert "mean" in reading.assumed[0]

@@ -73,6 +73,15 @@ def test_nodes_without_links_are_told(tmp_path: Path) -> None:
         read_files([path])
 
 
+def test_switches_without_hosts_make_no_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "switches.txt"
+    node = 'switchguid=0x{0}\nSwitch 65 "S-{0}" # "MF0;leaf{0}" enhanced port 0 lid 5 lmc 0\n[1] "S-{1}"[1] # "MF0" lid 7 4xNDR\n'
+    path.write_text("#\n" + node.format("a1", "b2") + "\n" + node.format("b2", "a1"))
+    reading = read_files([path])
+    assert reading.content is Content.SETTINGS and reading.facts["switch_switch_links"] == 1
+    assert "no host adapter" in reading.broken[0]
+
+
 def test_a_real_fabric(shared: Path) -> None:
     path = shared / "samples/4_nccl_fabric/ib_fabric/topograph_ibnetdiscover_dgx_ndr.out.gz"
     if not path.exists():

@@ -10,8 +10,9 @@ import pytest
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.exporters import exporter_of
+from windtunnel.formats.head import head_of
 from windtunnel.formats.nccl.export_topology import topology_of
-from windtunnel.formats.nccl.topology import node_facts
+from windtunnel.formats.nccl.topology import node_facts, recognises
 from windtunnel.formats.nccl.xml_tree import read_xml, xml_text
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.spec import load_job, load_node
@@ -39,6 +40,13 @@ def test_all_pairs_with_all_links_hang_on_a_switch(tmp_path: Path) -> None:
     assert isinstance(cluster, Cluster) and cluster.node.gpus == 8 and cluster.gpu.id == "h100-sxm-80gb"
     assert cluster.node.scale_up.kind == "nvswitch" and cluster.node.scale_up.bandwidth == 450e9
     assert reading.facts["kinds"] == {"X": 8, "NV18": 56} and any("h100-sxm-80gb" in text for text in reading.assumed)
+
+
+def test_gpus_that_are_numa_nodes_are_behind_a_grace_cpu(tmp_path: Path) -> None:
+    lines = matrix(switched(4, "NV18")).replace("NUMA Affinity", "NUMA Affinity\tGPU NUMA ID").splitlines()
+    text = "\n".join([lines[0], *(f"{line}\t\t{8 * at + 2}" for at, line in enumerate(lines[1:]))]) + "\n"
+    assert imported(tmp_path, text).value.gpu.id == "gb200-nvl72"
+    assert imported(tmp_path, text.replace("\t\t", "\t\tN/A")).value.gpu.id == "h100-sxm-80gb"
 
 
 def test_links_of_a_mesh_add_up(tmp_path: Path) -> None:
@@ -175,3 +183,11 @@ def test_real_machines_have_what_was_counted(shared: Path, folder: str, keys: tu
         own = read_files([path / name]).facts
         for key in keys:
             assert own[key] == counted[key], (name, key)
+
+
+def test_comments_without_a_root_are_passed_over_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.xml"
+    path.write_text("<!-- a -->\n" * 40 + "<algo>\n")
+    assert not recognises(head_of(path))
+    path.write_text("<!-- a -->\n" * 40 + '<system version="1">\n</system>\n')
+    assert recognises(head_of(path))

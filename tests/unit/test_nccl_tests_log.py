@@ -169,3 +169,15 @@ def test_a_log_of_warnings_alone(tmp_path: Path) -> None:
     )
     facts = read_files([path]).facts
     assert facts["warnings"] == {"NET/IB : Got async event : port error N": 2} and facts["nccl_info"] == 0
+
+
+def test_a_test_that_is_named_at_its_end(tmp_path: Path) -> None:
+    row = "1024 16 float none -1 10.0 0.10 0.05 N/A 10.0 0.10 0.05 N/A\n"
+    text = RANKS + row + "# Avg bus bandwidth    : 1.5\n# Collective test concluded: all_gather_perf\n"
+    assert [table.comm for table in imported(tmp_path, text).value.tables] == [Comm.ALL_GATHER]
+
+
+def test_two_ranks_that_send_are_no_all_reduce(tmp_path: Path) -> None:
+    sends = "# Avg bus bandwidth    : 22.7\n134217728 33554432 float sum -1 5633.6 23.82 23.82 0 5630.2 23.84 23.84 N/A\n"
+    assert imported(tmp_path, RANKS + sends).value.tables[0].comm is Comm.SEND_RECV
+    assert imported(tmp_path, RANKS + sends.replace("N/A", "0")).value.tables[0].comm is Comm.ALL_REDUCE

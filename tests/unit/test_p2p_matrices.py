@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,18 @@ def test_a_title_without_a_matrix_is_an_error(tmp_path: Path) -> None:
     path.write_text(TEST.splitlines()[0] + "\n", encoding="utf-8")
     with pytest.raises(FileError, match="no matrix"):
         read_files([path])
+
+
+def test_the_json_of_nvbandwidth(tmp_path: Path) -> None:
+    tests = [
+        {"name": "host_to_device_memcpy_ce", "status": "Passed", "bandwidth_matrix": [["55.2", "55.0"]]},
+        {"name": "device_to_device_memcpy_read_ce", "status": "Passed", "bandwidth_matrix": [["N/A", "370.0"], ["372.0", "N/A"]]},
+        {"name": "multinode", "status": "Waived"},
+    ]
+    path = tmp_path / "nvbandwidth.json"
+    path.write_text(json.dumps({"nvbandwidth": {"Driver Version": "550.54", "testcases": tests}}))
+    matrices = read_files([path]).facts["matrices"]
+    assert {name: one["median"] for name, one in matrices.items()} == {
+        "host_to_device_memcpy_ce": 55.1,
+        "device_to_device_memcpy_read_ce": 371.0,
+    }

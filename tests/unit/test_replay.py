@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from windtunnel.formats.chakra import read_trace, sources
 from windtunnel.formats.chakra.groups import read_groups
 from windtunnel.formats.chakra.node import ChakraNode
 from windtunnel.formats.chakra.writing import encoded
+from windtunnel.formats.door import read_files
 from windtunnel.formats.exporters import exporter_of, save
 from windtunnel.network import collective
 from windtunnel.network.api import sweep
@@ -67,6 +69,21 @@ def test_what_waits_for_nobody_is_told(tmp_path: Path) -> None:
 def test_a_cluster_that_is_too_small_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="gpus"):
         replay(graph_of(tmp_path, [[ChakraNode(0, "a", "COMP")]] * 3), load_cluster("h100-ib", ["gpus=2"]))
+
+
+def test_messages_to_nobody_and_from_anybody_have_a_price(tmp_path: Path) -> None:
+    goal = "num_ranks 3\nrank 0 {\nl1: send 4b to 2\n}\nrank 1 {\nl1: recv 4b from -1\n}\nrank 2 {\nl1: recv 4b from 0\n}\n"
+    (tmp_path / "any.goal").write_text(goal)
+    assert replay(read_files([tmp_path / "any.goal"]).value, CLUSTER).end > 0
+    graph = graph_of(tmp_path, [[ChakraNode(0, "send", "COMM_SEND", [], [], 0, 0, {"comm_size": 8, "comm_tag": 0})]])
+    graph.peer[:] = -1
+    assert replay(graph, CLUSTER).times.done == 1
+
+
+def test_ranks_below_zero_are_refused(tmp_path: Path) -> None:
+    graph = graph_of(tmp_path, [[ChakraNode(0, "a", "COMP")]])
+    with pytest.raises(SpecError, match="rank -1"):
+        replay(dataclasses.replace(graph, rank_ids=np.array([-1])), CLUSTER)
 
 
 @pytest.mark.parametrize("name", ["llama3-8b-8xh100", "megatron-22b-8"])

@@ -8,26 +8,48 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import zlib
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
 
 MIB = 2**20
+GZIP = b"\x1f\x8b"
 
 
 def read_text(path: str | Path, limit: int, wanted: str = "a text file") -> str:
-    """The text of a regular file of at most `limit` bytes; `wanted` says in errors what the file should be.
+    """The text of a regular file of at most `limit` bytes, plain or gzip, without a byte order mark; `wanted` says in errors what
+    the file should be.
 
     Raises FileError, also for directories, devices and pipes, which have no size to check and may never end.
     """
+    try:
+        return read_plain(path, limit, wanted).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise FileError(str(path)[:200], f"bytes that are not UTF-8 (at byte {error.start})", wanted) from None
+
+
+def read_plain(path: str | Path, limit: int, wanted: str = "a file") -> bytes:
+    """The bytes of a regular file, unpacked where it is gzip; at most `limit`. FileError as in `read_text`."""
     name = str(path)[:200]
     content, size = read_bytes(path, limit + 1, wanted)
+    if content[:2] == GZIP and size <= limit:
+        content = _unpacked(content, limit + 1, name, wanted)
     if len(content) > limit:
         raise FileError(name, f"{max(size, limit + 1)} bytes", f"{wanted} of at most {limit} bytes")
+    return content
+
+
+def _unpacked(packed: bytes, count: int, name: str, wanted: str) -> bytes:
+    """The first `count` bytes of a gzip stream. FileError for one that is broken or cut off."""
+    stream = zlib.decompressobj(wbits=31)
     try:
-        return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        raise FileError(name, f"bytes that are not UTF-8 (at byte {error.start})", wanted) from None
+        data = stream.decompress(packed, count)
+    except zlib.error as error:
+        raise FileError(name, f"a broken gzip stream ({error})", wanted) from None
+    if len(data) < count and not stream.eof:
+        raise FileError(name, "a gzip stream that is cut off", wanted)
+    return data
 
 
 def read_start(path: str | Path, count: int, limit: int, wanted: str = "a file") -> bytes:

@@ -23,15 +23,19 @@ EXAMPLES = """\b
 Examples:
   windtunnel catalog models
   windtunnel catalog gpus h100-sxm-80gb
+  windtunnel catalog formats
 """
 
 
 def command(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help=", ".join(KINDS))] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help=", ".join((*KINDS, "formats")))] = None,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One entry, with its sources.")] = None,
     json: Json = None,
 ) -> None:
     writable(("--json", json))
+    if kind in ("format", "formats"):
+        _formats(name, json)
+        return
     if kind is None:
         data: Any = {k: list(names(k)) for k in KINDS}
     else:
@@ -52,6 +56,23 @@ def command(
         out.print(_list(kind))
     else:
         write("\n".join(toml_lines(data)), "-", "catalog")
+
+
+def _formats(name: str | None, json: str | None) -> None:
+    """What `windtunnel import` reads. UnknownName for a name that no reader has."""
+    from windtunnel.formats.importers import IMPORTERS
+
+    what = {reader.name: reader.what for reader in IMPORTERS if reader.name != "not-read"}
+    if name is not None and name not in what:
+        raise UnknownName("format", name, list(what))
+    listed = what if name is None else {name: what[name]}
+    if json is not None:
+        write_json({"formats": listed}, json)
+    if json != "-":
+        table = listing(("formats", "left"), ("what is read", "left"), wraps=("what is read",))
+        for reader, text in listed.items():
+            table.add_row(Text(reader), Text(text))
+        Console(highlight=False).print(table)
 
 
 def _list(kind: str) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.cli.common import notes, told, write
 from windtunnel.formats.reading import Content, Reading
 
@@ -17,6 +17,13 @@ NEXT = {
     Content.COLLECTIVES: "windtunnel import {files} --cluster CLUSTER -o cluster.toml",
 }
 """What a user does next with a source, as a command."""
+
+
+HINTS = {
+    Content.COLLECTIVES: "--cluster CLUSTER makes a cluster of measured calls.",
+    Content.SETTINGS: "These are facts alone: leave -o out; --json FILE keeps them.",
+}
+"""What to write in place of --out, for content that has no file."""
 
 
 def as_dict(reading: Reading) -> dict[str, Any]:
@@ -50,16 +57,28 @@ def show(reading: Reading, files: list[str], out: str | None) -> None:
         (reading.broken, "could not be read"),
     ):
         told(lines, title)
-    if reading.content in NEXT and not (out is None and "{out}" in NEXT[reading.content]):
+    following = _next(reading, out)
+    if following is not None:
         shown = " ".join(files[:1] + ["…"] * (len(files) > 1))
-        notes().print("Next: " + NEXT[reading.content].format(files=shown, out=out), markup=False)
+        notes().print("Next: " + following.format(files=shown, out=out), markup=False)
+
+
+def _next(reading: Reading, out: str | None) -> str | None:
+    """The command that follows, or None where there is none."""
+    if reading.content is Content.CLUSTER and (out is None or isinstance(reading.value, dict)):
+        return f"windtunnel import {{files}} {'--cluster CLUSTER ' * isinstance(reading.value, dict)}-o cluster.toml"
+    if reading.content is Content.COLLECTIVES and not reading.value.tables:
+        return None
+    return NEXT.get(reading.content)
 
 
 def save(reading: Reading, out: str) -> None:
     """Writes the value where the user wants it. SpecError for content that has no file of its own."""
+    if reading.content is Content.CLUSTER and isinstance(reading.value, dict):
+        raise SpecError("--cluster", Nothing(), "a cluster of the catalogue, which says what the file leaves open")
     if reading.content not in SAVERS:
         allowed = ", ".join(content.value for content in SAVERS)
-        hint = "--cluster CLUSTER makes a cluster of measured calls." if reading.content is Content.COLLECTIVES else ""
+        hint = HINTS.get(reading.content, "")
         raise SpecError("--out", reading.content.value, f"content that has a file: {allowed}", hint)
     SAVERS[reading.content](reading.value, out)
 

@@ -34,7 +34,11 @@ def command(  # long: one option a line
     sets: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field of the cluster.")] = None,
     network: Network = "closed",
     compute: Annotated[
-        str, typer.Option("--compute", help="trace: times as written; roofline: FLOPs and bytes on the GPU.")
+        str,
+        typer.Option(
+            "--compute",
+            help="trace: times as written; kernels: our kernels, by shapes or bytes; roofline: FLOPs and bytes at peak.",
+        ),
     ] = "trace",
     calls: Annotated[str, typer.Option("--calls", help="network: as the network says; trace: times as written.")] = "network",
     source: Annotated[
@@ -82,7 +86,7 @@ def command(  # long: one option a line
     for name, value, allowed in (("--compute", compute, COMPUTE), ("--calls", calls, CALLS)):
         if value not in allowed:
             raise SpecError(name, value, ", ".join(allowed))
-    graph, notes_of_file = _graph(files, groups, form)
+    graph, notes_of_file = _graph(files, groups, form, compute)
     options = ReplayOptions(network, compute, calls, None if source is None else load_gpu(source), precision, seed, skip)
     with busy("Replaying"):
         result = replay(graph, load_cluster(on or "", sets or []), options)
@@ -96,12 +100,12 @@ def command(  # long: one option a line
         _show(result.as_dict())
 
 
-def _graph(files: list[str], groups: str | None, form: str | None) -> tuple[TraceGraph, tuple[str, ...]]:
+def _graph(files: list[str], groups: str | None, form: str | None, compute: str) -> tuple[TraceGraph, tuple[str, ...]]:
     """The graph that the files hold, and what was assumed for it."""
     from windtunnel.formats.chakra import read_trace, sources
     from windtunnel.formats.door import importer_of, listed, read_files
     from windtunnel.formats.head import head_of
-    from windtunnel.formats.reading import Content
+    from windtunnel.formats.reading import Content, Context
     from windtunnel.records.graph_file import read_graph
     from windtunnel.records.run_file import is_run, read_run
     from windtunnel.runs.graph import graph_of
@@ -116,6 +120,11 @@ def _graph(files: list[str], groups: str | None, form: str | None) -> tuple[Trac
             trace = read_trace(sources(paths)[0], read_groups(Path(groups)))
             return trace.graph, trace.assumed + trace.broken
         raise SpecError("--comm-groups", groups, "a Chakra trace; other formats name their groups themselves")
+    paths = [path for name in files for path in listed(Path(name))]
+    if compute == "kernels" and all(importer_of(head_of(path), form).name == "kineto" for path in paths):
+        from windtunnel.formats.pytorch_et.shaped import read_shaped
+
+        return read_shaped(paths, Context())
     reading = read_files(files, name=form)
     if reading.content is Content.RUN:
         return graph_of(reading.value), ("each launch, gap and wait of the host as measured", *reading.broken)

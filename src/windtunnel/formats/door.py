@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.head import Head, head_of
-from windtunnel.formats.importers import IMPORTERS, TOGETHER, Importer
+from windtunnel.formats.importers import ANYTHING, IMPORTERS, OWN_PREFIXES, TOGETHER, Importer
 from windtunnel.formats.reading import Context, ImporterModule, LinkingModule, Reading
+from windtunnel.formats.wrapped import bare, decoded, named, prefix_of, told, without_prefix
 
 
 def importer_of(head: Head, name: str | None = None) -> Importer:
@@ -23,11 +26,24 @@ def importer_of(head: Head, name: str | None = None) -> Importer:
         if name not in named:
             raise UnknownName("--as", name, list(named))
         return named[name]
-    for reader in IMPORTERS:
-        if module_of(reader).recognises(head):
-            return reader
-    known = "; ".join(reader.what for reader in IMPORTERS)
-    raise SpecError(str(head.path), repr(head.data[:40]), known, "`--as FORMAT` says which it is.")
+    found = _first(head)
+    if found is None or found.name not in OWN_PREFIXES:
+        prefix = prefix_of(head)
+        within = None if prefix is None else _first(without_prefix(head, prefix))
+        if within is not None and within.name not in ANYTHING:
+            return within
+    if found is not None:
+        return found
+    raise SpecError(
+        str(head.path),
+        "bytes of no known kind",
+        "a file that `windtunnel catalog formats` lists",
+        "`--as FORMAT` says which it is.",
+    )
+
+
+def _first(head: Head) -> Importer | None:
+    return next((reader for reader in IMPORTERS if module_of(reader).recognises(head)), None)
 
 
 def module_of(reader: Importer) -> ImporterModule:
@@ -36,7 +52,8 @@ def module_of(reader: Importer) -> ImporterModule:
 
 
 def read_files(files: Sequence[str | Path], context: Context | None = None, name: str | None = None) -> Reading:
-    """What the files of one source hold: one file, or the files of a run's ranks; a directory stands for the files in it.
+    """What the files of one source hold: one file, or the files of a run's ranks; a directory stands for the files in it, without
+    texts beside them that no reader of a trace or log knows.
 
     `name` says the format where content does not. Files of one source are of one format, or of two that belong together
     (`importers.TOGETHER`): SpecError where two differ.
@@ -44,16 +61,54 @@ def read_files(files: Sequence[str | Path], context: Context | None = None, name
     paths = [path for given in files for path in listed(Path(given))]
     if not paths:
         raise SpecError("FILE", "no file", "one file or more")
+    with ExitStack() as stack:
+        plain, copies = _plain(paths, name, stack)
+        beside = _beside(plain, [Path(given) for given in files])
+        try:
+            reading = _read(plain, context or Context())
+        except SpecError as error:
+            if not copies:
+                raise
+            raise SpecError(told(error.path, copies), error.got, error.allowed, error.hint) from None
+        if beside:
+            reading = replace(reading, ignored=(*reading.ignored, f"beside them: {', '.join(beside)}"))
+        return named(reading, copies) if copies else reading
+
+
+def _beside(files: dict[Importer, list[Path]], given: Sequence[Path]) -> list[str]:
+    """Takes out what lies in a given directory and is known as a text alone, where other files there are more; and its names."""
+    texts = [importer for importer in files if importer.name in ANYTHING]
+    if len(texts) == len(files) or not all(path.parent in given for importer in texts for path in files[importer]):
+        return []
+    return [path.name for importer in texts for path in files.pop(importer)]
+
+
+def _plain(paths: Sequence[Path], name: str | None, stack: ExitStack) -> tuple[dict[Importer, list[Path]], dict[Path, Path]]:
+    """The files by importer; a copy stands for a file whose text is wrapped. And the copies with what they are of."""
     by_importer: dict[Importer, list[Path]] = {}
+    copies: dict[Path, Path] = {}
     for path in paths:
-        by_importer.setdefault(importer_of(head_of(path), name), []).append(path)
+        head, copy = head_of(path), path
+        if head.encoding:
+            copy = decoded(path, head.encoding, stack)
+        importer = importer_of(head, name)
+        prefix = None if importer.name in (*OWN_PREFIXES, *ANYTHING) else prefix_of(head)
+        if prefix is not None and module_of(importer).recognises(without_prefix(head, prefix)):
+            copy = bare(copy, prefix, stack)
+        if copy != path:
+            copies[copy] = path
+        by_importer.setdefault(importer, []).append(copy)
+    return by_importer, copies
+
+
+def _read(by_importer: dict[Importer, list[Path]], context: Context) -> Reading:
     by_name = {importer.name: listed for importer, listed in by_importer.items()}
     for importer in by_importer:
         if set(by_name) == {importer.name, TOGETHER.get(importer.name)}:
             other = by_name[TOGETHER[importer.name]]
-            return cast(LinkingModule, module_of(importer)).read_with(by_importer[importer], other, context or Context())
+            return cast(LinkingModule, module_of(importer)).read_with(by_importer[importer], other, context)
     importer = _main(by_importer)
-    return module_of(importer).read(by_importer[importer], context or Context())
+    return module_of(importer).read(by_importer[importer], context)
 
 
 def _main(files: dict[Importer, list[Path]]) -> Importer:

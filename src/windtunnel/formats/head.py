@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import read_bytes
+from windtunnel.base.files import GZIP, read_bytes
 
 SIZE = 256 * 1024
 """Bytes that a reader may look at to recognise its format."""
 
-_GZIP = b"\x1f\x8b"
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")
+"""Terminal colours and cursor moves."""
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_BAD = 0.02
+"""Share of characters of a text that may be no UTF-8; bytes at random have a third or more. Assumed."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +30,24 @@ class Head:
     data: bytes
     size: int
     packed: bool = False  # the file is gzip
+    encoding: str = ""  # what a byte order mark says; `data` is UTF-8 all the same
 
     @cached_property
     def text(self) -> str:
-        """The bytes as text; empty where they are not UTF-8 (a character that the end cuts through is dropped)."""
+        """The bytes as text, without terminal colours, and without a character that the end cuts through. A few bytes that are not
+        UTF-8 become U+FFFD, as in logs that several processes write at once; with more of them, or with zeros between them, this
+        is no text: empty."""
+        text = self._decoded()
+        return COLOURS.sub("", text) if "\x1b" in text else text
+
+    def _decoded(self) -> str:
         try:
             return self.data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            return self.data[: error.start].decode("utf-8-sig") if error.start >= len(self.data) - 4 else ""
+            if error.start >= len(self.data) - 4:
+                return self.data[: error.start].decode("utf-8-sig")
+        text = self.data.decode("utf-8-sig", "replace")
+        return text if b"\0" not in self.data and text.count("\ufffd") <= len(text) * _BAD else ""
 
     @cached_property
     def lines(self) -> list[str]:
@@ -52,8 +68,11 @@ class Head:
 def head_of(path: Path) -> Head:
     """The head of a regular file. FileError for one that cannot be read or whose gzip stream is broken at once."""
     data, size = read_bytes(path, SIZE, "a file")
-    if data[:2] != _GZIP:
-        return Head(path, data, size)
+    if data[:2] != GZIP:
+        encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "")
+        if encoding == "utf-16":
+            data = data.decode(encoding, "ignore").encode()
+        return Head(path, data, size, encoding=encoding)
     try:
         return Head(path, _unpacked(data), size, packed=True)
     except zlib.error as error:
@@ -63,7 +82,7 @@ def head_of(path: Path) -> Head:
 def _unpacked(packed: bytes) -> bytes:
     """The first bytes of gzip streams, which may end early: what their reader makes of that is its own business."""
     data = b""
-    while packed[:2] == _GZIP and len(data) < SIZE:
+    while packed[:2] == GZIP and len(data) < SIZE:
         stream = zlib.decompressobj(wbits=31)
         data += stream.decompress(packed, SIZE - len(data))
         packed = stream.unused_data

@@ -199,13 +199,13 @@ def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tu
         keys = ", ".join(map(str, list(config)[:6])) or "none"
         raise SpecError(
             "FILE", f"a table with the keys {keys}", "a kind of file that is known, such as a model's config.json with model_type",
-            "`windtunnel import --help` lists the kinds.",
+            "`windtunnel catalog formats` lists what is read.",
         )  # fmt: skip
     if not isinstance(kind, str):
         raise SpecError(
             "model_type",
             Nothing() if kind is None else kind,
-            f"a name, such as llama, qwen3 or deepseek_v3; {len(FAMILIES)} types are known",
+            "a name, such as llama, qwen3 or deepseek_v3; docs/formats.md lists those that are known",
             "Is this a config.json of a Hugging Face model?",
         )
     if kind in NOT_DECODERS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Importer:
-    """An importer: its name, its module (see `reading.ImporterModule`), and what it reads, for `windtunnel import --help`."""
+    """An importer: its name, its module (see `reading.ImporterModule`), and what it reads, for `windtunnel catalog formats`."""
 
     name: str
     module: str
@@ -70,6 +70,12 @@ IMPORTERS: tuple[Importer, ...] = (
 
 TOGETHER: dict[str, str] = {"pytorch-et": "kineto"}
 """Readers whose files and those of another one, given together, become one thing: the first one's `read_with`."""
+
+OWN_PREFIXES = frozenset({"training-log", "mlperf", "nccl-tests", "nccl-debug"})
+"""Readers that find their lines behind any prefix, and may tell ranks by it."""
+
+ANYTHING = frozenset({"configuration", "not-read"})
+"""The last two readers, which take any text."""
 
 CONFIGURATIONS = frozenset({"configuration"})
 """Readers whose files describe a job or a model, so that `windtunnel predict FILE` takes them too."""

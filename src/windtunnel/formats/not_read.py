@@ -36,6 +36,22 @@ _SHOWN = (
     (re.compile(r"^Machine \(\S+ total\)", re.MULTILINE), "what lstopo draws as text", "its XML: `lstopo --of xml FILE.xml`"),
     (re.compile(r"^CA '\S+'\s*$", re.MULTILINE), "what ibstat prints of one host", "the whole fabric: `ibnetdiscover`"),
     (re.compile(r"^hca_id:\s", re.MULTILINE), "what ibv_devinfo prints of one host", "the whole fabric: `ibnetdiscover`"),
+    (
+        re.compile(r"^(?:CA|Switch|HCA): .*:\s*$\n.*==\(", re.MULTILINE),
+        "what iblinkinfo prints",
+        "the same fabric as `ibnetdiscover` prints it",
+    ),
+    (
+        re.compile(r"ROCm System Management Interface|^(?:WEIGHT|ACCESS) TABLE", re.MULTILINE),
+        "what rocm-smi or amd-smi prints",
+        "the topology XML that RCCL writes with NCCL_TOPO_DUMP_FILE=FILE",
+    ),
+    (re.compile(r"^GPU \d+: .*\n\s+Link \d+: ", re.MULTILINE), "what `nvidia-smi nvlink` prints", "`nvidia-smi topo -m`"),
+    (
+        re.compile(r"^#\s*gpu\s+(?:pwr|sm|pid|rxpci|fb)\b", re.MULTILINE),
+        "what `nvidia-smi dmon` or `pmon` prints",
+        "`nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -l 1`",
+    ),
     (re.compile(r"^PARTITION\s+AVAIL\s", re.MULTILINE), "what sinfo prints", "Slurm's topology.conf, or `scontrol show topology`"),
     (re.compile(r"^NodeName=\S+ ", re.MULTILINE), "what `scontrol show node` prints", "`scontrol show topology`, or topology.conf"),
 )
@@ -56,7 +72,7 @@ def read(files: Sequence[Path], context: Context) -> NoReturn:
     """FileError with what the first file is."""
     what, allowed, hint = _told(head_of(files[0])) or (
         "a file of no known kind",
-        "a file that `windtunnel import --help` lists",
+        "a file that `windtunnel catalog formats` lists",
         "",
     )
     raise FileError(str(files[0]), what, allowed, hint)
@@ -100,13 +116,13 @@ def _text(head: Head) -> tuple[str, str, str] | None:
     if _is_log(head):
         return f"a log without a line that is known; it begins {head.lines[0].strip()[:60]!r}", _LOGS, ""
     if text.lstrip()[:1] == "[" and _LIST.match(text):
-        return "a list in JSON of no known kind", "what `windtunnel import --help` lists", ""
+        return "a list in JSON of no known kind", "what `windtunnel catalog formats` lists", ""
     if set(re.findall(r"^(\w+):", text, re.MULTILINE)) >= _VIDUR:
         return "experiments of Vidur, which simulates inference", "configurations of training", ""
     if head.data[257:262] == b"ustar":
         return "an archive without a trace that is read", "its files, unpacked", ""
-    if head.packed:
-        return "a gzip file of no known kind", "a trace or a log, or a configuration without gzip", ""
+    if head.packed and not head.text:
+        return "a gzip file of no known kind", "a trace, a log or a configuration", ""
     return None
 
 

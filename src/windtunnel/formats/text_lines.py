@@ -10,12 +10,12 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import read_bytes
+from windtunnel.formats.head import COLOURS
 
 LONGEST = 64 * 1024
 """Characters of a line that are kept: a progress bar may write megabytes without a line end."""
 
 _CHUNK = 1024 * 1024
-_MARKS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")  # terminal colours and cursor moves
 _ENDS = re.compile(r"\r?\n|\r")
 
 
@@ -76,4 +76,4 @@ class LogLines:
 
 def strip(line: str) -> str:
     """The line without terminal colours."""
-    return _MARKS.sub("", line) if "\x1b" in line else line
+    return COLOURS.sub("", line) if "\x1b" in line else line

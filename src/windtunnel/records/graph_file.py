@@ -16,6 +16,7 @@ _TYPES: dict[str, Any] = {
     "bytes": np.float64, "comm": np.uint8, "group": np.int32, "peer": np.int32, "tag": np.int64,
 }  # fmt: skip
 _OPTIONAL: dict[str, Any] = {"begin": np.float64, "ids": np.int64}
+_PRODUCT = ("batch", "m", "n", "k", "element")
 
 
 def write_graph(graph: TraceGraph, path: Path) -> None:
@@ -25,6 +26,8 @@ def write_graph(graph: TraceGraph, path: Path) -> None:
 
     columns: dict[str, Any] = {name: getattr(graph, name) for name in _TYPES}
     columns |= {name: getattr(graph, name) for name in _OPTIONAL if len(getattr(graph, name))}
+    if len(graph.products):
+        columns |= {f"product_{name}": graph.products[:, at] for at, name in enumerate(_PRODUCT)}
     columns["deps"] = pa.ListArray.from_arrays(pa.array(graph.dep_start.astype(np.int32)), pa.array(graph.deps))
     about = {
         "rank_start": graph.rank_start.tolist(),
@@ -50,6 +53,9 @@ def read_graph(path: Path) -> TraceGraph:
         columns |= {
             n: np.ascontiguousarray(table[n].to_numpy(), dtype=kind) for n, kind in _OPTIONAL.items() if n in table.column_names
         }
+        if f"product_{_PRODUCT[0]}" in table.column_names:
+            shapes = [table[f"product_{name}"].to_numpy().astype(np.int64) for name in _PRODUCT]
+            columns["products"] = np.stack(shapes, axis=1)
         lists = table["deps"].combine_chunks()
         groups = tuple(tuple(int(rank) for rank in group) for group in about["groups"])
         return TraceGraph(

@@ -55,6 +55,8 @@ class TraceGraph:
     begin: Floats = field(default_factory=lambda: np.empty(0))  # [N] measured begin from the rank's first, or empty
     ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # [N] the source's own numbers, or empty
     rank_ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # [R] the job's number of each rank; empty: 0 to R-1
+    products: Int64s = field(default_factory=lambda: np.empty((0, 5), np.int64))
+    """[N, 5] batch, m, n, k and bytes of an element of a matrix product, zeros for other tasks; or empty."""
 
     def __len__(self) -> int:
         return len(self.name)

@@ -56,6 +56,8 @@ def key_of(graph: TraceGraph, at: int, own: int) -> Key:
     if graph.kind[at] == TaskKind.COLLECTIVE:
         return int(graph.comm[at]), size, int(graph.group[at]), -1
     peer = int(graph.peer[at])
+    if graph.kind[at] == TaskKind.SEND and peer < 0:  # to nobody that is known
+        peer = own
     return (int(Comm.SEND_RECV), size, own, peer) if graph.kind[at] == TaskKind.SEND else (int(Comm.SEND_RECV), size, peer, own)
 
 

@@ -23,6 +23,13 @@ def durations(graph: TraceGraph, cluster: Cluster, options: ReplayOptions) -> tu
     unknown = device & ~np.isfinite(graph.seconds)
     stated = (np.nan_to_num(graph.flops) > 0) | (np.nan_to_num(graph.bytes) > 0)
     scaled = device & np.isfinite(graph.seconds)
+    if options.compute == "kernels":
+        from windtunnel.replay.kernels import kernel_seconds
+
+        own, notes = kernel_seconds(graph, cluster.node.gpu, device)
+        found = np.isfinite(own)
+        seconds[found] = own[found]
+        scaled, unknown = scaled & ~found, unknown & ~found
     if options.compute == "roofline":
         scaled &= ~stated
         unknown = unknown | (device & stated)

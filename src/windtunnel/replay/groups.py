@@ -24,6 +24,9 @@ class PlacedGraph:
     def __post_init__(self) -> None:
         most = max((max(ranks) for ranks in self.graph.groups if ranks), default=0)
         most = max(most, int(self.graph.numbers.max(initial=0)), int(self.graph.peer.max(initial=0)))
+        least = min((min(ranks) for ranks in self.graph.groups if ranks), default=0)
+        if (least := min(least, int(self.graph.numbers.min(initial=0)))) < 0:
+            raise SpecError("TRACE", f"a rank {least}", "ranks from 0 on")
         if most >= self.cluster.gpus:
             raise SpecError(
                 "cluster.gpus", self.cluster.gpus, f"{most + 1} or more: the trace has a rank {most}", "Write --set gpus=N."
@@ -70,7 +73,8 @@ class PlacedGraph:
     @cached_property
     def _distances(self) -> dict[int, Int64s]:
         graph = self.graph
-        at = np.nonzero((graph.kind == TaskKind.SEND) | (graph.kind == TaskKind.RECEIVE))[0]
+        message = (graph.kind == TaskKind.SEND) | (graph.kind == TaskKind.RECEIVE)
+        at = np.nonzero(message & (graph.peer >= 0))[0]  # a receive may take what comes from anyone
         own, peer = graph.numbers[graph.rank_of()[at]], graph.peer[at].astype(np.int64)
         sends = graph.kind[at] == TaskKind.SEND
         pairs = np.unique(np.stack([np.where(sends, own, peer), np.where(sends, peer, own)], axis=1), axis=0)

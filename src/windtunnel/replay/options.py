@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from windtunnel.base.fidelity import CLOSED
 from windtunnel.spec.cluster import GPU
 
-COMPUTE = ("trace", "roofline")
+COMPUTE = ("trace", "roofline", "kernels")
 CALLS = ("network", "trace")
 
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """`compute`: a computation takes the time that the trace gives it, or its FLOPs and bytes on the cluster's GPU where they are
-    stated; `source`: the GPU that the trace was measured on, from which times are scaled; `calls`: a call takes what the network
-    says, or the trace's time where that is stated; `seed`, `skip`: of the engines."""
+    """`compute`: a computation takes the time that the trace gives it; or its FLOPs and bytes at the peaks of the cluster's GPU
+    where they are stated; or what windtunnel's kernels of its shape or bytes take there. `source`: the GPU that the trace was
+    measured on, from which times are scaled; `calls`: a call takes what the network says, or the trace's time where that is stated;
+    `seed`, `skip`: of the engines."""
 
     network: str = CLOSED
     compute: str = COMPUTE[0]

@@ -8,6 +8,8 @@ from rich.table import Table
 from windtunnel.runs.comparison import MOST_CAUSES, CallPart, RunComparison
 
 MOST_ROWS = 8
+_ALIKE = 3.0
+"""Times by which a step and its prediction may differ before they are likely of two jobs. Assumed."""
 
 
 def show(comparison: RunComparison, console: Console) -> None:
@@ -30,6 +32,11 @@ def _headline(comparison: RunComparison, console: Console) -> None:
         f"we expect {seconds(expected)}: {over:+.1%}.",
         highlight=False,
     )
+    if not 1.0 / _ALIKE < measured / expected < _ALIKE:
+        console.print(
+            "So far apart, the run and the job are hardly the same: check the model, its layers, the batch and the number of GPUs.",
+            highlight=False,
+        )
 
 
 def _causes(comparison: RunComparison, console: Console) -> None:

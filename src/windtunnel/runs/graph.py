@@ -42,7 +42,8 @@ def graph_and_rows(run: Run, step: int | None = None) -> tuple[TraceGraph, Int64
     run, _ = align(run, matches)
     chosen = [_chosen(run, index, step) for index in range(len(run.ranks))]
     if not any(len(rows) for rows in chosen):
-        raise SpecError("RUN", run.source, "a run with events" if step is None else f"a run with step {step}")
+        wanted = "a run with events, such as profiler traces; a log has none" if step is None else f"a run with step {step}"
+        raise SpecError("RUN", run.source, wanted)
     matches = _whole_matches(matches, chosen)
     base = min(
         float(trace.zero + trace.events.begin[rows].min()) for trace, rows in zip(run.ranks, chosen, strict=True) if len(rows)

@@ -10,9 +10,10 @@ from windtunnel.formats.reading import Context, Reading
 
 
 def recognises(head: Head) -> bool:
-    """A pickle, or JSON, with the recorder's keys."""
+    """A pickle, or JSON, with the recorder's keys; the first recorders wrote entries alone."""
     if head.data[:1] == b"\x80":
-        return b"pg_config" in head.data and b"version" in head.data
+        keys = (b"pg_config", b"version") if b"pg_config" in head.data else (b"profiling_name", b"seq_id")
+        return all(key in head.data for key in keys)
     return head.starts_json("pg_config", "version") and '"traceEvents"' not in head.text
 
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import read_start
+from windtunnel.base.files import read_plain
 from windtunnel.formats.flight_recorder.entries import group_of, is_number, number_of, peer_of, time_of
 from windtunnel.formats.flight_recorder.mismatch import first_mismatch
-from windtunnel.formats.flight_recorder.state import hang_of
+from windtunnel.formats.flight_recorder.state import hang_of, has_pending
 from windtunnel.formats.flight_recorder.unpickle import plain
 from windtunnel.formats.kineto.calls import element_bytes, ranks_of, total_bytes
 from windtunnel.formats.reading import Content, Reading
@@ -60,16 +60,19 @@ def read_dumps(files: Sequence[Path]) -> Reading:
         "entries": sum(len(dump["entries"]) for dump in dumps.values()),
         "groups": len({str(name) for dump in dumps.values() for name in dump["pg_config"]}),
         "first_mismatch": first_mismatch(dumps),
-        "hang": hang_of(dumps).as_dict(),
+        "hang": hang_of(dumps).as_dict() if any(map(has_pending, dumps.values())) else None,
         "per_rank": {str(rank): _counts(dumps[rank]) for rank in sorted(dumps)},
     }
+    named = {rank for dump in dumps.values() for group in dump["pg_config"].values() for rank in ranks_of(group.get("ranks"))}
+    if facts["hang"] is not None and (lost := len(named - set(dumps))):
+        assumed.append(f"{lost} of {len(named)} ranks left no dump here, so they look like culprits: import the dumps of all ranks")
     run = Run(Steps.of([], []), traces, {"nccl": str(next(iter(dumps.values())).get("nccl_version", ""))}, str(files[0]))
     built = (f"a run of {len(dumps)} ranks with the calls that they had enqueued",)
     return Reading("flight-recorder", Content.RUN, run, facts, built, ("stack frames",), tuple(assumed), tuple(broken))
 
 
 def _dump(path: Path) -> dict[str, Any]:
-    data = read_start(path, LARGEST, LARGEST, "a dump of the flight recorder")
+    data = read_plain(path, LARGEST, "a dump of the flight recorder")
     if data[:1] == b"\x80":
         value = plain(str(path), data)
     else:
@@ -77,10 +80,13 @@ def _dump(path: Path) -> dict[str, Any]:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise FileError(str(path), "broken JSON", "a dump of the flight recorder", f"{error}.") from None
+    if isinstance(value, list):
+        value = {"entries": value}
     if not isinstance(value, dict):
         raise FileError(str(path), f"a {type(value).__name__}", "a table with `pg_config` and `entries`")
     entries, config = value.get("entries", []), value.get("pg_config", {})
     kept = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    kept = [{"collective_seq_id": entry.get("seq_id"), **entry} for entry in kept]
     groups = {str(k): v for k, v in config.items() if isinstance(v, dict)} if isinstance(config, dict) else {}
     return {**value, "entries": kept, "pg_config": groups}
 

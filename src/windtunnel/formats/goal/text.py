@@ -21,7 +21,7 @@ _OPERATION = re.compile(
 )
 _WAIT = re.compile(r"([A-Za-z]\w*)\s+(i?requires)\s+([A-Za-z]\w*)\s*$")
 _RANK = re.compile(r"rank\s+(\d{1,9})\s*\{$")
-_START = re.compile(r"(?:\s|//[^\n]*\n|/\*.*?\*/)*num_ranks\s+\d", re.DOTALL)
+_START = re.compile(r"(?:\s|//[^\n]*+\n|/\*(?:(?!\*/).)*+\*/)*+num_ranks\s+\d", re.DOTALL)
 MOST_RANKS = 2**18
 MOST_OPERATIONS = 50_000_000
 

@@ -46,6 +46,10 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     facts = fabric_facts(links)
     if links.unlinked:
         broken.append(f"{links.unlinked} nodes without a port: the file breaks off, or their cables are out")
+    if links.joined and not facts["cas"]:
+        joined = f"{facts['switches']} switches of radix {facts['radix']}, {facts['switch_switch_links']} links between them"
+        hint = "no host adapter: levels and nodes under a leaf stay open; `ibnetdiscover` without options lists adapters too"
+        return Reading("ibnetdiscover", Content.SETTINGS, facts, facts, (joined,), (), (), (hint, *broken))
     if not links.joined:
         return Reading("ibnetdiscover", Content.SETTINGS, facts, facts, ("nodes without links",), (), (), tuple(broken))
     cluster, built, assumed = fabric_of(links, facts, context, files[0].name)

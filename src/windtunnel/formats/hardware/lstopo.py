@@ -46,7 +46,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     boards = [node for node in objects if node.get("type") == "PCIDev" and _class(node).startswith(("0300", "0302"))]
     ids = [PCI_GPUS[match[2]] for node in boards if (match := _TYPE.match(node.get("pci_type"))) and match[2] in PCI_GPUS]
     gpu = next((known for model in models if (known := gpu_of_name(model))), ids[0] if ids else None)
-    node = NodeFacts(len(gpus), gpu, links, kind, len(nics), None, _generation(boards), _vendor(objects))
+    node = NodeFacts(len(gpus), gpu, links, kind, len(nics), None, _generation(boards), _vendor(objects), min(models, default=""))
     facts: dict[str, Any] = {
         "root": root.tag, "version": root.get("version"), "objects": dict(Counter(one.get("type") for one in objects)),
         "osdev": [one.get("name") for one in devices], "distances": sorted({one.tag for one in distances}),

@@ -16,13 +16,18 @@ PCI_GPUS = {
     "10de:1db1": "v100-sxm2-16gb", "10de:1db5": "v100-sxm2-32gb", "10de:1db8": "v100-sxm3-32gb", "10de:20b0": "a100-sxm-40gb",
     "10de:20b2": "a100-sxm-80gb", "10de:20f1": "a100-pcie-40gb", "10de:20b5": "a100-pcie-80gb", "10de:2330": "h100-sxm-80gb",
     "10de:2331": "h100-pcie-80gb", "10de:2335": "h200-sxm-141gb", "10de:2324": "h800-sxm-80gb", "10de:2329": "h20",
-    "10de:26b9": "l40s", "10de:2901": "b200-sxm-180gb", "1002:740c": "mi250x", "1002:7408": "mi250x", "1002:740f": "mi210",
+    "10de:20f3": "a800-sxm-80gb", "10de:2235": "a40", "10de:2321": "h100-nvl-94gb", "10de:2342": "gh200",
+    "10de:26b9": "l40s", "10de:2901": "b200-sxm-180gb", "10de:2941": "gb200-nvl72", "10de:3182": "b300-sxm",
+    "10de:31c2": "gb300-nvl72", "1002:740c": "mi250x", "1002:7408": "mi250x", "1002:740f": "mi210",
     "1002:74a1": "mi300x", "1002:74a5": "mi325x",
 }  # fmt: skip
-"""Catalogue ids by PCI vendor and device (pci.ids of pciutils); the same number means one board, not one product line."""
+"""Catalogue ids by PCI vendor and device (pci.ids of pciutils; NVIDIA's list of supported GPUs);
+the same number means one board, not one product line."""
 
 _BY_LINKS = {6: "v100-sxm2-32gb", 12: "a100-sxm-80gb", 18: "h100-sxm-80gb"}
 """The GPU that is assumed where only the number of its NVLinks is known."""
+_COHERENT = {6: "gh200", 18: "gb200-nvl72"}
+"""The same where GPUs are NUMA nodes: four GH200 of a node are joined by 6 links each, those of an NVL72 by 18 to its switches."""
 
 _NVLINK = {"pascal": 20e9, "volta": 25e9, "ampere": 25e9, "hopper": 25e9, "blackwell": 50e9}
 """B/s of an NVLink each way by architecture (NVIDIA's data sheets)."""
@@ -43,6 +48,8 @@ class NodeFacts:
     nic_rate: float | None = None
     pcie_gen: int | None = None
     cpu_vendor: str | None = None
+    printed: str = ""  # the GPU's name as the source has it
+    coherent: bool = False  # GPUs are NUMA nodes of the host's memory, as those behind a Grace CPU
 
 
 def gpu_of_name(printed: str) -> str | None:
@@ -64,7 +71,9 @@ def cluster_of(node: NodeFacts, context: Context, source: str) -> tuple[Cluster 
     base = _base(node, context, assumed)
     if base is None:
         known = {"gpus": node.gpus, "nics": node.nics, "links": node.links, "kind": node.kind}
-        reason = "the GPU is not known" if node.gpu is None else f"no cluster of the catalogue has {node.gpu}"
+        reason = f"no cluster of the catalogue has {node.gpu}"
+        if node.gpu is None:
+            reason = f"the catalogue lacks the GPU {node.printed!r}" if node.printed else "the GPU is not known"
         return {"node": {key: value for key, value in known.items() if value}}, [], [f"{reason}: add --cluster CLUSTER"]
     own, built = base.node, [f"a node of {node.gpus} {base.gpu.name}"]
     update: dict[str, Any] = {"gpus": node.gpus, "id": f"{own.id}-from-{_short(source)}", "source": f"{source}; the rest: {own.id}"}
@@ -102,9 +111,10 @@ def _base(node: NodeFacts, context: Context, assumed: list[str]) -> Cluster | No
         return cluster
     gpu = node.gpu
     if gpu is None and node.kind in ("nvswitch", "nvlink_mesh"):
-        gpu = _BY_LINKS.get(node.links)
+        gpu = (_COHERENT if node.coherent else _BY_LINKS).get(node.links)
         if gpu is not None:
-            assumed.append(f"GPU {gpu}, from {node.links} NVLinks; --cluster CLUSTER says another")
+            behind = " behind a Grace CPU" if node.coherent else ""
+            assumed.append(f"GPU {gpu}, from {node.links} NVLinks{behind}; --cluster CLUSTER says another")
     if gpu is None:
         return None
     same = [cluster for cluster in map(load_cluster, names("clusters")) if cluster.gpu.id == gpu]

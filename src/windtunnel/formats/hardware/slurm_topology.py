@@ -57,8 +57,10 @@ def _lines(text: str, tree: SwitchTree, ignored: dict[str, None], broken: list[s
         ignored |= dict.fromkeys(sorted(pairs.keys() - _KEYS))
         try:
             if "switchname" in pairs:
-                tree.switches.setdefault(pairs["switchname"], []).extend(hosts_of(pairs.get("switches", "")))
-                tree.nodes.setdefault(pairs["switchname"], []).extend(hosts_of(pairs.get("nodes", "")))
+                below = hosts_of(pairs.get("switches", ""))
+                tree.switches.setdefault(pairs["switchname"], []).extend(below)
+                # `scontrol show topology` lists the nodes of the leaves again at each switch above them
+                tree.nodes.setdefault(pairs["switchname"], []).extend([] if below else hosts_of(pairs.get("nodes", "")))
             elif "blockname" in pairs:
                 tree.blocks.setdefault(pairs["blockname"], []).extend(hosts_of(pairs.get("nodes", "")))
         except ValueError:

@@ -35,7 +35,7 @@ def recognises(head: Head) -> bool:
 def read(files: Sequence[Path], context: Context) -> Reading:
     """A node. FileError for files without a matrix, or with one that is cut off."""
     (path, *more) = files
-    rows, names, printed, broken = _matrix(path, context)
+    rows, names, printed, coherent, broken = _matrix(path, context)
     gpus = [name for name in rows if name.startswith("GPU")]
     if not gpus:
         raise FileError(str(path), "no matrix of GPUs", "what `nvidia-smi topo -m` prints")
@@ -46,7 +46,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     kinds = Counter(cell for row in rows.values() for cell in row)
     links, kind = _links(rows, gpus)
     gpu = next((known for name in printed if (known := gpu_of_name(name)) is not None), None)
-    node = NodeFacts(len(gpus), gpu, links, kind, len(rows) - len(gpus))
+    node = NodeFacts(len(gpus), gpu, links, kind, len(rows) - len(gpus), printed=min(printed, default=""), coherent=coherent)
     cluster, built, assumed = cluster_of(node, context, path.name)
     facts: dict[str, Any] = {
         "rows": len(rows), "gpus": len(gpus), "nics": len(rows) - len(gpus), "kinds": dict(kinds), "links_per_gpu": links,
@@ -56,11 +56,13 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     return Reading("nvidia-smi-topo", Content.CLUSTER, cluster, facts, tuple(built), ignored, tuple(assumed), tuple(broken))
 
 
-def _matrix(path: Path, context: Context) -> tuple[dict[str, list[str]], list[str], set[str], list[str]]:
-    """The first matrix of a file: cells by row; names of NICs; names of GPUs that the file prints elsewhere."""
+def _matrix(path: Path, context: Context) -> tuple[dict[str, list[str]], list[str], set[str], bool, list[str]]:
+    """The first matrix of a file: cells by row; names of NICs; names of GPUs that the file prints elsewhere; whether
+    its last column, the NUMA node that a GPU itself is, has numbers."""
     rows: dict[str, list[str]] = {}
     nics: dict[int, str] = {}
     printed: set[str] = set()
+    own_nodes: list[str] | None = None
     state = "before"
     lines = LogLines(path, context.progress)
     for text in lines:
@@ -70,13 +72,17 @@ def _matrix(path: Path, context: Context) -> tuple[dict[str, list[str]], list[st
             nics.setdefault(int(match[1]), match[2])
         if state == "before" and _HEADER.match(text):
             state = "inside"
+            own_nodes = [] if "GPU NUMA ID" in text else None
         elif state == "inside":
             row = _ROW.match(text)
             if row and row[1] not in rows:
                 rows[row[1]] = row[2].split()
+                if own_nodes is not None and row[1].startswith("GPU"):
+                    own_nodes.append(text.split()[-1])
             elif rows:
                 state = "after"
-    return rows, [name for _, name in sorted(nics.items())], printed, list(lines.broken)
+    coherent = bool(own_nodes) and all(text.isdecimal() for text in own_nodes or ())
+    return rows, [name for _, name in sorted(nics.items())], printed, coherent, list(lines.broken)
 
 
 def _links(rows: dict[str, list[str]], gpus: list[str]) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Protocol, cast
 
-from windtunnel.formats.logs import composer, deepspeed, dlrover, megatron, nemo, one_line, torchtitan
+from windtunnel.formats.logs import composer, deepspeed, dlrover, megatron, nemo, one_line, progress, torchtitan
 from windtunnel.formats.logs.step_log import StepLog
 
 
@@ -40,5 +40,5 @@ class Framework(Protocol):
 
 _MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed)
 FRAMEWORKS: tuple[Framework, ...] = tuple(
-    cast(Framework, one) for one in (*_MODULES, one_line.MAXTEXT, one_line.NANOTRON, one_line.NANOGPT)
+    cast(Framework, one) for one in (*_MODULES, one_line.MAXTEXT, one_line.NANOTRON, one_line.NANOGPT, progress)
 )

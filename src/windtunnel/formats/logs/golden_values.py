@@ -38,6 +38,11 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         if name in metrics:
             columns[column], lost = _series(metrics[name], least=-1e18 if column == "loss" else 0.0)
             broken += lost
+    assumed: tuple[str, ...] = ()
+    mean = table.get("iteration_timing_avg") if isinstance(table, dict) else None
+    if "seconds" not in columns and _good(mean, 0.0):
+        columns["seconds"] = dict.fromkeys((step for series in columns.values() for step in series), float(mean or 0.0))
+        assumed = ("every step takes the mean, `iteration_timing_avg`",)
     listed = sorted({step for series in columns.values() for step in series})
     if not listed:
         raise FileError(str(path), "no step", _WANTED)
@@ -51,7 +56,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     built = (f"a run of {len(listed)} recorded steps",)
     ignored = (*(f"{name}" for name in sorted(set(metrics) - set(_COLUMNS))), *(f"{one}: another run" for one in more))
     trouble = (f"{path}: {broken} values that are no numbers",) if broken else ()
-    return Reading("megatron-golden-values", Content.RUN, Run(steps, (), facts, str(path)), facts, built, ignored, (), trouble)
+    return Reading("megatron-golden-values", Content.RUN, Run(steps, (), facts, str(path)), facts, built, ignored, assumed, trouble)
 
 
 def _series(metric: Mapping[str, Any], least: float) -> tuple[dict[int, float], int]:

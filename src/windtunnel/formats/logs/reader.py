@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.logs import megatron
+from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
 from windtunnel.formats.logs.step_log import StepLog, described, plain
 from windtunnel.formats.nccl.debug_lines import WORD as DEBUG_WORD
@@ -152,4 +152,6 @@ def _assumed(logs: list[StepLog], name: str) -> tuple[str, ...]:
         assumed.append(f"{repeated} lines repeat a step: several ranks print it, the median counts")
     if name == "torchtitan" and not untimed:
         assumed.append("a step's seconds: its tokens over tps and the mesh, else the time between lines")
+    if name == progress.NAME:
+        assumed.append("a step's seconds: what the progress bar shows, which is smoothed, or the mean of the whole run")
     return tuple(assumed)

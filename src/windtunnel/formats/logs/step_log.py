@@ -62,6 +62,20 @@ class StepLog:
         line.attempt = self.attempt
         self.lines.append(line)
 
+    def fill_from_clock(self, printed: list[float]) -> None:
+        """Lengths that lines do not say, from the times [lines] at which they were printed; and when each step began."""
+        before: StepLine | None = None
+        printed_before = NAN
+        for line, at in zip(self.lines, printed, strict=True):
+            if before is not None and (line.step <= before.step or line.attempt != before.attempt):
+                before = before if line.attempt == before.attempt else None
+            if line.seconds != line.seconds and before is not None and line.step > before.step:
+                seconds = (at - printed_before) / (line.step - before.step)
+                line.seconds = seconds if seconds > 0 else NAN
+            line.begin = at - line.seconds
+            if before is None or line.step > before.step:
+                before, printed_before = line, at
+
     def number(self, *names: str) -> float:
         """The first of the arguments that is a positive number; NaN if none is."""
         for name in names:

@@ -1,7 +1,7 @@
 """Lines of torchtitan: `step: 10  loss: 7.0  memory: 68.57GiB(86.69%)  tps: 6,785  tflops: 397.3  mfu: 39.73%`.
 
-`tps` is tokens per second of a device (`torchtitan/components/metrics.py`): tokens of a step / (seconds x devices of a replica's
-tp, cp and pp), so with the batch and the mesh known the step's seconds follow; else they follow from the times of the lines.
+`tps`, in 2024 `wps`, is tokens per second of a device (`torchtitan/components/metrics.py`): tokens of a step / (seconds x devices
+of a replica's tp, cp and pp), so the step's seconds follow if the batch and the mesh are known; else from the times of lines.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from math import prod
 from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number, epoch_seconds
 
 NAME = "torchtitan"
-KNOWN_BY = re.compile(r"step:\s+\d+\s+(?:\x1b\[\d+m)?loss:.*tps:|Starting job: .*torchtitan|torchtitan.*Building .*device mesh")
+KNOWN_BY = re.compile(
+    r"step:\s+\d+\s+(?:\x1b\[\d+m)?loss:.*(?:tps|wps):|Starting job: .*torchtitan|torchtitan.*Building .*device mesh"
+)
 WORDS = ("step:", "batch size", "device mesh", "size:")
 """A reader is given the lines with one of them."""
 
 _STEP = re.compile(r"step:\s*(?P<step>\d{1,18})\s+loss:\s*(?P<loss>\S+)")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]?\d*)")
 _FIELDS = {
-    "tps": re.compile(r"tps:\s*([\d,.]+)"),
+    "tps": re.compile(r"(?:tps|wps):\s*([\d,.]+)"),
     "tflops": re.compile(r"tflops:\s*([\d,.]+)"),
     "memory": re.compile(r"memory:\s*([\d.]+)GiB"),
 }
@@ -71,19 +73,10 @@ class TorchtitanLines:
         """Seconds of each step from its rate, or from the time between lines."""
         tokens = self.log.number("global_batch_size") * self.log.number("seq_len")
         world = self.log.number("world_size")
-        before: StepLine | None = None
-        printed_before = NAN
-        for line, tps, printed in zip(self.log.lines, self._tps, self._printed, strict=True):
+        for line, tps in zip(self.log.lines, self._tps, strict=True):
             line.tokens = tokens
-            if before is not None and (line.step <= before.step or line.attempt != before.attempt):
-                before = before if line.attempt == before.attempt else None
             line.seconds = tokens / (tps * world) if tps > 0 else NAN
-            if line.seconds != line.seconds and before is not None and line.step > before.step:
-                line.seconds = (printed - printed_before) / (line.step - before.step)
-                line.seconds = line.seconds if line.seconds > 0 else NAN
-            line.begin = printed - line.seconds
-            if before is None or line.step > before.step:
-                before, printed_before = line, printed
+        self.log.fill_from_clock(self._printed)
 
 
 READER = TorchtitanLines

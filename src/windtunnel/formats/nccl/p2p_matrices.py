@@ -10,7 +10,8 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.facts_of_files import facts_of_logs
-from windtunnel.formats.head import Head
+from windtunnel.formats.head import Head, head_of
+from windtunnel.formats.json_file import load_json
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text_lines import LogLines
 
@@ -22,17 +23,36 @@ _MOST = 1000
 
 
 def recognises(head: Head) -> bool:
-    """The title of either tool."""
-    return _KNOWN_BY.search(head.text) is not None
+    """The title of either tool, or nvbandwidth's JSON (`-j`)."""
+    return _KNOWN_BY.search(head.text) is not None or head.starts_json("nvbandwidth", "testcases")
 
 
 def read(files: Sequence[Path], context: Context) -> Reading:
     """Medians between different GPUs, by matrix. FileError for files without a matrix."""
-    facts, broken = facts_of_logs(files, context, _facts)
+    if head_of(files[0]).text.lstrip()[:1] == "{":
+        facts, broken = _facts_of_json(files[0]), [f"{path}: another file" for path in files[1:]]
+    else:
+        facts, broken = facts_of_logs(files, context, _facts)
     if not any(key == "matrices" and value for key, value in facts.items()):
         raise FileError(str(files[0]), "no matrix", "what p2pBandwidthLatencyTest or nvbandwidth prints")
-    built = (f"{len(facts['matrices'])} matrices of {len(facts['devices'])} GPUs",)
+    count, gpus = len(facts["matrices"]), len(facts["devices"])
+    built = (f"{count} matri{'x' if count == 1 else 'ces'}" + f" of {gpus} GPUs" * bool(gpus),)
     return Reading("gpu-matrices", Content.SETTINGS, facts, facts, built, (), (), tuple(broken))
+
+
+def _facts_of_json(path: Path) -> dict[str, Any]:
+    """Tests of a JSON by name; a test that did not run has no matrix."""
+    value = load_json(path, "the JSON of nvbandwidth")
+    run = value.get("nvbandwidth") if isinstance(value, dict) else None
+    listed = run.get("testcases") if isinstance(run, dict) else None
+    matrices = {}
+    for test in listed if isinstance(listed, list) else ():
+        matrix = test.get("bandwidth_matrix") if isinstance(test, dict) else None
+        rows = [[_number(str(cell)) for cell in row] for row in matrix if isinstance(row, list)] if isinstance(matrix, list) else []
+        if (summary := _summary(rows)) is not None:
+            matrices[str(test.get("name"))] = summary
+    devices = run.get("GPU Device list") if isinstance(run, dict) else None
+    return {"devices": [str(one) for one in devices] if isinstance(devices, list) else [], "matrices": matrices}
 
 
 def _facts(lines: LogLines) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _HEADER = re.compile(
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d{1,9})\s+\[[^\]]*\]\s+(.*\S)")
 _OPTIONS = re.compile(r"# nThreads?:? (\d.*\S)")
 _VERSION = re.compile(r"# nccl-tests version (.*\S)")
-_PROGRAM = re.compile(r"Collective test starting: (\S+)")
+_PROGRAM = re.compile(r"Collective test (starting|concluded): (\S+)")
 _COMMAND = re.compile(r"(\w+)_perf(?:_mpi)?\b")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\d{1,15}(?:\.\d{0,15})?)")
 _MOST_ROWS = 200_000
@@ -97,8 +97,12 @@ class TestsLog:
             self.close()
         elif match := _PROGRAM.search(text):
             self.close()
-            self._program = match[1]
-            self.programs.add(match[1])
+            self.programs.add(match[2])
+            if match[1] == "starting":
+                self._program = match[2]
+            elif self.tables and not self.tables[-1][1]:
+                rows, _, about = self.tables[-1]
+                self.tables[-1] = (rows, match[2], about)
         elif match := _COMMAND.search(text):
             self._program = self._program or match[0]
 
@@ -172,7 +176,10 @@ def _table(
     if comm is None:
         comm = next((comm for comm in [comm_of(rows, path.stem)[0]] if comm is not None), None)
         if comm is None:
-            ignored.append(f"{path}: a table of {len(rows)} rows whose collective neither a line nor the columns name")
+            ignored.append(
+                f"{path}: a table of {len(rows)} rows whose collective neither a line nor the columns name; a file that is named "
+                "after its test, such as all_gather.log, says it"
+            )
             return None
         assumed.append(f"{path}: the collective {comm.name.lower()}, from the file's name")
     if not ranks and (ranks := ranks_of(rows, comm)):

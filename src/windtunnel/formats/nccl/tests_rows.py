@@ -118,6 +118,8 @@ def comm_of(rows: list[Row], program: str) -> tuple[Comm | None, str]:
     if row.redop not in ("", "none"):
         if row.root is not None and row.root >= 0:
             return Comm.REDUCE, "columns"
+        if abs(ratio - 1.0) < 0.01 and all(one.wrong[0] >= 0 > one.wrong[1] for one in rows):
+            return Comm.SEND_RECV, "columns"  # it alone names an operator, and does not check what it sends in place
         return (Comm.ALL_REDUCE if whole else Comm.REDUCE_SCATTER), "columns"
     if row.root is not None and row.root >= 0:
         return Comm.BROADCAST if whole and abs(ratio - 1.0) < 0.01 else None, "columns"

@@ -23,7 +23,7 @@ WANTED = "an XML of NCCL: a <system> or <graphs>"
 PCI_GENERATION = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
 """By GT/s of a lane, as sysfs prints it (PCI-SIG base specifications)."""
 
-_ROOT = re.compile(r"^\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--.*?-->\s*)*<(system|graphs)\s[^>]*version=", re.DOTALL)
+_ROOT = re.compile(r"^\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--(?:(?!-->).)*+-->\s*+)*+<(system|graphs)\s[^>]*version=", re.DOTALL)
 _GPU_CLASSES, _NIC_CLASSES, _SWITCH = ("0x03", "0x1200"), ("0x0207", "0x0200"), "0x068000"
 
 

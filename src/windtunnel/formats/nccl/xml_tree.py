@@ -10,7 +10,7 @@ from xml.etree.ElementTree import ParseError
 from xml.sax.saxutils import quoteattr
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import MIB, read_bytes
+from windtunnel.base.files import MIB, read_plain
 
 LARGEST = 64 * MIB
 DEEPEST = 64
@@ -50,9 +50,7 @@ def read_xml(path: Path, wanted: str) -> XmlNode:
     from defusedxml.common import DefusedXmlException
     from defusedxml.ElementTree import fromstring
 
-    data, size = read_bytes(path, LARGEST + 1, wanted)
-    if size > LARGEST:
-        raise FileError(str(path), f"{size} bytes", f"{wanted} of at most {LARGEST} bytes")
+    data = read_plain(path, LARGEST, wanted)
     try:
         root = fromstring(data)
     except (ParseError, DefusedXmlException, ValueError, LookupError) as error:

@@ -31,6 +31,7 @@ def fill_tasks(graph: TraceGraph, rows: Int64s, ranks: list[RankLinks | None]) -
     `rows` [N]: the event of each task, -1 none. A kernel has the bytes and FLOPs of its operator where that launched no other one.
     """
     ids, size, flops = np.full(len(graph), -1, np.int64), graph.bytes.copy(), graph.flops.copy()
+    products = np.zeros((len(graph), 5), np.int64)
     edges: list[tuple[int, int]] = []
     counts = {"kernels": 0, "linked kernels": 0, "kernels with bytes": 0}
     for number, links in enumerate(ranks):
@@ -48,10 +49,14 @@ def fill_tasks(graph: TraceGraph, rows: Int64s, ranks: list[RankLinks | None]) -
         alone &= (graph.kind[tasks] == TaskKind.COMPUTE) & (links.events.kind[rows[tasks]] == EventKind.KERNEL)
         alone &= np.array(links.nodes.operator, bool)[np.maximum(node, 0)]
         size[tasks[alone]] = np.array(links.nodes.bytes, np.float64)[node[alone]]
-        flops[tasks[alone]] = np.array(links.nodes.flops, np.float64)[node[alone]]
+        for task, own in zip(tasks[alone].tolist(), node[alone].tolist(), strict=True):
+            if (shape := links.nodes.products.get(own)) is not None:
+                products[task] = shape
         counts["kernels with bytes"] += int(np.isfinite(size[tasks[alone]]).sum())
         edges.extend(_data_edges(graph, rows, tasks[known & device], links))
-    graph, counts["data edges"] = _with_edges(replace(graph, ids=ids, bytes=size, flops=flops), edges)
+    counts["products"] = int((products[:, 0] > 0).sum())
+    flops = np.where(products[:, 0] > 0, 2.0 * np.prod(products[:, :4].astype(np.float64), axis=1), flops)
+    graph, counts["data edges"] = _with_edges(replace(graph, ids=ids, bytes=size, flops=flops, products=products), edges)
     return graph, counts
 
 

@@ -93,6 +93,10 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+Product = tuple[int, int, int, int, int]
+"""Batch, m, n, k, and bytes of an element (0 unknown) of a matrix product."""
+
+
 @dataclass(frozen=True)
 class NodeCall:
     """What a `record_param_comms` says: the call's name and code, its bytes (NaN unknown), and its process group.
@@ -183,19 +187,35 @@ def storages(values: list[Any], kinds: list[Any]) -> list[int]:
     return found
 
 
-_PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
+PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::_scaled_mm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 """Operators that are one matrix product, and which input is its left side."""
 
 
-def product_flops(name: str, shapes: list[Any]) -> float:
-    """FLOPs of a matrix product, two for each multiplication; NaN for another operator."""
-    first = _PRODUCTS.get(name)
+def product_of(name: str, shapes: list[Any], kinds: list[Any]) -> Product | None:
+    """Batch, m, n, k and bytes of an element of a matrix product; None for another operator."""
+    first = PRODUCTS.get(name)
     if first is None or len(shapes) < first + 2:
-        return float("nan")
+        return None
     left, right = shapes[first], shapes[first + 1]
     if not (isinstance(left, list) and isinstance(right, list) and len(left) == len(right) and len(left) in (2, 3)):
-        return float("nan")
-    return 2.0 * _elements(left) * float(_elements(right[-1:]))
+        return None
+    if not all(isinstance(extent, int) and 0 < extent < 2**31 for extent in (*left, *right)) or left[-1] != right[-2]:
+        return None
+    sizes = _element_sizes(str(kinds[first])) if first < len(kinds) else ()
+    element = int(sizes[0]) if sizes and sizes[0] == sizes[0] else 0
+    return (left[0] if len(left) == 3 else 1, left[-2], right[-1], left[-1], element)
+
+
+def moves_nothing(name: str, node: TracedNode) -> bool:
+    """Whether an operator starts no kernel on a device: its result is not there, has no values, or lies in its inputs' storages."""
+    inputs, outputs = side(node, "inputs"), side(node, "outputs")
+    made = set(storages(outputs[0], outputs[2]))
+    read = set(storages(inputs[0], inputs[2]))
+    return (
+        not made
+        or name.startswith(("aten::empty", "aten::new_empty", "aten::resize_", "aten::set_"))
+        or (made <= read and not name.endswith("_"))
+    )
 
 
 def tensor_bytes(values: list[Any], shapes: list[Any], kinds: list[Any]) -> float:

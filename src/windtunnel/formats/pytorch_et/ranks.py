@@ -18,12 +18,14 @@ from windtunnel.formats.pytorch_et.nodes import (
     GROUPS,
     NODES,
     NodeCall,
+    Product,
     TracedNode,
     attribute,
     call_of_node,
     first_tensor,
+    moves_nothing,
     parent_of,
-    product_flops,
+    product_of,
     side,
     storages,
     tensor_bytes,
@@ -51,7 +53,8 @@ class NodeColumns:
     number: array[int] = field(default_factory=lambda: array("q"))
     operator: array[int] = field(default_factory=lambda: array("b"))
     bytes: array[float] = field(default_factory=lambda: array("d"))  # [N] read and written, or a call's; NaN unknown
-    flops: array[float] = field(default_factory=lambda: array("d"))
+    products: dict[int, Product] = field(default_factory=dict)  # by node
+    idle: set[int] = field(default_factory=set)  # operators that start no kernel
     reads: array[int] = field(default_factory=lambda: array("q"))
     read_start: array[int] = field(default_factory=lambda: array("q", [0]))
     writes: array[int] = field(default_factory=lambda: array("q"))
@@ -77,6 +80,10 @@ class NodeColumns:
         inputs, outputs = side(node, "inputs"), side(node, "outputs")
         if operator:
             size = float(sum(one for one in (tensor_bytes(*inputs), tensor_bytes(*outputs)) if one == one))
+            if (product := product_of(name, inputs[1], inputs[2])) is not None:
+                self.products[len(self)] = product
+            if moves_nothing(name, node):
+                self.idle.add(len(self))
         self.id.append(_bounded(node.id, 62))
         self.name.append(self.names.setdefault(name, len(self.names)))
         self.thread.append(_bounded(attribute(node, "tid"), 31))
@@ -86,7 +93,6 @@ class NodeColumns:
         if self.tensors:
             self.record.append(max(_bounded(attribute(node, "rf_id"), 62), 0))
             self.number.append(_bounded(attribute(node, "seq_id"), 62))
-            self.flops.append(product_flops(name, inputs[1]))
             self.reads.extend(storages(inputs[0], inputs[2]))
             self.read_start.append(len(self.reads))
             self.writes.extend(storages(outputs[0], outputs[2]))

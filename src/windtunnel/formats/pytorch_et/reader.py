@@ -25,7 +25,8 @@ def read_execution_traces(files: Sequence[Path], context: Context) -> Reading:
     )
     assumed = [
         "operators of a thread run in the order of their numbers; a call waits for its operator",
-        "the trace has no times: give a cluster to replay it, or the profiler's trace for measured ones",
+        "the trace has no times: operators on a GPU take what their bytes need there, or with `replay --compute kernels` what our "
+        "kernels of their shapes do; give the profiler's trace too for measured ones",
     ]
     broken = [f"{one.source}: {what}" for one in ranks for what in one.broken]
     graph = _graph(ranks)
@@ -37,7 +38,9 @@ def read_execution_traces(files: Sequence[Path], context: Context) -> Reading:
 def _graph(ranks: list[NodeColumns]) -> TraceGraph:
     names: dict[str, int] = {}
     groups: dict[tuple[int, ...], int] = {}
-    columns: dict[str, list[Any]] = {key: [] for key in ("name", "kind", "host", "lane", "bytes", "comm", "group", "ids")}
+    columns: dict[str, list[Any]] = {
+        key: [] for key in ("name", "kind", "host", "lane", "bytes", "comm", "group", "ids", "products")
+    }
     deps: list[list[int]] = []
     starts = [0]
     for rank in ranks:
@@ -50,7 +53,9 @@ def _graph(ranks: list[NodeColumns]) -> TraceGraph:
             members = _members(call.size, ranks) if call else ()
             columns["name"].append(names.setdefault(texts[rank.name[at]], len(names)))
             columns["kind"].append(TaskKind.COLLECTIVE if call else TaskKind.COMPUTE if leaf else TaskKind.MARK)
-            columns["host"].append(call is None)
+            works = leaf and call is None and at not in rank.idle
+            columns["host"].append(call is None and not works)
+            columns["products"].append(rank.products.get(at, (0,) * 5) if works else (0,) * 5)
             columns["lane"].append(rank.thread[at])
             columns["bytes"].append(rank.bytes[at] if call or leaf else float("nan"))
             columns["comm"].append(call.comm if call else Comm.NONE)
@@ -68,7 +73,7 @@ def _graph(ranks: list[NodeColumns]) -> TraceGraph:
         np.full(count, -1, np.int32), np.full(count, -1, np.int64),
         np.concatenate(([0], np.cumsum([len(one) for one in deps]))).astype(np.int64),
         np.array([dep for one in deps for dep in one], np.int64), tuple(names), tuple(groups),
-        ids=np.array(columns["ids"], np.int64),
+        ids=np.array(columns["ids"], np.int64), products=np.array(columns["products"], np.int64).reshape(-1, 5),
     )  # fmt: skip
 
 
