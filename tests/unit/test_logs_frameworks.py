@@ -290,3 +290,8 @@ def test_a_trainer_s_summary_gives_the_mean_step(tmp_path: Path) -> None:
     text += "{'train_runtime': 100.0, 'train_samples_per_second': 2.0, 'train_steps_per_second': 0.05, 'train_loss': 2.3}\n"
     steps = steps_of(imported(tmp_path, text))
     assert steps.seconds.tolist() == [20.0] * 5
+
+
+def test_a_summary_without_numbers_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="without a step"):
+        imported(tmp_path, "{'train_runtime': 1.2.3, 'train_steps_per_second': 0.0.5}\n")

@@ -109,5 +109,6 @@ def test_operators_of_an_execution_trace_take_our_kernels(tmp_path: Path) -> Non
     graph = read_files([path]).value
     result = replay(graph, CLUSTER, ReplayOptions(compute="kernels"))
     assert result.end == pytest.approx(product(8192, 256, 512))  # the view takes none
+    assert result.busy["compute"].tolist() == pytest.approx([result.end])
     at_peak = replay(graph, CLUSTER).end
     assert at_peak == pytest.approx(2.0 * (8192 * 512 + 512 * 256 + 8192 * 256) / CLUSTER.node.gpu.memory_bandwidth, rel=1e-3)

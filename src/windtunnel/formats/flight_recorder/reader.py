@@ -80,7 +80,7 @@ def _dump(path: Path) -> dict[str, Any]:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise FileError(str(path), "broken JSON", "a dump of the flight recorder", f"{error}.") from None
-    if isinstance(value, list):
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
         value = {"entries": value}
     if not isinstance(value, dict):
         raise FileError(str(path), f"a {type(value).__name__}", "a table with `pg_config` and `entries`")

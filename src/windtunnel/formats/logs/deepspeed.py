@@ -33,9 +33,8 @@ _RATE = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?\bSamplesPerSec=([\d.]+
 _CURRENT = re.compile(r"(?:global_step=|\b0/)(\d{1,18}), .*?CurrSamplesPerSec=([\d.]+)")
 _MEMORY = re.compile(r"MaxMemAllocated=([\d.]+)GB")
 _PIPELINE = re.compile(r"steps: (\d{1,18}) loss: +(\S+) iter time \(s\): +([\d.]+)")
-_BREAKDOWN = re.compile(
-    r"time \(ms\) \| (?:.*\| )?(?:fwd|forward): ([\d.]+) \| (?:.*\| )?(?:bwd|backward): ([\d.]+) \|.*\bstep: ([\d.]+)"
-)
+_BREAKDOWN = tuple(re.compile(rf"\| (?:{name}): ([\d.]+)") for name in ("fwd|forward", "bwd|backward", "step"))
+"""Parts of a step that add up to it, in a line with "time (ms)"."""
 _TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+)\]")
 _PROFILE = re.compile(r"Profile Summary at step (\d{1,18})")
 _LATENCY = re.compile(r"iter latency:\s+([\d.]+) (s|ms|us)\b")
@@ -69,8 +68,10 @@ class DeepSpeedLines:
             self._add(text, StepLine(int(match[1]), batch / rate if rate > 0 else NAN, memory=at))
         elif match := _PIPELINE.search(text):
             self._add(text, StepLine(int(match[1]), as_number(match[3]), loss=as_number(match[2])))
-        elif match := _BREAKDOWN.search(text):
-            self._breakdowns.append(sum(as_number(part) for part in match.groups()) * 1e-3)
+        elif "time (ms) | " in text:
+            parts = [part for one in _BREAKDOWN if (part := one.search(text)) is not None]
+            if len(parts) == len(_BREAKDOWN):
+                self._breakdowns.append(sum(as_number(part[1]) for part in parts) * 1e-3)
         elif match := _PROFILE.search(text):
             self._profiled = int(match[1])
         elif match := _LATENCY.search(text):

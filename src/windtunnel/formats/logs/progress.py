@@ -60,9 +60,9 @@ class ProgressLines:
             for step, (seconds, loss) in sorted(self._bars[longest].items()):
                 self.log.add(StepLine(step, seconds, loss=loss))
             self.log.total_steps = longest
-        elif self._summary is not None and (count := round(self._summary[0] * self._summary[1])) > 0:
-            for step in range(1, min(count, _MOST) + 1):
-                self.log.add(StepLine(step, self._summary[0] / count))
+        elif self._summary is not None and (steps := self._summary[0] * self._summary[1]) >= 0.5:
+            for step in range(1, min(round(steps), _MOST) + 1):
+                self.log.add(StepLine(step, self._summary[0] / steps))
         self.step_lines = len(self.log.lines)
 
     def _take(self, bar: re.Match[str]) -> None:

@@ -24,7 +24,8 @@ def read_execution_traces(files: Sequence[Path], context: Context) -> Reading:
         counts[0] if len(counts) == 1 else {"by_rank": counts, "nodes": sum(c["nodes"] for c in counts)}
     )
     assumed = [
-        "operators of a thread run in the order of their numbers; a call waits for its operator",
+        "operators of a thread run in the order of their numbers, those on a GPU in one stream; a call waits for what was launched "
+        "before it",
         "the trace has no times: operators on a GPU take what their bytes need there, or with `replay --compute kernels` what our "
         "kernels of their shapes do; give the profiler's trace too for measured ones",
     ]
@@ -47,6 +48,8 @@ def _graph(ranks: list[NodeColumns]) -> TraceGraph:
         order = sorted(range(len(rank.id)), key=lambda at: rank.id[at])
         place = {rank.id[at]: starts[-1] + number for number, at in enumerate(order)}
         inner, texts = set(rank.parent), list(rank.names)
+        threads, last = set(rank.thread), -1
+        stream = min(set(range(len(threads) + 1)) - threads)  # of all operators on the GPU
         for at in order:
             call = rank.calls.get(at)
             leaf = bool(rank.operator[at]) and rank.id[at] not in inner
@@ -56,13 +59,14 @@ def _graph(ranks: list[NodeColumns]) -> TraceGraph:
             works = leaf and call is None and at not in rank.idle
             columns["host"].append(call is None and not works)
             columns["products"].append(rank.products.get(at, (0,) * 5) if works else (0,) * 5)
-            columns["lane"].append(rank.thread[at])
+            columns["lane"].append(stream if works else rank.thread[at])
             columns["bytes"].append(rank.bytes[at] if call or leaf else float("nan"))
             columns["comm"].append(call.comm if call else Comm.NONE)
             columns["group"].append(groups.setdefault(members, len(groups)) if members else -1)
             columns["ids"].append(rank.id[at])
             own, parent = place[rank.id[at]], place.get(rank.parent[at], -1)
-            deps.append([parent] if 0 <= parent < own else [])
+            deps.append(sorted({before for before in (parent, last if call else -1) if 0 <= before < own}))
+            last = own if works else last
         starts.append(starts[-1] + len(order))
     count = starts[-1]
     kind = np.array(columns["kind"], np.uint8)
