@@ -16,7 +16,7 @@ from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, few_batches, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import CellStack, Staged
-from windtunnel.search.bound.step import Groups, Pairs, PlanRows, StepFloor
+from windtunnel.search.bound.step import Cases, Groups, Pairs, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
 from windtunnel.spec import Job, check
 from windtunnel.workload import shares_units
@@ -53,6 +53,12 @@ RECOMPUTE = "plan.recompute"
 
 TOGETHER = (RECOMPUTE, "plan.recompute_modules", "plan.sharding")
 """Fields of cells that are written together."""
+
+DEGREES = ("plan.tp", "plan.cp", "plan.ep", "plan.etp")
+"""Fields in which the plans of one step's floor may differ, if ranks do not."""
+
+MOST_PAIRED = 1 << 18
+"""Pairs of cells and layouts, times virtual stages, whose bounds are computed at once."""
 
 MOST_STAGED = 1_000_000
 """Cells times layouts times virtual stages that are held at once."""
@@ -122,7 +128,8 @@ def _family(columns: PlanColumns, rows: Int64s, plans: PlanRows, stack: CellStac
     alike = ROW_FIELDS if by_speed else (*ROW_FIELDS, *SAME_LAYOUT)
     of_layout = [path for path in columns.codes if path not in alike]
     apart = (*LAYOUT_ONLY, RECOMPUTE)  # fields that differ between plans of a step's floor
-    of_step = [path for path in columns.codes if path not in apart and (path not in inside or path in of_layout)]
+    free = apart if by_speed else (*apart, *DEGREES)
+    of_step = [path for path in columns.codes if path not in free and (path not in inside or path in of_layout)]
     for same in _grouped(columns, rows, [path for path in of_layout if path not in apart]):
         used, cell = _places(plans.pair[same], len(stack.cells))
         some = stack.take(used)
@@ -145,16 +152,27 @@ def _fill(
     floors: Floors,
     least: Bounds,
 ) -> None:
-    """Fills the bounds of `rows`, which have the numbered layouts and differ in no other field that matters outside of cells."""
+    """Fills the bounds of `rows`, which have the numbered layouts and differ in no other field that matters outside of cells but in
+    `DEGREES`."""
     stack, staged = of
-    job = columns.change(int(rows[0])).apply_unchecked(columns.job)
-    some = plans.take(rows)
-    used, pair = _places(some.pair * len(staged.layouts) + layout, len(stack.cells) * len(staged.layouts))
-    pairs = Pairs(stack, staged, *np.divmod(used, len(staged.layouts)))
-    some = replace(some, pair=pair)
-    least.computing[rows] = pairs.each(staged.computing)[pair] * (some.micro_batches // job.copies)[:, None]
-    least.seconds[rows] = StepFloor(job, pairs, floors.calls, floors.groups).seconds(some)
-    least.bytes[rows] = floors.memory.allocated(job, pairs, some)
+    case, jobs = np.zeros(len(rows), np.int64), []
+    for members in _grouped(columns, rows, [path for path in DEGREES if path in columns.codes], members=True):
+        case[members] = len(jobs)
+        jobs.append(columns.change(int(rows[members[0]])).apply_unchecked(columns.job))
+    pair = (case * len(stack.cells) + plans.pair[rows]) * len(staged.layouts) + layout
+    order = np.argsort(pair, kind="stable")
+    begins = np.append(np.flatnonzero(np.diff(pair[order], prepend=-1)), len(order))  # of the plans of each pair
+    most = max(1, MOST_PAIRED // staged.last[0, 0].size)
+    for first in range(0, len(begins) - 1, most):
+        ends = begins[first : first + most + 1]
+        here, (of_job, paired) = rows[order[ends[0] : ends[-1]]], np.divmod(pair[order[ends[:-1]]], len(stack.cells) * len(staged.layouts))
+        used, at = _places(of_job, len(jobs))
+        cases = Cases(tuple(jobs[number] for number in used.tolist()), at)
+        pairs = Pairs(stack, staged, *np.divmod(paired, len(staged.layouts)))
+        some = replace(plans.take(here), pair=np.repeat(np.arange(len(ends) - 1), np.diff(ends)))
+        least.computing[here] = pairs.each(staged.computing)[some.pair] * (some.micro_batches // jobs[0].copies)[:, None]
+        least.seconds[here] = StepFloor(cases, pairs, floors.calls, floors.groups).seconds(some)
+        least.bytes[here] = floors.memory.allocated(cases, pairs, some)
 
 
 def _beside(found: Sequence[tuple[PipelineLayout, Int64s]], cells: int) -> Iterator[list[tuple[PipelineLayout, Int64s]]]:
