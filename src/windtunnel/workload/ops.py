@@ -6,8 +6,10 @@ micro batches and ranks run it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -164,6 +166,15 @@ class OpTable:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @classmethod
+    def joined(cls, tables: Sequence[OpTable]) -> OpTable:
+        """The rows of all tables, one after the other."""
+        if len(tables) == 1:
+            return tables[0]
+        columns = {name: [getattr(table, name) for table in tables] for name in cls.__dataclass_fields__}
+        labels = {name: tuple(chain.from_iterable(columns.pop(name))) for name in ("names", "modules")}
+        return cls(**labels, **{name: np.concatenate(parts) for name, parts in columns.items()})
 
     @classmethod
     def of(cls, rows: list[Op]) -> OpTable:

@@ -11,7 +11,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
-from windtunnel.search.bound.cells import ALIKE, Cell, cells_of, kinds_of, one_stage, resharded
+from windtunnel.search.bound.cells import ALIKE, Cell, cells_of, kinds_of, one_stage, resharded, written
 from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import SPLIT, PipelineLayout, few_batches, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
@@ -19,7 +19,7 @@ from windtunnel.search.bound.stack import CellStack, Staged
 from windtunnel.search.bound.step import Cases, Groups, Pairs, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
 from windtunnel.spec import Job, check
-from windtunnel.workload import shares_units
+from windtunnel.workload import Workload, shares_units
 
 CELLS_ONLY = (
     "plan.micro_batch",
@@ -62,6 +62,9 @@ MOST_PAIRED = 1 << 18
 
 MOST_STAGED = 1_000_000
 """Cells times layouts times virtual stages that are held at once."""
+
+PRICED = 32
+"""Tables of cells that are priced at once."""
 
 MEASURED = 1000
 """Cells whose passes are kept to be measured at once."""
@@ -257,19 +260,36 @@ def _cells(
         fields = (int(alone[first]), *(int(columns.codes[path][first]) for path in apart))
         together.setdefault(fields, []).append(place)
     cells: list[Cell | None] = [None] * len(groups)
+    drafts: list[Draft] = []
+
+    def finish() -> None:
+        """Prices what is written."""
+        priced = cells_of([workloads for workloads, _ in drafts], kinds_of(columns.job), chains)
+        for (_, members), some in zip(drafts, priced, strict=True):
+            for cell, ((place, _), *others) in zip(some, members, strict=True):
+                cells[place] = cell
+                for other, job in others:
+                    cells[other] = resharded(cell, job)
+        drafts.clear()
+
     for done, places in enumerate(together.values()):
-        _write(columns, [(place, int(groups[place][0])) for place in places], chains, cells, reasons)
+        drafts += _write(columns, [(place, int(groups[place][0])) for place in places], reasons)
         if progress is not None:
             progress(0.8 * done / len(together))
+        if len(drafts) >= PRICED:
+            finish()
         if done % MEASURED == MEASURED - 1:
             chains.measure()
+    finish()
     chains.measure()
     return number, cells
 
 
-def _write(
-    columns: PlanColumns, plans: Sequence[tuple[int, int]], chains: Chains, cells: list[Cell | None], reasons: dict[str, int]
-) -> None:
+Draft = tuple[tuple[Workload, ...], list[list[tuple[int, Job]]]]
+"""Graphs of cells, and for each the numbers and jobs of the cells that have it."""
+
+
+def _write(columns: PlanColumns, plans: Sequence[tuple[int, int]], reasons: dict[str, int]) -> Iterator[Draft]:
     """Writes the cells of `plans` (number of the cell, row) that differ in `TOGETHER` only; counts why one cannot be."""
     policies: dict[str, dict[object, list[tuple[int, Job]]]] = {}  # by sharding, as far as it changes passes, and by recompute
     for place, row in plans:
@@ -287,11 +307,7 @@ def _write(
         for members in of_policy.values():
             (shared if shares_units(members[0][1]) else apart).append(members)
         for some in ([shared] if shared else []) + [[members] for members in apart]:
-            written = cells_of([members[0][1] for members in some], kinds_of(columns.job), chains)
-            for cell, ((place, _), *others) in zip(written, some, strict=True):
-                cells[place] = cell
-                for other, job in others:
-                    cells[other] = resharded(cell, job)
+            yield written([members[0][1] for members in some]), some
 
 
 def _halved(rows: Int64s, alone: Bools) -> list[Int64s]:

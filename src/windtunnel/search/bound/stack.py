@@ -43,7 +43,7 @@ class CellStack:
         of = np.array([different.setdefault(each.tobytes(), len(different)) for each in counted], np.int64)
         return cls(
             cells=tuple(cells),
-            times=np.stack([np.stack(cell.times) for cell in cells]),
+            times=np.stack([np.stack(cell.times)[..., cell.columns] for cell in cells]),
             elements=np.stack([np.frombuffer(each).reshape(counted.shape[1:]) for each in different]),
             of=of,
             saved=np.stack([cell.saved for cell in cells]),
