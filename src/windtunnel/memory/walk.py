@@ -22,7 +22,7 @@ from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.precision import NARROW
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.blocks.quantise import copies, recipe
-from windtunnel.workload.graph import Block, Chunk, Workload
+from windtunnel.workload.graph import Chunk, Workload
 from windtunnel.workload.ops import CONTEXT_AXES, DTYPES, Axis, Comm, Kind, OpTable, Phase
 from windtunnel.workload.schedules import Pass, table
 
@@ -69,7 +69,7 @@ def block_needs(workload: Workload) -> tuple[Needs, ...]:
         return tuple(Needs(block.saved, block.working, 0.0, block.parameters, 0.0, block.offloaded) for block in blocks)
     table, runtime, plan, habit = workload.ops, job.runtime, job.plan, habits(job.runtime.framework)
     width = runtime.compute_width
-    ahead, back = (_Ranges.of([(r.start, r.stop) for r in ranges]) for ranges in zip(*((b.forward, b.backward) for b in blocks)))
+    ahead, back = _Ranges.of([block.forward for block in blocks]), _Ranges.of([block.backward for block in blocks])
     gathers = np.where((table.comm == Comm.ALL_GATHER) & (table.axis == Axis.TP), table.bytes, 0.0)
     gradients = back.most(_gradients(workload))
     temporary = gradients * width + back.most(gathers) + back.most(_context(table)) + workload.boundary
@@ -105,8 +105,8 @@ class _Ranges:
     bounds: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, ranges: Sequence[tuple[int, int]]) -> _Ranges:
-        return cls(np.array(ranges, np.int64).reshape(-1))
+    def of(cls, ranges: Sequence[range]) -> _Ranges:
+        return cls(np.array([(rows.start, rows.stop) for rows in ranges], np.int64).reshape(-1))
 
     def most(self, column: Floats) -> Floats:
         """[B] largest value of a column of values of at least 0."""

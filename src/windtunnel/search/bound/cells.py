@@ -18,7 +18,7 @@ from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import own_policy
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
-from windtunnel.workload import Kind, Workload, build, build_together
+from windtunnel.workload import Kind, Workload, Written, build, build_together, shares_units
 from windtunnel.workload.blocks.quantise import weight_update
 from windtunnel.workload.identity import BlockKey, Role
 from windtunnel.workload.ops import Op
@@ -94,13 +94,14 @@ def one_stage(job: Job) -> Job:
     return check(small)
 
 
-def written(jobs: Sequence[Job]) -> tuple[Workload, ...]:
-    """The graphs of jobs of `one_stage` that differ in `plan.recompute` and its modules only, in one table. Raises as `build` does."""
-    return build_together(jobs) if len(jobs) > 1 else (build(jobs[0]),)
+def graphs_of(jobs: Sequence[Job], written: Written | None) -> tuple[Workload, ...]:
+    """The graphs of jobs of `one_stage` that differ in `plan.recompute` and its modules only, in one table; `written` as in
+    `build_together`. Raises as `build` does."""
+    return build_together(jobs, written) if shares_units(jobs[0]) else (build(jobs[0]),)
 
 
 def cells_of(tables: Sequence[tuple[Workload, ...]], kinds: Sequence[Cluster], chains: Chains) -> list[list[Cell]]:
-    """The cells of graphs that are `written`. Their times on each of `kinds`, of which the first is that of their jobs, are there
+    """The cells of `graphs_of` jobs. Their times on each of `kinds`, of which the first is that of their jobs, are there
     after `chains.measure`."""
     joint = [replace(each[0], blocks=tuple({id(b): b for one in each for b in one.blocks}.values())) for each in tables]
     on = [joint, *([replace(one, job=Change.of(cluster=kind).apply_unchecked(one.job)) for one in joint] for kind in kinds[1:])]

@@ -91,7 +91,8 @@ class Cases:
 
 
 class StepFloor:
-    """Bounds of plans whose jobs differ from one of `cases` only in what cells contain, in the layout, in the batch and in `PlanRows`.
+    """Bounds of plans; each job differs from one of `cases` only in what cells contain, in the layout, in the batch and in
+    `PlanRows`.
 
     All layouts have the stages of the jobs and their copies of the model. Elements [U, L, S] and what follows from them have a row
     for each job and cell whose elements differ; all else has one for each pair of a cell and a layout.
@@ -213,11 +214,15 @@ class StepFloor:
             (sizes[1], _expert_shard, Axis.EXPERT_REPLICA, self.cases.column(lambda job: job.expert_shard_ranks)),
         )
         for size, axis, replicas, ranks in parts:
+
+            def far(job: Job, axis: Axis = replicas) -> Axis | None:
+                return axis if job.replicas > 1 else None
+
             if not (axis is _shard and plan.quantised_reduce):
                 total += self._call(Comm.REDUCE_SCATTER, axis, size)
             if plan.sharding != "mics" and any(job.replicas > 1 for job in self.cases.jobs):
                 shares = size / self._of_elements(ranks, size.ndim)
-                total += self._call(Comm.ALL_REDUCE, lambda job, axis=replicas: axis if job.replicas > 1 else None, shares)
+                total += self._call(Comm.ALL_REDUCE, far, shares)
         return total
 
     def _of_elements(self, numbers: Floats, axes: int) -> Floats:
