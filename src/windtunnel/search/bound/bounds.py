@@ -179,7 +179,9 @@ def _layouts(
     """The layouts of `rows`, which `paths` tell apart, each with its plans and with the blocks of the stack's first cell. Plans of
     which no pipeline can be are refused."""
     found: dict[tuple[int, ...], tuple[PipelineLayout, list[Int64s]]] = {}
-    for part in grouped(columns, rows, paths):
+
+    def place(part: Int64s) -> WindtunnelError | None:
+        """Gives a part the layout of its first plan; why that plan cannot be."""
         first = int(part[0])
         key = tuple(int(columns.codes[path][first]) for path in paths if path != RECOMPUTE)
         try:
@@ -189,12 +191,19 @@ def _layouts(
             else:
                 found[key] = (layout_of(job), [])
         except WindtunnelError as error:
-            count(least.reasons, error)
-            least.refused[part] = True
-            continue
+            return error
         found[key][1].append(part)
         if found[key][0].keys != stack.cells[0].keys:
             raise AssertionError("blocks of cell and layout differ")
+        return None
+
+    for part in grouped(columns, rows, paths):
+        if place(part) is None:
+            continue
+        for same in grouped(columns, part, [path for path in columns.codes if path not in ROW_FIELDS]):
+            if (error := place(same)) is not None:  # that of the first plan need not be that of all
+                count(least.reasons, error)
+                least.refused[same] = True
     return [(layout, np.concatenate(parts)) for layout, parts in found.values()]
 
 

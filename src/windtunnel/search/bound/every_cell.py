@@ -12,8 +12,9 @@ from windtunnel.search.bound.cells import ALIKE, Cell, cells_of, graphs_of, kind
 from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.grouping import count, grouped
 from windtunnel.search.bound.layouts import SPLIT
+from windtunnel.search.bound.update import UpdateFloor
 from windtunnel.search.space import PlanColumns
-from windtunnel.spec import Cluster, Job
+from windtunnel.spec import Job
 from windtunnel.workload import Workload, Written, shares_units
 
 BY_ROW = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p")
@@ -49,7 +50,7 @@ def every_cell(
     # a plan with one rank per shard of state has no copies of sharded parameters
     ranks = columns.job.cluster.gpus // (columns.numbers("plan.tp") * columns.numbers("plan.cp") * columns.numbers("plan.pp"))
     alone = ranks * columns.numbers("plan.cp") == 1
-    number, chains, kinds = np.zeros(len(columns), np.int64), Chains(halves), kinds_of(columns.job)
+    number, chains, updates = np.zeros(len(columns), np.int64), Chains(halves), UpdateFloor(kinds_of(columns.job))
     together: dict[tuple[int, ...], list[int]] = {}  # by all fields but `TOGETHER`: numbers of cells
     apart = [path for path in paths if path not in TOGETHER]
     groups = [part for whole in grouped(columns, np.arange(len(columns)), paths) for part in _halved(whole, alone)]
@@ -69,11 +70,11 @@ def every_cell(
         if progress is not None:
             progress(0.8 * done / len(together))
         if len(drafts) >= PRICED:
-            _price(drafts, cells, kinds, chains)
+            _price(drafts, cells, chains, updates)
             drafts = []
         if done % MEASURED == MEASURED - 1:
             chains.measure()
-    _price(drafts, cells, kinds, chains)
+    _price(drafts, cells, chains, updates)
     chains.measure()
     return number, cells
 
@@ -82,14 +83,14 @@ Draft = tuple[tuple[Workload, ...], list[list[tuple[int, Job]]]]
 """Graphs of cells, and for each the numbers and jobs of the cells that have it."""
 
 
-def _price(drafts: Sequence[Draft], cells: list[Cell | None], kinds: Sequence[Cluster], chains: Chains) -> None:
+def _price(drafts: Sequence[Draft], cells: list[Cell | None], chains: Chains, updates: UpdateFloor) -> None:
     """Prices what is written; fills the cells."""
-    priced = cells_of([workloads for workloads, _ in drafts], kinds, chains)
+    priced = cells_of([workloads for workloads, _ in drafts], chains, updates)
     for (_, members), some in zip(drafts, priced, strict=True):
         for cell, ((place, _), *others) in zip(some, members, strict=True):
             cells[place] = cell
             for other, job in others:
-                cells[other] = resharded(cell, job)
+                cells[other] = resharded(cell, job, updates)
 
 
 def _write(

@@ -27,6 +27,7 @@ from windtunnel.predict.program.pipeline import WAITING
 from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.stack import ELEMENTS, CellStack, Staged
+from windtunnel.search.bound.update import SIZES
 from windtunnel.spec import Job
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Axis, Comm
@@ -277,7 +278,11 @@ class StepFloor:
         """[Q, S] seconds of the update up to the norm (0) or after it (1), on the GPU or by the CPUs."""
         share = self.job.plan.offload.updated_away
         updated = self._updated()
-        seconds = np.asarray(updated * self.stack.update[self.pairs.cell, part][:, None], np.float64)
+        size = np.searchsorted(SIZES, updated, side="right") - 1
+        seconds = np.asarray(updated * self.stack.update[self.pairs.cell[:, None], size, part], np.float64)
+        if part == 1 and self.stack.narrow.any():
+            quantised = self._of_pairs(self.staged.elements[self.used, ELEMENTS.index("quantised")])
+            seconds += quantised * self.stack.narrow[self.pairs.cell][:, None]
         if not share or part == 0:
             return seconds
         node, cluster = self.job.cluster.node, self.job.cluster
