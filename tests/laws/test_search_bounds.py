@@ -1,13 +1,17 @@
 """The bounds of a search lie below what is predicted, whatever the plan."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.search.bound.bounds import bounds
+from windtunnel.search.bound.held import GROWING, SETTLED, _held, micro_batches_held
 from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, LIGHT_LAST, WITH_TP, Space
 from windtunnel.spec import load_job
+from windtunnel.spec.shapes import SHAPES
 
 FLAGS = (False, True)
 PLANS = 40
@@ -119,6 +123,15 @@ def test_no_bound_is_above_its_prediction(bounded, name):
         assert found.bytes[number] <= max(stage.allocated for stage in prediction.memory) * (1.0 + 1e-9)
         assert found.seconds[number] > 0.2 * prediction.step_time_s  # and not far below
     assert ran > PLANS / 3
+
+
+@pytest.mark.parametrize("schedule", sorted(set(SHAPES) - set(GROWING)))
+def test_more_micro_batches_than_settled_are_not_held(schedule):
+    shape = SHAPES[schedule]
+    for pp, vpp in product((2, 4, 6), (1, 2, 3)):
+        if shape.virtual[0] <= vpp <= shape.virtual[1]:
+            held = micro_batches_held(schedule, False, pp, vpp, SETTLED * pp)
+            assert (_held(schedule, False, pp, vpp, 7 * pp) == held).all()
 
 
 def test_a_plan_is_not_refused_for_what_another_contradicts():

@@ -94,13 +94,17 @@ def _stretch(ops: OpTable, gpu: GPU) -> Floats:
     return np.where(np.isin(ops.kind, TENSOR), tensor, memory).astype(np.float64)
 
 
+_COMMS, _AXES = {int(one): one for one in Comm}, {int(one): one for one in Axis}
+"""By number: faster than to ask the class for each row."""
+
+
 def _calls(ops: OpTable) -> Iterator[tuple[int, CallKey]]:
     """(row, call) of every communication row."""
     rows = np.nonzero(ops.kind == Kind.COMM)[0]
     for row, comm, axis, size in zip(
         rows.tolist(), ops.comm[rows].tolist(), ops.axis[rows].tolist(), ops.bytes[rows].tolist(), strict=True
     ):
-        yield row, CallKey(Comm(comm), Axis(axis), size)
+        yield row, CallKey(_COMMS[comm], _AXES[axis], size)
 
 
 def expected_maximum(ranks: int) -> float:
