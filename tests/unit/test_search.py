@@ -11,7 +11,7 @@ from rich.console import Console
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.memory.result import USABLE
-from windtunnel.report.search import front_lines, front_shown, reason_lines, render
+from windtunnel.report.search import front_lines, front_shown, reason_lines, render, space_lines
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.explain import SPARE
@@ -301,3 +301,11 @@ def test_a_limit_that_binds_says_what_it_costs():
     assert why.needs[0][1] > limit
     assert "A limit binds: with" in _text(render(bound))
     assert bound.as_dict()["limits_bind"]["gain"] == why.gain
+
+
+def test_orders_of_the_axes_are_shown_as_megatron_writes_them():
+    orders = (("tp", "cp", "ep", "dp", "pp"), ("tp", "pp", "cp", "ep", "dp"))
+    job = load_job("llama3-8b-8xh100", ["cluster.gpus=16", "plan.global_batch=32"])
+    space = Space(job, {"plan.placement": orders, "plan.tp": (1, 2)})
+    assert "tp-cp-ep-dp-pp, tp-pp-cp-ep-dp" in _text(space_lines([space], [""]))
+    assert "placement tp-" in _text(render(search([space], jobs=1)))

@@ -64,6 +64,9 @@ class Estimate:
     source: npt.NDArray[np.int16]
     sources: tuple[str, ...]
 
+    def take(self, rows: slice) -> Estimate:
+        return Estimate(self.seconds[rows], self.provenance[rows], self.relative_error[rows], self.source[rows], self.sources)
+
 
 def estimate(
     ops: OpTable, gpu: GPU, runtime: Runtime, factors: Factors | None = None, measured: Measured | None = None

@@ -8,19 +8,21 @@ recomputed, and gradients of their outputs (Qi et al. 2023, table 1: 32 bytes pe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
+from windtunnel.base.arrays import Floats
 from windtunnel.memory.habits import MemoryHabits, habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.precision import NARROW
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.blocks.quantise import copies, recipe
-from windtunnel.workload.graph import Block, Chunk, Workload
+from windtunnel.workload.graph import Chunk, Workload
 from windtunnel.workload.ops import CONTEXT_AXES, DTYPES, Axis, Comm, Kind, OpTable, Phase
 from windtunnel.workload.schedules import Pass, table
 
@@ -62,68 +64,96 @@ class Peak:
 
 def block_needs(workload: Workload) -> tuple[Needs, ...]:
     """Needs of every block of the workload, once for all stages."""
-    return tuple(_needs(workload, block, habits(workload.job.runtime.framework)) for block in workload.blocks)
-
-
-def _needs(workload: Workload, block: Block, habit: MemoryHabits) -> Needs:
-    if isinstance(workload.job.model, GraphModel):  # a graph model counts its tensors one by one
-        return Needs(block.saved, block.working, 0.0, block.parameters, 0.0, block.offloaded)
-    table, runtime, plan = workload.ops, workload.job.runtime, workload.job.plan
+    job, blocks = workload.job, workload.blocks
+    if isinstance(job.model, GraphModel):  # a graph model counts its tensors one by one
+        return tuple(Needs(block.saved, block.working, 0.0, block.parameters, 0.0, block.offloaded) for block in blocks)
+    table, runtime, plan, habit = workload.ops, job.runtime, job.plan, habits(job.runtime.framework)
     width = runtime.compute_width
-    rows = slice(block.backward.start, block.backward.stop)
-    ahead = slice(block.forward.start, block.forward.stop)
-    kind, phase = table.kind[rows], table.phase[rows]
-    m, n, k, batch = table.m[rows], table.n[rows], table.k[rows], table.batch[rows]
-    # gradient of an operator's output beside that of its input
-    matrix = (kind == Kind.GEMM) | (kind == Kind.GROUPED_GEMM)
-    product = np.where(matrix & (phase == Phase.DGRAD), batch * m * (n + k), 0.0)
-    low = recipe(runtime)
+    ahead, back = _Ranges.of([block.forward for block in blocks]), _Ranges.of([block.backward for block in blocks])
+    gathers = np.where((table.comm == Comm.ALL_GATHER) & (table.axis == Axis.TP), table.bytes, 0.0)
+    gradients = back.most(_gradients(workload))
+    temporary = gradients * width + back.most(gathers) + back.most(_context(table)) + workload.boundary
+    kept = ahead.total(gathers) * (1.0 - 1.0 / plan.tp) if habit.saves_gathered and plan.sequence_parallel else None
+    weights = (table.phase == Phase.WGRAD) & ((table.kind == Kind.GEMM) | (table.kind == Kind.GROUPED_GEMM))
+    operands = np.where(weights, table.batch * table.k * (table.m + table.n), 0) * np.minimum(_WIDTHS[table.dtype], width)
+    again = back.total(np.where(table.phase == Phase.WGRAD, gathers, 0.0)) * (0.0 if habit.saves_gathered else 1.0 - 1.0 / plan.tp)
+    late = np.maximum(0.0, back.total(operands) - again)  # operands are kept quantised
+    losses, needs = np.flatnonzero(table.kind == Kind.CROSS_ENTROPY).tolist(), []
+    for place, block in enumerate(blocks):
+        saved, working, logits = block.saved, block.working + float(temporary[place]), 0.0
+        if kept is not None:
+            if block.working > 0.0 and plan.recompute in ("ops", "full"):
+                working += float(kept[place])
+            else:
+                saved += float(kept[place])
+        loss = next((row for row in losses if row in block.forward), None)
+        if loss is not None:
+            logits, working = _logits(workload, habit, float(table.m[loss]) * float(table.n[loss]))
+        elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
+            saved += _unread(workload, slice(block.forward.start, block.forward.stop), width)
+        offloaded = block.offloaded
+        if offloaded and not block.saved:  # what the framework saves beyond the graph's tensors is offloaded with them
+            offloaded, working, saved = offloaded + saved, working + saved, 0.0
+        needs.append(Needs(saved, working, logits, block.parameters, float(late[place]), offloaded))
+    return tuple(needs)
+
+
+@dataclass(frozen=True)
+class _Ranges:
+    """B ranges of rows, of which a column is reduced at once; `bounds` [2 B]: begin and end of each."""
+
+    bounds: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, ranges: Sequence[range]) -> _Ranges:
+        return cls(np.array([(rows.start, rows.stop) for rows in ranges], np.int64).reshape(-1))
+
+    def most(self, column: Floats) -> Floats:
+        """[B] largest value of a column of values of at least 0."""
+        return self._reduced(np.maximum, column)
+
+    def total(self, column: Floats) -> Floats:
+        """[B] sums of a column."""
+        return self._reduced(np.add, column)
+
+    def _reduced(self, way: np.ufunc, column: Floats) -> Floats:
+        reduced = way.reduceat(np.append(column, 0.0), self.bounds)[::2]
+        return np.where(self.bounds[::2] < self.bounds[1::2], reduced, 0.0)
+
+
+def _gradients(workload: Workload) -> Floats:
+    """[rows] elements beside an operator's working set in a backward pass: the gradient of its output beside that of its input."""
+    table, low = workload.ops, recipe(workload.job.runtime)
+    kind, batch, m, n, k = table.kind, table.batch, table.m, table.n, table.k
+    data = table.phase == Phase.DGRAD
+    product = ((kind == Kind.GEMM) | (kind == Kind.GROUPED_GEMM)) & data
+    elements = np.where(product, batch * m * (n + k), 0.0)
     if low is not None:  # the output's gradient beside its quantised copies
-        narrow = _IS_NARROW[table.dtype[rows]]
-        product += np.where(narrow & (product > 0), batch * m * k * copies(workload.job) * low.width / width, 0.0)
-    softmax = np.where((kind == Kind.SOFTMAX) & (phase == Phase.DGRAD), 2 * m * n, 0)
-    fused = np.where(kind == Kind.ATTENTION_BACKWARD, 2 * batch * (m + n) * k, 0)
-    gathered = np.where((table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP), table.bytes[rows], 0.0)
-    gradients = float(max((product.max(initial=0), softmax.max(initial=0), fused.max(initial=0)))) * width
-    working = block.working + gradients + float(gathered.max(initial=0.0)) + _context(table, rows) + workload.boundary
-    saved, logits = block.saved, 0.0
-    if habit.saves_gathered and plan.sequence_parallel:
-        inputs = (table.comm[ahead] == Comm.ALL_GATHER) & (table.axis[ahead] == Axis.TP)
-        kept = float(table.bytes[ahead][inputs].sum()) * (1.0 - 1.0 / plan.tp)
-        if block.working > 0.0 and plan.recompute in ("ops", "full"):
-            working += kept
-        else:
-            saved += kept
-    loss = np.flatnonzero(table.kind[ahead] == Kind.CROSS_ENTROPY)
-    if len(loss):
-        elements = float(table.m[ahead][loss[0]]) * float(table.n[ahead][loss[0]])
-        materialised = runtime.cross_entropy in ("vocab_parallel", "gathered")  # else the logits are never in memory all at once
-        present = width + copy_per_logit(runtime) if materialised else 0.0
-        logits = elements * present
-        bytes_per_logit = habit.fused_loss if runtime.fused_cross_entropy else habit.loss[plan.tp > 1]
-        bytes_per_logit = bytes_per_logit if runtime.fp32_logits else 2.0 * width  # logits, and their gradient beside them
-        working = max(0.0, bytes_per_logit - present) * elements + workload.boundary
-    elif plan.recompute == "ops" and runtime.launch == "eager" and block.working > 0.0:
-        saved += _unread(workload, ahead, width)
-    size = np.minimum(_WIDTHS[table.dtype[rows]], width)  # operands are kept quantised
-    factors = (np.where(matrix & (phase == Phase.WGRAD), batch * k * (m + n), 0) * size).sum()
-    again = (phase == Phase.WGRAD) & (table.comm[rows] == Comm.ALL_GATHER) & (table.axis[rows] == Axis.TP)
-    cut = 0.0 if habit.saves_gathered else float(table.bytes[rows][again].sum()) * (1.0 - 1.0 / plan.tp)
-    offloaded = block.offloaded
-    if offloaded and not block.saved:  # what the framework saves beyond the graph's tensors is offloaded with them
-        offloaded, working, saved = offloaded + saved, working + saved, 0.0
-    return Needs(saved, working, logits, block.parameters, max(0.0, float(factors) - cut), offloaded)
+        narrow = _IS_NARROW[table.dtype] & (elements > 0)
+        width = workload.job.runtime.compute_width
+        elements += np.where(narrow, batch * m * k * copies(workload.job) * low.width / width, 0.0)
+    elements = np.where((kind == Kind.SOFTMAX) & data, 2 * m * n, elements)
+    return np.where(kind == Kind.ATTENTION_BACKWARD, 2 * batch * (m + n) * k, elements)
 
 
-def _context(table: OpTable, rows: slice) -> float:
-    """Largest buffers of context parallelism in a backward pass: gathered keys and values, the result of an all-to-all, or the
-    blocks of a ring in use and in transfer."""
-    context = _IS_CONTEXT[table.axis[rows]]
+def _logits(workload: Workload, habit: MemoryHabits, elements: float) -> tuple[float, float]:
+    """Bytes of so many saved logits, and of the working set of their loss."""
+    runtime, width = workload.job.runtime, workload.job.runtime.compute_width
+    materialised = runtime.cross_entropy in ("vocab_parallel", "gathered")  # else the logits are never in memory all at once
+    present = width + copy_per_logit(runtime) if materialised else 0.0
+    bytes_per_logit = habit.fused_loss if runtime.fused_cross_entropy else habit.loss[workload.job.plan.tp > 1]
+    bytes_per_logit = bytes_per_logit if runtime.fp32_logits else 2.0 * width  # logits, and their gradient beside them
+    return elements * present, max(0.0, bytes_per_logit - present) * elements + workload.boundary
+
+
+def _context(table: OpTable) -> Floats:
+    """[rows] buffers of context parallelism: gathered keys and values, the result of an all-to-all, or the blocks of a ring in use
+    and in transfer."""
+    context = _IS_CONTEXT[table.axis]
     if not context.any():
-        return 0.0
-    sizes = np.where(context, table.bytes[rows], 0.0)
-    copies = np.select([table.comm[rows] == Comm.SEND_RECV, table.comm[rows] == Comm.REDUCE_SCATTER], [2.0, 0.0], 1.0)
-    return float((sizes * copies).max())
+        return np.zeros(len(table))
+    copies = np.select([table.comm == Comm.SEND_RECV, table.comm == Comm.REDUCE_SCATTER], [2.0, 0.0], 1.0)
+    return np.where(context, table.bytes * copies, 0.0)
 
 
 def _unread(workload: Workload, rows: slice, width: float) -> float:

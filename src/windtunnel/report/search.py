@@ -47,7 +47,9 @@ def space_lines(spaces: Sequence[Space], labels: Sequence[str]) -> RenderableTyp
 
 
 def short(value: Any) -> str:
-    """A value, with runs of equal numbers folded: `[4 x 15, 1]`."""
+    """A value, with runs of equal numbers folded: `[4 x 15, 1]`; words joined as Megatron joins axes: `tp-cp-ep-dp-pp`."""
+    if isinstance(value, tuple) and value and all(isinstance(one, str) for one in value):
+        return "-".join(value)  # brackets around words would be markup
     if isinstance(value, tuple) and len(value) > 4 and all(isinstance(one, int) for one in value):
         runs: list[list[int]] = []
         for one in value:

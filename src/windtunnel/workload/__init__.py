@@ -1,7 +1,7 @@
 """Job -> operator graph."""
 
 from windtunnel.workload.blocks.core import visible
-from windtunnel.workload.build import build, build_together, shares_units
+from windtunnel.workload.build import Written, build, build_together, shares_units
 from windtunnel.workload.flops import active_parameters, hardware_flops, model_flops, parameter_count
 from windtunnel.workload.graph import Block, Chunk, Workload
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, OpTable, Phase, Stream
@@ -17,6 +17,7 @@ __all__ = [
     "Phase",
     "Stream",
     "Workload",
+    "Written",
     "active_parameters",
     "build",
     "build_together",

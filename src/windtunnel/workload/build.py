@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import groupby
 
 from windtunnel.spec.graph_model import GraphModel
@@ -33,18 +34,37 @@ EMBEDDING_KEY, HEAD_KEY = BlockKey(BlockKind.EMBEDDING), BlockKey(BlockKind.HEAD
 Repeats = list[tuple[int, int]]
 """Indices of blocks in model order, each with its number of repeats."""
 
+WITHOUT_EXPERTS = (BlockKind.EMBEDDING, BlockKind.LAYER, BlockKind.HEAD, BlockKind.MTP_HEAD)
+"""Blocks that are the same whatever the experts' degrees, if they have no experts."""
+
 NOTHING = Op("nothing", Kind.COPY, Phase.DGRAD, launches=0)
 """The backward pass of a frozen block with nothing to train before it: no rows."""
+
+
+@dataclass(frozen=True)
+class WrittenBlock:
+    """Rows of a block from row `start` of some table on, with their waits; the `block` there, and as each other job has it."""
+
+    start: int
+    rows: tuple[Op, ...]
+    waits: tuple[tuple[int, ...], ...]
+    block: Block
+    others: tuple[Block, ...]
+
+
+Written = dict[BlockKey, WrittenBlock]
+"""Blocks without experts."""
 
 
 class _Blocks:
     """The operator table and the blocks while they are being built; blocks are looked up by key.
 
-    `others`: jobs with other policies of recompute, each with the same blocks as it has them.
+    `others`: jobs with other policies of recompute, each with the same blocks as it has them. `written`: blocks that jobs have
+    which differ from these in the experts' degrees only; new ones are added.
     """
 
-    def __init__(self, job: Job, boundary: float, others: Sequence[Job] = ()) -> None:
-        self.job, self.boundary = job, boundary
+    def __init__(self, job: Job, boundary: float, others: Sequence[Job] = (), written: Written | None = None) -> None:
+        self.job, self.boundary, self.written = job, boundary, written
         self.others: tuple[tuple[Job, list[Block]], ...] = tuple((other, []) for other in others)
         self.rows: list[Op] = []
         self.waits: list[tuple[int, ...]] = []
@@ -52,12 +72,15 @@ class _Blocks:
         self.index: dict[BlockKey, int] = {}
         self.units: dict[BlockKey, list[Unit]] = {}  # of layers whose activations may be offloaded
 
-    def write(self, key: BlockKey, units: list[Unit], boundary: float | None = None) -> int:
+    def write(self, key: BlockKey, made: Callable[[], list[Unit]], boundary: float | None = None) -> int:
         """Appends the rows of a block whose input has `boundary` bytes (None: the size of a pipeline transfer); returns its
         index."""
-        boundary = self.boundary if boundary is None else boundary
+        if self.written is not None and key in self.written:
+            return self._copy(self.written[key])
+        boundary, units = self.boundary if boundary is None else boundary, made()
         for unit in units:
             unit.mark()
+        start = len(self.rows)
         parameters, frozen = sum(u.parameters for u in units), sum(u.frozen for u in units)
         before, _, _ = sharding_copies(self.job, parameters, frozen)
         ahead = self.add(*link(_filled([before, *forward_rows(units)])))
@@ -67,6 +90,24 @@ class _Blocks:
             blocks.append(self._block(job, replace(key, recompute=job.plan.recompute), units, boundary, ahead) if own else block)
         if self.job.plan.offload.activations and key.kind is BlockKind.LAYER:
             self.units[key] = units
+        if self.written is not None and key.kind in WITHOUT_EXPERTS and not (key.layer and key.layer.experts):
+            others = tuple(blocks[-1] for _, blocks in self.others)
+            self.written[key] = WrittenBlock(start, tuple(self.rows[start:]), tuple(self.waits[start:]), block, others)
+        return self._append(block)
+
+    def _copy(self, known: WrittenBlock) -> int:
+        """Appends a block that another job has, too."""
+        further = len(self.rows) - known.start
+        self.rows += known.rows
+        self.waits += known.waits
+
+        def here(block: Block) -> Block:
+            ahead, back = (range(rows.start + further, rows.stop + further) for rows in (block.forward, block.backward))
+            return replace(block, forward=ahead, backward=back)
+
+        block = here(known.block)
+        for (_, blocks), other in zip(self.others, known.others, strict=True):
+            blocks.append(block if other is known.block else here(other))
         return self._append(block)
 
     def _block(self, job: Job, key: BlockKey, units: list[Unit], boundary: float, ahead: range) -> Block:
@@ -123,11 +164,12 @@ def build(job: Job) -> Workload:
     return _workload(_blocks(job))
 
 
-def build_together(jobs: Sequence[Job]) -> tuple[Workload, ...]:
+def build_together(jobs: Sequence[Job], written: Written | None = None) -> tuple[Workload, ...]:
     """The graph of each of `jobs`, which differ in `plan.recompute` and `plan.recompute_modules` only: all in one table, in which
-    what they share is written once. `shares_units` holds for them."""
+    what they share is written once. `shares_units` holds for them. `written`: blocks of calls before, whose jobs differ from these
+    in `plan.ep` and `plan.etp` only; those of this one are added."""
     first, *others = jobs
-    table = _blocks(first, others)
+    table = _blocks(first, others, written)
     whole = _workload(table)
     return (whole, *(replace(whole, job=job, blocks=tuple(blocks)) for job, blocks in table.others))
 
@@ -139,19 +181,20 @@ def shares_units(job: Job) -> bool:
     return job.plan.recompute_layers is None and not job.plan.offload.activations
 
 
-def _blocks(job: Job, others: Sequence[Job] = ()) -> _Blocks:
+def _blocks(job: Job, others: Sequence[Job] = (), written: Written | None = None) -> _Blocks:
     tape = Tape(job)
-    return _Blocks(job, tape.local_tokens * job.model.hidden * tape.width, others)
+    return _Blocks(job, tape.local_tokens * job.model.hidden * tape.width, others, written)
 
 
 def _workload(table: _Blocks) -> Workload:
     """Writes all blocks of the table's job, and says what its stages run."""
     job = table.job
     schedule = schedule_of(job)
-    _write_layers(table)
+    units = cache(partial(layer, job))
+    _write_layers(table, units)
     amax = amax_history(job)
-    every = [(table.write(BlockKey(BlockKind.AMAX), amax), 1)] if amax else []
-    tail = _write_tail(table)
+    every = [(table.write(BlockKey(BlockKind.AMAX), lambda: amax), 1)] if amax else []
+    tail = _write_tail(table, units)
     front = _write_vision(table, job.runtime.compute_width)
     table.write_offloaded()
     stages = _stages(table, front, tail, every)
@@ -191,33 +234,36 @@ def _workload(table: _Blocks) -> Workload:
     )
 
 
-def _write_layers(table: _Blocks) -> None:
+UnitsOf = Callable[[LayerKind], list[Unit]]
+"""Units of a layer of some kind, written once."""
+
+
+def _write_layers(table: _Blocks, units: UnitsOf) -> None:
     """Embedding, head and every kind of layer. A layer has a block for each variant that the model uses: with and without
     recompute, in low precision and in 16 bits."""
     job = table.job
     plan, kinds = job.plan, tuple(job.model.kind_counts)
-    units = {kind: layer(job, kind) for kind in kinds}
     policies = [plan.recompute] + (["none"] if plan.recompute != "none" and plan.recompute_layers is not None else [])
-    table.write(EMBEDDING_KEY, embedding(job))
+    table.write(EMBEDDING_KEY, partial(embedding, job))
     for policy in policies:
         for kind in kinds:
-            table.write(BlockKey(BlockKind.LAYER, kind, policy), units[kind])
+            table.write(BlockKey(BlockKind.LAYER, kind, policy), partial(units, kind))
             if len(table.blocks) == HEAD:
-                table.write(HEAD_KEY, head(job))
+                table.write(HEAD_KEY, partial(head, job))
     for kind in kinds if sum(job.runtime.bf16_layers) else ():
         for policy in policies:
-            table.write(BlockKey(BlockKind.LAYER, kind, policy, wide=True), layer(job, kind, wide=True))
+            table.write(BlockKey(BlockKind.LAYER, kind, policy, wide=True), partial(layer, job, kind, wide=True))
 
 
-def _write_tail(table: _Blocks) -> Repeats:
+def _write_tail(table: _Blocks, units: UnitsOf) -> Repeats:
     """Head and MTP layers, all of which are equal but the first."""
     job = table.job
     tail: Repeats = [(HEAD, 1)]
     for number in range(min(job.model.mtp_layers, 2)):
-        times = 1 if number == 0 else job.model.mtp_layers - 1
-        key = BlockKey(BlockKind.MTP_LAYER, job.model.further_kind, job.plan.recompute, number=number)
-        further = table.write(key, further_layer(job, number == 0))
-        own_head = table.write(BlockKey(BlockKind.MTP_HEAD, number=number), head(job, own_weights=False))
+        times, kind = 1 if number == 0 else job.model.mtp_layers - 1, job.model.further_kind
+        key = BlockKey(BlockKind.MTP_LAYER, kind, job.plan.recompute, number=number)
+        further = table.write(key, partial(further_layer, job, number == 0, units(kind)))
+        own_head = table.write(BlockKey(BlockKind.MTP_HEAD, number=number), partial(head, job, own_weights=False))
         tail += [(further, 1), (own_head, 1)] * times
     return tail
 
@@ -229,7 +275,7 @@ def _write_vision(table: _Blocks, width: float) -> Repeats:
         return []
     of = encoder_job(job)
     enters = of.plan.micro_batch * of.plan.seq * of.model.hidden * width
-    return [(table.write(key, units, enters), times) for key, times, units in encoder(job)]
+    return [(table.write(key, partial(list, units), enters), times) for key, times, units in encoder(job)]
 
 
 def _stages(table: _Blocks, front: Repeats, tail: Repeats, every: Repeats) -> tuple[tuple[Chunk, ...], ...]:

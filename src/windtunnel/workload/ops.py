@@ -6,9 +6,11 @@ micro batches and ranks run it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -166,30 +168,30 @@ class OpTable:
         return len(self.names)
 
     @classmethod
+    def joined(cls, tables: Sequence[OpTable]) -> OpTable:
+        """The rows of all tables, one after the other."""
+        if len(tables) == 1:
+            return tables[0]
+        names, modules = (
+            tuple(chain.from_iterable(labels)) for labels in zip(*((t.names, t.modules) for t in tables), strict=True)
+        )
+        typed: dict[str, Any] = {name: np.concatenate([getattr(table, name) for table in tables]) for name in COLUMNS}
+        return cls(names=names, modules=modules, **typed)
+
+    @classmethod
     def of(cls, rows: list[Op]) -> OpTable:
         """Columns from rows."""
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(Op._fields)
         c = dict(zip(Op._fields, columns, strict=True))
-        return cls(
-            names=tuple(c["name"]),
-            modules=tuple(own or MODULE_LABELS[module] for own, module in zip(c["label"], c["module"], strict=True)),
-            module=np.array(c["module"], np.int8),
-            role=np.array(c["role"], np.int8),
-            kind=np.array(c["kind"], np.int8),
-            phase=np.array(c["phase"], np.int8),
-            dtype=np.array(c["dtype"], np.int8),
-            batch=np.array(c["batch"], np.int64),
-            m=np.array(c["m"], np.int64),
-            n=np.array(c["n"], np.int64),
-            k=np.array(c["k"], np.int64),
-            extra=np.array(c["extra"], np.int64),
-            flops=np.array(c["flops"], np.float64),
-            bytes=np.array(c["bytes"], np.float64),
-            launches=np.array(c["launches"], np.int64),
-            comm=np.array(c["comm"], np.int8),
-            axis=np.array(c["axis"], np.int8),
-            stream=np.array(c["stream"], np.int8),
-            sync=np.array(c["sync"], np.bool_),
-            graphed=np.array(c["graphed"], np.bool_),
-            further=np.array(c["further"], np.bool_),
-        )
+        typed: dict[str, Any] = {name: np.fromiter(c[name], dtype, len(rows)) for name, dtype in COLUMNS.items()}
+        labels = tuple(own or MODULE_LABELS[module] for own, module in zip(c["label"], c["module"], strict=True))
+        return cls(names=c["name"], modules=labels, **typed)
+
+
+COLUMNS: dict[str, npt.DTypeLike] = {
+    **dict.fromkeys(("module", "role", "kind", "phase", "dtype", "comm", "axis", "stream"), np.int8),
+    **dict.fromkeys(("batch", "m", "n", "k", "extra", "launches"), np.int64),
+    **dict.fromkeys(("flops", "bytes"), np.float64),
+    **dict.fromkeys(("sync", "graphed", "further"), np.bool_),
+}
+"""Types of the columns of numbers."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -15,6 +15,7 @@ from windtunnel.predict.price.calibrated import kernel_factors
 from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.predict.price.host import host_seconds
 from windtunnel.spec import GPU, Cluster
+from windtunnel.spec.runtime import Runtime
 from windtunnel.workload import Axis, Comm, Kind, Workload
 from windtunnel.workload.ops import OpTable
 
@@ -47,10 +48,30 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     job, ops = workload.job, workload.ops
     runtime = job.kernel_runtime
     if profile is None:
-        estimated = estimate(ops, job.cluster.gpu, runtime, factors)
-    else:
-        kernels = estimate(ops, job.cluster.gpu, runtime, factors, profile.kernels)
-        estimated = in_modules(workload, kernels, profile.modules)
+        return _with_calls(workload, estimate(ops, job.cluster.gpu, runtime, factors))
+    kernels = estimate(ops, job.cluster.gpu, runtime, factors, profile.kernels)
+    return _with_calls(workload, in_modules(workload, kernels, profile.modules))
+
+
+def price_together(workloads: Sequence[Workload]) -> list[Costs]:
+    """The `price` of each; rows of workloads with the same GPU and runtime are estimated in one table."""
+    alike: dict[tuple[GPU, Runtime], list[int]] = {}
+    for place, workload in enumerate(workloads):
+        alike.setdefault((workload.job.cluster.gpu, workload.job.kernel_runtime), []).append(place)
+    out: dict[int, Costs] = {}
+    for (gpu, runtime), places in alike.items():
+        whole = estimate(OpTable.joined([workloads[place].ops for place in places]), gpu, runtime)
+        begin = 0
+        for place in places:
+            end = begin + len(workloads[place].ops)
+            out[place] = _with_calls(workloads[place], whole.take(slice(begin, end)))
+            begin = end
+    return [out[place] for place in range(len(workloads))]
+
+
+def _with_calls(workload: Workload, estimated: Estimate) -> Costs:
+    """The cost of every row, from the seconds of its kernels: with calls and the host."""
+    job, ops = workload.job, workload.ops
     slower = 1.0 if job.unequal is not None and job.unequal.names_speeds else slowdown(job.cluster)
     seconds = estimated.seconds * slower
     if job.calibration is not None:
@@ -61,7 +82,7 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     for row, key in call_of.items():
         seconds[row] = calls.price_of(key).seconds
     host = host_seconds(workload) / job.cluster.node.host_speed * (1.0 if job.calibration is None else job.calibration.host)
-    if runtime.launch_blocking:  # no launch runs ahead of the device: its cost comes before the kernel
+    if job.runtime.launch_blocking:  # no launch runs ahead of the device: its cost comes before the kernel
         seconds, host = seconds + host, np.zeros(len(ops))
     return Costs(seconds, host, estimated, calls, call_of, slower)
 
@@ -73,13 +94,17 @@ def _stretch(ops: OpTable, gpu: GPU) -> Floats:
     return np.where(np.isin(ops.kind, TENSOR), tensor, memory).astype(np.float64)
 
 
+_COMMS, _AXES = {int(one): one for one in Comm}, {int(one): one for one in Axis}
+"""By number: faster than to ask the class for each row."""
+
+
 def _calls(ops: OpTable) -> Iterator[tuple[int, CallKey]]:
     """(row, call) of every communication row."""
     rows = np.nonzero(ops.kind == Kind.COMM)[0]
     for row, comm, axis, size in zip(
         rows.tolist(), ops.comm[rows].tolist(), ops.axis[rows].tolist(), ops.bytes[rows].tolist(), strict=True
     ):
-        yield row, CallKey(Comm(comm), Axis(axis), size)
+        yield row, CallKey(_COMMS[comm], _AXES[axis], size)
 
 
 def expected_maximum(ranks: int) -> float:

@@ -11,36 +11,36 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats
+from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.memory.walk import block_needs
-from windtunnel.predict.price.costs import price
+from windtunnel.predict.price.costs import price_together
 from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import own_policy
+from windtunnel.search.bound.update import Update, UpdateFloor
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
-from windtunnel.workload import Kind, Workload, build, build_together
-from windtunnel.workload.blocks.quantise import weight_update
-from windtunnel.workload.identity import BlockKey, Role
-from windtunnel.workload.ops import Op
+from windtunnel.workload import Workload, Written, build, build_together, shares_units
+from windtunnel.workload.identity import BlockKey
 from windtunnel.workload.optimizers import Held
 from windtunnel.workload.passes.fsdp import persistent
-from windtunnel.workload.passes.optimizer import held_by, update_of, updated_parameters
+from windtunnel.workload.passes.optimizer import held_by
 
 
 @dataclass(frozen=True)
 class Cell:
     """Columns over the blocks of a cell's job.
 
-    `keys` as `layouts.own_policy` has them. `times`: least seconds [measures, passes, blocks] for each kind of ranks. `dense`,
+    `keys` as `layouts.own_policy` has them. `times`: least seconds [measures, passes, written blocks] for each kind of ranks, of
+    which `columns` are the cell's blocks. `dense`,
     `experts`, `quantised`, `frozen`: elements on one GPU before sharding; `sharded` those outside of experts that full sharding
-    gathers. `saved`, `working`: bytes as `memory.walk.Needs`. `boundary`: bytes of a pipeline transfer. `update`: least seconds of
-    the update per element, up to the gradient's norm and after it; it follows from what is `held` before sharding, `narrow` of it
-    in low precision.
+    gathers. `saved`, `working`: bytes as `memory.walk.Needs`. `boundary`: bytes of a pipeline transfer. `update` follows from
+    what is `held` before sharding.
     """
 
     job: Job
     keys: tuple[BlockKey, ...]
     times: tuple[Floats, ...]
+    columns: Int64s
     dense: Floats
     experts: Floats
     quantised: Floats
@@ -50,9 +50,8 @@ class Cell:
     saved: Floats
     working: Floats
     boundary: float
-    update: tuple[float, float]
+    update: Update
     held: Held
-    narrow: float
 
     @property
     def pass_host(self) -> float:
@@ -92,21 +91,34 @@ def one_stage(job: Job) -> Job:
     return check(small)
 
 
-def cells_of(jobs: Sequence[Job], kinds: Sequence[Cluster], chains: Chains) -> list[Cell]:
-    """The cells of jobs of `one_stage` that differ in `plan.recompute` and its modules only. Their times on each of `kinds`, of
-    which the first is theirs, are there after `chains.measure`. Raises as `build` does."""
-    workloads = build_together(jobs) if len(jobs) > 1 else (build(jobs[0]),)
-    joint = replace(workloads[0], blocks=tuple({id(b): b for workload in workloads for b in workload.blocks}.values()))
-    on = [jobs, *([Change.of(cluster=cluster).apply_unchecked(job) for job in jobs] for cluster in kinds[1:])]
-    costs = [price(replace(joint, job=kind[0])) for kind in on]
-    cells: list[Cell] = []
-    for number, workload in enumerate(workloads):
-        times = tuple(chains.add(replace(workload, job=kind[number]), cost) for kind, cost in zip(on, costs, strict=True))
-        cells.append(_cell(workload, times, cells[0] if cells else None))
+def graphs_of(jobs: Sequence[Job], written: Written | None) -> tuple[Workload, ...]:
+    """The graphs of jobs of `one_stage` that differ in `plan.recompute` and its modules only, in one table; `written` as in
+    `build_together`. Raises as `build` does."""
+    return build_together(jobs, written) if shares_units(jobs[0]) else (build(jobs[0]),)
+
+
+def cells_of(tables: Sequence[tuple[Workload, ...]], chains: Chains, updates: UpdateFloor) -> list[list[Cell]]:
+    """The cells of `graphs_of` jobs. Their times on each of the kinds of `updates`, of which the first is that of their jobs, are
+    there after `chains.measure`."""
+    joint = [replace(each[0], blocks=tuple({id(b): b for one in each for b in one.blocks}.values())) for each in tables]
+    on = [
+        joint,
+        *([replace(one, job=Change.of(cluster=kind).apply_unchecked(one.job)) for one in joint] for kind in updates.kinds[1:]),
+    ]
+    costs = [price_together(of_kind) for of_kind in on]
+    cells: list[list[Cell]] = []
+    for number, workloads in enumerate(tables):
+        times = tuple(chains.add(of_kind[number], cost[number]) for of_kind, cost in zip(on, costs, strict=True))
+        place = {id(block): at for at, block in enumerate(joint[number].blocks)}
+        some: list[Cell] = []
+        for workload in workloads:
+            columns = np.array([place[id(block)] for block in workload.blocks], np.int64)
+            some.append(_cell(workload, times, columns, updates, some[0] if some else None))
+        cells.append(some)
     return cells
 
 
-def _cell(workload: Workload, times: tuple[Floats, ...], like: Cell | None) -> Cell:
+def _cell(workload: Workload, times: tuple[Floats, ...], columns: Int64s, updates: UpdateFloor, like: Cell | None) -> Cell:
     """The cell of a workload on one stage; `like` has another policy of recompute, and so as many elements."""
     job, blocks, needs = workload.job, workload.blocks, block_needs(workload)
 
@@ -116,14 +128,14 @@ def _cell(workload: Workload, times: tuple[Floats, ...], like: Cell | None) -> C
     keys = own_policy(blocks, job.plan.recompute)
     saved, working = column([n.saved for n in needs]), column([n.working for n in needs])
     if like is not None:
-        return replace(like, job=job, keys=keys, times=times, saved=saved, working=working)
+        return replace(like, job=job, keys=keys, columns=columns, saved=saved, working=working)
     repeats = [(blocks[b], count) for chunk in workload.stages[0] for b, count in chunk.blocks]
     held = held_by(workload.stage_parameters[0], workload.stage_experts[0], repeats)
-    narrow = workload.stage_quantised[0] if workload.stage_quantised else 0.0
     return Cell(
         job=job,
         keys=keys,
         times=times,
+        columns=columns,
         dense=column([b.parameters - b.expert_parameters for b in blocks]),
         experts=column([b.expert_parameters for b in blocks]),
         quantised=column([b.quantised for b in blocks]),
@@ -133,9 +145,8 @@ def _cell(workload: Workload, times: tuple[Floats, ...], like: Cell | None) -> C
         saved=saved,
         working=working,
         boundary=workload.boundary,
-        update=_update(job, held, narrow),
+        update=updates.of(job, held),
         held=held,
-        narrow=narrow,
     )
 
 
@@ -143,22 +154,6 @@ ALIKE = ("none", "zero1")
 """Shardings under which all passes are the same."""
 
 
-def resharded(cell: Cell, job: Job) -> Cell:
+def resharded(cell: Cell, job: Job, updates: UpdateFloor) -> Cell:
     """The cell of a job of `one_stage` that differs from that of `cell` in which of the `ALIKE` shardings it has."""
-    return replace(cell, job=job, update=_update(job, cell.held, cell.narrow))
-
-
-def _update(job: Job, held: Held, narrow: float) -> tuple[float, float]:
-    """Least seconds of the update per updated element: its HBM traffic at the data sheet's rate."""
-    elements = updated_parameters(job, held.elements, held.experts)
-    if not elements or job.plan.offload.updated_away:
-        return 0.0, 0.0
-    share = held.elements and elements / held.elements
-    rows, _ = update_of(job, held, weight_update(job, narrow, narrow * share))
-    cut = next((place for place, row in enumerate(rows) if row.role is Role.GRADIENT_NORM), 0) + 1
-    rate = job.cluster.gpu.memory_bandwidth * elements
-
-    def seconds(part: list[Op]) -> float:
-        return sum(row.bytes for row in part if row.kind is not Kind.COMM) / rate
-
-    return seconds(rows[:cut]), seconds(rows[cut:])
+    return replace(cell, job=job, update=updates.of(job, cell.held))

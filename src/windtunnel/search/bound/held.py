@@ -12,7 +12,7 @@ from windtunnel.workload.schedules import SCHEDULES, Pass, overlapped, table
 GROWING = ("gpipe", "breadth-first")
 """Schedules whose stages hold more the more micro batches there are."""
 
-SETTLED = 4
+SETTLED = 2
 """Micro batches, in multiples of the stages, beyond which other schedules hold no more."""
 
 

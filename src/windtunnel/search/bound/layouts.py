@@ -13,7 +13,7 @@ from windtunnel.search.change import Change
 from windtunnel.spec import Job, check
 from windtunnel.spec.shapes import SHAPES, Places
 from windtunnel.workload import build
-from windtunnel.workload.graph import Block, schedule_of
+from windtunnel.workload.graph import Block
 from windtunnel.workload.identity import BlockKey
 from windtunnel.workload.schedules import Pass, table
 
@@ -79,7 +79,7 @@ def layout_of(job: Job) -> PipelineLayout:
             stage_of[part] = stage
             for block, times in chunk.blocks:
                 counts[part, block] += times
-    paired = any(table(order)[:, 3].any() for order in schedule_of(workload.job))
+    paired = any(table(order)[:, 3].any() for order in workload.schedule)
     split = any(action.direction is Pass.INPUT_GRADIENT for order in workload.schedule for action in order)
     crosses = np.append(False, np.ones(parts - 1, np.bool_) if job.copies > 1 else stage_of[1:] != stage_of[:-1])
     keys = own_policy(workload.blocks, plan.recompute)

@@ -16,7 +16,7 @@ from windtunnel.memory.result import USABLE
 from windtunnel.memory.state import state_of
 from windtunnel.search.bound.held import micro_batches_held
 from windtunnel.search.bound.stack import ELEMENTS
-from windtunnel.search.bound.step import Pairs, PlanRows
+from windtunnel.search.bound.step import Cases, Pairs, PlanRows
 from windtunnel.spec import Job
 from windtunnel.workload.optimizers import OPTIMIZERS
 
@@ -34,9 +34,9 @@ class MemoryFloor:
     def __init__(self) -> None:
         self._widths: dict[tuple[object, ...], Floats] = {}
 
-    def allocated(self, job: Job, pairs: Pairs, rows: PlanRows) -> Floats:
+    def allocated(self, cases: Cases, pairs: Pairs, rows: PlanRows) -> Floats:
         """[N] least bytes on the fullest stage, for plans as in `step.StepFloor`."""
-        staged, runtime = pairs.staged, job.runtime
+        staged, runtime = pairs.staged, cases.jobs[0].runtime
         counted, place = np.unique(rows.micro_batches, return_inverse=True)
         different, row = np.unique(rows.pair * len(counted) + place, return_inverse=True)
         pair, count = np.divmod(different, len(counted))
@@ -48,8 +48,12 @@ class MemoryFloor:
             held = micro_batches_held(layout.schedule, beside, layout.pp, layout.vpp, int(counted[both % len(counted)]))
             most[number, :, : held.shape[1]] = held
         cell, at = pairs.cell[pair], pairs.layout[pair]
-        state = np.tensordot(self._state(job), staged.elements, (0, 1))  # [W, L, S]
-        least = state[pairs.stack.of[cell], at] + staged.working[cell, at] + (staged.saved[cell, at] * most[of]).sum(axis=2)
+        widths = np.stack([self._state(job) for job in cases.jobs])
+        used, of_pair = np.unique(cases.of * len(staged.elements) + pairs.stack.of[pairs.cell], return_inverse=True)
+        case, elements = np.divmod(used, len(staged.elements))
+        state = (widths[case][:, None] @ staged.elements[elements].reshape(len(used), len(ELEMENTS), -1))[:, 0]
+        state = state.reshape(len(used), *staged.elements.shape[2:])  # [U, L, S]
+        least = state[of_pair[pair], at] + staged.working[cell, at] + (staged.saved[cell, at] * most[of]).sum(axis=2)
         return np.asarray(least.max(axis=1)[row], np.float64)
 
     def _state(self, job: Job) -> Floats:

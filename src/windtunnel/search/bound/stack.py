@@ -20,7 +20,8 @@ ELEMENTS = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "shar
 
 @dataclass(frozen=True)
 class CellStack:
-    """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, kinds, measures, passes, B].
+    """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, kinds, measures, passes, B]; `update`
+    [C, sizes, 2].
 
     `elements` [W, 6, B]: the different `ELEMENTS`; `of` [C]: the place of a cell's own among them.
     """
@@ -33,6 +34,7 @@ class CellStack:
     working: Floats
     boundary: Floats
     update: Floats
+    narrow: Floats
     pass_host: Floats
     sequence_parallel: Bools
 
@@ -43,13 +45,14 @@ class CellStack:
         of = np.array([different.setdefault(each.tobytes(), len(different)) for each in counted], np.int64)
         return cls(
             cells=tuple(cells),
-            times=np.stack([np.stack(cell.times) for cell in cells]),
+            times=np.stack([np.stack(cell.times)[..., cell.columns] for cell in cells]),
             elements=np.stack([np.frombuffer(each).reshape(counted.shape[1:]) for each in different]),
             of=of,
             saved=np.stack([cell.saved for cell in cells]),
             working=np.stack([cell.working for cell in cells]),
             boundary=np.array([cell.boundary for cell in cells]),
-            update=np.array([cell.update for cell in cells]),
+            update=np.array([cell.update.rates for cell in cells]),
+            narrow=np.array([cell.update.narrow for cell in cells]),
             pass_host=np.array([cell.pass_host for cell in cells]),
             sequence_parallel=np.array([cell.job.plan.sequence_parallel for cell in cells]),
         )
@@ -68,13 +71,13 @@ class Staged:
 
     `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work`
     that gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes
-    through them. `head_sends`, `sends` [L, S]: transfers before that part, and after the stage's own passes of one micro batch.
-    `last` [C, L, S, V]: the backward pass of each virtual stage, -inf for one that a layout lacks. `saved` [C, L, S, V]: bytes
-    that a micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of a backward pass, over the last
-    blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work` if all ranks were of that kind, and its computation alone; all
-    else is that of the fastest kind. `computing` [C, L, 2]: seconds of computation of the mean GPU in one micro batch, and of
-    products and attention alone. `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements on a stage and in each of
-    its virtual stages.
+    through them. `head_sends`, `sends` [L, S]: transfers before that part, and one after another after the stage's own passes of
+    a micro batch. `last` [C, L, S, V]: the backward pass of each virtual stage, -inf for one that a layout lacks. `saved` [C, L,
+    S, V]: bytes that a micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of a backward pass,
+    over the last blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work` if all ranks were of that kind, and its
+    computation alone; all else is that of the fastest kind. `computing` [C, L, 2]: seconds of computation of the mean GPU in one
+    micro batch, and of products and attention alone. `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements on a
+    stage and in each of its virtual stages.
     """
 
     layouts: tuple[PipelineLayout, ...]
@@ -133,26 +136,27 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
         return np.asarray(sums[:, first], np.float64)
 
     forward, whole = of_part(chain, Pass.FORWARD), both(chain)
-    back = of_part(chain, Pass.INPUT_GRADIENT) if layout.split else whole - forward
+    backward = of_part(chain, Pass.INPUT_GRADIENT) if layout.split else whole - forward
     passes = 2.0 * (layout.counts.sum(axis=1) > 0.0)  # of a part and micro batch, each with the host's cost of a pass
     host = both(Measure.HOST) + stack.pass_host[:, None] * passes[None, :]
     ways = (Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if layout.split else (Pass.FORWARD, Pass.BACKWARD)
     measures = [chain, Measure.COMPUTE, Measure.TENSOR]
     by_kind = stack.times[:, :, measures][:, :, :, list(ways)].sum(axis=3) @ layout.stage_counts.T  # [C, kinds, 3, S]
     crosses = layout.crosses.astype(np.int64)
-    sends = np.append(crosses[1:], 0) + crosses  # a part sends ahead and back
+    ahead, back = (each[places].sum(axis=1) for each in (np.append(crosses[1:], 0), crosses))
+    sends = np.maximum(ahead, back) if layout.pairs else ahead + back  # those of passes beside each other go at the same time
     part_elements = np.asarray((stack.elements @ layout.counts.T)[:, :, places], np.float64)
     return dict(
         work=stage(whole),
-        before_weights=stage(forward + back),
+        before_weights=stage(forward + backward),
         host=stage(host),
         locked=stage(both(Measure.LOCKED)),
         calls=stage(both(Measure.CALLS)) if layout.pairs else np.zeros((len(forward), layout.pp)),
         head=before(forward),
-        tail=before(back),
+        tail=before(backward),
         last=np.asarray((whole - forward)[:, places], np.float64),
         head_sends=np.cumsum(crosses)[first],
-        sends=sends[places].sum(axis=1),
+        sends=sends,
         saved=np.asarray((stack.saved @ layout.counts.T)[:, places], np.float64),
         working=_working(stack, layout)[:, places].min(axis=2),
         by_kind=by_kind[:, :, :2].swapaxes(1, 2),

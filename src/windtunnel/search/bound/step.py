@@ -14,7 +14,7 @@ buckets' latency) only makes a step longer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +22,12 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.compute.cpu import cpu_seconds, update_bytes
 from windtunnel.memory.host_copies import HOST_ACHIEVED, host_memory_rate
-from windtunnel.network import Group
 from windtunnel.network.groups.shape import group
 from windtunnel.predict.program.pipeline import WAITING
 from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.stack import ELEMENTS, CellStack, Staged
+from windtunnel.search.bound.update import SIZES
 from windtunnel.spec import Job
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Axis, Comm
@@ -75,35 +75,45 @@ class Pairs:
         return np.array(values, np.int64)[self.layout]
 
 
-Groups = dict[object, dict[Axis, Group]]
-"""Groups of ranks by axis, for each way to split the ranks."""
+Groups = dict[object, dict[Axis, int]]
+"""Numbers of the groups of ranks by axis, for each way to split the ranks."""
+
+
+@dataclass(frozen=True)
+class Cases:
+    """K `jobs` that differ in tp, cp, ep and etp, what follows from them, and what cells contain; `of` [Q]: that of each pair."""
+
+    jobs: tuple[Job, ...]
+    of: Int64s
+
+    def column(self, value: Callable[[Job], float]) -> Floats:
+        """[K] a number of each job."""
+        return np.array([value(job) for job in self.jobs], np.float64)
 
 
 class StepFloor:
-    """Bounds of plans whose jobs differ from `job` only in what cells contain, in the layout, in the batch and in `PlanRows`.
+    """Bounds of plans; each job differs from one of `cases` only in what cells contain, in the layout, in the batch and in
+    `PlanRows`.
 
-    All layouts have the stages of `job` and its copies of the model. Elements [W, L, S] and what follows from them have a row for
-    each that differs among the cells; all else has one for each pair of a cell and a layout.
+    All layouts have the stages of the jobs and their copies of the model. Elements [U, L, S] and what follows from them have a row
+    for each job and cell whose elements differ; all else has one for each pair of a cell and a layout.
     """
 
-    def __init__(self, job: Job, pairs: Pairs, calls: CallFloor, groups: Groups) -> None:
+    def __init__(self, cases: Cases, pairs: Pairs, calls: CallFloor, groups: Groups) -> None:
         """`groups`: those of plans seen before."""
-        self.job, self.pairs, self.calls = job, pairs, calls
+        self.cases, self.pairs, self.calls, self.groups = cases, pairs, calls, groups
+        self.job = job = cases.jobs[0]
         self.stack, self.staged = pairs.stack, pairs.staged
-        plan = job.plan
-        ranks = (plan.tp, plan.cp, plan.pp, plan.ep, plan.etp, job.dp, job.shard_ranks, job.expert_shard_ranks, job.near_ranks)
-        self.groups = groups.setdefault((ranks, plan.placement, job.cp_sizes), {})
-        used = np.unique(self.stack.of[pairs.cell])
-        self.of = np.searchsorted(used, self.stack.of[pairs.cell])  # [Q]
-        elements = self.staged.elements[used]
-        self.dense, self.experts, self.gathered = (elements[:, ELEMENTS.index(n)] for n in ("dense", "experts", "sharded"))
-        self.used = used
+        used, self.of = np.unique(cases.of * len(self.stack.elements) + self.stack.of[pairs.cell], return_inverse=True)
+        self.case, self.used = np.divmod(used, len(self.stack.elements))  # [U]
+        self.dense, self.experts, self.gathered = (
+            self.staged.elements[self.used, ELEMENTS.index(name)] for name in ("dense", "experts", "sharded")
+        )
         runtime = job.runtime
         self.reduce_width, self.weight_width = DTYPE_BYTES[runtime.reduce_dtype], DTYPE_BYTES[runtime.weight_dtype]
-        self.several = job.dp * job.plan.cp > 1 or bool(self.experts.any()) and job.expert_dp > 1
         by_pass = job.plan.sharding == "zero2" and runtime.reduce_every_micro_batch
         self.sharded = job.plan.shards_parameters or by_pass and runtime.overlap_param_gather
-        self.every_pass = (by_pass or job.plan.gradient_accumulation == "reduced") and self.several
+        self.every_pass = by_pass or job.plan.gradient_accumulation == "reduced"
         offload = job.plan.offload
         self.plain = offload.optimizer == "none" and offload.parameters == "none"  # else other calls and copies take their place
 
@@ -142,63 +152,83 @@ class StepFloor:
     def _slowest(self) -> Floats:
         """[Q, S] work of each stage's slowest rank, if ranks differ."""
         by_kind = self.pairs.each(self.staged.by_kind)  # [Q, 2, kinds, S]
+        out = np.asarray(by_kind[:, 0, 0], np.float64)
         if self.job.unequal is None:
-            return np.asarray(by_kind[:, 0, 0], np.float64)
-        ranks = ranks_of(self.job, self.job.unequal, np.zeros(len(self.job.unequal.links), np.bool_))
-        out = np.zeros_like(by_kind[:, 0, 0])
-        for stage in range(self.job.plan.pp):
-            here = ranks.places.stage == stage
-            for kind in np.unique(ranks.kind[here]).tolist():
-                slow = float(ranks.slow[here & (ranks.kind == kind)].max())
-                chain, compute = by_kind[:, 0, kind, stage], by_kind[:, 1, kind, stage]
-                out[:, stage] = np.maximum(out[:, stage], np.maximum(chain, slow * compute))
-        return np.asarray(out, np.float64)
+            return out
+        out = np.zeros_like(out)
+        for case, job in enumerate(self.cases.jobs):
+            ranks = ranks_of(job, self.job.unequal, np.zeros(len(self.job.unequal.links), np.bool_))
+            mine = self.cases.of == case
+            for stage in range(job.plan.pp):
+                here = ranks.places.stage == stage
+                for kind in np.unique(ranks.kind[here]).tolist():
+                    slow = float(ranks.slow[here & (ranks.kind == kind)].max())
+                    chain, compute = by_kind[mine, 0, kind, stage], by_kind[mine, 1, kind, stage]
+                    out[mine, stage] = np.maximum(out[mine, stage], np.maximum(chain, slow * compute))
+        return out
 
-    def _group(self, axis: Axis) -> Group:
-        if axis not in self.groups:
-            self.groups[axis] = group(self.job, axis)
-        return self.groups[axis]
+    def _numbers(self, axis: Callable[[Job], Axis | None]) -> Int64s:
+        """[K] the number of each job's group of ranks of an axis; None: no call."""
+        return np.array([self._number(job, axis(job)) for job in self.cases.jobs], np.int64)
 
-    def _call(self, comm: Comm, axis: Axis, sizes: Floats) -> Floats:
-        return self.calls.seconds(comm, self._group(axis), sizes)
+    def _number(self, job: Job, axis: Axis | None) -> int:
+        if axis is None:
+            return self.calls.number(None)
+        plan = job.plan
+        ranks = (plan.tp, plan.cp, plan.pp, plan.ep, plan.etp, job.dp, job.shard_ranks, job.expert_shard_ranks, job.near_ranks)
+        known = self.groups.setdefault((ranks, plan.placement, job.cp_sizes), {})
+        if axis not in known:
+            known[axis] = self.calls.number(group(job, axis))
+        return known[axis]
+
+    def _call(self, comm: Comm, axis: Callable[[Job], Axis | None], sizes: Floats) -> Floats:
+        """Seconds of a call of `sizes` [U, ...]."""
+        return self.calls.seconds(comm, self._numbers(axis)[self.case], sizes)
 
     def _of_pairs(self, values: Floats) -> Floats:
-        """[Q, ...] from [W, L, ...] of the elements that are used."""
+        """[Q, ...] from [U, L, ...]."""
         return np.asarray(values[self.of, self.pairs.layout], np.float64)
 
     def _send(self) -> Floats:
         """[Q] seconds of a transfer between stages."""
-        plan, size = self.job.plan, self.stack.boundary[self.pairs.cell]
-        if plan.pp == 1:
+        size, of = self.stack.boundary[self.pairs.cell], self.cases.of
+        if self.job.plan.pp == 1:
             return np.zeros_like(size)
         gathered = np.zeros_like(size)
-        if plan.tp > 1 and self.job.runtime.p2p_scatter:
-            whole = ~self.stack.sequence_parallel[self.pairs.cell]
-            gathered, size = self._call(Comm.ALL_GATHER, Axis.TP, size * whole), np.where(whole, size / plan.tp, size)
-        return gathered + self._call(Comm.SEND_RECV, Axis.PP, size)
+        if self.job.runtime.p2p_scatter:
+            tp = self.cases.column(lambda job: job.plan.tp)[of]
+            whole = ~self.stack.sequence_parallel[self.pairs.cell] & (tp > 1)
+            gathered = self.calls.seconds(Comm.ALL_GATHER, self._numbers(lambda job: Axis.TP)[of], size * whole)
+            size = np.where(whole, size / tp, size)
+        return gathered + self.calls.seconds(Comm.SEND_RECV, self._numbers(lambda job: Axis.PP)[of], size)
 
     def _reduce(self, dense: Floats, experts: Floats) -> Floats:
-        """Seconds to reduce the gradients of so many elements."""
-        job = self.job
-        scattered = self.sharded or job.plan.sharding != "none" and job.runtime.reduce_with == "reduce_scatter"
+        """Seconds to reduce the gradients of so many elements [U, ...]."""
+        plan = self.job.plan
+        scattered = self.sharded or plan.sharding != "none" and self.job.runtime.reduce_with == "reduce_scatter"
+        sizes = dense * self.reduce_width, experts * self.reduce_width
+        if not scattered:
+            return self._call(Comm.ALL_REDUCE, _everyone, sizes[0]) + self._call(Comm.ALL_REDUCE, _same_experts, sizes[1])
         total = np.zeros_like(dense)
-        expert_axis = Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
         parts = (
-            (dense, Axis.SHARD, Axis.REPLICA, job.shard_ranks),
-            (experts, expert_axis, Axis.EXPERT_REPLICA, job.expert_shard_ranks),
+            (sizes[0], _shard, Axis.REPLICA, self.cases.column(lambda job: job.shard_ranks)),
+            (sizes[1], _expert_shard, Axis.EXPERT_REPLICA, self.cases.column(lambda job: job.expert_shard_ranks)),
         )
-        for elements, axis, replicas, ranks in parts:
-            size = elements * self.reduce_width
-            if not scattered:
-                everyone = Axis.SHARD if job.shard_ranks == job.dp * job.plan.cp else Axis.DP
-                over, count = (everyone, job.dp * job.plan.cp) if axis is Axis.SHARD else (Axis.EXPERT_DP, job.expert_dp)
-                total += self._call(Comm.ALL_REDUCE, over, size) if count > 1 else 0.0
-                continue
-            if ranks > 1 and not (axis is Axis.SHARD and job.plan.quantised_reduce):
+        for size, axis, replicas, ranks in parts:
+
+            def far(job: Job, axis: Axis = replicas) -> Axis | None:
+                return axis if job.replicas > 1 else None
+
+            if not (axis is _shard and plan.quantised_reduce):
                 total += self._call(Comm.REDUCE_SCATTER, axis, size)
-            if job.replicas > 1 and job.plan.sharding != "mics":
-                total += self._call(Comm.ALL_REDUCE, replicas, size / ranks)
+            if plan.sharding != "mics" and any(job.replicas > 1 for job in self.cases.jobs):
+                shares = size / self._of_elements(ranks, size.ndim)
+                total += self._call(Comm.ALL_REDUCE, far, shares)
         return total
+
+    def _of_elements(self, numbers: Floats, axes: int) -> Floats:
+        """[U, 1, ...] the number of each job, for arrays of so many axes."""
+        return np.asarray(numbers[self.case].reshape(-1, *(1,) * (axes - 1)), np.float64)
 
     def _streams(self) -> tuple[Floats, Floats]:
         """[Q, S] seconds of gathers and of reductions that every micro batch needs."""
@@ -207,16 +237,16 @@ class StepFloor:
         if self.plain and (self.every_pass or self.sharded and plan.gradient_accumulation != "local"):
             reductions = self._reduce(self.dense, self.experts)
         again = plan.hierarchical_gather or plan.secondary_group
-        if self.plain and plan.shards_parameters and self.job.shard_ranks > 1 and not again:
+        if self.plain and plan.shards_parameters and not again:
             width = INT8 if plan.quantised_gather else min(runtime.compute_width, 1.0 if runtime.fp8_param_gather else 9.0)
-            gathers = self._call(Comm.ALL_GATHER, Axis.SHARD, self.gathered * width)
+            gathers = self._call(Comm.ALL_GATHER, _shard, self.gathered * width)
             gathers = gathers * (2.0 if runtime.reshard_after_forward else 1.0)
         return self._of_pairs(gathers), self._of_pairs(reductions)
 
     @property
     def _reduces_at_end(self) -> bool:
         """Whether gradients are reduced after the last micro batch."""
-        return self.several and self.plain and not self.sharded and not self.every_pass
+        return self.plain and not self.sharded and not self.every_pass
 
     def _reduced(self) -> Floats:
         """[Q, S] seconds of the reduction after the last pass, if it does not overlap."""
@@ -228,8 +258,8 @@ class StepFloor:
         """[Q, S] seconds of an overlapped reduction that the last backward pass of a virtual stage does not cover."""
         if not self._reduces_at_end:
             return self._of_pairs(np.zeros_like(self.dense))
-        parts = self.staged.part_elements[self.used]  # [W, 6, L, S, V]
-        reduced = self._reduce(parts[:, ELEMENTS.index("dense")], parts[:, ELEMENTS.index("experts")])
+        parts = self.staged.part_elements  # [W, 6, L, S, V]
+        reduced = self._reduce(*(parts[self.used, ELEMENTS.index(name)] for name in ("dense", "experts")))
         exposed = self._of_pairs(reduced) - self.pairs.each(self.staged.last)
         return np.asarray(np.maximum(0.0, exposed.min(axis=2)), np.float64)
 
@@ -238,13 +268,21 @@ class StepFloor:
         job = self.job
         if job.plan.sharding == "none":
             return self._of_pairs(self.dense + self.experts)
-        return self._of_pairs((self.dense / job.shard_ranks + self.experts / job.expert_shard_ranks) / job.copies)
+        shards, expert_shards = (
+            self._of_elements(self.cases.column(ranks), self.dense.ndim)
+            for ranks in (lambda job: job.shard_ranks, lambda job: job.expert_shard_ranks)
+        )
+        return self._of_pairs((self.dense / shards + self.experts / expert_shards) / job.copies)
 
     def _update(self, part: int) -> Floats:
         """[Q, S] seconds of the update up to the norm (0) or after it (1), on the GPU or by the CPUs."""
         share = self.job.plan.offload.updated_away
         updated = self._updated()
-        seconds = np.asarray(updated * self.stack.update[self.pairs.cell, part][:, None], np.float64)
+        size = np.searchsorted(SIZES, updated, side="right") - 1
+        seconds = np.asarray(updated * self.stack.update[self.pairs.cell[:, None], size, part], np.float64)
+        if part == 1 and self.stack.narrow.any():
+            quantised = self._of_pairs(self.staged.elements[self.used, ELEMENTS.index("quantised")])
+            seconds += quantised * self.stack.narrow[self.pairs.cell][:, None]
         if not share or part == 0:
             return seconds
         node, cluster = self.job.cluster.node, self.job.cluster
@@ -254,14 +292,36 @@ class StepFloor:
 
     def _norm(self) -> float:
         """Seconds of the norm's reduction over all ranks."""
-        return float(self._call(Comm.ALL_REDUCE, Axis.WORLD, np.array([8.0]))[0])
+        return float(self.calls.seconds(Comm.ALL_REDUCE, self._numbers(lambda job: Axis.WORLD)[:1], np.array([8.0]))[0])
 
     def _gathered(self) -> Floats:
         """[Q, S] seconds of the parameters' gather after the update, if it does not overlap."""
         job = self.job
-        if job.plan.sharding not in ("zero1", "zero2") or self.sharded or not self.several or not self.plain:
+        if job.plan.sharding not in ("zero1", "zero2") or self.sharded or not self.plain:
             return self._of_pairs(np.zeros_like(self.dense))
         width = min(self.weight_width, 1.0) if job.runtime.fp8_param_gather else self.weight_width
-        total = self._call(Comm.ALL_GATHER, Axis.SHARD, self.dense * width)
-        expert_axis = Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
-        return self._of_pairs(total + self._call(Comm.ALL_GATHER, expert_axis, self.experts * width))
+        dense = self._call(Comm.ALL_GATHER, _shard, self.dense * width)
+        return self._of_pairs(dense + self._call(Comm.ALL_GATHER, _expert_shard, self.experts * width))
+
+
+def _shard(job: Job) -> Axis | None:
+    """Ranks over which state outside of experts is sharded."""
+    return Axis.SHARD if job.shard_ranks > 1 else None
+
+
+def _expert_shard(job: Job) -> Axis | None:
+    """Ranks over which the experts' state is sharded."""
+    if job.expert_shard_ranks <= 1:
+        return None
+    return Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
+
+
+def _everyone(job: Job) -> Axis | None:
+    """Ranks with the same parameters outside of experts."""
+    if job.dp * job.plan.cp <= 1:
+        return None
+    return Axis.SHARD if job.shard_ranks == job.dp * job.plan.cp else Axis.DP
+
+
+def _same_experts(job: Job) -> Axis | None:
+    return Axis.EXPERT_DP if job.expert_dp > 1 else None

@@ -7,15 +7,16 @@ It shares the main model's embedding and output matrix.
 from __future__ import annotations
 
 from windtunnel.spec.job import Job
-from windtunnel.workload.blocks.layer import embedding, layer, norm
+from windtunnel.workload.blocks.layer import embedding, norm
 from windtunnel.workload.blocks.linear import column
 from windtunnel.workload.identity import Module
 from windtunnel.workload.ops import Axis, Comm, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
 
-def further_layer(job: Job, first: bool) -> list[Unit]:
-    """Units of one such layer, without its head. The `first` holds a copy of the embedding if another stage has the original."""
+def further_layer(job: Job, first: bool, decoder: list[Unit]) -> list[Unit]:
+    """Units of one such layer, without its head; `decoder`: those of the layer of the model's kind in it. The `first` holds a copy
+    of the embedding if another stage has the original."""
     look = embedding(job)
     for unit in look:
         unit.parameters = unit.parameters if first and not job.ends_meet else 0.0
@@ -30,4 +31,4 @@ def further_layer(job: Job, first: bool) -> list[Unit]:
         if tape.sp:
             unit.backward.append(tape.comm("mtp gather grad", Phase.DGRAD, Comm.ALL_GATHER, Axis.TP, size, Stream.TP))
         tape.add(unit)
-    return [*look, *tape.units, *layer(job, job.model.further_kind)]
+    return [*look, *tape.units, *decoder]

@@ -25,8 +25,9 @@ def backward_rows(units: list[Unit], recompute: str, modules: tuple[str, ...] = 
     if recompute == "selective":
         rows: Rows = []
         core = [u for u in units if u.core and "core_attn" in modules]
-        for unit in reversed(units):
-            for part in parts_again(units, modules, unit):
+        parts = parts_again(units, modules)
+        for index, unit in reversed(list(enumerate(units))):
+            for part in parts.get(index, ()):
                 rows += rows_again(part, recompute)
             if core and unit is core[-1]:
                 rows += rows_again(core, recompute)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.spec.common import DTYPE_BYTES
-from windtunnel.workload.identity import Role
+from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import DTYPES, Axis, Comm, Kind, Op, Phase
 from windtunnel.workload.tape import Unit
 
@@ -28,13 +28,18 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
     return rows
 
 
-def parts_again(units: list[Unit], modules: tuple[str, ...], last: Unit) -> list[list[Unit]]:
-    """Units of each of `modules` that run again just before the backward pass of `last`, the last unit that needs them."""
-    groups = []
+def parts_again(units: list[Unit], modules: tuple[str, ...]) -> dict[int, list[list[Unit]]]:
+    """Units of each of `modules` in each place that run again just before the backward pass of the last unit that needs them, by
+    the index of that unit."""
+    last: dict[tuple[str, Module], int] = {}
+    for index, unit in enumerate(units):
+        for name in unit.gives:
+            last[name, unit.place] = index
+    groups: dict[int, list[list[Unit]]] = {}
     for name in modules:
-        users = [u for u in units if u.place == last.place and name in u.gives]
-        if users and users[-1] is last:
-            groups.append([u for u in units if u.place == last.place and name in u.parts])
+        for (given, place), index in last.items():
+            if given == name:
+                groups.setdefault(index, []).append([u for u in units if u.place == place and name in u.parts])
     return groups
 
 

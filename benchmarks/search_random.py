@@ -1,0 +1,230 @@
+"""Bounds beside predictions on random plans of random jobs: none may lie above; asserts nothing.
+
+    python benchmarks/search_random.py FILE [--count 1000] [--again]
+
+Each space is drawn from its number: a model of the catalogue, a cluster, a framework, switches of the runtime, and values of the
+plan's fields; then some of its plans. FILE gets a line of JSON for each space, and the next run continues after the last one. Then
+all of FILE is summed up by kind of job. `--again` draws the spaces of FILE again and compares today's bounds with the
+predictions that it holds: use it after a change of the bounds alone. A plan takes 20 to 60 ms of CPU, mostly its prediction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.predict import predict
+from windtunnel.search.bound.bounds import bounds
+from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, LIGHT_LAST, WITH_TP, PlanColumns, Space
+from windtunnel.spec import Job, load_job, names
+
+FLAGS = (False, True)
+PLANS = 40
+"""Plans that are drawn from a space."""
+
+MOST_MICRO_BATCHES = 64
+"""Micro batches times stages make a prediction slow, not different."""
+
+SAME = 1e-9
+"""Relative difference that is rounding."""
+
+FIELDS: dict[str, tuple[Any, ...]] = {
+    "plan.tp": (1, 2, 4, 8),
+    "plan.cp": (1, 2, 4),
+    "plan.pp": (1, 2, 3, 4, 8, 16),
+    "plan.vpp": (1, 2, 3, 4),
+    "plan.micro_batch": (1, 2, 4),
+    "plan.ep": (1, 2, 4, 8, 16, 32),
+    "plan.etp": (1, 2, 4),
+    "plan.sequence_parallel": (WITH_TP,),
+    "plan.stages": (EVEN, LIGHT_LAST, LIGHT_ENDS),
+    "plan.schedule": ("auto", "gpipe", "breadth-first", "zb-h1", "zb-h2", "interleaved-zb", "zbv", "dualpipe", "dualpipev"),
+    "plan.recompute": ("none", "selective", "ops", "full"),
+    "plan.recompute_layers": (None, 1),
+    "plan.sharding": ("none", "zero1", "zero2", "zero3", "fsdp", "hsdp"),
+    "plan.cp_kind": (None, "p2p", "all_gather", "a2a"),
+    "runtime.overlap_grad_reduce": FLAGS,
+    "runtime.overlap_param_gather": FLAGS,
+    "runtime.overlap_p2p": FLAGS,
+    "runtime.overlap_tp": FLAGS,
+    "runtime.overlap_tp_dgrad": FLAGS,
+    "runtime.moe_a2a_overlap": FLAGS,
+}
+"""Fields that may be open, with values to draw from."""
+
+USUAL = ("plan.tp", "plan.pp", "plan.micro_batch", "plan.sequence_parallel", "plan.stages")
+"""Fields that are always open."""
+
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "runtime.precision": ("fp16", "fp8", "fp32"),
+    "runtime.launch": ("compile", "cuda_graph"),
+    "runtime.attention": ("unfused",),
+    "runtime.optimizer": ("lamb", "sgd", "muon"),
+    "runtime.reduce_dtype": ("bf16",),
+    "runtime.gradient_dtype": ("bf16",),
+    "runtime.cross_entropy": ("chunked", "linear", "gathered"),
+    "runtime.moe_dispatch": ("allgather", "deepep"),
+    "runtime.reduce_every_micro_batch": ("true",),
+    "runtime.reshard_after_forward": ("false",),
+    "runtime.p2p_scatter": ("false",),
+    "runtime.launch_blocking": ("true",),
+    "runtime.nccl.NCCL_ALGO": ("Ring", "Tree"),
+    "plan.gradient_accumulation": ("local", "reduced"),
+    "plan.placement": ('["tp","pp","cp","ep","dp"]', '["tp","cp","dp","ep","pp"]'),
+}
+"""Settings that a job has now and then."""
+
+OFFLOADS = (
+    ("plan.offload.optimizer=host",),
+    ("plan.offload.activations=1",),
+    ("plan.offload.optimizer=host", "plan.offload.parameters=host"),
+    ("plan.offload.optimizer=nvme",),
+)
+
+
+def drawn(number: int) -> tuple[str, Job, PlanColumns] | None:
+    """Kind, job and plans of a space; None if they contradict each other."""
+    rng = np.random.default_rng(number)
+
+    def one(values: Any) -> Any:
+        return values[int(rng.integers(len(values)))]
+
+    gpus = int(one((8, 16, 32, 64, 96, 128, 256)))
+    long = rng.random() < 0.15
+    overrides = [f"cluster.gpus={gpus}"]
+    seq = int(one((32768, 65536, 131072) if long else (2048, 4096, 8192)))
+    table = {
+        "model": one(names("models")),
+        "cluster": {"base": one(names("clusters"))},
+        "runtime": {"framework": one(names("frameworks"))},
+        "plan": {"global_batch": gpus * int(one((1, 2, 3, 4, 8))), "seq": seq},
+    }
+    overrides += [f"{path}={_written(one(values))}" for path, values in SETTINGS.items() if rng.random() < 0.08]
+    kind = "long context" if long else ""
+    if rng.random() < 0.15:
+        overrides += one(OFFLOADS)
+        kind = "offload"
+    if gpus > 16 and rng.random() < 0.12:
+        mixed = f"unequal.mixed=[{{nodes=[0,1],gpu='{one(('a100-sxm-80gb', 'h100-sxm-80gb', 'h20'))}'}}]"
+        overrides.append(one((mixed, "unequal.slow=[{nodes=[1],factor=1.3},{nodes=[0],clock=0.7}]")))
+        kind = "unequal GPUs"
+    try:
+        job = load_job(table, overrides)
+        fields = {path: _some(rng, values) for path, values in FIELDS.items() if path in USUAL or rng.random() < 0.5}
+        if job.unequal is not None:
+            fields["plan.stages"] = (EVEN, BY_SPEED)
+        if getattr(job.model, "experts", None) is None:
+            fields = {path: values for path, values in fields.items() if path not in ("plan.ep", "plan.etp")}
+        columns = Space(job, fields).columns()
+    except WindtunnelError:
+        return None
+    rows = rng.permutation(len(columns))[:PLANS]
+    return kind or ("mixture" if job.model.experts else "dense"), job, columns.take(np.sort(rows))
+
+
+def _written(value: str) -> str:
+    return value if value[0] in "[" or value in ("true", "false") else f'"{value}"'
+
+
+def _some(rng: np.random.Generator, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Some of the values, at least one."""
+    return tuple(value for value in values if rng.random() < 0.6) or values[:1]
+
+
+def predicted(job: Job, columns: PlanColumns) -> Iterator[tuple[float, float, bool]]:
+    """Seconds of the step, bytes of the fullest stage, and whether the plan fits; zeros for a plan that contradicts itself."""
+    for number in range(len(columns)):
+        change = columns.change(number)
+        try:
+            tried = change.apply(job)
+            if tried.micro_batches > MOST_MICRO_BATCHES:
+                yield 0.0, 0.0, False
+                continue
+            found = predict(tried)
+        except WindtunnelError:
+            yield 0.0, 0.0, False
+            continue
+        yield found.step_time_s, max(stage.allocated for stage in found.memory), all(stage.fits for stage in found.memory)
+
+
+def measured(number: int, known: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    """Predictions and bounds of a space; predictions are those of `known` if it is given."""
+    space = drawn(number)
+    if space is None:
+        return None
+    kind, job, columns = space
+    if known is None:
+        steps = list(predicted(job, columns))
+        known = {"seconds": [s for s, _, _ in steps], "bytes": [b for _, b, _ in steps], "fits": [f for _, _, f in steps]}
+    if not any(known["seconds"]):
+        return {"space": number, "kind": kind, "seconds": [], "bytes": [], "fits": [], "bound": [], "least": [], "wrong": []}
+    try:
+        found = bounds(columns)
+    except WindtunnelError:  # what has no bound is refused as a whole
+        return None
+    ran = [place for place, seconds in enumerate(known["seconds"]) if seconds > 0.0]
+    return {
+        "space": number,
+        "kind": kind,
+        **{name: known[name] for name in ("seconds", "bytes", "fits")},
+        "bound": found.seconds.tolist(),
+        "least": found.bytes.tolist(),
+        "wrong": [place for place in ran if found.refused[place]],
+    }
+
+
+def told(lines: list[dict[str, Any]]) -> None:
+    """Prints the sums, by kind and of all."""
+    kinds = sorted({line["kind"] for line in lines})
+    for kind in (*kinds, "all"):
+        some = [line for line in lines if kind in (line["kind"], "all")]
+        columns = {name: np.concatenate([line[name] for line in some] or [[]]) for name in ("seconds", "bytes", "bound", "least")}
+        ran = columns["seconds"] > 0.0
+        if not ran.any():
+            continue
+        fits = np.concatenate([np.array(line["fits"], np.bool_) for line in some])
+        ratio, memory = columns["bound"][ran] / columns["seconds"][ran], columns["least"][ran] / columns["bytes"][ran]
+        print(
+            f"{kind}: {len(some):,} spaces, {ran.sum():,} plans; bound over step median {np.median(ratio):.3f}, of those that fit "
+            f"{np.median(columns['bound'][fits] / columns['seconds'][fits]) if fits.any() else 0.0:.3f}, least {ratio.min():.3f}; "
+            f"above: {(ratio > 1.0 + SAME).sum()} steps, {(memory > 1.0 + SAME).sum()} of memory; "
+            f"refused but predicted: {sum(len(line['wrong']) for line in some)}"
+        )
+        for line in some if kind == "all" else ():
+            for place, seconds in enumerate(line["seconds"]):
+                high = seconds and line["bound"][place] > seconds * (1.0 + SAME)
+                more = seconds and line["least"][place] > line["bytes"][place] * (1.0 + SAME)
+                if high or more or place in line["wrong"]:
+                    print(f"  space {line['space']} plan {place}: {line['bound'][place]:.6g} of {seconds:.6g} s, "
+                          f"{line['least'][place]:.6g} of {line['bytes'][place]:.6g} B")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--count", type=int, default=0, help="further plans to predict")
+    parser.add_argument("--again", action="store_true")
+    options = parser.parse_args()
+    lines = [json.loads(text) for text in options.file.read_text().splitlines()] if options.file.exists() else []
+    done, number = 0, max((line["space"] for line in lines), default=-1) + 1
+    while done < options.count:
+        line = measured(number)
+        if line is not None:
+            with options.file.open("a") as out:
+                out.write(json.dumps(line) + "\n")
+            lines.append(line)
+            done += sum(seconds > 0.0 for seconds in line["seconds"])
+        number += 1
+    if options.again:
+        lines = [line for old in lines if old["seconds"] and (line := measured(old["space"], old)) is not None]
+    told(lines)
+
+
+if __name__ == "__main__":
+    main()
