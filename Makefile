@@ -140,7 +140,7 @@ fuzz: setup
 	$(BIN)/python tests/fuzz/readers.py --count $(COUNT) $(foreach folder,$(CORPUS),--corpus $(folder))
 
 fuzz-short: setup
-	$(BIN)/python tests/fuzz/readers.py --count 16000 --seconds 60
+	$(BIN)/python tests/fuzz/readers.py --count 16000 --seconds 60 --jobs 1
 
 # Faults in jobs of real processes, and what the findings say of them. Needs torch, which it installs; links need root.
 fleet-faults: torch
