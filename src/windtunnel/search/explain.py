@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from windtunnel.base.arrays import Floats
 from windtunnel.memory.result import USABLE
 from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
@@ -159,8 +160,7 @@ def _roomier(search: Search, best: Candidate) -> Roomier | None:
     spare = SPARE * np.array([USABLE * job.cluster.gpu.memory for job in plans.jobs], np.float64)
     if -best.outcome.missing >= spare[best.frame]:
         return None
-    rooms = np.array([room(job) for job in plans.jobs], np.float64)
-    roomy = plans.may_fit & (plans.bytes <= (rooms - spare)[plans.frame])
+    roomy = plans.may_fit & (plans.bytes <= _rooms(plans) - spare[plans.frame])
     for number, outcome in search.known.items():
         roomy[number] &= -outcome.missing >= spare[plans.frame[number]]
     ranked, _ = search.run(np.flatnonzero(roomy), SearchLimits(predictions=TRIES))
@@ -170,15 +170,19 @@ def _roomier(search: Search, best: Candidate) -> Roomier | None:
     return None
 
 
+def _rooms(plans: Plans) -> Floats:
+    """[N] bytes that the allocator of each plan's GPUs may use at most."""
+    return np.array([room(job) for job in plans.jobs], np.float64)[plans.frame]
+
+
 def _unlimited(search: Search, best: Candidate) -> Unlimited | None:
     """The best plan without the limits, if they cost anything."""
     plans = search.plans
     if not plans.constraints:
         return None
-    memory = np.array([room(job) for job in plans.jobs], np.float64)[plans.frame]
     free = Search(replace(plans, constraints=()), search.objectives, search.workers, search.store)
     free.known = search.known
-    rows = np.flatnonzero((plans.bytes <= memory) & (plans.bound[:, 0] < best.values[0]))
+    rows = np.flatnonzero((plans.bytes <= _rooms(plans)) & (plans.bound[:, 0] < best.values[0]))
     ranked, _ = free.run(rows, SearchLimits(predictions=TRIES))
     if not ranked or ranked[0].values[0] >= best.values[0]:
         return None
