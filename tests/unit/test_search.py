@@ -12,6 +12,7 @@ from rich.console import Console
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.memory.result import USABLE
 from windtunnel.report.search import front_lines, front_shown, reason_lines, render, space_lines
+from windtunnel.report.search_page import page
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.explain import SPARE
@@ -271,9 +272,29 @@ def test_a_front_says_what_each_plan_is_for():
     assert "best in $ a million tokens; beside plan 1: s a step +" in lines[0]
     cheapest = min(range(result.front), key=lambda place: result.ranked[place].values[1])
     assert front_shown(result, 2) == [0, cheapest]
-    assert result.explanation.decisions == ()
     assert "$ a million tokens" in _text(render(result))
     assert "J/token" in _text(render(result))
+
+
+def test_each_objective_has_its_own_reasons():
+    spaces = [Space(load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]), FIELDS) for gpus in (16, 64)]
+    result = search(spaces, "time,dollars,gpus", jobs=1)
+    assert [why.objective.name for why in result.explanations] == ["time", "dollars"]
+    for place, why in enumerate(result.explanations):
+        alone = search(spaces, why.objective.name, jobs=1)
+        assert why.best.change == alone.best.change
+        assert why.best.values == alone.best.values == (min(one.values[place] for one in result.ranked),)
+        losses = {one.path: one.loss for one in alone.explanation.decisions if one.exact}
+        for one in why.decisions:
+            if one.exact and one.path in losses:
+                assert one.loss == pytest.approx(losses[one.path])
+        assert result.as_dict()["explanations"][place]["plan"] == result.place(why.best)
+    assert any(one.loss > 0.0 for one in result.explanations[1].decisions)
+    text = _text(render(result))
+    assert "Which decision matters most, by time" in text
+    assert "Which decision matters most, by dollars" in text
+    assert " worse" in "\n".join(reason_lines(result, result.explanations[1]))
+    assert "decisions-dollars" in page(result)
 
 
 def test_prices_stand_beside_every_plan(result):
@@ -300,7 +321,7 @@ def test_a_limit_that_binds_says_what_it_costs():
     assert why.gain == pytest.approx(1.0 - free.best.values[0] / bound.best.values[0])
     assert why.needs[0][1] > limit
     assert "A limit binds: with" in _text(render(bound))
-    assert bound.as_dict()["limits_bind"]["gain"] == why.gain
+    assert bound.as_dict()["explanations"][0]["limits_bind"]["gain"] == why.gain
 
 
 def test_orders_of_the_axes_are_shown_as_megatron_writes_them():

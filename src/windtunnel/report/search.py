@@ -14,7 +14,7 @@ from windtunnel.report import words as say
 from windtunnel.report.parts import label_of
 from windtunnel.report.table import listing
 from windtunnel.search.change import written
-from windtunnel.search.explain import SPARE, Decision, Explanation
+from windtunnel.search.explain import SPARE, Decision, Explanation, OwnPlan
 from windtunnel.search.find import Certificate
 from windtunnel.search.objective import OBJECTIVES, Objective, amount, values_of
 from windtunnel.search.result import SearchResult
@@ -83,8 +83,8 @@ def render(result: SearchResult, top: int = 10) -> RenderableType:
     ]
     if len(result.objectives) > 1:
         sections.append(_section("What each is for", Text("\n".join(front_lines(result)))))
-    if result.explanation is not None:
-        sections += _reasons(result, result.explanation)
+    for why in result.explanations:
+        sections += _reasons(result, why)
     if result.ranked:
         sections.append(_section("To predict the best plan in full", Text(result.command, overflow="fold")))
     return Group(*sections)
@@ -197,47 +197,67 @@ def certificate_lines(of: Certificate, result: SearchResult) -> list[str]:
 
 
 def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
-    """Why the user's plan is not the best, and whether memory binds."""
+    """Why the user's plan is not the best in an objective, and whether memory or a limit binds."""
     lines = []
-    whose = result.own
+    place = result.place(why.best)
+    best, timed = result.fields(result.ranked[place]), why.objective.name == "time"
     if why.known is not None:
-        outcome = why.known.outcome
-        parts = ", ".join(f"{label_of(part)} +{say.seconds(seconds)}" for part, seconds in why.known.parts)
-        if outcome.missing > 0.0:
-            step = say.seconds(outcome.step_time_s)
-            lines.append(f"{whose} lacks {say.size(outcome.missing)} on its fullest GPU; its step would take {step}.")
-        elif why.known.loss > 0.0:
-            lines.append(f"{whose} takes {say.seconds(outcome.step_time_s)}, {say.percent(why.known.loss)} more: {parts}.")
+        lines += _known(result.own, why.known, why)
     if why.relaxed is not None:
-        fields = plan_words(result.fields(why.relaxed.candidate), result.fields(result.ranked[0]))
+        fields = plan_words(result.fields(why.relaxed.candidate), best)
         more, less = say.size(why.relaxed.missing), say.percent(why.relaxed.gain)
-        lines.append(f"Memory binds: with {more} more on each GPU, {fields} would take {less} less.")
+        gain = f"would take {less} less" if timed else f"would be {less} better"
+        lines.append(f"Memory binds: with {more} more on each GPU, {fields} {gain}.")
     if (roomy := why.roomier) is not None:
-        fields = plan_words(result.fields(roomy.candidate), result.fields(result.ranked[0]))
+        fields = plan_words(result.fields(roomy.candidate), best)
+        loss = f"takes {say.percent(roomy.loss)} more" if timed else f"is {say.percent(roomy.loss)} worse"
         lines.append(
-            f"The first plan keeps {say.size(roomy.free)} of its fullest GPU free, and memory is predicted 2 to 4 % off. With "
-            f"{say.percent(SPARE, 0)} kept free (--margin {SPARE}), {fields} takes {say.percent(roomy.loss)} more."
+            f"{f'Plan {place + 1}' if place else 'The first plan'} keeps {say.size(roomy.free)} of its fullest GPU free, and "
+            f"memory is predicted 2 to 4 % off. With {say.percent(SPARE, 0)} kept free (--margin {SPARE}), {fields} {loss}."
         )
     if (free := why.unlimited) is not None:
-        fields = plan_words(result.fields(free.candidate), result.fields(result.ranked[0])) or "the same plan"
+        fields = plan_words(result.fields(free.candidate), best) or "the same plan"
         label = result.labels[free.candidate.frame]
         needs = " and ".join(f"{amount(value)} {most.objective.unit} instead of {amount(most.limit)}" for most, value in free.needs)
         where = f"{label}: {fields}" if label else fields
         lines.append(f"A limit binds: with {needs}, {where} would be {say.percent(free.gain)} better.")
-    if why.relaxed is None and len(result.objectives) == 1 and (result.certificate.too_large or result.certificate.did_not_fit):
+    if why.relaxed is None and (result.certificate.too_large or result.certificate.did_not_fit):
         lines.append("Memory does not bind: no plan that needs up to twice of it would be better.")
     return lines
 
 
+def _known(whose: str, known: OwnPlan, why: Explanation) -> list[str]:
+    """What the user's own plan lacks, or costs beside the best."""
+    outcome = known.outcome
+    step = say.seconds(outcome.step_time_s)
+    if outcome.missing > 0.0:
+        return [f"{whose} lacks {say.size(outcome.missing)} on its fullest GPU; its step would take {step}."]
+    if known.loss <= 0.0:
+        return []
+    parts = ", ".join(f"{label_of(part)} +{say.seconds(seconds)}" for part, seconds in known.parts)
+    if why.objective.name == "time":
+        return [f"{whose} takes {step}, {say.percent(known.loss)} more: {parts}."]
+    number = number_of(why.objective, why.best.values[0] * (1.0 + known.loss))
+    return [f"{whose}: {number} {why.objective.unit}, {say.percent(known.loss)} worse" + (f" ({parts})." if parts else ".")]
+
+
+def titles(result: SearchResult, why: Explanation) -> tuple[str, str]:
+    """Titles of the reasons and of the decisions."""
+    if len(result.objectives) == 1:
+        return "Why not another", "Which decision matters most"
+    return f"Why not another, by {why.objective.name}", f"Which decision matters most, by {why.objective.name}"
+
+
 def _reasons(result: SearchResult, why: Explanation) -> list[RenderableType]:
     out: list[RenderableType] = []
+    reasons, decisions = titles(result, why)
     if lines := reason_lines(result, why):
-        out.append(_section("Why not another", Text("\n".join(lines))))
+        out.append(_section(reasons, Text("\n".join(lines))))
     if why.decisions:
         table = listing(("decision", "left"), ("best", "left"), ("next best", "left"), ("costs", "right"))
         for one in why.decisions:
             table.add_row(one.path, short(one.value), "none fits" if one.other is None else short(one.other), loss_of(one))
-        out.append(_section("Which decision matters most", table))
+        out.append(_section(decisions, table))
     return out
 
 

@@ -15,7 +15,8 @@ from windtunnel.report import words as say
 from windtunnel.report.frame import Cell
 from windtunnel.report.html import section
 from windtunnel.report.parts import COLOUR, parts_of
-from windtunnel.report.search import certificate_lines, loss_of, number_of, plan_words, reason_lines, short
+from windtunnel.report.search import certificate_lines, loss_of, number_of, plan_words, reason_lines, short, titles
+from windtunnel.search.explain import Explanation
 from windtunnel.search.result import SearchResult
 
 MOST_PLANS = 50
@@ -39,10 +40,12 @@ def page(result: SearchResult, command: str = "") -> str:
         sections.append(section(f"{result.objectives[0].unit} and {result.objectives[1].unit}", _front(result)))
     sections.append(section("Where the time goes", _breakdowns(result)))
     sections.append(section("Predicted plans in parallel coordinates; dark is better", _coordinates(result)))
-    if result.explanation is not None and (lines := reason_lines(result, result.explanation)):
-        sections.append(section("Why not another", _paragraphs(lines)))
-    if result.explanation is not None and result.explanation.decisions:
-        sections.append(section("Which decision matters most", _decisions(result)))
+    for why in result.explanations:
+        reasons, decisions = titles(result, why)
+        if lines := reason_lines(result, why):
+            sections.append(section(reasons, _paragraphs(lines)))
+        if why.decisions:
+            sections.append(section(decisions, _decisions(why)))
     sections.append(section("How sure this is", _paragraphs(certificate_lines(result.certificate, result))))
     sections.append(
         section(
@@ -101,9 +104,9 @@ def _plans(result: SearchResult) -> Markup:
     return frame.part("table", "plans", heads, rows)
 
 
-def _decisions(result: SearchResult) -> Markup:
+def _decisions(why: Explanation) -> Markup:
     rows: list[list[Cell]] = []
-    for one in result.explanation.decisions if result.explanation else ():
+    for one in why.decisions:
         loss = one.loss if math.isfinite(one.loss) else 1e9
         rows.append(
             [
@@ -113,7 +116,8 @@ def _decisions(result: SearchResult) -> Markup:
                 (loss_of(one), loss),
             ]
         )
-    return frame.part("table", "decisions", [("decision", False), ("best", False), ("next best", False), ("costs", True)], rows)
+    heads = [("decision", False), ("best", False), ("next best", False), ("costs", True)]
+    return frame.part("table", f"decisions-{why.objective.name}", heads, rows)
 
 
 def _breakdowns(result: SearchResult) -> Markup:

@@ -68,16 +68,15 @@ def search(
         ranked, left = found.run(limits=SearchLimits(gap, math.inf if seconds is None else seconds), stop=ended)
         if not ranked:
             raise _nothing(plans, found, stopped, seconds)
-        certificate, explanation = found.certificate(left, ranked[0]), None
-        if explained and not stopped:
-            explanation = explain(found, ranked[0], lambda: ended(0.7), margin)
+        certificate = found.certificate(left, ranked[0])
+        explanations = explain(found, ranked, lambda: ended(0.7), margin) if explained and not stopped else ()
     finally:
         workers.close()
         if store is not None:
             store.write()
     shown = tuple(labels) if labels is not None else ("",) * len(plans.jobs)
     again = _command(plans, ranked[0], command)
-    return SearchResult(plans.jobs, shown, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanation, again, own)
+    return SearchResult(plans.jobs, shown, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations, again, own)
 
 
 CHANCE = ("jitter", "documents", "batches", "spread")

@@ -3,7 +3,7 @@ matters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from windtunnel.memory.result import USABLE
 from windtunnel.search.bound.memory import room
 from windtunnel.search.change import Change
 from windtunnel.search.find import Candidate, Plans, Search, SearchLimits
-from windtunnel.search.objective import Most, values_of
+from windtunnel.search.objective import Most, Objective, values_of
 from windtunnel.search.outcome import PlanOutcome, outcome_of
 
 TRIES = 12
@@ -68,7 +68,7 @@ class Unlimited:
 @dataclass(frozen=True)
 class OwnPlan:
     """The plan that the user brought beside the winner: `parts` [(part of the step, seconds more than the winner's)], largest
-    first."""
+    first; none below 1 % of their sum."""
 
     outcome: PlanOutcome
     loss: float
@@ -77,6 +77,10 @@ class OwnPlan:
 
 @dataclass(frozen=True)
 class Explanation:
+    """Reasons for `best`, the best plan in one objective; its `values` are that objective's alone."""
+
+    objective: Objective
+    best: Candidate
     decisions: tuple[Decision, ...]
     relaxed: Relaxed | None
     known: OwnPlan | None
@@ -84,16 +88,39 @@ class Explanation:
     roomier: Roomier | None = None
 
 
-def explain(search: Search, best: Candidate, stop: Callable[[], bool] = lambda: False, margin: float = 0.0) -> Explanation:
-    """Reasons for `best`, the first of a search with a `margin` of memory. `stop` ends the work early. With several objectives no
-    decision is the best: the user's own plan alone is compared."""
-    if len(search.objectives) > 1:
-        return Explanation((), None, _known(search, best))
-    decisions = _decisions(search, best, stop)
+def explain(
+    search: Search, ranked: Sequence[Candidate], stop: Callable[[], bool] = lambda: False, margin: float = 0.0
+) -> tuple[Explanation, ...]:
+    """Reasons for the best of the `ranked` plans of a search, for each objective on its own. A later objective that is the same for
+    all plans of the winner's frame, such as the number of GPUs, has none. `margin`: share of the memory that the search kept free;
+    `stop` ends the work early."""
+    found: list[Explanation] = []
+    for number, objective in enumerate(search.objectives):
+        best = min(ranked, key=lambda one: (one.values[number], one.row))
+        bounds = search.plans.bound[search.plans.frame == best.frame, number]
+        if found and (stop() or not np.ptp(bounds)):
+            continue
+        best = replace(best, values=(best.values[number],))
+        found.append(_explain(_alone(search, number), objective, best, stop, margin))
+    return tuple(found)
+
+
+def _alone(search: Search, number: int) -> Search:
+    """The same search for one of its objectives."""
+    if len(search.objectives) == 1:
+        return search
+    plans = replace(search.plans, bound=search.plans.bound[:, number : number + 1])
+    alone = Search(plans, search.objectives[number : number + 1], search.workers, search.store)
+    alone.known = search.known
+    return alone
+
+
+def _explain(search: Search, objective: Objective, best: Candidate, stop: Callable[[], bool], margin: float) -> Explanation:
+    decisions, known = _decisions(search, best, stop), _known(search, best)
     if stop():
-        return Explanation(decisions, None, _known(search, best))
+        return Explanation(objective, best, decisions, None, known)
     roomier = _roomier(search, best) if margin == 0.0 else None
-    return Explanation(decisions, _relaxed(search, best), _known(search, best), _unlimited(search, best), roomier)
+    return Explanation(objective, best, decisions, _relaxed(search, best), known, _unlimited(search, best), roomier)
 
 
 def _decisions(search: Search, best: Candidate, stop: Callable[[], bool]) -> tuple[Decision, ...]:
@@ -202,6 +229,7 @@ def _known(search: Search, best: Candidate) -> OwnPlan | None:
         return None
     mine, theirs = best.outcome.breakdown, outcome.breakdown
     more = {part: theirs.get(part, 0.0) - mine.get(part, 0.0) for part in {*mine, *theirs}}
-    parts = sorted(((part, seconds) for part, seconds in more.items() if seconds > 0.0), key=lambda one: -one[1])
+    least = 0.01 * sum(seconds for seconds in more.values() if seconds > 0.0)
+    parts = sorted(((part, seconds) for part, seconds in more.items() if seconds > least), key=lambda one: -one[1])
     value = values_of(search.objectives[:1], job, outcome)[0]
     return OwnPlan(outcome, value / best.values[0] - 1.0, tuple(parts[:3]))

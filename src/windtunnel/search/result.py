@@ -15,8 +15,8 @@ from windtunnel.spec import Job
 @dataclass(frozen=True)
 class SearchResult:
     """`ranked`: predicted plans that fit, best first (several objectives: the undominated ones, `front` of them, first). `jobs` and
-    `labels` are those of the frames. `command`: how to predict the best plan; `own`: what
-    reports call the frames' own plans."""
+    `labels` are those of the frames. `explanations`: one for each objective that has reasons. `command`: how to predict the best
+    plan; `own`: what reports call the frames' own plans."""
 
     jobs: tuple[Job, ...]
     labels: tuple[str, ...]
@@ -24,13 +24,18 @@ class SearchResult:
     ranked: tuple[Candidate, ...]
     front: int
     certificate: Certificate
-    explanation: Explanation | None = None
+    explanations: tuple[Explanation, ...] = ()
     command: str = ""
     own: str = "Your plan"
 
     @property
     def best(self) -> Candidate | None:
         return self.ranked[0] if self.ranked else None
+
+    @property
+    def explanation(self) -> Explanation | None:
+        """The reasons for the best plan in the first objective; None if the search was stopped before."""
+        return self.explanations[0] if self.explanations else None
 
     def job_of(self, candidate: Candidate) -> Job:
         """The job of a plan."""
@@ -49,39 +54,48 @@ class SearchResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        why = self.explanation
         return {
             "objectives": [each.name for each in self.objectives],
-            "plans": [self._plan(one) for one in self.ranked],
+            "plans": [self._plan(one, self.objectives) for one in self.ranked],
             "front": self.front,
             "certificate": vars(self.certificate) | {"exact": self.certificate.exact},
-            "decisions": [] if why is None else [vars(one) for one in why.decisions],
-            "memory_binds": None
-            if why is None or why.relaxed is None
-            else {"missing": why.relaxed.missing, "gain": why.relaxed.gain, "plan": self._plan(why.relaxed.candidate)},
-            "keeps_memory_free": None
-            if why is None or why.roomier is None
-            else {"free": why.roomier.free, "loss": why.roomier.loss, "plan": self._plan(why.roomier.candidate)},
-            "limits_bind": None
-            if why is None or why.unlimited is None
-            else {
-                "gain": why.unlimited.gain,
-                "needs": {most.objective.name: value for most, value in why.unlimited.needs},
-                "plan": self._plan(why.unlimited.candidate),
-            },
-            "your_plan": None
-            if why is None or why.known is None
-            else {"loss": why.known.loss, "step_time_s": why.known.outcome.step_time_s},
+            "explanations": [self._why(one) for one in self.explanations],
             "command": self.command,
         }
 
-    def _plan(self, one: Candidate) -> dict[str, Any]:
+    def _why(self, why: Explanation) -> dict[str, Any]:
+        """The reasons for one objective; its plan is number `plan` of `plans`."""
+
+        def plan(one: Candidate) -> dict[str, Any]:
+            return self._plan(one, (why.objective,))
+
+        relaxed, roomier, free, known = why.relaxed, why.roomier, why.unlimited, why.known
+        return {
+            "objective": why.objective.name,
+            "plan": self.place(why.best),
+            "decisions": [vars(one) for one in why.decisions],
+            "memory_binds": relaxed and {"missing": relaxed.missing, "gain": relaxed.gain, "plan": plan(relaxed.candidate)},
+            "keeps_memory_free": roomier and {"free": roomier.free, "loss": roomier.loss, "plan": plan(roomier.candidate)},
+            "limits_bind": free
+            and {
+                "gain": free.gain,
+                "needs": {most.objective.name: value for most, value in free.needs},
+                "plan": plan(free.candidate),
+            },
+            "your_plan": known and {"loss": known.loss, "step_time_s": known.outcome.step_time_s},
+        }
+
+    def place(self, candidate: Candidate) -> int:
+        """The place of a ranked plan, from 0."""
+        return next(place for place, one in enumerate(self.ranked) if one.row == candidate.row)
+
+    def _plan(self, one: Candidate, objectives: tuple[Objective, ...]) -> dict[str, Any]:
         job, outcome = self.jobs[one.frame], one.outcome
         return {
             "frame": self.labels[one.frame],
             "set": list(one.change.without_no_ops(job).sets),
             "plan": dict(self.fields(one)),
-            "values": {each.name: each.shown(value) for each, value in zip(self.objectives, one.values, strict=True)},
+            "values": {each.name: each.shown(value) for each, value in zip(objectives, one.values, strict=True)},
             "step_time_s": outcome.step_time_s,
             "tokens_per_s": outcome.tokens_per_s,
             "mfu": outcome.mfu,
