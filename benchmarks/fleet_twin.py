@@ -13,8 +13,8 @@ python benchmarks/fleet_twin.py [--folder out/twin] [--steps 24] [--runs 3] [--k
 4. Runs of `examples/training/fleet_llama.py` under `windtunnel fleet run`: as it is, and with one section 20 % longer.
 
 Prints, for each run, what `windtunnel fleet compare` says, the time between sections, which the prediction has no expectation
-for, and all that is named against the clean run of the same round
-(what is usual): an error that the prediction has in both is not in that. No GPU, no NCCL: gloo on loopback.
+for, and all that is named against the clean run of the same round (what is usual): an error that the prediction has in both is
+not in that. No GPU, no NCCL: gloo on loopback.
 """
 
 from __future__ import annotations
