@@ -12,8 +12,9 @@ python benchmarks/fleet_twin.py [--folder out/twin] [--steps 24] [--runs 3] [--k
    is that with a core; what the share makes longer is waiting for one, which the monitor times apart.
 4. Runs of `examples/training/fleet_llama.py` under `windtunnel fleet run`: as it is, and with one section 20 % longer.
 
-Prints, for each run, what `windtunnel fleet compare` says, and all that is named against the clean run of the same round
-(what is usual): an error that the prediction has in both is not in that. No GPU, no NCCL: gloo on loopback.
+Prints, for each run, what `windtunnel fleet compare` says, the time between sections, which the prediction has no expectation
+for, and all that is named against the clean run of the same round (what is usual): an error that the prediction has in both is
+not in that. No GPU, no NCCL: gloo on loopback.
 """
 
 from __future__ import annotations
@@ -199,11 +200,17 @@ def _row(name: str, compared: FleetComparison, others: float, usual: str) -> str
     calls = [call for call in compared.calls if call.bytes > 1e6]
     call = f"{calls[0].median / calls[0].expected_each:6.2f}" if calls else "     -"
     step = compared.step
-    first = compared.causes[0].key if compared.causes else "-"
+    first = _words(compared, 1)
     return (
         f"{name:<16} {step.expected * 1e3:8.0f} {step.median * 1e3:8.0f} {step.median / step.expected:7.3f}  {ratios} {call}  "
-        f"{others:6.2f}  {first:<16} {usual}"
+        f"{others:6.2f} {parts['between'].median * 1e3:8.0f}  {first:<26} {usual}"
     )
+
+
+def _words(compared: FleetComparison, most: int | None = None) -> str:
+    """The causes of a comparison, the dearest first."""
+    causes = compared.causes[:most]
+    return ", ".join(f"{one.key} {one.factor:.2f} {one.seconds * 1e3:+.0f} ms" for one in causes) or "nothing"
 
 
 def main() -> None:
@@ -221,7 +228,7 @@ def main() -> None:
     profile = given.folder / "layers.parquet"
     alone = expected_sections(job, True, profile)
     print(f"{RANKS} ranks on {_cores()} cores; gloo on loopback: fitted to {fit}")
-    print(f"{'':<16} {'step, ms':^25}  {'observed / expected':^29} {'others':>7}")
+    print(f"{'':<16} {'step, ms':^25}  {'observed / expected':^29} {'others':>7} {'between':>8}")
     heads = (
         "run",
         "expected",
@@ -232,10 +239,11 @@ def main() -> None:
         "optim.",
         "call",
         "cores",
+        "ms",
         "named first",
         "against the clean run",
     )
-    print("{:<16} {:>8} {:>8} {:>7}  {:>7} {:>6} {:>7} {:>6}  {:>6}  {:<16} {}".format(*heads))
+    print("{:<16} {:>8} {:>8} {:>7}  {:>7} {:>6} {:>7} {:>6}  {:>6} {:>8}  {:<26} {}".format(*heads))
     for number in range(given.runs):
         usual: ExpectedSections | None = None
         for case in CASES:
@@ -250,9 +258,7 @@ def main() -> None:
             if usual is None:
                 usual = usual_sections(recorded.sections, here, True)
             else:
-                causes = compare_sections(recorded.sections, here, blocking=True, expected=usual).causes
-                longer = [f"{cause.key} {cause.factor:.2f} {cause.seconds * 1e3:+.0f} ms" for cause in causes]
-                named = ", ".join(longer) or "nothing"
+                named = _words(compare_sections(recorded.sections, here, blocking=True, expected=usual))
             print(_row(name, compared, others, named), flush=True)
 
 

@@ -24,6 +24,7 @@ from windtunnel.runs.fleet_usual import usual_sections
 from windtunnel.runs.fleet_watching import Expectation, calls_block
 from windtunnel.spec import Job, check, load_job
 from windtunnel.spec.calibration import Calibration, KernelFactors
+from windtunnel.spec.runtime import Host
 
 
 @cache
@@ -99,11 +100,61 @@ def test_one_slow_rank_is_told_apart_from_all_ranks() -> None:
     assert comparison.causes[0].seconds > 0
 
 
-def test_time_outside_of_sections_and_late_data_are_causes() -> None:
+def test_late_data_is_a_cause() -> None:
     job = data_parallel()
-    step = expected_sections(job, True).step
-    assert names(compared(job, watched(job, idle=0.2 * step))) == ["between"]
-    assert names(compared(job, watched(job, data=0.2 * step))) == ["data"]
+    assert names(compared(job, watched(job, data=0.2 * expected_sections(job, True).step))) == ["data"]
+
+
+def test_time_between_sections_has_no_expectation_and_is_told_apart() -> None:
+    job = data_parallel()
+    known = expected_sections(job, True)
+    comparison = compared(job, watched(job, idle=0.2 * known.step))
+    assert comparison.causes == () and comparison.explained_step == known.step
+    row = next(one for one in comparison.sections if one.name == "between")
+    assert not row.leaves and row.rest == row.median - row.expected == pytest.approx(0.2 * known.step, rel=0.1)
+    assert [(one.key, one.seconds) for one in comparison.apart] == [("between", row.rest)]
+    assert f"{row.rest / comparison.step.median:.1%} of the step" in comparison.apart[0].words
+    assert "--usual" in comparison.apart[0].test
+    assert [one["key"] for one in comparison.as_dict()["apart"]] == ["between"]
+    assert compared(job, watched(job, idle=0.002 * known.step)).apart == ()
+
+
+@pytest.mark.parametrize("longer", ["", "forward", "backward", "optimizer"])
+def test_a_longer_section_comes_first_beside_time_between_sections(longer: str) -> None:
+    """More of the step lies between sections than what the longer section costs."""
+    job = data_parallel()
+    idle = 0.15 * expected_sections(job, True).step
+    found = compared(job, watched(job, idle=idle, grows=lambda rank, step, section: 1.2 if section == longer else 1.0))
+    assert names(found) == ([longer] if longer else [])
+    assert [one.key for one in found.apart] == ["between"]
+    assert found.apart[0].seconds > max([cause.seconds for cause in found.causes], default=0.0)
+
+
+@pytest.mark.parametrize("longer", ["", "forward", "backward", "optimizer", "between"])
+def test_an_earlier_run_is_an_expectation_of_the_time_between_sections_too(longer: str) -> None:
+    job = data_parallel()
+    idle = 0.1 * expected_sections(job, True).step
+    usual = usual_sections(watched(job, idle=idle), job, True)
+    more = 1.2 if longer == "between" else 1.0
+    run = watched(job, idle=more * idle, grows=lambda rank, step, section: 1.2 if section == longer else 1.0, seed=1)
+    found = compare_sections(run, job, blocking=True, expected=usual)
+    assert names(found)[:1] == ([longer] if longer else []) and found.apart == ()
+    assert longer != "between" or found.causes[0].seconds == pytest.approx(0.2 * idle, rel=0.05)
+
+
+def test_launches_inside_of_passes_are_not_expected_between_them() -> None:
+    """A small step whose host is slow: much of its waiting for launches is in passes, whose time holds it already."""
+    job = check(load_job("llama3-8b-8xh100", ["plan.sharding=none", "model.layers=2", "plan.seq=64", "plan.micro_batch=1"]))
+    slow = job.model_copy(update={"runtime": job.runtime.model_copy(update={"host": Host(launch=1e-3, micro_batch=2e-3)})})
+    known, answer = expected_sections(slow, True), predict(slow)
+    assert answer.by_stage[0]["host"] > 0.2 * known.step
+    assert 0 < known.between[0] < 0.5 * answer.by_stage[0]["host"]
+    calls = sum(seconds for name, seconds in answer.by_stage[0].items() if name.startswith("exposed_"))
+    timed = sum(float(one[0]) for one in known.own.values()) + float(known.between[0])
+    assert timed + calls == pytest.approx(known.step, rel=0.02)  # each second of the step once
+    comparison = compared(slow, watched(slow, idle=0.5 * known.step + float(known.between[0])))
+    assert "ms of its launches" in comparison.apart[0].words
+    assert comparison.apart[0].seconds == pytest.approx(0.5 * known.step, rel=0.05)
 
 
 def test_a_stage_that_is_off_is_named_alone() -> None:
@@ -116,10 +167,10 @@ def test_a_stage_that_is_off_is_named_alone() -> None:
 
 
 def test_the_dictionary_has_the_keys_of_compare() -> None:
-    plain = compared(data_parallel(), watched(data_parallel(), idle=0.05)).as_dict()
+    plain = compared(data_parallel(), watched(data_parallel(), idle=0.05, data=0.05)).as_dict()
     shared = {"job", "measured_step_s", "steps", "expected_step_s", "explained_step_s", "calls", "causes"}
     assert shared <= set(plain)
-    assert {"key", "factor", "seconds", "words", "test"} == set(plain["causes"][0])
+    assert {"key", "factor", "seconds", "words", "test"} == set(plain["causes"][0]) == set(plain["apart"][0])
 
 
 def on_half_a_core(sections: Sections) -> Sections:
@@ -162,6 +213,25 @@ def test_the_terminal_names_section_and_cause() -> None:
     slow = watched(job, grows=lambda rank, step, section: 1.5 if section == "backward" else 1.0)
     show_comparison(compared(job, slow), Console(file=text, width=140))
     assert "1. the backward pass takes 1.5" in text.getvalue()
+    assert "between sections" not in text.getvalue()
+
+
+def test_the_terminal_says_how_much_lies_between_sections_and_what_to_do() -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    job, text = data_parallel(), StringIO()
+    run = watched(job, idle=0.2 * expected_sections(job, True).step)
+    show_comparison(compared(job, run), Console(file=text, width=140))
+    said = text.getvalue()
+    assert "nothing: every section and call is within its error bar" in said
+    assert "of the step between sections" in said and "known in part" in said
+    assert "name an earlier run of the job with --usual RUN" in said
+    text.truncate(0)
+    usual = usual_sections(run, job, True)
+    show_comparison(compare_sections(run, job, blocking=True, expected=usual), Console(file=text, width=140))
+    assert "between sections" not in text.getvalue() and "known in part" not in text.getvalue()
 
 
 def test_too_few_steps_and_too_many_ranks_are_refused() -> None:
@@ -189,6 +259,15 @@ def test_the_monitor_tells_what_leaves_the_prediction_and_takes_it_back() -> Non
     assert all(alarm.verdict is Verdict.UNEXPECTED for alarm in backward)
     others = [alarm for alarm in alarms if alarm.finding and alarm.finding.part not in ("backward 0", "step -1")]
     assert {alarm.verdict for alarm in others} == {Verdict.COMPUTE}  # the run itself says too that all ranks' work has jumped
+
+
+def test_the_monitor_tells_of_time_between_sections_with_the_step_that_it_makes_longer() -> None:
+    job = data_parallel()
+    step = expected_sections(job, True).step
+    found = Expectation(job)(recorded(watched(job, idle=0.5 * step), 20))
+    assert [one.part for one in found] == ["step -1"]
+    assert "of the step between sections" in found[0].text
+    assert "between" not in Expectation(job)(recorded(watched(job, grows=lambda *_: 1.5), 20))[0].text
 
 
 def test_calls_block_on_processors_only() -> None:

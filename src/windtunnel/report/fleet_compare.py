@@ -36,6 +36,12 @@ def show_comparison(comparison: FleetComparison, console: Console) -> None:
             f"  With all of them we would expect {seconds(comparison.explained_step)}; {_signed(rest)} stays unexplained.",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
+    if comparison.apart:
+        console.print()
+        console.print("[bold]What the prediction has no expectation for[/] (no cause, and in no sum above)", highlight=False)
+    for one in comparison.apart:
+        console.print(f"  {one.words}: {_signed(one.seconds)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"     To judge it: {one.test}.", markup=False, highlight=False, soft_wrap=True)
     console.print()
     console.print("A step's sections, own time of a rank", highlight=False)
     console.print(_sections(comparison))
@@ -51,8 +57,8 @@ def _sections(comparison: FleetComparison) -> Table:
     for one in comparison.sections:
         if max(one.expected, one.high) > 1e-4 * comparison.step.median:
             cells = (
-                seconds(one.expected),
-                f"{one.error:.0%}" if one.expected else "",
+                seconds(one.expected) if one.whole or one.expected else "-",
+                f"{one.error:.0%}" if one.expected and one.whole else "",
                 *map(seconds, (one.median, one.low, one.high)),
             )
             table.add_row(one.name, str(one.stage) if several else "", *cells, _verdict(one))
@@ -60,6 +66,8 @@ def _sections(comparison: FleetComparison) -> Table:
 
 
 def _verdict(one: SectionPart) -> str:
+    if not one.whole:
+        return "known in part" if one.expected else "no expectation"
     if not one.leaves:
         return "as expected"
     return f"{one.over:+.1%}" if one.over == one.over else "not expected"

@@ -30,7 +30,7 @@ from windtunnel.spec.unequal import Unequal
 
 NAN = float("nan")
 WORTH = 0.01
-"""Share of the step that a part which the prediction does not have (data, gaps) must cost to be a cause."""
+"""Share of the step that a part which the prediction does not have (data, gaps, time between sections) must cost to be told."""
 _WORDS = {
     Section.FORWARD: (
         "the forward pass",
@@ -42,14 +42,21 @@ _WORDS = {
     ),
     Section.OPTIMIZER: ("the optimizer", "set runtime.fused_optimizer=false if it runs tensor by tensor"),
 }
+_BETWEEN_TEST = (
+    "name an earlier run of the job with --usual RUN, which says what is usual; or look at data loading and at what else the loop "
+    "does in Python"
+)
 
 
 @dataclass(frozen=True)
 class SectionPart:
     """One section of a step on the ranks of one pipeline stage; seconds. `low`, `high`: the 10th and 90th percentile over steps and
     ranks. `error`: relative, of the expectation; `noise`: standard error of the median over steps, relative to it. `leaves`: the
-    median is further from the expectation than both allow. Slow ranks do not
-    count."""
+    median is further from the expectation than both allow. Slow ranks do not count.
+
+    `whole=False`: the expectation is that of a part of the row, or of none of it, so that the row leaves nothing; `rest` is what it
+    has beyond that part, where that is worth telling.
+    """
 
     name: str
     stage: int
@@ -60,6 +67,8 @@ class SectionPart:
     high: float
     noise: float
     leaves: bool
+    whole: bool = True
+    rest: float = 0.0
 
     @property
     def over(self) -> float:
@@ -87,7 +96,8 @@ class FleetCallPart:
 @dataclass(frozen=True)
 class FleetComparison:
     """Everything of a comparison; seconds. `explained_step`: what the prediction becomes with all causes that it can express;
-    `predicted`: False where an earlier run stands in for the prediction."""
+    `apart`: time for which there is no expectation, which is told and ranks with no cause; `predicted`: False where an earlier run
+    stands in for the prediction."""
 
     job: Job
     steps: int
@@ -96,6 +106,7 @@ class FleetComparison:
     sections: tuple[SectionPart, ...]
     calls: tuple[FleetCallPart, ...]
     causes: tuple[StepCause, ...]
+    apart: tuple[StepCause, ...] = ()
     predicted: bool = True
 
     def as_dict(self) -> dict[str, Any]:
@@ -111,10 +122,8 @@ class FleetComparison:
             "explained_step_s": self.explained_step,
             "sections": [{key: _plain(value) for key, value in asdict(part).items()} for part in self.sections],
             "calls": [{key: _plain(value) for key, value in asdict(part).items()} for part in self.calls],
-            "causes": [
-                {"key": c.key, "factor": _plain(c.factor), "seconds": c.seconds, "words": c.words, "test": c.test}
-                for c in self.causes
-            ],
+            "causes": [_cause(one) for one in self.causes],
+            "apart": [_cause(one) for one in self.apart],
         }
 
 
@@ -149,7 +158,8 @@ def compare_sections(
     plain = known if (profile is None and known.predicted) or not priced else expected_sections(job, blocking)
     causes = _causes(job, seen, replace(plain, predicted=known.predicted), parts, calls) if priced else ()
     step = _part("step", -1, known.step, known.step_error, seen.step)
-    return FleetComparison(job, len(seen.steps), step, _explained(job, causes, known.step), parts, calls, causes, known.predicted)
+    explained, apart = _explained(job, causes, known.step), tuple(_apart(job, parts, step))
+    return FleetComparison(job, len(seen.steps), step, explained, parts, calls, causes, apart, known.predicted)
 
 
 def _good(seen: ObservedSections) -> Any:
@@ -173,27 +183,32 @@ def _parts(seen: ObservedSections, known: ExpectedSections) -> Iterator[SectionP
         due = sum(float(values[stage]) for values in known.own.values())
         starved = float(known.starved[stage]) * (worked / due if due > 0 else 1.0)
         others = (
-            ("data", known.data[stage], seen.data),
-            ("host gaps", 0.0, seen.gaps),
-            ("between", known.between[stage], seen.between),
-            ("no core", starved, seen.starved),
+            ("data", known.data[stage], seen.data, True),
+            ("host gaps", 0.0, seen.gaps, True),
+            ("between", known.between[stage], seen.between, not known.predicted),
+            ("no core", starved, seen.starved, True),
         )
-        for name, expected, values in others:
+        for name, expected, values, whole in others:
             if np.isfinite(values[mine]).any():
-                yield _part(name, stage, float(expected), known.step_error, values[mine], WORTH * known.step)
+                yield _part(name, stage, float(expected), known.step_error, values[mine], WORTH * known.step, whole)
 
 
-def _part(name: str, stage: int, expected: float, error: float, values: Floats, least: float = 0.0) -> SectionPart:
-    """A row over ranks × steps. `least`: seconds of difference that are too few to leave the expectation."""
+def _part(
+    name: str, stage: int, expected: float, error: float, values: Floats, least: float = 0.0, whole: bool = True
+) -> SectionPart:
+    """A row over ranks × steps. `least`: seconds of difference that are too few to leave the expectation. `whole`: see
+    `SectionPart`."""
     flat = values[np.isfinite(values)]
     if not len(flat):
-        return SectionPart(name, stage, expected, error, NAN, NAN, NAN, NAN, False)
+        return SectionPart(name, stage, expected, error, NAN, NAN, NAN, NAN, False, whole)
     middle, low, high = (float(value) for value in np.quantile(flat, (0.5, 0.1, 0.9)))
     by_step = np.array([np.median(column[np.isfinite(column)]) for column in values.T if np.isfinite(column).any()])
     spread = 1.4826 * float(np.median(np.abs(by_step - np.median(by_step))))
     noise = 1.25 * spread / np.sqrt(len(by_step)) / middle if middle > 0 else 0.0
     allowed = max(error, NOISE) * expected + 2.0 * noise * middle + least
-    return SectionPart(name, stage, expected, error, middle, low, high, float(noise), abs(middle - expected) > allowed)
+    off = abs(middle - expected) > allowed
+    rest = middle - expected if off and not whole and middle > expected else 0.0
+    return SectionPart(name, stage, expected, error, middle, low, high, float(noise), off and whole, whole, rest)
 
 
 def _twins(job: Job) -> dict[str, str]:
@@ -247,7 +262,7 @@ def _causes(
         (
             "between",
             "the training loop spends time outside its sections",
-            "look at what the loop does beside forward, backward and update",
+            "look at data loading and at what else the loop does in Python beside forward, backward and update",
         ),
         ("no core", "ranks that could run wait for a core", "give each rank cores of its own, and look at what else runs there"),
     ):
@@ -256,6 +271,19 @@ def _causes(
             seconds = max(one.median - one.expected for one in mine)
             found.append(StepCause(name, float("nan"), seconds, f"{words}{_where(mine, parts)}", test, job))
     return tuple(sorted(found, key=lambda cause: -abs(cause.seconds)))
+
+
+def _apart(job: Job, parts: tuple[SectionPart, ...], step: SectionPart) -> Iterator[StepCause]:
+    """Time between sections beyond what the prediction knows of it, as long as no earlier run says what is usual."""
+    mine = [one for one in parts if one.rest > 0]
+    if mine:
+        longest = max(mine, key=lambda one: one.rest)
+        known = f" beyond the {longest.expected * 1e3:.2g} ms of its launches" if longest.expected > 0 else ""
+        words = (
+            f"the training loop spends {longest.rest / step.median:.1%} of the step between sections{known}{_where(mine, parts)}; "
+            "nothing says how long it should be"
+        )
+        yield StepCause(longest.name, NAN, longest.rest, words, _BETWEEN_TEST, job)
 
 
 def _call_factors(calls: tuple[FleetCallPart, ...]) -> Iterator[Factor]:
@@ -354,7 +382,5 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
-def allowed_band(part: SectionPart) -> tuple[float, float]:
-    """Seconds between which the prediction allows a section to be."""
-    wide = max(part.error, NOISE) * part.expected
-    return part.expected - wide, part.expected + wide
+def _cause(one: StepCause) -> dict[str, Any]:
+    return {"key": one.key, "factor": _plain(one.factor), "seconds": one.seconds, "words": one.words, "test": one.test}

@@ -41,6 +41,8 @@ _SECTION_OF_PHASE = {
 }
 _MOVES = (StepGroup.COMMUNICATION, StepGroup.OFFLOAD)
 _COMPUTES = (StepGroup.COMPUTE, StepGroup.RECOMPUTE, StepGroup.OPTIMIZER)
+_ROUNDING = 1e-9
+"""Share of the step below which a difference of times is none."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class ExpectedSections:
     `own[section]` [P]: without what calls hold up, or with it where a device runs behind its host and a section's time on the
     device holds them (`blocking` of `expected_sections`). `data`, `between`, `starved` [P]: waiting for the next batch; neither
     in a section nor in a call; in a section without a core. `calls`: seconds of one call and how often a rank makes it in a
-    step. Errors are relative. `predicted`: False where a run that was watched says all this.
+    step. Errors are relative. `predicted`: False where a run that was watched says all this; a prediction knows of `between` what
+    the host needs to launch, and nothing of what else a training loop does there.
     """
 
     step: float
@@ -75,15 +78,18 @@ def expected_sections(job: Job, blocking: bool, profile: str | Path | None = Non
     answer = predict(job, profile=profile)
     stages = len(answer.by_stage)
     own = {section: np.zeros(stages) for section in (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER)}
-    calls, busy = (_by_stage(answer, groups) for groups in (_MOVES, _COMPUTES)) if blocking else ({}, {})
+    launching = np.zeros(stages)
+    calls, busy, both = (_by_stage(answer, one) for one in (_MOVES, _COMPUTES, _MOVES + _COMPUTES)) if blocking else ({}, {}, {})
     for span in answer.timeline:
         section = PASSES.get(span.category)
         if section is not None:
             own[section][span.stage] += span.end - span.start
             own[section][span.stage] -= _exposed(span, calls, busy)
+            launching[span.stage] += _empty(span, both)
     listed = observe(expected_run(job), job).calls
     data = np.array([parts.get(idle_key(Category.DATA), 0.0) for parts in answer.by_stage])
-    host = np.array([parts.get("host", 0.0) for parts in answer.by_stage])
+    host = np.array([parts.get("host", 0.0) for parts in answer.by_stage]) - launching
+    host[host < _ROUNDING * answer.step_time_s] = 0.0
     achieved = job.cluster.achieved
     error = MODELLED_NETWORK if achieved is None or achieved.relative_error is None else achieved.relative_error
     return ExpectedSections(
@@ -123,6 +129,13 @@ def _exposed(span: Span, calls: Mapping[int, _Intervals], busy: Mapping[int, _In
     inside = (np.clip(moving[0], span.start, span.end), np.clip(moving[1], span.start, span.end))
     hidden = within(busy[span.stage], *inside).sum() if span.stage in busy else 0.0
     return float(within(moving, here, there)[0] - hidden)
+
+
+def _empty(span: Span, under_way: Mapping[int, _Intervals]) -> float:
+    """Seconds of a span in which its stage has nothing under way: the host launches. They are in the span's section."""
+    if span.stage not in under_way:
+        return 0.0
+    return span.end - span.start - float(within(under_way[span.stage], np.array([span.start]), np.array([span.end]))[0])
 
 
 def _errors(answer: Prediction) -> dict[Section, float]:

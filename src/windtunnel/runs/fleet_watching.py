@@ -52,10 +52,14 @@ class Expectation:
 
 
 def unexpected(compared: FleetComparison) -> list[Finding]:
-    """The step, sections and calls of a comparison that leave what the prediction allows, the dearest first."""
+    """The step, sections and calls of a comparison that leave what the prediction allows, the dearest first. Time for which
+    there is no expectation is told with a step that is longer than allowed."""
     step = compared.step.median
     since = -1
-    found = [_section(one, since) for one in (compared.step, *compared.sections) if one.leaves]
+    found = [_section(one, since) for one in compared.sections if one.leaves]
+    if compared.step.leaves:
+        apart = "".join(f"; {one.words}" for one in compared.apart)
+        found.append(_section(compared.step, since, apart if compared.step.over > 0 else ""))
     for row in compared.calls:
         more = (row.median - row.expected_each) * row.measured_count
         if row.leaves and abs(more) > 0.002 * step:
@@ -69,9 +73,9 @@ def unexpected(compared: FleetComparison) -> list[Finding]:
     return sorted(found, key=lambda one: -one.cost)
 
 
-def _section(one: SectionPart, since: int) -> Finding:
+def _section(one: SectionPart, since: int, more: str = "") -> Finding:
     where = "" if one.stage <= 0 else f" of stage {one.stage}"
-    text = f"{one.name}{where} takes {one.median * 1e3:.4g} ms, expected {one.expected * 1e3:.4g} ms ±{one.error:.0%}"
+    text = f"{one.name}{where} takes {one.median * 1e3:.4g} ms, expected {one.expected * 1e3:.4g} ms ±{one.error:.0%}{more}"
     size = one.over if one.over == one.over else 0.0
     return _finding(f"{one.name} {one.stage}", size, one.median - one.expected, since, text)
 
