@@ -54,6 +54,12 @@ def test_rates_of_half_take_twice_the_time_of_large_calls() -> None:
     assert ratio == pytest.approx(2.0, rel=0.02)
 
 
+def test_a_factor_that_ends_at_the_limit_of_the_fit_is_named() -> None:
+    other = fit_achieved(load_cluster("a100-ib"), [measured(with_factors(launch=400.0, inside_hop=400.0), 8, 1)])
+    assert {"launch", "inside_hop"} & set(other.at_limit)
+    assert fit_achieved(load_cluster("a100-ib"), [measured(with_factors(launch=4.0), 8, 1)]).at_limit == ()
+
+
 def test_calls_that_the_cluster_cannot_run_are_named() -> None:
     mpi = CallTable(Comm.ALL_REDUCE, 8, 1, (MeasuredCall(1024.0, 1e-5),), "mpi")
     unknown = CallTable(Comm.ALL_REDUCE, 0, 0, (MeasuredCall(1024.0, 1e-5),))

@@ -29,7 +29,7 @@ SMALLEST = 256
 
 _PRIOR = 0.7  # standard deviation of a factor's logarithm before anything was measured
 _NOISE = 0.1  # of a call's logarithm; where the loss turns from square to linear
-_LIMIT = math.log(20.0)
+_LIMIT = math.log(20.0)  # of a factor's logarithm: beyond, the calls are not those of such a machine
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Errors:
 @dataclass(frozen=True)
 class AchievedFit:
     """A cluster with its factors, the standard error of each factor's logarithm, the errors of all calls before and after, and of
-    each size when it was left out. `by_test`: errors before and after of each table. `skipped`: why tables were not used."""
+    each size when it was left out. `by_test`: errors before and after of each table. `skipped`: why tables were not used.
+    `at_limit`: factors that ended where the fit may go no further, which the calls would have moved on."""
 
     cluster: Cluster
     errors: dict[str, float]
@@ -60,6 +61,7 @@ class AchievedFit:
     left_out: Errors
     by_test: dict[str, tuple[Errors, Errors]]
     skipped: tuple[str, ...]
+    at_limit: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,8 @@ def fit_achieved(cluster: Cluster, tables: Sequence[CallTable], source: str = ""
         for at in [np.array([test == name for test in tests])]
     }
     fitted = cluster.model_copy(update={"achieved": own_factors})
-    return AchievedFit(fitted, errors, Errors.of(before), Errors.of(after), left_out, by_test, tuple(skipped))
+    ends = tuple(name for name, value in zip(FACTORS, solution, strict=True) if abs(value) > 0.99 * _LIMIT)
+    return AchievedFit(fitted, errors, Errors.of(before), Errors.of(after), left_out, by_test, tuple(skipped), ends)
 
 
 def _unfit(table: CallTable, cluster: Cluster) -> str | None:

@@ -24,15 +24,21 @@ def cluster_of(reading: Reading, cluster: str, sets: list[str] | None, files: li
         "left_out": _shown(asdict(fitted.left_out)),
         "factors": {name: round(float(getattr(achieved, name)), 4) for name in FACTORS},
         "factor_errors": {name: round(value, 4) for name, value in fitted.errors.items()},
+        "at_limit": list(fitted.at_limit),
         "tests": {name: [_shown(asdict(one)) for one in pair] for name, pair in fitted.by_test.items()},
     }
     words = (
         f"factors of {fitted.cluster.id} on {fitted.after.calls} calls: mean error {fitted.before.mean_abs_pct:.1f} % before, "
         f"{fitted.after.mean_abs_pct:.1f} % after, {fitted.left_out.mean_abs_pct:.1f} % on sizes left out of the fit"
     )
+    warned = [
+        f"{name} is {getattr(achieved, name):.2g} times the model's own, as far as the fit may go, and calls depart from it still; "
+        "they may be of another machine, library or number of ranks than --cluster says"
+        for name in fitted.at_limit
+    ]
     return Reading(
         reading.format, Content.CLUSTER, fitted.cluster, facts, (*reading.built, words),
-        (*reading.ignored, *fitted.skipped), reading.assumed, reading.broken,
+        (*reading.ignored, *fitted.skipped), (*reading.assumed, *warned), reading.broken,
     )  # fmt: skip
 
 
