@@ -175,6 +175,7 @@ def _kept(args: Args) -> Args:
     """The arguments without a view of the text that they were read from, which would stay in memory."""
     if args.shapes or args.types:
         args.shapes, args.types = args.shapes.copy(), args.types.copy()
+    args.concrete = NO_ARGS.concrete
     return args
 
 

@@ -38,6 +38,7 @@ class Args(msgspec.Struct, gc=False):
     target: Any = msgspec.field(name="Dst Rank", default=None)
     shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b""))
     types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw(b""))
+    concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw(b""))
     sync_stream: Any = msgspec.field(name="wait_on_stream", default=-1)
     sync_record: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=-1)
     name: Any = None  # of a process or a thread
