@@ -103,6 +103,14 @@ def test_attention_of_another_shape_keeps_the_trace_s_time(tmp_path: Path) -> No
     assert notes[0].startswith("no computation has a shape") or any("of attention" in note for note in notes)
 
 
+def test_an_event_whose_name_is_no_text_has_no_shape(tmp_path: Path) -> None:
+    forward = inputs(7, {0: QUERY, 1: KEY, 2: KEY}, {4: True})
+    path = profile(tmp_path, forward, inputs(15, {1: QUERY, 2: KEY, 3: KEY}, {11: True}))
+    path.write_text(path.read_text().replace(f'"{BACKWARD}"', '["x"]'))
+    took, _ = seconds_of(path)
+    assert took["flash_fwd"] == pytest.approx(ours(False)) and took["flash_bwd"] == pytest.approx(160e-6)
+
+
 def test_a_graph_s_attention_stays_in_its_file(tmp_path: Path) -> None:
     forward = inputs(7, {0: QUERY, 1: KEY, 2: KEY}, {4: True})
     graph, _ = read_shaped([profile(tmp_path, forward, inputs(15, {1: QUERY, 2: KEY, 3: KEY}, {11: True}))], Context())

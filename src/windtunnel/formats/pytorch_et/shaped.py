@@ -37,14 +37,15 @@ class ShapedColumns(EventColumns):
         first = self.rows
         super()._append(events)
         for at, event in enumerate(events):
-            if event.name in PRODUCTS:
+            name = event.name if isinstance(event.name, str) else ""
+            if name in PRODUCTS:
                 shapes, kinds, _ = _inputs(event)
-                if (product := product_of(str(event.name), shapes, kinds)) is not None:
+                if (product := product_of(name, shapes, kinds)) is not None:
                     self.products[first + at] = product
-            elif event.name in ATTENTIONS:
+            elif name in ATTENTIONS:
                 shapes, kinds, values = _inputs(event)
-                element = element_of(kinds, ATTENTIONS[event.name].query)
-                self.attentions[first + at] = attention_of(str(event.name), shapes, element, values)
+                element = element_of(kinds, ATTENTIONS[name].query)
+                self.attentions[first + at] = attention_of(name, shapes, element, values)
 
 
 def read_shaped(files: Sequence[Path], context: Context) -> tuple[TraceGraph, tuple[str, ...]]:
