@@ -63,6 +63,8 @@ def _take(row: dict[str, Any], card: str, meters: Meters) -> bool:
     power = next((str(row[name]) for name in _POWER if name in row), "")
     if (watts := _number(power)) is not None:
         meters.take(card, None, watts)
+    elif power and "Secondary die" not in power:
+        meters.blank += 1
     if (name := next((str(row[key]) for key in _NAMES if row.get(key) not in (None, "", "N/A")), "")) != "":
         meters.device(name[:200])
     for column, cell in row.items():
