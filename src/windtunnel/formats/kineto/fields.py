@@ -38,7 +38,6 @@ class Args(msgspec.Struct, gc=False):
     target: Any = msgspec.field(name="Dst Rank", default=None)
     shapes: msgspec.Raw = msgspec.field(name="Input Dims", default=msgspec.Raw(b""))
     types: msgspec.Raw = msgspec.field(name="Input type", default=msgspec.Raw(b""))
-    concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw(b""))
     sync_stream: Any = msgspec.field(name="wait_on_stream", default=-1)
     sync_record: Any = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=-1)
     name: Any = None  # of a process or a thread
@@ -62,3 +61,15 @@ class TraceEvent(msgspec.Struct, gc=False):
     ts: Any = None
     dur: Any = None
     args: Args | None = msgspec.field(default_factory=lambda: NO_ARGS)
+
+
+class ValuedArgs(Args, gc=False):
+    """With the values of an operator's scalar inputs, which cost time to read in large traces."""
+
+    concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw(b""))
+
+
+class ValuedEvent(TraceEvent, gc=False):
+    """An event that is read with the values of its inputs."""
+
+    args: ValuedArgs | None = None

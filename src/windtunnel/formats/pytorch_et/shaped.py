@@ -6,14 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.formats.kineto.batches import EVENTS, Layout
 from windtunnel.formats.kineto.columns import EventColumns
-from windtunnel.formats.kineto.fields import TraceEvent
+from windtunnel.formats.kineto.fields import TraceEvent, ValuedArgs, ValuedEvent
 from windtunnel.formats.kineto.reader import broken_of, ranked_traces, run_of
 from windtunnel.formats.kineto.trace import ReadTrace
 from windtunnel.formats.pytorch_et.attention import ATTENTIONS, attention_of
@@ -30,6 +31,7 @@ from windtunnel.runs.windows import launch_of
 class ShapedColumns(EventColumns):
     """Events with the shapes of products and of fused attention, by row; None for attention whose inputs do not tell."""
 
+    layout: ClassVar[Layout[TraceEvent]] = replace(EVENTS, kind=ValuedEvent)
     products: dict[int, Product] = field(default_factory=dict)
     attentions: dict[int, AttentionShape | None] = field(default_factory=dict)
 
@@ -123,7 +125,8 @@ def _inputs(event: TraceEvent) -> tuple[list[Any], list[Any], list[Any]]:
     """Shapes, types and scalar values of an operator's inputs; empty where they are not recorded."""
     if event.args is None:
         return [], [], []
-    shapes, kinds, values = (_list(raw) for raw in (event.args.shapes, event.args.types, event.args.concrete))
+    shapes, kinds = _list(event.args.shapes), _list(event.args.types)
+    values = _list(event.args.concrete) if isinstance(event.args, ValuedArgs) else []
     return shapes, [f"Tensor({kind})" for kind in kinds], values
 
 
