@@ -67,6 +67,8 @@ def read(path: Path) -> None:
         return
     reading: Any = read_files([path], Context(cluster=CLUSTER), name)
     json.dumps(as_dict(reading), default=str)
+    if name == "kineto":
+        _replayed_by_kernels(path)
     if reading.content is Content.RUN:
         from windtunnel.runs.report import as_json, report_of
 
@@ -95,6 +97,17 @@ def _replayed(graph: Any) -> None:
 
     if 0 < len(graph) <= MOST_TASKS and graph.ranks <= 64 and int(graph.numbers.max()) < 512:
         replay(graph, _cluster()).as_dict()
+
+
+def _replayed_by_kernels(path: Path) -> None:
+    """A profiler's trace as `replay --compute kernels` reads it."""
+    from windtunnel.formats.pytorch_et.shaped import read_shaped
+    from windtunnel.formats.reading import Context
+    from windtunnel.replay import ReplayOptions, replay
+
+    graph, _ = read_shaped([path], Context())
+    if 0 < len(graph) <= MOST_TASKS and graph.ranks <= 64 and int(graph.numbers.max()) < 512:
+        replay(graph, _cluster(), ReplayOptions(compute="kernels")).as_dict()
 
 
 @cache

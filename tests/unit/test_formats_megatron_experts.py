@@ -141,6 +141,7 @@ def test_which_layers_have_a_window() -> None:
         ("--moe-router-score-function tanh", "sigmoid"),
         ("--recompute-granularity selective --recompute-modules moe_everything", "moe_act"),
         ("--pipeline-model-parallel-layout Et*32mL", "as many m"),
+        ("--micro-batch-size ____", "a whole number"),
         ("--cpu-offloading", "number of layers"),
         ("--exp-avg-dtype int4", "fp8"),
         ("--context-parallel-size 2 --cp-comm-type ring", "all_gather"),

@@ -68,7 +68,8 @@ def test_products_of_a_profile_take_the_time_of_our_kernel(tmp_path: Path) -> No
     names = [graph.names[at] for at in graph.name.tolist()]
     assert all(took[at] == pytest.approx(50e-6) for at, name in enumerate(names) if name in ("kernel_1", "kernel_2"))
     assert took[names.index("Memcpy HtoD (Pageable -> Device)")] == pytest.approx(70e-6)
-    assert any("1 products by their shapes" in note for note in result.assumed)
+    assert any("by their shapes: 1 products and 0 attention" in note for note in result.assumed)
+    assert any(note.endswith("that tell theirs: 1 copies, 3 others") for note in result.assumed)
 
 
 def test_a_graph_s_products_stay_in_its_file(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ A directory, a device, a file that is too large and bytes that are not UTF-8 eac
 from __future__ import annotations
 
 import errno
+import gzip
+import io
 import os
 import stat
 import zlib
@@ -34,22 +36,27 @@ def read_plain(path: str | Path, limit: int, wanted: str = "a file") -> bytes:
     name = str(path)[:200]
     content, size = read_bytes(path, limit + 1, wanted)
     if content[:2] == GZIP and size <= limit:
-        content = _unpacked(content, limit + 1, name, wanted)
+        content = unpacked(content, limit + 1, name, wanted)
     if len(content) > limit:
         raise FileError(name, f"{max(size, limit + 1)} bytes", f"{wanted} of at most {limit} bytes")
     return content
 
 
-def _unpacked(packed: bytes, count: int, name: str, wanted: str) -> bytes:
-    """The first `count` bytes of a gzip stream. FileError for one that is broken or cut off."""
-    stream = zlib.decompressobj(wbits=31)
+def unpacked(packed: bytes, count: int, name: str, wanted: str) -> bytes:
+    """The first `count` bytes of gzip streams, one after the other. FileError for one that is broken or cut off."""
     try:
-        data = stream.decompress(packed, count)
-    except zlib.error as error:
+        with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
+            return stream.read(count)
+    except EOFError:
+        raise FileError(name, "a gzip stream that is cut off", wanted) from None
+    except (zlib.error, gzip.BadGzipFile) as error:
         raise FileError(name, f"a broken gzip stream ({error})", wanted) from None
-    if len(data) < count and not stream.eof:
-        raise FileError(name, "a gzip stream that is cut off", wanted)
-    return data
+
+
+def bare(path: str | Path) -> Path:
+    """The path without `.gz` at its end: its suffix and stem tell what is packed in it."""
+    path = Path(path)
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
 
 def read_start(path: str | Path, count: int, limit: int, wanted: str = "a file") -> bytes:

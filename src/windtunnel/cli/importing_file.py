@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windtunnel.base.files import bare
 from windtunnel.cli.common import Json, On, Sets, writable, write_json
 from windtunnel.cli.importing_content import as_dict, save, show
 from windtunnel.formats.door import importer_of, read_files
@@ -102,7 +103,7 @@ def _configuration(file: str, form: str | None) -> bool:
 
 def _parts(files: list[str]) -> bool:
     """Whether every file is a part of one job. Only configurations are read whole: traces may be large, or cut off."""
-    if not all(Path(file).suffix.lower() in SUFFIXES and Path(file).is_file() for file in files):
+    if not all(bare(file).suffix.lower() in SUFFIXES and Path(file).is_file() for file in files):
         return False
     if not all(importer_of(head_of(Path(file))).name in CONFIGURATIONS for file in files):
         return False

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName, nearest
+from windtunnel.base.files import bare
 from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
 from windtunnel.formats.deepspeed import implied_ranks
@@ -93,7 +94,7 @@ def cluster_of(source: str | None, sets: list[str] | None = None) -> Cluster | N
     path = Path(source)
     if source not in names("clusters"):
         try:
-            if path.suffix.lower() not in JOB_SUFFIXES or not path.is_file():
+            if bare(path).suffix.lower() not in JOB_SUFFIXES or not path.is_file():
                 return None
         except (OSError, ValueError):
             return None
@@ -173,7 +174,7 @@ def is_profile(path: str) -> bool:
 def is_foreign(source: str) -> bool:
     """Whether `source` is a file for an importer: JSON, TOML or YAML of another tool, or text of another kind."""
     path = Path(file_of(split(source)[0]))
-    suffix = path.suffix.lower()
+    suffix = bare(path).suffix.lower()
     try:
         if not path.is_file():
             return False
@@ -189,7 +190,7 @@ def model_file(source: str) -> Imported | None:
     """The model in a TOML or YAML file that `windtunnel import` wrote without a machine, and in no other."""
     path = Path(source)
     try:
-        if path.suffix.lower() not in JOB_SUFFIXES or not path.is_file():
+        if bare(path).suffix.lower() not in JOB_SUFFIXES or not path.is_file():
             return None
     except (OSError, ValueError):
         return None
@@ -250,7 +251,7 @@ def is_deepspeed(source: str) -> bool:
     """Whether `source` is a file with a DeepSpeed configuration."""
     path = Path(source)
     try:
-        return path.suffix.lower() == ".json" and path.is_file() and kind_of(read_table(path)) == "deepspeed"
+        return bare(path).suffix.lower() == ".json" and path.is_file() and kind_of(read_table(path)) == "deepspeed"
     except OSError:
         return False
 
@@ -259,7 +260,7 @@ def is_part(source: str) -> bool:
     """Whether `source` is one of the files of a simulator whose job is several."""
     path = Path(source)
     try:
-        return path.suffix.lower() in (".json", ".yml", ".yaml") and path.is_file() and kind_of(read_table(path)) in SEVERAL
+        return bare(path).suffix.lower() in (".json", ".yml", ".yaml") and path.is_file() and kind_of(read_table(path)) in SEVERAL
     except OSError:
         return False
 

@@ -47,6 +47,8 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("ibswinfo", "hardware.ibswinfo", "InfiniBand switches of ibswinfo: power supplies, watts, fans"),
     Importer("nvidia-smi-topo", "hardware.smi_topo", "the matrix of nvidia-smi topo -m"),
     Importer("nvidia-smi-query", "hardware.smi_query", "watts over time: nvidia-smi --query-gpu=…,power.draw --format=csv"),
+    Importer("nvidia-smi-dmon", "hardware.smi_dmon", "watts, clocks and utilization over time: nvidia-smi dmon"),
+    Importer("rocm-smi", "hardware.rocm_smi", "watts, use and clocks of AMD's cards: rocm-smi --csv or --json"),
     Importer("dcgm", "hardware.dcgm", "metrics of dcgm-exporter"),
     Importer("nccl-tuner", "nccl.tuner", "tables of NCCL's example tuner, CSV"),
     Importer("nccl-tests", "nccl.tests_log", "logs of nccl-tests and rccl-tests, and their JSON"),

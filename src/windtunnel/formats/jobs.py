@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.files import bare
 from windtunnel.formats import (
     calculon,
     deepspeed,
@@ -116,7 +117,7 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
-    if isinstance(source, Path) and source.suffix.lower() in (".yaml", ".yml"):
+    if isinstance(source, Path) and bare(source).suffix.lower() in (".yaml", ".yml"):
         table: Mapping[str, Any] = opened(read_table(source), source.parent)
         return _of_table(primus_files.opened(table, source.parent, stated.environment if stated else {}), on, stated)
     if text.lstrip()[0] in "{[" and not _sections(text):

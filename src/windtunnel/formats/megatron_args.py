@@ -79,7 +79,7 @@ class Arguments:
         text = self.text(flag)
         if text is None:
             return None
-        if not re.fullmatch(r"\+?[0-9_]{1,15}", text) or int(text) > _LARGEST:
+        if not re.fullmatch(r"\+?[0-9](?:_?[0-9]){0,14}", text) or int(text) > _LARGEST:
             where = next((path for path, one in FLAG_OF.items() if one == flag), None)
             hint = f"The variable in {text} is not set in this text." if "$" in text else ""
             hint += f" --set {where}=N states the value." if hint and where is not None else ""

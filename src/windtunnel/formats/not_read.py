@@ -44,13 +44,13 @@ _SHOWN = (
     (
         re.compile(r"ROCm System Management Interface|^(?:WEIGHT|ACCESS) TABLE", re.MULTILINE),
         "what rocm-smi or amd-smi prints",
-        "the topology XML that RCCL writes with NCCL_TOPO_DUMP_FILE=FILE",
+        "`rocm-smi --showpower --showuse --csv` (or --json), or the topology XML that RCCL writes with NCCL_TOPO_DUMP_FILE=FILE",
     ),
     (re.compile(r"^GPU \d+: .*\n\s+Link \d+: ", re.MULTILINE), "what `nvidia-smi nvlink` prints", "`nvidia-smi topo -m`"),
     (
-        re.compile(r"^#\s*gpu\s+(?:pwr|sm|pid|rxpci|fb)\b", re.MULTILINE),
-        "what `nvidia-smi dmon` or `pmon` prints",
-        "`nvidia-smi --query-gpu=timestamp,index,power.draw,utilization.gpu --format=csv -l 1`",
+        re.compile(r"^#\s*(?:Date\s+)?(?:Time\s+)?gpu\s+pid\b", re.MULTILINE),
+        "what `nvidia-smi pmon` prints of processes",
+        "`nvidia-smi dmon -o DT`, of GPUs",
     ),
     (re.compile(r"^PARTITION\s+AVAIL\s", re.MULTILINE), "what sinfo prints", "Slurm's topology.conf, or `scontrol show topology`"),
     (re.compile(r"^NodeName=\S+ ", re.MULTILINE), "what `scontrol show node` prints", "`scontrol show topology`, or topology.conf"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
+from windtunnel.base.files import bare
 from windtunnel.formats import calculon, kind_of, llm_analysis, simumax
 from windtunnel.formats.deepspeed import implied_ranks
 from windtunnel.formats.reading import Content, Reading
@@ -25,7 +26,7 @@ _NEOX = frozenset(
 
 def part_alone(path: Path) -> Reading | None:
     """What a part of a job says, as facts; None for a file that is a whole job or a model, or that cannot be read."""
-    if path.suffix.lower() not in SUFFIXES:
+    if bare(path).suffix.lower() not in SUFFIXES:
         return None
     try:
         table = read_table(path)

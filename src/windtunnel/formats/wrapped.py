@@ -22,7 +22,7 @@ _PREFIXES = tuple(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) ",  # kubectl logs --timestamps, docker logs -t
         r"[\w.-]+ +\| ",  # docker compose
         r"[A-Za-z][\w.-]*: (?=.)",  # pdsh, clush, pssh: the name of a host
-        r"\s*\d+: ?",  # srun --label
+        r"\s*\d+:(?!\d\d:\d\d) ?",  # srun --label; no time of day
     )
 )
 _SHARE = 0.9

@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, ValidationError, ValidationInfo, field_validator
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.base.files import bare
 from windtunnel.base.strict import Strict
 from windtunnel.base.units import parse_bandwidth, parse_size, parse_time
 from windtunnel.engine.control import Control, Parameter, controls
@@ -240,9 +241,9 @@ def _table(source: object, path: str, trail: tuple[str, ...]) -> dict[str, Any]:
     if isinstance(source, Mapping):
         check_shape(path, dict(source))
         table = dict(source)
-    elif isinstance(source, Path) or isinstance(source, str) and source.lower().endswith(SUFFIXES):
+    elif isinstance(source, Path) or isinstance(source, str) and source.lower().removesuffix(".gz").endswith(SUFFIXES):
         file = Path(source)
-        table = {"id": file.stem, **read_table(file)}
+        table = {"id": bare(file).stem, **read_table(file)}
     elif isinstance(source, str):
         if source not in presets():
             raise UnknownName(path, source, presets())

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError
+from windtunnel.records.attention import COLUMNS, no_attentions
 from windtunnel.records.trace_graph import TraceGraph
 
 _TYPES: dict[str, Any] = {
@@ -28,6 +30,8 @@ def write_graph(graph: TraceGraph, path: Path) -> None:
     columns |= {name: getattr(graph, name) for name in _OPTIONAL if len(getattr(graph, name))}
     if len(graph.products):
         columns |= {f"product_{name}": graph.products[:, at] for at, name in enumerate(_PRODUCT)}
+    if len(graph.attentions):
+        columns |= _attention_columns(graph)
     columns["deps"] = pa.ListArray.from_arrays(pa.array(graph.dep_start.astype(np.int32)), pa.array(graph.deps))
     about = {
         "rank_start": graph.rank_start.tolist(),
@@ -56,6 +60,9 @@ def read_graph(path: Path) -> TraceGraph:
         if f"product_{_PRODUCT[0]}" in table.column_names:
             shapes = [table[f"product_{name}"].to_numpy().astype(np.int64) for name in _PRODUCT]
             columns["products"] = np.stack(shapes, axis=1)
+        if f"attention_{COLUMNS[1]}" in table.column_names:
+            known = [table[f"attention_{name}"].to_numpy().astype(np.int64) for name in COLUMNS[1:]]
+            columns["attentions"] = _attentions(np.stack(known, axis=1))
         lists = table["deps"].combine_chunks()
         groups = tuple(tuple(int(rank) for rank in group) for group in about["groups"])
         return TraceGraph(
@@ -72,3 +79,15 @@ def read_graph(path: Path) -> TraceGraph:
         raise FileError(
             str(path), "a file that is no trace graph, or a broken one", "a file that `windtunnel import -o` wrote", f"{reason}."
         ) from None
+
+
+def _attention_columns(graph: TraceGraph) -> dict[str, Int64s]:
+    """A column of all tasks for each of attention's: -1 for tasks that are none."""
+    whole = np.full((len(graph), len(COLUMNS) - 1), -1, np.int64)
+    whole[graph.attentions[:, 0]] = graph.attentions[:, 1:]
+    return {f"attention_{name}": whole[:, at] for at, name in enumerate(COLUMNS[1:])}
+
+
+def _attentions(whole: Int64s) -> Int64s:
+    task = np.flatnonzero(whole[:, 0] >= 0)
+    return np.column_stack([task, whole[task]]) if len(task) else no_attentions()

@@ -11,6 +11,7 @@ from enum import IntEnum
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s, Uint8s
+from windtunnel.records.attention import no_attentions
 
 
 class TaskKind(IntEnum):
@@ -57,6 +58,8 @@ class TraceGraph:
     rank_ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # [R] the job's number of each rank; empty: 0 to R-1
     products: Int64s = field(default_factory=lambda: np.empty((0, 5), np.int64))
     """[N, 5] batch, m, n, k and bytes of an element of a matrix product, zeros for other tasks; or empty."""
+    attentions: Int64s = field(default_factory=no_attentions)
+    """[A, 13] kernels of fused attention of known shape; `records.attention.COLUMNS`."""
 
     def __len__(self) -> int:
         return len(self.name)

@@ -1,4 +1,4 @@
-"""Reads a TOML, YAML or JSON file into a table of plain values; every failure is a FileError with its reason."""
+"""Reads a TOML, YAML or JSON file, plain or gzip, into a table of plain values; every failure is a FileError with its reason."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.files import read_bytes
+from windtunnel.base.files import GZIP, bare, read_bytes, unpacked
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50
 MAX_VALUES = 1_000_000
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
-_WANTED = "a TOML, YAML or JSON file (.toml, .yaml, .yml, .json) of at most 16 MiB"
+_WANTED = "a TOML, YAML or JSON file (.toml, .yaml, .yml, .json, or one of these in .gz) of at most 16 MiB"
 
 
 def read_table(path: Path) -> dict[str, Any]:
     """The table in the file at `path`; FileError if it cannot be read, decoded or parsed, or is not a table."""
     text = read_text(path, MAX_BYTES, _WANTED)
-    parser = _PARSERS.get(path.suffix.lower())
+    suffix = bare(path).suffix
+    parser = _PARSERS.get(suffix.lower())
     if parser is None:
-        raise FileError(str(path), path.suffix or "no suffix", _WANTED)
+        raise FileError(str(path), suffix or "no suffix", _WANTED)
     try:
         table = parser(text)
     except FileError:
@@ -32,7 +33,7 @@ def read_table(path: Path) -> dict[str, Any]:
         raise FileError(str(path), "tables or lists in each other without end", f"at most {MAX_DEPTH} levels") from None
     except (ValueError, TypeError, OverflowError, _YamlTrouble) as error:
         reason = " ".join(str(error).split())[:200]
-        raise FileError(str(path), reason, f"a complete {path.suffix[1:].upper()} document") from None
+        raise FileError(str(path), reason, f"a complete {suffix[1:].upper()} document") from None
     if not isinstance(table, dict):
         raise FileError(str(path), type(table).__name__, "a table of fields at the top")
     trouble = shape_trouble(table)
@@ -70,9 +71,12 @@ def shape_trouble(value: object) -> tuple[str, str] | None:
 
 
 def read_text(path: Path, largest: int, wanted: str) -> str:
-    """UTF-8 text of a file; FileError, with what is `wanted`, if it is missing, empty, binary or over `largest` bytes."""
+    """UTF-8 text of a file, plain or gzip; FileError, with what is `wanted`, if it is missing, empty, binary, a broken gzip stream,
+    or over `largest` bytes, packed or unpacked."""
     shown = str(path)[:200]
     data, _ = read_bytes(path, largest + 1, wanted)
+    if data[:2] == GZIP and len(data) <= largest:
+        data = unpacked(data, largest + 1, shown, wanted)
     if len(data) > largest:
         raise FileError(shown, f"more than {largest >> 20} MiB", wanted)
     if not data.strip():

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.files import bare
 from windtunnel.spec.catalog import entry, names
 from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.common import Noun
@@ -122,7 +123,7 @@ def load_law(source: Source, overrides: Sequence[str] = ()) -> LossLaw:
     for text in overrides:
         table = merge(table, override(text))
     if isinstance(source, str | Path) and "id" not in table and "base" not in table:
-        table["id"] = Path(source).stem
+        table["id"] = bare(source).stem
     return _build(LossLaw, resolve("laws", table, "law"), "law")
 
 
@@ -176,7 +177,7 @@ def _table(kind: str, source: object, path: str) -> dict[str, Any]:
         if kind == "models" and isinstance(table.get("model"), dict):  # as `windtunnel import` writes it
             table = table["model"]
         if kind in ("jobs", "models") and "base" not in table:
-            table.setdefault("name", file.stem)
+            table.setdefault("name", bare(file).stem)
         return table
     if isinstance(source, str):
         raise UnknownName(path, source, names(kind))
@@ -184,7 +185,7 @@ def _table(kind: str, source: object, path: str) -> dict[str, Any]:
 
 
 def _looks_like_file(text: str) -> bool:
-    return "/" in text or "\\" in text or text.lower().endswith(SUFFIXES)
+    return "/" in text or "\\" in text or text.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
 def override(text: object) -> dict[str, Any]:

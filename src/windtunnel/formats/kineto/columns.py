@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
-from windtunnel.formats.kineto.fields import NO_ARGS, Args, TraceEvent
+from windtunnel.formats.kineto.batches import EVENTS, Layout
+from windtunnel.formats.kineto.fields import NO_ARGS, Args, TraceEvent, ValuedArgs
 
 _LARGEST = 1e18  # microseconds: 30,000 years
 
@@ -42,8 +43,9 @@ class Table:
 
 @dataclass
 class EventColumns:
-    """EventColumns of the complete events so far, as lists of arrays; texts are numbered."""
+    """EventColumns of the complete events so far, as lists of arrays; texts are numbered. `layout`: what is read of an event."""
 
+    layout: ClassVar[Layout[TraceEvent]] = EVENTS
     place: list[Int32s] = field(default_factory=list)  # index of `places`
     name: list[Int32s] = field(default_factory=list)
     begin: list[Floats] = field(default_factory=list)  # us
@@ -175,6 +177,8 @@ def _kept(args: Args) -> Args:
     """The arguments without a view of the text that they were read from, which would stay in memory."""
     if args.shapes or args.types:
         args.shapes, args.types = args.shapes.copy(), args.types.copy()
+    if isinstance(args, ValuedArgs):
+        args.concrete = args.concrete.copy()
     return args
 
 

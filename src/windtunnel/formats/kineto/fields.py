@@ -61,3 +61,15 @@ class TraceEvent(msgspec.Struct, gc=False):
     ts: Any = None
     dur: Any = None
     args: Args | None = msgspec.field(default_factory=lambda: NO_ARGS)
+
+
+class ValuedArgs(Args, gc=False):
+    """With the values of an operator's scalar inputs, which cost time to read in large traces."""
+
+    concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=msgspec.Raw(b""))
+
+
+class ValuedEvent(TraceEvent, gc=False):
+    """An event that is read with the values of its inputs."""
+
+    args: ValuedArgs | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.kineto.batches import EVENTS, Around, batches
+from windtunnel.formats.kineto.batches import Around, batches
 from windtunnel.formats.kineto.columns import EventColumns
 from windtunnel.formats.kineto.counts import counts_of, whole
 from windtunnel.formats.kineto.schedule import is_schedule, stages
@@ -68,7 +68,7 @@ def run_of(traces: Sequence[ReadTrace], files: Sequence[Path]) -> Run:
 def read_source(source: Source, order: int, columns: EventColumns) -> list[ReadTrace]:
     """The traces in one source, streamed into `columns`: one, or one for each stage of a pipeline's schedule."""
     around = Around()
-    for batch in batches(source.name, source.chunks, around, EVENTS):
+    for batch in batches(source.name, source.chunks, around, columns.layout):
         columns.add(batch)
     around.broken.extend(source.broken)
     if not around.events:

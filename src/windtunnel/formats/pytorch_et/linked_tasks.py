@@ -9,6 +9,7 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.formats.pytorch_et.linked_calls import CallParents
 from windtunnel.formats.pytorch_et.ranks import NodeColumns
+from windtunnel.records.attention import COLUMNS
 from windtunnel.records.run import EventKind, Events
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
@@ -32,6 +33,7 @@ def fill_tasks(graph: TraceGraph, rows: Int64s, ranks: list[RankLinks | None]) -
     """
     ids, size, flops = np.full(len(graph), -1, np.int64), graph.bytes.copy(), graph.flops.copy()
     products = np.zeros((len(graph), 5), np.int64)
+    attentions: list[tuple[int, ...]] = []
     edges: list[tuple[int, int]] = []
     counts = {"kernels": 0, "linked kernels": 0, "kernels with bytes": 0}
     for number, links in enumerate(ranks):
@@ -52,12 +54,31 @@ def fill_tasks(graph: TraceGraph, rows: Int64s, ranks: list[RankLinks | None]) -
         for task, own in zip(tasks[alone].tolist(), node[alone].tolist(), strict=True):
             if (shape := links.nodes.products.get(own)) is not None:
                 products[task] = shape
+        attentions.extend(_attentions(graph, tasks[known & device], links, rows))
         counts["kernels with bytes"] += int(np.isfinite(size[tasks[alone]]).sum())
         edges.extend(_data_edges(graph, rows, tasks[known & device], links))
     counts["products"] = int((products[:, 0] > 0).sum())
     flops = np.where(products[:, 0] > 0, 2.0 * np.prod(products[:, :4].astype(np.float64), axis=1), flops)
-    graph, counts["data edges"] = _with_edges(replace(graph, ids=ids, bytes=size, flops=flops, products=products), edges)
+    counts["attentions"] = len({one[1] for one in attentions})
+    fused = np.array(attentions, np.int64).reshape(-1, len(COLUMNS))
+    graph = replace(graph, ids=ids, bytes=size, flops=flops, products=products, attentions=fused)
+    graph, counts["data edges"] = _with_edges(graph, edges)
     return graph, counts
+
+
+def _attentions(graph: TraceGraph, tasks: Int64s, links: RankLinks, rows: Int64s) -> list[tuple[int, ...]]:
+    """Rows of `TraceGraph.attentions`: the kernels among the tasks that a fused attention of known shape launched. The first of an
+    operator's kernels gives it its number."""
+    outer = links.nodes.around_attention()
+    first: dict[int, int] = {}
+    found: list[tuple[int, ...]] = []
+    for task in tasks.tolist() if outer else []:
+        if graph.kind[task] != TaskKind.COMPUTE or links.events.kind[rows[task]] != EventKind.KERNEL:
+            continue
+        own = outer.get(int(links.node[rows[task]]), -1)
+        if (shape := links.nodes.attentions.get(own)) is not None:
+            found.append((task, first.setdefault(own, task), *shape))
+    return found
 
 
 def _data_edges(graph: TraceGraph, rows: Int64s, tasks: Int64s, links: RankLinks) -> list[tuple[int, int]]:

@@ -201,9 +201,13 @@ def product_of(name: str, shapes: list[Any], kinds: list[Any]) -> Product | None
         return None
     if not all(isinstance(extent, int) and 0 < extent < 2**31 for extent in (*left, *right)) or left[-1] != right[-2]:
         return None
-    sizes = _element_sizes(str(kinds[first])) if first < len(kinds) else ()
-    element = int(sizes[0]) if sizes and sizes[0] == sizes[0] else 0
-    return (left[0] if len(left) == 3 else 1, left[-2], right[-1], left[-1], element)
+    return (left[0] if len(left) == 3 else 1, left[-2], right[-1], left[-1], element_of(kinds, first))
+
+
+def element_of(kinds: list[Any], place: int) -> int:
+    """Bytes of an element of the tensor at a place; 0 unknown."""
+    sizes = _element_sizes(str(kinds[place])) if place < len(kinds) else ()
+    return int(sizes[0]) if sizes and sizes[0] == sizes[0] else 0
 
 
 def moves_nothing(name: str, node: TracedNode) -> bool:

@@ -13,6 +13,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.formats.kineto.batches import Around, batches
 from windtunnel.formats.kineto.sources import sources
+from windtunnel.formats.pytorch_et.attention import ATTENTIONS, attention_of
 from windtunnel.formats.pytorch_et.nodes import (
     COMMS,
     GROUPS,
@@ -22,6 +23,7 @@ from windtunnel.formats.pytorch_et.nodes import (
     TracedNode,
     attribute,
     call_of_node,
+    element_of,
     first_tensor,
     moves_nothing,
     parent_of,
@@ -32,6 +34,7 @@ from windtunnel.formats.pytorch_et.nodes import (
 )
 from windtunnel.formats.pytorch_et.process_groups import groups_of
 from windtunnel.formats.reading import Context
+from windtunnel.records.attention import AttentionShape
 
 
 @dataclass
@@ -54,6 +57,7 @@ class NodeColumns:
     operator: array[int] = field(default_factory=lambda: array("b"))
     bytes: array[float] = field(default_factory=lambda: array("d"))  # [N] read and written, or a call's; NaN unknown
     products: dict[int, Product] = field(default_factory=dict)  # by node
+    attentions: dict[int, AttentionShape | None] = field(default_factory=dict)  # by node; None where the inputs do not tell
     idle: set[int] = field(default_factory=set)  # operators that start no kernel
     reads: array[int] = field(default_factory=lambda: array("q"))
     read_start: array[int] = field(default_factory=lambda: array("q", [0]))
@@ -82,6 +86,8 @@ class NodeColumns:
             size = float(sum(one for one in (tensor_bytes(*inputs), tensor_bytes(*outputs)) if one == one))
             if (product := product_of(name, inputs[1], inputs[2])) is not None:
                 self.products[len(self)] = product
+            if name in ATTENTIONS:
+                self.attentions[len(self)] = attention_of(name, inputs[1], element_of(inputs[2], ATTENTIONS[name].query), inputs[0])
             if moves_nothing(name, node):
                 self.idle.add(len(self))
         self.id.append(_bounded(node.id, 62))
@@ -108,6 +114,17 @@ class NodeColumns:
         if call.comm is not Comm.NONE:
             self.calls[len(self)] = call
         return call.bytes
+
+    def around_attention(self) -> dict[int, int]:
+        """Node -> the outermost attention operator that it is, or is inside of, for all nodes of these."""
+        of_id: dict[int, int] = {}
+        found: dict[int, int] = {}
+        if self.attentions:
+            for at in sorted(range(len(self)), key=lambda at: self.id[at]):
+                outer = of_id.get(self.parent[at], at if at in self.attentions else -1)
+                if outer >= 0:
+                    of_id[self.id[at]] = found[at] = outer
+        return found
 
     @property
     def rank(self) -> int:

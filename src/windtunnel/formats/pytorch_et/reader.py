@@ -12,6 +12,7 @@ import numpy as np
 from windtunnel.base.comm import Comm
 from windtunnel.formats.pytorch_et.ranks import NodeColumns, read_ranks
 from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.records.attention import COLUMNS
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
 
@@ -27,7 +28,7 @@ def read_execution_traces(files: Sequence[Path], context: Context) -> Reading:
         "operators of a thread run in the order of their numbers, those on a GPU in one stream; a call waits for what was launched "
         "before it",
         "the trace has no times: operators on a GPU take what their bytes need there, or with `replay --compute kernels` what our "
-        "kernels of their shapes do; give the profiler's trace too for measured ones",
+        "kernels of their shapes do (fused attention as one kernel); give the profiler's trace too for measured ones",
     ]
     broken = [f"{one.source}: {what}" for one in ranks for what in one.broken]
     graph = _graph(ranks)
@@ -44,20 +45,25 @@ def _graph(ranks: list[NodeColumns]) -> TraceGraph:
     }
     deps: list[list[int]] = []
     starts = [0]
+    attentions: list[tuple[int, ...]] = []
     for rank in ranks:
         order = sorted(range(len(rank.id)), key=lambda at: rank.id[at])
         place = {rank.id[at]: starts[-1] + number for number, at in enumerate(order)}
+        outer = rank.around_attention()
         inner, texts = set(rank.parent), list(rank.names)
         threads, last = set(rank.thread), -1
         stream = min(set(range(len(threads) + 1)) - threads)  # of all operators on the GPU
         for at in order:
             call = rank.calls.get(at)
-            leaf = bool(rank.operator[at]) and rank.id[at] not in inner
+            leaf = outer[at] == at if at in outer else bool(rank.operator[at]) and rank.id[at] not in inner
             members = _members(call.size, ranks) if call else ()
             columns["name"].append(names.setdefault(texts[rank.name[at]], len(names)))
             columns["kind"].append(TaskKind.COLLECTIVE if call else TaskKind.COMPUTE if leaf else TaskKind.MARK)
             works = leaf and call is None and at not in rank.idle
             columns["host"].append(call is None and not works)
+            if works and (shape := rank.attentions.get(at)) is not None:
+                task = len(columns["name"]) - 1
+                attentions.append((task, task, *shape))
             columns["products"].append(rank.products.get(at, (0,) * 5) if works else (0,) * 5)
             columns["lane"].append(stream if works else rank.thread[at])
             columns["bytes"].append(rank.bytes[at] if call or leaf else float("nan"))
@@ -65,6 +71,7 @@ def _graph(ranks: list[NodeColumns]) -> TraceGraph:
             columns["group"].append(groups.setdefault(members, len(groups)) if members else -1)
             columns["ids"].append(rank.id[at])
             own, parent = place[rank.id[at]], place.get(rank.parent[at], -1)
+            parent = parent if outer.get(at, at) == at else -1  # the host goes on beside the attention that it is inside of
             deps.append(sorted({before for before in (parent, last if call else -1) if 0 <= before < own}))
             last = own if works else last
         starts.append(starts[-1] + len(order))
@@ -78,6 +85,7 @@ def _graph(ranks: list[NodeColumns]) -> TraceGraph:
         np.concatenate(([0], np.cumsum([len(one) for one in deps]))).astype(np.int64),
         np.array([dep for one in deps for dep in one], np.int64), tuple(names), tuple(groups),
         ids=np.array(columns["ids"], np.int64), products=np.array(columns["products"], np.int64).reshape(-1, 5),
+        attentions=np.array(attentions, np.int64).reshape(-1, len(COLUMNS)),
     )  # fmt: skip
 
 
