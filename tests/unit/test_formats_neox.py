@@ -64,6 +64,7 @@ def test_a_gated_mlp_has_a_third_of_the_stated_width(stated: int, multiple: int 
     ("change", "named"),
     [
         ({"attention_config": [[["mamba"], 44]]}, "attention_config"),
+        ({"attention_config": 44}, "attention_config"),
         ({"pos-emb": "spiral"}, "pos_emb"),
         ({"activation": "maxout"}, "activation"),
         ({"model-parallel-size": 5}, "world size"),

@@ -128,6 +128,8 @@ def _vocabulary(keys: Keys, assumed: list[str]) -> int:
 def _attention(keys: Keys, layers: int) -> dict[str, Any]:
     """The kinds in attention_config: full attention of any kernel. Others are refused."""
     listed = keys.get("attention_config") or []
+    if not isinstance(listed, list):
+        raise SpecError("attention_config", listed, 'a list of kinds and numbers of layers, such as [[["flash"], "all"]]')
     kinds = {str(kind) for entry in listed if isinstance(entry, list) and entry for kind in _flat(entry[0])}
     if wrong := kinds - {"global", "flash", "ring"}:
         raise SpecError("attention_config", sorted(wrong)[0], "global, flash", "Not modelled in this version.")
