@@ -33,16 +33,22 @@ def read_text(path: str | Path, limit: int, wanted: str = "a text file") -> str:
 
 def read_plain(path: str | Path, limit: int, wanted: str = "a file") -> bytes:
     """The bytes of a regular file, unpacked where it is gzip; at most `limit`. FileError as in `read_text`."""
-    name = str(path)[:200]
-    content, size = read_bytes(path, limit + 1, wanted)
-    if content[:2] == GZIP and size <= limit:
-        content = unpacked(content, limit + 1, name, wanted)
+    content, size = read_unpacked(path, limit + 1, wanted)
     if len(content) > limit:
-        raise FileError(name, f"{max(size, limit + 1)} bytes", f"{wanted} of at most {limit} bytes")
+        raise FileError(str(path)[:200], f"{max(size, limit + 1)} bytes", f"{wanted} of at most {limit} bytes")
     return content
 
 
-def unpacked(packed: bytes, count: int, name: str, wanted: str) -> bytes:
+def read_unpacked(path: str | Path, count: int, wanted: str) -> tuple[bytes, int]:
+    """The first `count` bytes of a file, or of what is in it if it is gzip and shorter than that; and its size. FileError as
+    `read_bytes`, and for a broken stream."""
+    content, size = read_bytes(path, count, wanted)
+    if content[:2] == GZIP and len(content) < count:
+        content = _unpacked(content, count, str(path)[:200], wanted)
+    return content, size
+
+
+def _unpacked(packed: bytes, count: int, name: str, wanted: str) -> bytes:
     """The first `count` bytes of gzip streams, one after the other. FileError for one that is broken or cut off."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:

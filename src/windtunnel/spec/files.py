@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.files import GZIP, bare, read_bytes, unpacked
+from windtunnel.base.files import bare, read_unpacked
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50
@@ -74,9 +74,7 @@ def read_text(path: Path, largest: int, wanted: str) -> str:
     """UTF-8 text of a file, plain or gzip; FileError, with what is `wanted`, if it is missing, empty, binary, a broken gzip stream,
     or over `largest` bytes, packed or unpacked."""
     shown = str(path)[:200]
-    data, _ = read_bytes(path, largest + 1, wanted)
-    if data[:2] == GZIP and len(data) <= largest:
-        data = unpacked(data, largest + 1, shown, wanted)
+    data, _ = read_unpacked(path, largest + 1, wanted)
     if len(data) > largest:
         raise FileError(shown, f"more than {largest >> 20} MiB", wanted)
     if not data.strip():
