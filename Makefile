@@ -31,7 +31,7 @@ help:
 	@echo "fleet-faults    faults put into real jobs, and docs/faults.md; fleet-faults-short is CI's cut"
 	@echo "examples        write what examples and documents show anew"
 	@echo "docs            the documents as a site in out/site, with every link checked"
-	@echo "laws            the laws on fresh random examples"
+	@echo "laws            every test of random examples, on many new ones"
 	@echo "bench           speeds; asserts nothing"
 	@echo "clean           remove build/ and out/"
 
@@ -87,10 +87,9 @@ torch: setup
 	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; \
 	  $(BIN)/python -c 'import torch._dynamo, torch.distributed.run, transformers'; }  # compiled once, not by every worker
 
-# Tests marked `torch`: all lie in one folder, so the others need not be collected again. Many wait for their processes, so there
-# are three workers for two cores.
+# Tests marked `torch`: all lie in one folder, so the others need not be collected again.
 test-torch: torch
-	PYTEST_XDIST_AUTO_NUM_WORKERS=$$(($$(nproc) * 3 / 2)) $(BIN)/python -m pytest $(PYTEST_ARGS) -m torch tests/pytorch
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m torch tests/pytorch
 
 # Tests marked `slurm` start slurmctld, several slurmd and munged by themselves; skipped with the reason where they cannot.
 test-slurm: setup
@@ -128,9 +127,9 @@ docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "out/site/index.html"
 
-# Laws on examples that no run has seen before. A failure prints the example: keep it as a case of its own (`@example`).
+# Tests of random examples, on many that no run has seen before. A failure prints the example: keep it as a case of its own (`@example`).
 laws: setup
-	$(BIN)/python -m pytest tests/laws tests/engines -q -n auto --hypothesis-profile=fresh
+	$(BIN)/python -m pytest -q -n auto -m hypothesis --hypothesis-profile=fresh
 
 # Mutated files through every reader; CORPUS names folders with further files. `make fuzz-short` is CI's minute.
 CORPUS ?=

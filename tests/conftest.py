@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 # The same examples in every run, so that a change is judged and not a draw. `make laws` (fresh) draws new ones, deep many more.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
-settings.register_profile("stable", derandomize=True, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("stable", derandomize=True, deadline=None, max_examples=40, suppress_health_check=_SLOW)
 settings.register_profile(
     "deep", derandomize=False, deadline=None, max_examples=2000, suppress_health_check=[*_SLOW, HealthCheck.filter_too_much]
 )

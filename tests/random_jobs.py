@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import assume, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import PlanError
@@ -63,14 +63,6 @@ NODES = (
     "p4d.24xlarge",
     "gaudi2-8",
 )
-DEEP = 80
-"""How many times more examples `make laws` runs."""
-
-
-def examples(number: int) -> settings:
-    """Settings for a law: `number` examples, the same ones every time; many more and new ones in `make laws`."""
-    deep = not settings.default.derandomize if settings.default else False
-    return settings(max_examples=number * (DEEP if deep else 1), deadline=None)
 
 
 @st.composite

@@ -29,7 +29,7 @@ bool same(const Result& a, const Result& b) {
          a.rate == b.rate && a.acknowledged == b.acknowledged && a.cnps == b.cnps;
 }
 
-void check_all(const std::string& name, const packet_net::Net& net, Options o, const Faults& faults = {}) {
+Stats check_all(const std::string& name, const packet_net::Net& net, Options o, const Faults& faults = {}) {
   o.sample = 5e-6;
   for (int i = 0; i < 96; i += 5) o.sample_links.push_back(i);
   for (int i = 0; i < 8; ++i) o.sample_lanes.push_back(i);
@@ -45,6 +45,7 @@ void check_all(const std::string& name, const packet_net::Net& net, Options o, c
     if (!equal) std::cerr << name << " differs with " << threads << " threads\n";
     CHECK(equal);
   }
+  return one.stats;
 }
 
 Options base(const char* control) {
@@ -56,17 +57,17 @@ Options base(const char* control) {
 
 }  // namespace
 
-TEST(packet_threads_plain) { check_all("plain", traffic(400'000, 60), base("none")); }
+TEST(packet_threads_plain) { check_all("plain", traffic(150'000, 60), base("none")); }
 TEST(packet_threads_controls) {
-  for (const char* control : {"dcqcn", "hpcc", "swift", "timely"}) check_all(control, traffic(400'000, 60), base(control));
+  for (const char* control : {"dcqcn", "hpcc", "swift", "timely"}) check_all(control, traffic(150'000, 60), base(control));
 }
 TEST(packet_threads_pauses) {
   Options o = base("none");
-  o.buffer = 400e3;
-  check_all("small buffer", traffic(400'000, 60), o);
+  o.buffer = 200e3;
+  CHECK(check_all("small buffer", traffic(150'000, 60), o).pauses > 0);
   o.xoff = 5 * 4096;
   o.xon = 3 * 4096;
-  check_all("fixed thresholds", traffic(400'000, 60), o);
+  CHECK(check_all("fixed thresholds", traffic(150'000, 60), o).pauses > 0);
 }
 TEST(packet_threads_lossy) {
   Options o = base("dcqcn");
@@ -74,14 +75,14 @@ TEST(packet_threads_lossy) {
   o.buffer = 200e3;
   o.alpha = 1;
   o.timeouts = {3e-4, 1e-3};
-  check_all("go-back-N", traffic(400'000, 60), o);
+  CHECK(check_all("go-back-N", traffic(150'000, 60), o).drops > 0);
   o.recovery = Recovery::kSelective;
-  check_all("selective", traffic(400'000, 60), o);
+  CHECK(check_all("selective", traffic(150'000, 60), o).drops > 0);
 }
 TEST(packet_threads_credits) {
   Options o = base("none");
   o.loss = Loss::kCredits;
-  check_all("credits", traffic(400'000, 60), o);
+  check_all("credits", traffic(150'000, 60), o);
 }
 TEST(packet_threads_spread) {
   for (const Spread spread : {Spread::kRound, Spread::kRandom, Spread::kAdaptive, Spread::kFlowlet}) {
@@ -89,11 +90,11 @@ TEST(packet_threads_spread) {
     o.spread = spread;
     o.recovery = Recovery::kSelective;
     o.flowlet_gap = 1e-6;
-    check_all("spread", traffic(400'000, 60), o);
+    check_all("spread", traffic(150'000, 60), o);
   }
 }
 TEST(packet_threads_faults) {
-  packet_net::Net net = traffic(400'000, 60);
+  packet_net::Net net = traffic(300'000, 60);
   Options o = base("dcqcn");
   o.timeouts = {2e-4};
   o.ack_every = 4;
@@ -101,7 +102,7 @@ TEST(packet_threads_faults) {
   f.loss.assign(net.from.size(), 1e-3);
   f.bit_error.assign(net.from.size(), 1e-9);
   f.flaps = {{20e-6, 40, false}, {60e-6, 40, true}, {25e-6, 70, false}, {90e-6, 70, true}};
-  check_all("faults", net, o, f);
+  CHECK(check_all("faults", net, o, f).losses > 0);
   o.control_name = "hpcc";
   o.recovery = Recovery::kSelective;
   check_all("faults, selective", net, o, f);

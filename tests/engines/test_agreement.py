@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given
-from random_jobs import examples, jobs
+from random_jobs import jobs
 
 from windtunnel.engine import Program, run
 from windtunnel.engine.program import HOST_SYNC, JOIN
@@ -113,7 +114,7 @@ def untaxed(job: Job) -> Program:
     return replace(lower(workload, price(workload)).program, compute_tax=0.0)
 
 
-@examples(25)
+@examples(10)
 @given(jobs())
 def test_engine_agrees_with_the_slow_evaluator(job: Job) -> None:
     program = untaxed(job)
@@ -128,7 +129,7 @@ def test_engine_agrees_on_jobs_of_the_catalogue(name: str) -> None:
     assert run(program).makespan == pytest.approx(Slow(program).makespan(), rel=1e-12)
 
 
-@examples(40)
+@examples(15)
 @given(jobs())
 def test_the_tax_only_slows_and_no_more_than_it_says(job: Job) -> None:
     """Computing beside communication keeps at least 1 - tax of its rate, so the step grows by at most that factor."""

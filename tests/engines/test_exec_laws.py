@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.engine import HopKind, Program, ProgramBuilder, Timeline, run
@@ -100,7 +101,7 @@ def same(a: Timeline, b: Timeline, rank_a: int, rank_b: int) -> None:
 
 
 @given(drafts())
-@settings(max_examples=150, deadline=None)
+@examples(50)
 def test_no_step_is_shorter_than_its_chains_and_streams(draft: Draft) -> None:
     program = draft.build()
     timeline = run(program)
@@ -112,7 +113,7 @@ def test_no_step_is_shorter_than_its_chains_and_streams(draft: Draft) -> None:
 
 
 @given(drafts(tax=True))
-@settings(max_examples=150, deadline=None)
+@examples(50)
 def test_accounts_and_critical_path_add_up_to_the_step(draft: Draft) -> None:
     timeline = run(draft.build())
     accounted = timeline.busy[:, 0].sum(axis=1) + timeline.idle.sum(axis=1)
@@ -123,7 +124,7 @@ def test_accounts_and_critical_path_add_up_to_the_step(draft: Draft) -> None:
 
 
 @given(drafts(), st.data())
-@settings(max_examples=150, deadline=None)
+@examples(50)
 def test_a_longer_operator_never_shortens_an_untaxed_step(draft: Draft, data: st.DataObject) -> None:
     program = draft.build()
     longer = program.op_seconds.copy()
@@ -134,7 +135,7 @@ def test_a_longer_operator_never_shortens_an_untaxed_step(draft: Draft, data: st
 
 
 @given(drafts(tax=True), st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
+@examples(50)
 def test_the_order_of_ranks_changes_nothing(draft: Draft, random: object) -> None:
     order = list(range(len(draft.ranks)))
     random.shuffle(order)  # type: ignore[attr-defined]
@@ -145,7 +146,7 @@ def test_the_order_of_ranks_changes_nothing(draft: Draft, random: object) -> Non
 
 
 @given(drafts(tax=True))
-@settings(max_examples=75, deadline=None)
+@examples(25)
 def test_the_tax_only_adds(draft: Draft) -> None:
     taxed, free = run(draft.build()), run(replace(draft.build(), compute_tax=0.0))
     assert taxed.makespan >= free.makespan * (1 - 1e-12)
@@ -154,7 +155,7 @@ def test_the_tax_only_adds(draft: Draft) -> None:
 
 
 @given(drafts(host=False))
-@settings(max_examples=75, deadline=None)
+@examples(25)
 def test_a_free_host_is_never_the_cause(draft: Draft) -> None:
     draft.window = 0
     for rank in draft.ranks:

@@ -6,8 +6,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from drawn import examples
 from flow_oracle import Fluid, simulate
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import EngineError
@@ -58,7 +59,7 @@ def engine(
     return run(np.array([float(c) for c in capacity]), demands, variables, moved, **options)
 
 
-@settings(max_examples=300)
+@examples(100)
 @given(st.booleans().flatmap(fluids), capacities, flaps)
 def test_ends_are_those_of_exact_progressive_filling(
     found: list[Fluid], capacity: list[Fraction], changes: tuple[tuple[Fraction, int, Fraction], ...]
@@ -77,7 +78,7 @@ def test_ends_are_those_of_exact_progressive_filling(
     assert got.stats["fallbacks"] == 0
 
 
-@settings(max_examples=100)
+@examples(35)
 @given(fluids(coupled=True), capacities, st.sampled_from([0.0, 1e-9, 0.01, 0.3]))
 def test_every_byte_is_moved_once_and_no_link_moves_more_than_it_can(
     found: list[Fluid], capacity: list[Fraction], tolerance: float
@@ -93,7 +94,7 @@ def test_every_byte_is_moved_once_and_no_link_moves_more_than_it_can(
     assert (got.use.busy <= got.last * (1 + 1e-12)).all()
 
 
-@settings(max_examples=100)
+@examples(35)
 @given(fluids(coupled=False), capacities, st.integers(0, 8))
 def test_a_flow_in_parts_ends_with_the_whole(found: list[Fluid], capacity: list[Fraction], which: int) -> None:
     """A flow of weight 2w and one bound less is two of weight w, each of half the size."""

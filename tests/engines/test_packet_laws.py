@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.engine.packet import Faults, Loss, Marking, PacketOptions, Recovery, Spread, plain_lanes, run_packets
@@ -31,7 +32,7 @@ def options(draw: st.DrawFn) -> PacketOptions:
     )  # fmt: skip
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(st.data(), st.sampled_from(FABRICS), options(), st.integers(0, 2**31))
 def test_laws(data: st.DataObject, fabric: str, chosen: PacketOptions, seed: int) -> None:
     graph = GRAPHS[fabric]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.memory.allocator import CachingAllocator, OutOfMemory, PoolBlock
@@ -44,7 +45,7 @@ def sound(pool: CachingAllocator, live: list[PoolBlock]) -> None:
     assert all(block.allocated and block.size >= block.requested for block in live)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(SETTINGS, STEPS, st.sampled_from([math.inf, 600.0 * MIB]))
 def test_blocks_tile_their_segments_and_all_comes_back(
     chosen: AllocatorSettings, steps: list[tuple[str, int, int]], limit: float

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.compute import estimate
@@ -41,7 +42,7 @@ def gemm(batch: int, m: int, n: int, k: int) -> Op:
     return Op("g", Kind.GEMM, Phase.FORWARD, batch=batch, m=m, n=n, k=k, flops=2.0 * batch * m * n * k)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.sampled_from(NAMES), st.integers(1, 64), SIZE, SIZE, SIZE, st.integers(0, 5000))
 def test_gemm_is_monotone_in_every_size(name: str, batch: int, m: int, n: int, k: int, more: int) -> None:
     base, *larger = time(
@@ -55,7 +56,7 @@ def test_gemm_is_monotone_in_every_size(name: str, batch: int, m: int, n: int, k
     assert min(larger) >= base * (1 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.sampled_from(NAMES), st.integers(64, 65536), st.integers(512, 65536), st.integers(512, 32768))
 def test_a_product_of_twice_a_side_takes_no_less_in_a_loop(name: str, m: int, n: int, k: int) -> None:
     rows = [gemm(1, m, n, k), gemm(1, 2 * m, n, k), gemm(1, m, 2 * n, k), gemm(1, m, n, 2 * k)]
@@ -63,7 +64,7 @@ def test_a_product_of_twice_a_side_takes_no_less_in_a_loop(name: str, m: int, n:
     assert min(larger) >= base * (1 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.sampled_from(NAMES), st.integers(1, 512), st.integers(16, 32768), st.integers(16, 256), st.booleans())
 def test_no_kernel_beats_peak(name: str, heads: int, seq: int, dim: int, causal: bool) -> None:
     flops = (2.0 if causal else 4.0) * heads * seq * seq * dim
@@ -77,7 +78,7 @@ def test_no_kernel_beats_peak(name: str, heads: int, seq: int, dim: int, causal:
     assert (time(machine, *rows) >= np.array([row.flops for row in rows]) / machine.peak["bf16"]).all()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(
     st.sampled_from(NAMES),
     st.integers(1, 256),
@@ -103,7 +104,7 @@ def test_attention_is_monotone_in_heads_and_length(name: str, heads: int, seq: i
     assert wider >= base * (1 - 1e-9) and longer >= base * (1 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(
     st.sampled_from(NAMES),
     st.sampled_from(MOVING),
@@ -116,7 +117,7 @@ def test_moving_more_bytes_takes_longer(name: str, kind: Kind, size: float, fact
     assert larger >= base * (1 - 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.sampled_from(NAMES), st.floats(1.0, 8.0), SIZE, SIZE, SIZE, st.integers(1, 64))
 def test_a_faster_gpu_is_never_slower(name: str, speed: float, m: int, n: int, k: int, heads: int) -> None:
     rows = [
@@ -128,7 +129,7 @@ def test_a_faster_gpu_is_never_slower(name: str, speed: float, m: int, n: int, k
     assert (time(gpu(name, speed), *rows) <= time(gpu(name), *rows) * (1 + 1e-9)).all()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(5)
 @given(st.permutations(range(12)))
 def test_rows_do_not_depend_on_their_neighbours(order: list[int]) -> None:
     rows = [

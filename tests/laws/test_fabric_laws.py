@@ -6,7 +6,8 @@ from collections import deque
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import assume, given, settings
+from drawn import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import EngineError
@@ -168,7 +169,7 @@ def test_formula_never_overruns_a_link(run: tuple[Graph, np.ndarray, np.ndarray,
     assert loads(graph, paths, size).sum() == (size * np.diff(paths.start)).sum()
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(runs(), st.integers(0, 99))
 def test_another_flow_makes_none_faster(run: tuple[Graph, np.ndarray, np.ndarray, RouteOptions], seed: int) -> None:
     graph, src, dst, options = run

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
-from random_jobs import examples
 from random_runs import setting
 
 from windtunnel.goodput.choices import interval_choice, spare_choices
@@ -45,7 +45,7 @@ EXTREMES = st.builds(
 )  # fmt: skip
 
 
-@examples(60)
+@examples(25)
 @given(EXTREMES)
 def test_any_figures_give_shares(run: Conditions) -> None:
     answer = steady(run)
@@ -57,7 +57,7 @@ def test_any_figures_give_shares(run: Conditions) -> None:
     assert all(hours >= -1e-6 for hours in simulated.parts.values())
 
 
-@examples(30)
+@examples(10)
 @given(RUNS)
 def test_parts_add_up(run: Conditions) -> None:
     answer = steady(run)
@@ -65,7 +65,7 @@ def test_parts_add_up(run: Conditions) -> None:
     assert 0.0 <= answer.goodput <= answer.ettr <= 1.0
 
 
-@examples(30)
+@examples(10)
 @given(RUNS)
 def test_halving_a_time_never_hurts(run: Conditions) -> None:
     """A rate may by a hair: a failure during a long recovery begins it anew with its own, which may be shorter."""
@@ -74,13 +74,13 @@ def test_halving_a_time_never_hurts(run: Conditions) -> None:
             assert lever.gain >= (-1e-4 if lever.name.startswith("failures") else -ROUNDING)
 
 
-@examples(20)
+@examples(10)
 @given(RUNS, st.integers(0, 30))
 def test_more_spares_never_hurt(run: Conditions, more: int) -> None:
     assert steady(replace(run, spares=run.spares + more)).goodput >= steady(run).goodput - ROUNDING
 
 
-@examples(30)
+@examples(10)
 @given(RUNS, st.floats(1.01, 3.0))
 @example(setting(np.random.default_rng(25054183), True), 1.01171875)  # a stop that saves first waits for a flush under way
 def test_the_best_interval_beats_its_neighbours(run: Conditions, factor: float) -> None:
@@ -92,14 +92,14 @@ def test_the_best_interval_beats_its_neighbours(run: Conditions, factor: float) 
     assert choice.flat[0] <= choice.best <= choice.flat[1]
 
 
-@examples(10)
+@examples(4)
 @given(RUNS)
 def test_the_best_number_of_spares_beats_the_others(run: Conditions) -> None:
     choices = spare_choices(run)
     assert all(choices[0].per_node >= other.per_node - ROUNDING for other in choices)
 
 
-@examples(20)
+@examples(10)
 @given(RUNS)
 def test_no_failures_leave_the_cost_of_checkpoints(run: Conditions) -> None:
     calm = replace(run, kinds=tuple((name, kind.often(0.0)) for name, kind in run.kinds))
@@ -107,7 +107,7 @@ def test_no_failures_leave_the_cost_of_checkpoints(run: Conditions) -> None:
     assert steady(calm).ettr == pytest.approx(interval / (interval + cost.save + cost.flush * cost.drag / (1.0 + cost.drag)))
 
 
-@examples(10)
+@examples(4)
 @given(st.integers(0, 2**32))
 def test_simulated_help_never_hurts_where_nothing_is_random(seed: int) -> None:
     """Failures at fixed gaps and fixed times: faster repair and more spares are never worse, run by run."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from jobs import make_job
 
@@ -15,7 +16,7 @@ from windtunnel.spec import Job, load_job
 from windtunnel.spec.offload import Offload
 from windtunnel.workload import build
 
-FEW = settings(max_examples=25, deadline=None)
+FEW = examples(10)
 FRAMEWORKS = st.sampled_from(["megatron-lm", "megatron-deepspeed", "torchtitan", "fsdp", "nemo", "unknown"])
 SHAPES = st.fixed_dictionaries(
     {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from jobs import make_job
 
@@ -49,14 +50,14 @@ mixtures = st.builds(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@examples(5)
 @given(mixtures, st.sampled_from([1, 2, 4]), st.floats(1.0, 3.0))
 def test_an_uneven_load_is_never_faster(fields: dict[str, Any], ep: int, load: float) -> None:
     even, odd = (predict(make_job(**fields, ep=ep, moe_imbalance=x)) for x in (1.0, load))
     assert odd.step_time_s >= even.step_time_s * (1 - 1e-9)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(5)
 @given(mixtures)
 def test_spreading_experts_frees_weights_and_brings_tokens_back(fields: dict[str, Any]) -> None:
     held = []
@@ -74,7 +75,7 @@ def test_spreading_experts_frees_weights_and_brings_tokens_back(fields: dict[str
     assert held == sorted(held, reverse=True)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.integers(1, 16), st.integers(1, 16), st.integers(1, 8))
 def test_distinct_places_lie_between_one_and_all(places: int, each: int, chosen: int) -> None:
     picked = min(chosen, places * each)

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.network import Group, bus_factor, collective, flat_group
@@ -80,7 +81,7 @@ def test_never_below_the_links(cluster, comm, shape, size):
 
 @pytest.mark.parametrize("algorithm", ["Ring", "Tree", "NVLSTree"])
 @pytest.mark.parametrize("gpus", [8, 16, 64])
-@settings(max_examples=20)
+@examples(5)
 @given(sizes, st.sampled_from(["LL", "LL128", "Simple"]))
 def test_twice_the_links_is_never_slower(algorithm, gpus, size, protocol):
     chosen = {"NCCL_ALGO": algorithm, "NCCL_PROTO": protocol if algorithm != "NVLSTree" else "Simple"}

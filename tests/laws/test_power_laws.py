@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import pytest
+from drawn import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from random_jobs import examples, jobs
+from random_jobs import jobs
 
 from windtunnel.compute.power import DrawShares, under
 from windtunnel.predict import predict
@@ -27,7 +28,7 @@ shares = st.builds(
 )
 
 
-@examples(150)
+@examples(60)
 @given(shares, st.floats(0.35, 1.0), st.floats(0.0, 0.65))
 def test_a_higher_cap_is_never_slower_and_draws_no_less(own: DrawShares, cap: float, more: float) -> None:
     low, high = under(own, 1.0, cap), under(own, 1.0, min(1.0, cap + more))
@@ -43,7 +44,7 @@ def _with_cap(job: Job, share: float) -> Job:
     return job.model_copy(update={"cluster": cluster})
 
 
-@examples(10)
+@examples(4)
 @given(jobs(), st.floats(0.4, 0.9))
 def test_a_capped_step_is_never_shorter(job: Job, share: float) -> None:
     free, capped = predict(_with_cap(job, 1.0)), predict(_with_cap(job, share))
@@ -52,7 +53,7 @@ def test_a_capped_step_is_never_shorter(job: Job, share: float) -> None:
     assert sum(asdict(step_shares(free.by_stage)).values()) == pytest.approx(1.0)
 
 
-@examples(30)
+@examples(10)
 @given(
     st.sampled_from(["node_dollars", "switch_dollars", "link_dollars", "dollars_per_kwh", "people_dollars_per_gpu_year"]),
     st.floats(1.0, 1e6),

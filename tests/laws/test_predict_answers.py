@@ -6,9 +6,10 @@ import math
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from drawn import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from random_jobs import examples, jobs, tables
+from random_jobs import jobs, tables
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import Prediction, predict
@@ -49,7 +50,7 @@ def sound(p: Prediction) -> None:
     assert all(0.0 <= s.start <= s.end <= p.step_time_s * (1 + 1e-12) for s in p.timeline)
 
 
-@examples(125)
+@examples(50)
 @given(tables())
 def test_any_table_is_answered_or_refused(table: dict[str, Any]) -> None:
     try:
@@ -59,7 +60,7 @@ def test_any_table_is_answered_or_refused(table: dict[str, Any]) -> None:
     sound(p)
 
 
-@examples(75)
+@examples(30)
 @given(jobs())
 def test_every_checked_job_is_answered(job: Job) -> None:
     sound(predict(job))
@@ -72,7 +73,7 @@ def shuffled(value: Any, draw: Any) -> Any:
     return {key: shuffled(value[key], draw) for key in keys}
 
 
-@examples(20)
+@examples(10)
 @given(jobs(), st.data())
 def test_the_same_job_gives_the_same_bytes(job: Job, data: st.DataObject) -> None:
     table = job.model_dump(mode="json", exclude_none=True)

@@ -6,9 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import example, given
 from jobs import make_job
-from random_jobs import changed, examples, jobs
+from random_jobs import changed, jobs
 
 from windtunnel.engine import Program, run
 from windtunnel.predict import predict
@@ -24,7 +25,7 @@ TIGHT = 1e-9
 PARTS = [c.name.lower() for c in COMPUTE]
 
 
-@examples(60)
+@examples(25)
 @given(jobs())
 def test_seconds_add_up(job: Job) -> None:
     p = predict(job)
@@ -38,7 +39,7 @@ def test_seconds_add_up(job: Job) -> None:
     assert sum(row.seconds_total for row in p.kernels) <= step * (1 + TIGHT)
 
 
-@examples(40)
+@examples(15)
 @given(jobs())
 def test_streams_are_never_busier_than_the_step_is_long(job: Job) -> None:
     workload = build(job)
@@ -62,7 +63,7 @@ def meetings(program: Program) -> tuple[Counter[int], dict[int, set[tuple[float,
     return Counter(program.part_key.tolist()), said
 
 
-@examples(40)
+@examples(15)
 @given(jobs())
 @example(make_job(pp=4, layers=4, global_batch=8, schedule="dualpipe"))  # both ends of the model on a stage, two copies of each
 def test_each_send_has_one_receive(job: Job) -> None:
@@ -85,7 +86,7 @@ def test_each_send_has_one_receive(job: Job) -> None:
     assert len(posts) == transfers + twins + (job.plan.pp > 1) * (1 + (job.model.tied_embeddings and not job.ends_meet))
 
 
-@examples(30)
+@examples(10)
 @given(jobs())
 def test_timelines_show_both_ends_of_each_transfer(job: Job) -> None:
     kinds = Counter(s.category for s in predict(job).timeline)
@@ -94,7 +95,7 @@ def test_timelines_show_both_ends_of_each_transfer(job: Job) -> None:
     assert kinds["send"] == kinds["receive"] == 2 * boundaries * job.micro_batches
 
 
-@examples(40)
+@examples(15)
 @given(jobs())
 def test_every_pass_runs_once_and_sends_follow_it(job: Job) -> None:
     p = predict(job)
@@ -130,7 +131,7 @@ def test_every_pass_runs_once_and_sends_follow_it(job: Job) -> None:
             assert begins[before[0], "backward", m, before[1]] >= ends[stage, "backward", m, chunk] * (1 - TIGHT)
 
 
-@examples(30)
+@examples(10)
 @given(jobs(tp=1, pp=1, dp=1))
 def test_one_gpu_communicates_nothing(job: Job) -> None:
     if job.cluster.gpus > 1:  # context parallelism
@@ -143,7 +144,7 @@ def test_one_gpu_communicates_nothing(job: Job) -> None:
     assert p.breakdown["bubble"] == 0.0 and p.breakdown.get("overlap_slowdown", 0.0) == 0.0
 
 
-@examples(30)
+@examples(10)
 @given(jobs())
 def test_tensor_parallel_calls_grow_with_layers_and_micro_batches(job: Job) -> None:
     workload = build(job)
@@ -156,7 +157,7 @@ def test_tensor_parallel_calls_grow_with_layers_and_micro_batches(job: Job) -> N
         assert not np.asarray(counts)[comm].any()
 
 
-@examples(30)
+@examples(10)
 @given(jobs())
 def test_sharding_moves_as_many_bytes_as_replicas_need(job: Job) -> None:
     """An all-reduce is a reduce-scatter and an all-gather of the same buffer: ZeRO-1 moves no more and no less than none.

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from random_jobs import RECOMPUTES, changed, examples, jobs, scaled
+from random_jobs import RECOMPUTES, changed, jobs, scaled
 
 from windtunnel.engine import run
 from windtunnel.memory import StageMemory, activation_walk, memory_of
@@ -48,7 +49,7 @@ def step(job: Job, tax: float | None = None) -> tuple[float, Costs, Lowered, flo
     return run(replace(lowered.program, compute_tax=tax)).makespan, costs, lowered, tax
 
 
-@examples(100)
+@examples(40)
 @given(jobs(), HARDWARE, FACTORS)
 def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> None:
     """Kernels, calls and the step, without slack. Outside the law are NCCL's choices, as they are in life: faster links may lead
@@ -114,7 +115,7 @@ def test_faster_hardware_makes_catalogue_jobs_faster(name: str, what: str) -> No
     assert predict(better).step_time_s <= predict(job).step_time_s * 1.02
 
 
-@examples(40)
+@examples(15)
 @given(jobs(), st.integers(2, 5))
 def test_more_micro_batches_never_take_less(job: Job, times: int) -> None:
     more = changed(job, global_batch=times * job.plan.global_batch)
@@ -126,7 +127,7 @@ def compute(job: Job) -> float:
     return sum(parts.get(name, 0.0) for parts in predict(job).by_stage for name in (*PARTS, "slowest_gpu"))
 
 
-@examples(30)
+@examples(10)
 @given(jobs(pp=1))
 def test_each_layer_costs_the_same(job: Job) -> None:
     """All but the update, where a small state stays in the cache and a kernel covers 20 Mi elements."""
@@ -144,7 +145,7 @@ def held(job: Job, **fields: object) -> tuple[StageMemory, ...]:
     return memory_of(one, build(one))
 
 
-@examples(40)
+@examples(15)
 @given(jobs())
 def test_stronger_sharding_never_holds_more_state(job: Job) -> None:
     """Weights, gradients and optimizer; what FSDP gathers for a moment is `buffers`. PyTorch's pipeline runtime is outside the law
@@ -159,7 +160,7 @@ def test_stronger_sharding_never_holds_more_state(job: Job) -> None:
             assert b.gradients <= a.gradients * (1 + ROUNDING) or whole and stronger == "zero3"
 
 
-@examples(40)
+@examples(15)
 @given(jobs())
 def test_stronger_recompute_never_holds_more_activations_and_never_computes_less(job: Job) -> None:
     kept = {}
@@ -175,7 +176,7 @@ def test_stronger_recompute_never_holds_more_activations_and_never_computes_less
         assert work[stronger] >= work[weaker] * (1 - ROUNDING)
 
 
-@examples(30)
+@examples(10)
 @given(jobs())
 def test_the_first_stage_keeps_most_activations_in_1f1b(job: Job) -> None:
     """Of equal stages: stage s keeps pp - s micro batches. Embedding and logits are counted by themselves."""

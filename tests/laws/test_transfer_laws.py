@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.compute import estimate
@@ -45,7 +46,7 @@ def kernels(m: int, n: int, k: int, heads: int, seq: int, head: int) -> list[Op]
 SHAPES = st.builds(kernels, SIZE, SIZE, SIZE, st.integers(1, 256), st.integers(16, 32768), st.sampled_from([64, 80, 128, 256]))
 
 
-@settings(max_examples=80, deadline=None)
+@examples(25)
 @given(st.sampled_from(BASES), SHAPES, MORE, MORE)
 def test_more_bandwidth_and_flops_are_never_slower(base: GPU, rows: list[Op], bandwidth: float, flops: float) -> None:
     before = seconds(new(base), *rows)
@@ -53,7 +54,7 @@ def test_more_bandwidth_and_flops_are_never_slower(base: GPU, rows: list[Op], ba
         assert (seconds(better, *rows) <= before * (1 + 1e-9)).all()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(st.sampled_from(BASES), MORE)
 def test_launches_do_not_scale(base: GPU, factor: float) -> None:
     tiny = [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from drawn import examples
 from hypothesis import given
 from hypothesis import strategies as st
-from random_jobs import examples, jobs
+from random_jobs import jobs
 
 from windtunnel.predict import predict
 from windtunnel.predict.ranks.draws import draws_of
@@ -22,7 +23,7 @@ def differing(job: Job, **fields: Any) -> Job:
     return check(job.model_copy(update={"unequal": Unequal.model_validate(fields)}))
 
 
-@examples(30)
+@examples(10)
 @given(jobs(), st.data())
 def test_a_slower_rank_costs_time_and_never_more_than_all_of_them(job: Job, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, job.cluster.gpus - 1))
@@ -36,7 +37,7 @@ def test_a_slower_rank_costs_time_and_never_more_than_all_of_them(job: Job, data
     assert one <= every * ROUNDING
 
 
-@examples(30)
+@examples(10)
 @given(jobs(), st.data())
 def test_groups_are_a_partition_that_meets_itself(job: Job, data: st.DataObject) -> None:
     slow = data.draw(st.lists(st.integers(0, job.cluster.gpus - 1), min_size=1, max_size=4))

@@ -29,7 +29,7 @@ def windtunnel(*words: str) -> str:
 def test_a_watched_run_is_put_beside_its_job(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = [*torchrun, "examples/training/fleet_llama.py"]
-    options = ["--steps", "10", "--seq", "64", "--between", "3"]  # the loop does thrice its work again outside of the sections
+    options = ["--steps", "6", "--seq", "64", "--between", "3"]  # the loop does thrice its work again outside of the sections
     windtunnel("fleet", "run", "--dir", str(tmp_path), "--run", "one", "--", *script, *options)
     sets = [word for change in (*SETS, "plan.seq=64") for word in ("--set", change)]
     said = json.loads(windtunnel("fleet", "compare", str(tmp_path / "one"), "examples/jobs/tiny-llama.toml", *sets, "--json", "-"))

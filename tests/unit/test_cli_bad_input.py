@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -360,7 +361,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(65)
 @given(st.lists(st.tuples(st.sampled_from(FIELDS), VALUES), min_size=1, max_size=3))
 def test_any_override_is_answered_or_refused(pairs: list[tuple[str, str]]) -> None:
     """Through the whole of `memory`, which loads, checks and builds as `predict` does."""

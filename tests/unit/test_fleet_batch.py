@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError
@@ -47,7 +48,7 @@ def equal(a: BatchTable, b: BatchTable) -> bool:
     return a.runs.tolist() == b.runs.tolist() and all(np.array_equal(a.columns[name], b.columns[name]) for name in a.columns)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(65)
 @given(st.lists(st.lists(WHOLE, max_size=9), min_size=1, max_size=5))
 def test_any_numbers_come_back(runs: list[list[int]]) -> None:
     column = np.array([value for run in runs for value in run], np.int64)

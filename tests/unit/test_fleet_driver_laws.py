@@ -7,8 +7,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from drawn import examples
 from fleet_world import World, virtual
-from hypothesis import example, given, note, settings
+from hypothesis import example, given, note
 from hypothesis import strategies as st
 
 from windtunnel.fleet.driver.plan import JobPlan
@@ -64,7 +65,7 @@ def _parts(world: World, incidents: dict[int, Incident]) -> None:
         assert incidents[number].ended == pytest.approx(moment, abs=0.01), number
 
 
-@settings(max_examples=100, deadline=None)
+@examples(35)
 @example([(0.0, "driver-killed", 0), (1.75, "crash", 0), (0.0, "agent-killed", 1)], False, False, 1)
 @given(FAULTS, st.booleans(), st.booleans(), st.sampled_from([1, 2, 6]))
 def test_any_faults_in_any_order(faults: list[tuple[float, str, int]], shrink: bool, after: bool, retries: int) -> None:

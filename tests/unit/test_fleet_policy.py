@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.fleet.driver.policy import FIRST_THEN, RecoveryDecision, RecoveryPolicy, Standing, decide
@@ -87,7 +88,7 @@ _FAULTS = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.lists(_FAULTS, min_size=1, max_size=60), st.booleans(), st.integers(0, 12))
 def test_bounded_and_no_livelock(faults: list[Any], shrink: bool, retries: int) -> None:
     """Whatever faults come in whatever order: at most `retries` restarts without steady training, only able nodes, no node twice,
@@ -146,7 +147,7 @@ def test_a_lease_that_is_given_back_is_free(store: DriverStore) -> None:
     assert store.acquire("b", 3.0, 100.0) == 2
 
 
-@settings(max_examples=60, deadline=None)
+@examples(20)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["take", "renew", "put"]), st.integers(0, 4)), max_size=40))
 def test_exactly_one_owner(steps: list[tuple[str, str, int]]) -> None:
     """Only who took the lease last can renew it or write, and it is never taken before it has expired."""

@@ -6,7 +6,8 @@ import json
 from contextlib import suppress
 from typing import Any
 
-from hypothesis import example, given, settings
+from drawn import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 from row_columns import TRAINING
 
@@ -48,21 +49,21 @@ WORDS = st.one_of(
 BASE = "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --seq-length 1024 --micro-batch-size 4 --vocab-size 512 "
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.sampled_from(sorted(FAMILIES)), st.dictionaries(st.sampled_from(KEYS), VALUES))
 def test_configurations(kind: str, config: dict[str, Any]) -> None:
     with suppress(WindtunnelError):
         from_config({"model_type": kind, **config})
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.booleans(), st.lists(WORDS, max_size=12))
 def test_command_lines(based: bool, words: list[str]) -> None:
     with suppress(WindtunnelError):
         import_job((BASE if based else "\n") + " ".join(words))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(65)
 @given(st.one_of(st.text(), VALUES.map(json.dumps)))
 def test_any_text(text: str) -> None:
     with suppress(WindtunnelError):
@@ -92,7 +93,7 @@ SPEED = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(65)
 @given(st.dictionaries(st.sampled_from(SPEED), VALUES), st.dictionaries(st.sampled_from(["stage", "overlap_comm"]), VALUES))
 @example({"train_micro_batch_size_per_gpu": 125_000_001}, {})
 def test_deepspeed_configurations(config: dict[str, Any], zero: dict[str, Any]) -> None:
@@ -100,7 +101,7 @@ def test_deepspeed_configurations(config: dict[str, Any], zero: dict[str, Any]) 
         from_deepspeed({"zero_optimization": zero, **config}, ON)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(65)
 @given(
     st.dictionaries(st.sampled_from(TITAN), st.one_of(VALUES, st.integers(1, 8), st.just("Interleaved1F1B"))),
     st.dictionaries(st.sampled_from(["seq_len", "local_batch_size", "global_batch_size", "compile"]), VALUES),
@@ -119,7 +120,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.lists(CELLS, min_size=len(TRAINING), max_size=len(TRAINING)))
 def test_rows_of_a_table(cells: list[str]) -> None:
     quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in cells)
@@ -155,7 +156,7 @@ GOOD = (
 ROW = dict(zip(TRAINING, GOOD, strict=True))
 
 
-@settings(max_examples=400, deadline=None)
+@examples(135)
 @given(
     st.dictionaries(
         st.sampled_from(sorted(ROW)),
@@ -170,7 +171,7 @@ def test_almost_good_rows(changes: dict[str, str]) -> None:
         draft(row)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(65)
 @given(st.text())
 def test_any_table(text: str) -> None:
     with suppress(WindtunnelError):

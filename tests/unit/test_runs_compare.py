@@ -20,7 +20,7 @@ from windtunnel.runs.expected import expected_run
 from windtunnel.runs.synthetic import graph_of_job, noisy, with_known_factor, with_slow_tasks
 from windtunnel.spec import Job, load_job
 
-SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=16", "plan.seq=4096", "model.layers=8", "plan.vpp=1"]
+SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=16", "plan.seq=4096", "model.layers=4", "plan.vpp=1"]
 
 
 @pytest.fixture(scope="module")

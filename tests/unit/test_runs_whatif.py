@@ -20,7 +20,7 @@ from windtunnel.runs.whatif import TracedMachine, what_if
 from windtunnel.spec import Job, check, dump_job, load_job
 from windtunnel.spec.load import load_cluster, load_gpu
 
-SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=16", "plan.seq=4096", "model.layers=8", "plan.vpp=1"]
+SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=8", "plan.seq=4096", "model.layers=4", "plan.vpp=1"]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ TRUTH = {"kernels.gemm": 1.2, "calls.dp": 1.5}
 
 @pytest.mark.parametrize(("change", "overrides"), [
     ("pp=4", ["plan.pp=4"]), ("pp=1", ["plan.pp=1"]), ("tp=4", ["plan.tp=4"]),
-    ("dp=4", ["plan.dp=4", "cluster.gpus=16", "plan.global_batch=32"]),
+    ("dp=4", ["plan.dp=4", "cluster.gpus=16", "plan.global_batch=16"]),
 ])  # fmt: skip
 def test_another_degree_is_what_the_true_machine_would_show(change: str, overrides: list[str], dense: Job) -> None:
     """The machine is slower in two ways than the model says; the run shows how, and the other plan is judged on that machine."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import annotated_types
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError, PlanError, SpecError, UnknownName
@@ -257,7 +258,7 @@ JSON_LIKE = st.recursive(
 
 
 @given(JSON_LIKE)
-@settings(max_examples=300, deadline=None)
+@examples(100)
 def test_no_table_escapes_as_another_exception(table: Any) -> None:
     for source in (table, {"base": JOB, **table} if isinstance(table, dict) and "base" not in table else table):
         if isinstance(source, str):
@@ -269,7 +270,7 @@ def test_no_table_escapes_as_another_exception(table: Any) -> None:
 
 
 @given(st.text(max_size=30), st.sampled_from(["", "plan.", "plan.tp=", "cluster.node=", "runtime.", "model="]))
-@settings(max_examples=300, deadline=None)
+@examples(100)
 def test_no_override_escapes_as_another_exception(text: str, start: str) -> None:
     try:
         assert isinstance(load_job(JOB, [start + text]), Job)
@@ -330,7 +331,7 @@ def test_contradiction(overrides: list[str], path: str, words: str) -> None:
     layers=st.integers(1, 10**5),
     batch=st.integers(1, 10**9),
 )
-@settings(max_examples=200, deadline=None)
+@examples(65)
 def test_check_lets_only_whole_splits_through(gpus: int, tp: int, pp: int, vpp: int, layers: int, batch: int) -> None:
     job = load_job(
         JOB,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from drawn import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import SpecError, UnknownName
@@ -30,7 +31,7 @@ def test_dump_and_load_give_an_equal_job(name: str) -> None:
 
 
 @given(tp=st.sampled_from([1, 2, 4, 8]), bandwidth=st.floats(1e3, 1e13), tokens=st.floats(1, 1e15), text=st.text(max_size=20))
-@settings(max_examples=50, deadline=None)
+@examples(15)
 def test_dump_is_exact_for_odd_numbers_and_texts(tp: int, bandwidth: float, tokens: float, text: str) -> None:
     job = load_job(
         {
