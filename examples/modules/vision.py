@@ -149,9 +149,9 @@ class ResNet(nn.Module):
         return F.cross_entropy(self.head(x.mean((2, 3))).float(), labels)
 
 
-def resnet50(batch: int = 128, size: int = 224):
+def resnet(depth: int = 50, batch: int = 128, size: int = 224):
     inputs = torch.empty(batch, 3, size, size), torch.zeros(batch, dtype=torch.int64)
-    return ResNet((3, 4, 6, 3), 1000), inputs
+    return ResNet({26: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}[depth], 1000), inputs
 
 
 class Residual(nn.Module):

@@ -8,15 +8,20 @@ An output in a document may leave lines out: `…` stands for any lines, also at
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 from docs_commands import FENCE, PLACEHOLDER, ROOT, SHELL, documents, words
+
+from windtunnel.cli import main as windtunnel
 
 EXAMPLES = ROOT / "examples"
 COLUMNS = "100"
@@ -96,12 +101,13 @@ def run_example(script: Path, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def run_shown(command: str, folder: Path) -> str:
-    """What a `windtunnel` command or an example prints on its terminal, run in `folder`."""
-    line = [sys.executable, *(["-m", "windtunnel"] if command.startswith("windtunnel ") else []), *words(command)]
-    done = subprocess.run(
-        line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, cwd=folder, env=environment(), check=False
-    )
-    return done.stdout
+    """What a `windtunnel` command or an example prints on its terminal, run in `folder`; the former in this process."""
+    if not command.startswith("windtunnel "):
+        return run_example(ROOT / words(command)[0], folder).stdout
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with chdir(folder), patch.dict(os.environ, environment(), clear=True), redirect_stdout(printed), redirect_stderr(printed):
+        windtunnel(words(command))
+    return printed.buffer.getvalue().decode()  # type: ignore[attr-defined]
 
 
 def main() -> int:

@@ -17,17 +17,6 @@ namespace wt::net::packet {
 
 namespace {
 
-constexpr std::int64_t kSlab = 1 << 19;  // events between two polls
-
-// Most events lie this far ahead at most: a full packet and its way over the slowest of the usual links.
-Time span_of(const World& w) {
-  Time most = 0;
-  for (const Link& link : w.links)
-    if (link.latency < 20'000'000)
-      most = std::max(most, link.latency + serial(link.cost, static_cast<std::uint64_t>(w.options.mtu + w.options.header)));
-  return most + most / 4;
-}
-
 Result collect(const World& w, Stats stats, Time end) {
   Result r;
   r.stats = stats;
@@ -67,7 +56,7 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
            const Poll& poll) {
   World world(graph, paths, lanes, options, faults);
   const std::int32_t count = partition(world, options.skip ? 1 : options.threads);
-  const Time span = span_of(world);
+  const Time span = world.span();
   if (world.telemetry)
     for (std::int32_t i = 0; i < count; ++i) world.traces.push_back(std::make_unique<Traces>());
   std::vector<std::unique_ptr<Part>> parts;

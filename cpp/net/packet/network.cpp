@@ -36,19 +36,12 @@ PlanTable shifted(PlanTable t) {
   return t;
 }
 
-Time span_of(const World& w) {
-  Time most = 0;
-  for (const Link& link : w.links)
-    if (link.latency < 20'000'000) most = std::max(most, link.latency + serial(link.cost, static_cast<std::uint64_t>(w.full)));
-  return most + most / 4;
-}
-
 }  // namespace
 
 PacketNetwork::PacketNetwork(PlanTable table, const Options& options, const Faults& faults)
     : table_(shifted(std::move(table))),
       world_(graph_of(table_), Paths{table_.path_start, table_.path_links}, lanes_of(table_), options, faults),
-      part_(world_, 0, 1, span_of(world_)) {
+      part_(world_, 0, 1, world_.span()) {
   const std::size_t plans = table_.plan_start.size() - 1;
   for (std::size_t i = 0; i < table_.key.size(); ++i) {
     const std::int32_t plan = table_.key_plan[i];
@@ -129,7 +122,6 @@ std::vector<std::int32_t> PacketNetwork::ways(std::int32_t plan) const {
 }
 
 void PacketNetwork::finish() {
-  constexpr std::int64_t kSlab = 1 << 19;
   while (part_.run(kForever, kSlab))
     if (pulse_) pulse_();
   collect();

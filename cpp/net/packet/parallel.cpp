@@ -42,7 +42,7 @@ class Barrier {
 };
 
 constexpr Time kStop = -1;
-constexpr std::int64_t kSlab = 1 << 18;
+constexpr std::int64_t kPartSlab = 1 << 18;
 
 struct alignas(64) Desk {      // what a partition tells the others at the end of a window, one for even and one for odd windows
   std::array<Time, 2> next{};  // earliest moment at which anything may happen because of it; kStop: stop
@@ -97,7 +97,7 @@ class Together {
   Time simulate(Part& part, Desk& desk, std::size_t side, Time limit, bool polls) {
     for (auto& box : desk.out[side]) box.clear();
     part.outbox.swap(desk.out[side]);
-    while (part.run(limit, kSlab))
+    while (part.run(limit, kPartSlab))
       if (polls && due() && poll_ && poll_()) return kStop;
     if (polls && due() && poll_ && poll_()) return kStop;
     Time next = part.hand_over(limit);

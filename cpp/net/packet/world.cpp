@@ -95,6 +95,13 @@ World::World(const fabric::Graph& g, const Paths& p, const Lanes& l, const Optio
   if (notify && controls[0]->notifications_per_port()) port_notified.assign(graph.links(), kLongAgo);
 }
 
+Time World::span() const {
+  Time most = 0;
+  for (const Link& link : links)
+    if (link.latency < 20'000'000) most = std::max(most, link.latency + serial(link.cost, static_cast<std::uint64_t>(full)));
+  return most + most / 4;
+}
+
 void World::build_links() {
   const std::size_t n = graph.links();
   links = std::vector<Link>(n);

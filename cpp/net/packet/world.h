@@ -209,6 +209,8 @@ struct Gate {  // slices of a lane, at its sender
   std::int32_t window = 0;
 };
 
+inline constexpr std::int64_t kSlab = 1 << 19;  // events between two polls
+
 struct World {
   World(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Faults& faults);
 
@@ -271,6 +273,8 @@ struct World {
     return static_cast<std::int32_t>(copy_of.empty() ? pair : pair & ((1U << kRowBits) - 1));
   }
   [[nodiscard]] std::uint32_t lane_of(std::uint32_t pair) const { return copy_of.empty() ? pair : copy_of[pair]; }
+  // Most events lie this far ahead at most: a full packet and its way over the slowest of the usual links.
+  [[nodiscard]] Time span() const;
   // Adds to `ways` all links that packets of a lane may take, some of them twice.
   void add_ways(std::uint32_t lane, std::vector<std::int32_t>& ways) const;
   // Adds a copy of lanes [first, last) as pairs, or makes the pairs from `at` on new again; the first of them.

@@ -35,9 +35,11 @@ def main() -> int:
         for case in given.case or sorted(WHOLE):
             count = given.count or (SHORT if given.short else WHOLE)[case]
             runs, missed = 0, 0
-            for name, run in runs_of(case, Path(place)).items():
+            parts = runs_of(case, Path(place))
+            shown = list(parts)[:: 3 if given.short and case == "F2" else 1]  # the windows of a save are many, each a job
+            for name in shown:
                 if given.only in ("", name):
-                    missed += _counted(f"{case} {name}", run, range(given.seed, given.seed + count))
+                    missed += _counted(f"{case} {name}", parts[name], range(given.seed, given.seed + count))
                     runs += count
             tallies[case] = Tally(runs, runs, runs - missed, missed)
             wrong += missed
