@@ -218,7 +218,9 @@ def test_a_job_as_a_schedule(tmp_path: Path) -> None:
     assert not free.stuck and 0.5 * seconds < free.end * 1e-9 < seconds
     facts = facts_of(written)
     assert facts["send"] == facts["recv"] > 0 and facts["send_bytes"] == facts["recv_bytes"]
-    result = replay(read_files([tmp_path / "s.goal"]).value, job.cluster)
+    reading = read_files([tmp_path / "s.goal"])
+    assert reading.facts["requires"] == facts["requires"] > 0  # labels are no prefix of the lines
+    result = replay(reading.value, job.cluster)
     assert not result.stuck and result.end == pytest.approx(seconds, rel=0.15)
     assert np.isfinite(result.times.end).all()
 

@@ -25,7 +25,7 @@ MEGATRON = (
     "[Rank 1] (after 1 iterations) memory (MB) | allocated: 10.0 | max allocated: 300.0 | reserved: 400.0 | max reserved: 400.0\n"
     " iteration        2/     100 | consumed samples:           16 | elapsed time per iteration (ms): 1000.0 |"
     " throughput per GPU (TFLOP/s/GPU): 123.4 | global batch size:     8 | lm loss: 1.0E+01 |\n"
-    "time (ms) | forward-compute: 30.62 | optimizer: 5.1\n"
+    "time (ms) | forward-compute: 30.62 | optimizer: 5.1 | batch generator: 0.2\n"
 )
 
 
@@ -50,7 +50,8 @@ def test_megatron_lines_give_seconds_tokens_loss_and_the_largest_memory(tmp_path
     assert steps.memory[0] == 300 * 2**20 and np.isnan(steps.memory[1])
     assert np.isnan(steps.tflops[0]) and steps.tflops[1] == 123.4
     assert reading.facts["args"] == {"global_batch_size": 8, "seq_length": 1024, "tensor_model_parallel_size": 4}
-    assert reading.facts["timer_names"] == ["forward-compute", "optimizer"] and reading.facts["elapsed_ms"]["median"] == 1500.0
+    assert reading.facts["timer_names"] == ["batch generator", "forward-compute", "optimizer"]
+    assert reading.facts["elapsed_ms"]["median"] == 1500.0
 
 
 def test_seconds_are_not_taken_for_milliseconds(tmp_path: Path) -> None:

@@ -35,6 +35,21 @@ def test_without_step_times_a_step_is_a_share_of_its_block(tmp_path: Path) -> No
     assert reading.facts["mllog_lines"] == 6 and reading.facts["mllog_prefix_not_at_col0"] == 1 and reading.facts["text_lines"] == 7
 
 
+def test_blocks_that_count_steps_give_their_means(tmp_path: Path) -> None:
+    path = tmp_path / "result_0.txt"
+    blocks = [
+        ("training_step", 1000, 0, 21_000, 100),
+        ("training_step", 21_500, 100, 31_500, 150),
+        ("validation_step", 0, 0, 9, 10),
+    ]
+    path.write_text("".join(
+        line("block_start", begin, what, step_num=first) + line("block_stop", end, what, step_num=last)
+        for what, begin, first, end, last in blocks
+    ), encoding="utf-8")  # fmt: skip
+    steps = read_files([path]).value.steps
+    assert (steps.step.tolist(), steps.seconds.tolist()) == ([100, 150], [0.2, 0.2])
+
+
 def test_tracked_step_times_are_taken_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "result_0.txt"
     path.write_text("".join(line("tracked_stats", n, {"train_step_time": 10.0 + n}) for n in range(3)), encoding="utf-8")

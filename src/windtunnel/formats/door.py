@@ -118,8 +118,8 @@ def _main(files: dict[Importer, list[Path]]) -> Importer:
         beside: frozenset[str] = getattr(module_of(importer), "COMPANIONS", frozenset())
         if all(other is importer or other.name in beside for other in files):
             return importer
-    kinds = " and ".join(f"{listed[0]} ({importer.name})" for importer, listed in files.items())
-    raise SpecError("FILE", kinds, "files of one format", "Import them one by one.")
+    kinds = " and ".join(f"{listed[0].name} ({importer.name})" for importer, listed in files.items())
+    raise SpecError("FILE", kinds, "files of one format", "Name those of one format, or import them one by one.")
 
 
 def listed(path: Path) -> list[Path]:

@@ -73,8 +73,8 @@ IMPORTERS: tuple[Importer, ...] = (
 TOGETHER: dict[str, str] = {"pytorch-et": "kineto"}
 """Readers whose files and those of another one, given together, become one thing: the first one's `read_with`."""
 
-OWN_PREFIXES = frozenset({"training-log", "mlperf", "nccl-tests", "nccl-debug"})
-"""Readers that find their lines behind any prefix, and may tell ranks by it."""
+OWN_PREFIXES = frozenset({"training-log", "mlperf", "nccl-tests", "nccl-debug", "goal"})
+"""Readers that find their lines behind any prefix, and may tell ranks by it; in GOAL, what stands before a line is its label."""
 
 ANYTHING = frozenset({"configuration", "not-read"})
 """The last two readers, which take any text."""

@@ -48,9 +48,11 @@ class MlLog:
     throughput: list[float] = field(default_factory=list)
     losses: dict[int, float] = field(default_factory=dict)  # by samples
     blocks: list[tuple[float, float, float, float]] = field(default_factory=list)  # begin and end in s, samples at begin and end
+    step_blocks: list[tuple[float, float, int, int]] = field(default_factory=list)  # begin and end in s, steps at begin and end
     evaluations: list[tuple[Any, Any]] = field(default_factory=list)
     power: PowerSource = field(default_factory=PowerSource)
     open_block: tuple[float, float] | None = None
+    open_steps: tuple[float, int] | None = None
     debug: DebugLines = field(default_factory=DebugLines)
 
 
@@ -127,6 +129,9 @@ def _take(log: MlLog, entry: dict[str, Any]) -> None:
     if key in ("run_start", "run_stop"):
         log.times[key] = int(time)
         log.stop = {name: meta[name] for name in ("samples_count", "status") if name in meta} if key == "run_stop" else log.stop
+    elif key in ("block_start", "block_stop") and isinstance(meta.get("step_num"), int):
+        if value != "validation_step":
+            _take_steps(log, key, time * 1e-3, meta["step_num"])
     elif key == "block_start":
         begin = meta.get("first_epoch_num", meta.get("samples_count", 0))
         log.open_block = time * 1e-3, float(begin) if isinstance(begin, (int, float)) else 0.0
@@ -148,6 +153,17 @@ def _take(log: MlLog, entry: dict[str, Any]) -> None:
         log.power.take(key, time, float(value))
 
 
+def _take_steps(log: MlLog, key: str, time: float, step: int) -> None:
+    """A block that counts steps in place of samples, as NeMo's logger of diffusion models does."""
+    if key == "block_start":
+        log.open_steps = time, step
+    elif log.open_steps is not None:
+        begin, first = log.open_steps
+        if step > first and time > begin:
+            log.step_blocks.append((begin, time, first, step))
+        log.open_steps = None
+
+
 def _steps(log: MlLog) -> Steps:
     """A row for each tracked step; else for each block, with the mean of its steps, numbered by the last step of the block."""
     batch = log.values.get("global_batch_size")
@@ -156,7 +172,7 @@ def _steps(log: MlLog) -> Steps:
     if log.step_seconds:
         count = len(log.step_seconds)
         return Steps.of(-1, range(1, count + 1), seconds=log.step_seconds, tokens=[tokens] * count)
-    rows = []
+    rows = [(last, begin, (end - begin) / (last - first)) for begin, end, first, last in log.step_blocks]
     for begin, end, first, last in log.blocks:
         share = (
             float(batch) * (float(length) if isinstance(length, int) and (last - first) > 1e6 else 1.0)
