@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -18,6 +19,13 @@ settings.register_profile(
 )
 settings.register_profile("fresh", derandomize=False, deadline=None, print_blob=True, suppress_health_check=_SLOW)
 settings.load_profile("stable")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests live to the end: without this, the garbage collector walks over them for an eighth of the suite's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
