@@ -315,6 +315,12 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["fields"]["plan.recompute"]["b"] == "full"
 
 
+def test_compare_puts_both_models_on_one_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    models = ("compare", "llama3-8b", "llama2-7b", "--set", "cluster.gpus=8")
+    first, second = (json.loads(answer(capsys, *models, "--on", on, "--json", "-")[1])["figures"] for on in ("h100-ib", "b200-ib"))
+    assert all(second["step_time_s"][one] < first["step_time_s"][one] for one in "ab")
+
+
 # --- other people's descriptions ---
 
 

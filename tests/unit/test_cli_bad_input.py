@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -303,6 +304,24 @@ def test_a_folder_without_permission(tmp_path: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("option", ["--json", "--trace", "--html"])
 def test_a_full_disk(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert option in refused(["predict", JOB, "-q", option, "/dev/full"], capsys)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_standard_output_that_is_full_or_closed() -> None:
+    command = [sys.executable, "-m", "windtunnel", "catalog", "jobs"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (2, "windtunnel: standard output: No space left on device.\n")
+    closed = subprocess.run(["sh", "-c", f"{shlex.join(command)} >&-"], stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_what_another_file_is_for_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "without files" in refused(["fleet", "hang", str(tmp_path)], capsys)
+    assert ".parquet" in refused(["search", JOB, "--out", str(tmp_path / "plans.csv")], capsys)
+    assert ".html" in refused(["validate", "--html", str(tmp_path / "page.pdf")], capsys)
+    assert "--per-node" in refused(["collective", "-c", "h100-ib", "-n", "16", "--per-node", "9"], capsys)
+    assert "15T" in refused(["predict", JOB, "--set", "tokens=15X"], capsys)
 
 
 AS_TYPED = [

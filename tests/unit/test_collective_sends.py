@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
+from windtunnel.cli import main
 from windtunnel.engine.lanes import ALL
 from windtunnel.network import flat_group
 from windtunnel.network.lanes.build import lanes_of, lanes_of_sends
@@ -98,6 +99,13 @@ def test_a_listed_algorithm_reads_back_to_the_same_lanes(tmp_path: Path, algorit
     assert len(back.lanes) == len(made.lanes)
     assert sorted(back.lanes.bytes.tolist()) == sorted(made.lanes.bytes.tolist())
     assert seconds(back.lanes) == pytest.approx(seconds(made.lanes), rel=1e-9)
+
+
+def test_what_show_transfers_writes_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "sends.json"
+    call = ["collective", "-c", "h100-ib", "-n", "8", "-b", "1M", "--json"]
+    assert main([*call, str(path), "-a", "ring", "--show-transfers"]) == 0
+    assert main([*call, str(tmp_path / "rows.json"), "-a", str(path)]) == 0
 
 
 def test_sends_that_do_not_move_on_together_stay_apart() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.formats import from_arguments, import_job
+from windtunnel.formats.stated import Stated
 from windtunnel.spec import load_job
 
 SMALL = (
@@ -217,3 +218,16 @@ def test_unclosed_quote_and_no_flags() -> None:
     for text in ("--num-layers '24", "python train.py\n", "--", "-- --", "--num-layers=\n"):
         with pytest.raises(WindtunnelError):
             import_job(text)
+
+
+def test_a_strategy_counts_under_megatrons_fsdp_only() -> None:
+    flags = f"{SMALL} --global-batch-size 4 --use-distributed-optimizer --data-parallel-sharding-strategy optim_grads_params"
+    assert from_arguments(flags).plan.sharding == "zero1"
+    assert from_arguments(f"{flags} --use-megatron-fsdp").plan.sharding == "fsdp"
+
+
+def test_gpus_that_only_the_machine_says_are_told() -> None:
+    flags, on = f"{SMALL} --global-batch-size 32", load_job("llama3-8b-8xh100")
+    assert any("8 GPUs, all of the machine" in told for told in from_arguments(flags, on=on).assumed)
+    told = from_arguments(flags, on=on, stated=Stated.of({"cluster": {"gpus": 8}})).assumed
+    assert not any("of the machine" in one for one in told)

@@ -32,6 +32,8 @@ _NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*"
 _SIZE = re.compile(_NUMBER + r"([KMGTP]i?|k)?(B|b)?\s*$")
 _RATE = re.compile(_NUMBER + r"([KMGTPE]i?|k)?(B|b|bit|Bytes|byte)(?:/s|ps)\s*(?:per\s+(\w+))?\s*(each way|both ways)?\s*$")
 _TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s|min|h|d)?\s*$")
+_COUNT = re.compile(r"\s*\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,3})?|\.[0-9]+)\s*([kKmMbBgGtT]?)\s*$")
+_COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _FLOPS = re.compile(_NUMBER + r"([KMGTPE]|k)?(?:FLOP/s|FLOPS|flops|FLOPs)\s*$")
 _SECONDS = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _OWNERS = {"gpu": "GPU", "nic": "NIC", "node": "node", "link": "link", "port": "port", "storage": "storage"}
@@ -78,6 +80,16 @@ def parse_time(value: object) -> float:
     if not match:
         raise ValueError("a time such as '2us', '1.5ms' or a number of seconds")
     return _finite(float(match.group(1)) * _SECONDS[match.group(2) or "s"], "a time")
+
+
+def parse_count(value: object) -> float:
+    """A number, also one that is written as people write tokens and dollars: `15T`, `2.5e12`, `$1,500k`."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _finite(_number(value), "a number")
+    match = _COUNT.match(value) if isinstance(value, str) else None
+    if not match:
+        raise ValueError("a number such as 15T, 250k or 1.5e12")
+    return _finite(float(match.group(1).replace(",", "").replace("_", "")) * _COUNTS[match.group(2).lower()], "a number")
 
 
 def parse_flops(value: object) -> float:

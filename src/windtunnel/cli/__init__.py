@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import re
 import sys
@@ -68,6 +69,9 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_PLAIN, _plain)
 
 
+_STDOUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""What a write to standard output fails with: its reader left, or it is a file on a disk that is full, gone or over its quota."""
+
 app = bare(VERBS, completion=True)
 
 
@@ -92,6 +96,9 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Each user error is one message on standard error."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the shell closed it: `>&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 of the process, to its end
     with suppress(AttributeError, ValueError):  # a terminal without block characters shows # in bars
         sys.stdout.reconfigure(errors=_PLAIN)  # type: ignore[union-attr]
     try:
@@ -105,9 +112,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("stopped.", INTERRUPTED)
     except _USAGE as error:
         return _fail(_usage(error), 2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter reports the closed pipe again at exit
-        return BROKEN_PIPE
+    except OSError as error:
+        if error.errno not in _STDOUT:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter reports it again at exit
+        return BROKEN_PIPE if error.errno == errno.EPIPE else _fail(f"standard output: {error.strerror}.", 2)
 
 
 def _usage(error: Any) -> str:

@@ -89,6 +89,8 @@ def command(  # long: one option a line
     writable(("--json", json), ("--csv", csv))
     name = op_of(op, "--op")
     machine, chosen_sizes = load_cluster(cluster, sets or ()), sizes_of(sizes)
+    if per_node is not None and per_node > machine.node.domain:
+        raise SpecError("--per-node", per_node, f"at most {machine.node.domain}, as many GPUs as a node of {machine.id} joins")
     variables = variables_of(env or ())
     sends = read_sends(algorithm) if algorithm is not None and Path(algorithm).suffix else None
     chosen = _algorithm(algorithm) if sends is None else None

@@ -44,7 +44,7 @@ def command(
     if len(first) > 1 or _is_run(first[0]):
         _run_and_job(first, last, [*(sets or []), *(set_b or [])], on, json)
     else:
-        _two_jobs((first[0], last), sets or [], (set_a or [], set_b or []), fidelity, json)
+        _two_jobs((first[0], last), sets or [], (set_a or [], set_b or []), on, fidelity, json)
 
 
 def _is_run(given: str) -> bool:
@@ -61,11 +61,13 @@ def _is_run(given: str) -> bool:
     return path.is_file() and importer_of(head_of(path)).name not in CONFIGURATIONS
 
 
-def _two_jobs(names: tuple[str, str], both: list[str], own: tuple[list[str], list[str]], fidelity: str, json: str | None) -> None:
+def _two_jobs(
+    names: tuple[str, str], both: list[str], own: tuple[list[str], list[str]], on: str | None, fidelity: str, json: str | None
+) -> None:
     from windtunnel.predict import predict
     from windtunnel.report.compare import compare, render
 
-    jobs = [job_of(name, [*both, *one]).job for name, one in zip(names, own, strict=True)]
+    jobs = [job_of(name, [*both, *one], on).job for name, one in zip(names, own, strict=True)]
     with busy("predicting both"):
         first, second = (predict(job, fidelity) for job in jobs)
     comparison = compare(first, second)

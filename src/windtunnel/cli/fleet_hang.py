@@ -33,6 +33,7 @@ def command(
     from windtunnel.fleet.findings.alive import HEARTBEAT, rank_states
     from windtunnel.fleet.findings.hang import hang_report
     from windtunnel.fleet.stacks import stacks_of
+    from windtunnel.formats.door import listed
     from windtunnel.formats.flight_recorder.reader import read_dumps
     from windtunnel.report.fleet_hang import show_hang
 
@@ -44,8 +45,7 @@ def command(
         facts = report.as_dict()
         facts["stacks"] = stacks_of(list(report.culprits), recorded.pids)
     else:
-        named = [Path(one) for one in files]
-        dumps = [path for one in named for path in (sorted(one.iterdir()) if one.is_dir() else [one])]
+        dumps = [path for one in files for path in listed(Path(one))]
         reading = read_dumps(dumps)
         told(reading.broken, "could not be read")
         facts = reading.facts["hang"]

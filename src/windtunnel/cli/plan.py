@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import re
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.units import parse_count
 from windtunnel.cli.common import Json, Quiet, Sets, writable, write_json
 from windtunnel.cli.progress import bar
 
@@ -20,19 +20,15 @@ Examples:
   windtunnel plan --days 30 --tokens-per-parameter 20 --on a100-ib --gpus 3360 --set cluster.price_per_gpu_hour=1.8
 """
 
-SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
-_AMOUNT = re.compile(r"\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([kmbgt]?)", re.IGNORECASE)
-
 
 def amount(text: str | None, option: str) -> float | None:
     """`2M` or `$1.5e6` as a number; SpecError for other text."""
     if text is None:
         return None
-    match = _AMOUNT.fullmatch(text.strip())
-    value = float(match.group(1).replace(",", "").replace("_", "")) * SCALES[match.group(2).lower()] if match else math.nan
-    if not (math.isfinite(value) and value > 0.0):
-        raise SpecError(option, text, "a number above 0, such as 2M, 250k or 1.5e12")
-    return value
+    with suppress(ValueError):
+        if (value := parse_count(text)) > 0.0:
+            return value
+    raise SpecError(option, text, "a number above 0, such as 2M, 250k or 1.5e12")
 
 
 def listed(text: str | None) -> list[str]:

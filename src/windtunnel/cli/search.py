@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
 from windtunnel.cli.progress import stoppable
 from windtunnel.cli.search_space import Question, question
@@ -61,6 +62,8 @@ def command(  # long: one option a line
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json), ("--html", html), ("--out", out))
+    if out is not None and Path(out).suffix != ".parquet":
+        raise FileError("--out", out, "a name that ends in .parquet", "--json writes what is reported as JSON.")
     from rich.console import Console
 
     from windtunnel.report.search import render, space_lines

@@ -38,6 +38,10 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json), ("--markdown", markdown), ("--html", html), ("--record", record))
+    if html is not None:
+        from windtunnel.report.frame import check_page
+
+        check_page(html)
     console = notes()
     with Progress(
         TextColumn("{task.description}"),

@@ -40,7 +40,7 @@ def from_llm_foundry(table: Mapping[str, Any], on: Job | None = None, stated: St
     stated, assumed = stated or Stated(), list[str]()
     keys = Keys({key: value for key, value in interpolated(table).items() if key != "variables"})
     model = _model(keys, stated, assumed)
-    gpus = stated.own_gpus or (on.cluster.gpus if on is not None else stated.gpus)
+    gpus = stated.gpus_on(on, assumed)
     plan = _plan(keys, model, gpus, stated, assumed)
     runtime = _runtime(keys, plan)
     job = None

@@ -290,13 +290,14 @@ def _gpus(args: Arguments, on: Job | None, stated: Stated) -> int | None:
     replica = math.prod(args.integer(f"{axis}-parallel-size") or 1 for axis in ("tensor-model", "pipeline-model", "context"))
     if args.launcher_gpus and args.launcher_gpus >= replica:
         return args.launcher_gpus
+    if not args.launcher_gpus:
+        return stated.gpus_on(on, args.assumed)
     gpus = on.cluster.gpus if on else stated.gpus
-    if args.launcher_gpus and gpus is None:
+    if gpus is None:
         return args.launcher_gpus
-    if args.launcher_gpus:
-        note = f"{gpus} GPUs, the machine's: the launcher's {args.launcher_gpus} hold no replica of tp*pp*cp = {replica}"
-        if note not in args.assumed:
-            args.assumed.append(note)
+    note = f"{gpus} GPUs, the machine's: the launcher's {args.launcher_gpus} hold no replica of tp*pp*cp = {replica}"
+    if note not in args.assumed:
+        args.assumed.append(note)
     return gpus
 
 
@@ -308,11 +309,11 @@ def _sharding(args: Arguments) -> str:
         return "none" if stage == 0 else f"zero{stage}"
     strategies = {"no_shard": "none", "optim": "zero1", "optim_grads": "zero2", "optim_grads_params": "fsdp"}
     strategy = args.text("data-parallel-sharding-strategy")
+    if strategy is not None and strategy not in strategies:
+        raise SpecError("--data-parallel-sharding-strategy", strategy, ", ".join(strategies))
     if args.switch("use-torch-fsdp2"):
         return "fsdp"
-    if args.switch("use-megatron-fsdp") or strategy is not None:
-        if strategy is not None and strategy not in strategies:
-            raise SpecError("--data-parallel-sharding-strategy", strategy, ", ".join(strategies))
+    if args.switch("use-megatron-fsdp"):  # Megatron's own data parallelism does not look at the strategy
         return strategies[strategy or "optim_grads_params"]
     return "zero1" if args.switch("use-distributed-optimizer") else "none"
 

@@ -66,7 +66,7 @@ def read(reader: Simulator, table: Mapping[str, Any], on: Job | None, stated: St
     model = reader.model(parts["model"], stated, assumed)
     plan = runtime = job = None
     if "plan" in parts:
-        gpus = stated.own_gpus or reader.gpus(parts["plan"]) or (on.cluster.gpus if on is not None else stated.gpus)
+        gpus = stated.own_gpus or reader.gpus(parts["plan"]) or stated.gpus_on(on, assumed)
         plan, runtime = reader.plan(parts["plan"], model, gpus, stated, assumed)
         cluster = on.cluster if on is not None else None
         if cluster is None and "system" in parts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windtunnel.spec import Model
+from windtunnel.spec import Job, Model
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,15 @@ class Stated:
     def own_gpus(self) -> int | None:
         """GPUs that the user typed, which beat a source's launcher."""
         return self.whole("cluster.gpus")
+
+    def gpus_on(self, on: Job | None, assumed: list[str]) -> int | None:
+        """GPUs that the user typed, else all that the machine has, which `assumed` says then."""
+        if self.own_gpus is not None or on is None:
+            return self.own_gpus or self.gpus
+        note = f"{on.cluster.gpus:,} GPUs, all of the machine: --set cluster.gpus=N says how many"
+        if note not in assumed:
+            assumed.append(note)
+        return on.cluster.gpus
 
 
 def _leaves(table: Mapping[str, Any], head: str) -> list[tuple[str, Any]]:

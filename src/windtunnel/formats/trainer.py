@@ -61,7 +61,7 @@ def from_trainer(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     keys = Keys({key: value for one in tables for key, value in one.items()})
     model = _model(keys, stated, assumed)
     model = model.model_copy(update={"lora": lora_of(keys, assumed)})
-    gpus = stated.own_gpus or first_count(keys, ("num_processes",)) or (on.cluster.gpus if on is not None else stated.gpus)
+    gpus = stated.own_gpus or first_count(keys, ("num_processes",)) or stated.gpus_on(on, assumed)
     plan = _plan(keys, model, gpus, stated, assumed)
     runtime = _runtime(keys, plan, assumed)
     job = None

@@ -26,6 +26,9 @@ def show(comparison: RunComparison, console: Console) -> None:
 
 def _headline(comparison: RunComparison, console: Console) -> None:
     measured, expected = comparison.measured_step, comparison.expected_step
+    if not comparison.steps:
+        console.print(f"The run tells no step's time. We expect {seconds(expected)}.", highlight=False)
+        return
     over = measured / expected - 1.0
     console.print(
         f"[bold]Your step takes {seconds(measured)}[/] (median of {comparison.steps}, ±{seconds(comparison.step_spread)}); "

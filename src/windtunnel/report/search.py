@@ -180,7 +180,7 @@ def certificate_lines(of: Certificate, result: SearchResult) -> list[str]:
         f"{of.combinations:,} combinations, {of.plans:,} of them plans: {of.refused:,} contradict themselves, {of.too_large:,} "
         "need more memory than there is" + (f", {of.over_limit:,} miss a limit." if of.over_limit else "."),
         f"A lower bound of the step ruled out {of.ruled_out:,} ({of.cells:,} micro batches priced, {say.seconds(of.bound_s)}, "
-        f"{rate:,.0f} plans/s); {of.predicted:,} were predicted ({say.seconds(of.predict_s)}); "
+        f"{rate:,.0f} plans/s); {of.predicted:,} predicted ({say.seconds(of.predict_s)}); "
         f"{of.did_not_fit:,} of these did not fit.",
     ]
     if len(result.objectives) > 1:

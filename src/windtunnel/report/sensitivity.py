@@ -108,14 +108,14 @@ def _sum(result: Sensitivity) -> str:
     left = ", ".join(f"{rest:+.3f} inside {part}" for part, rest in result.rest.items() if abs(rest) >= SMALL)
     return (
         f"Elasticities of all rates add up to {rates:+.3f}"
-        + (f"; start-up times that no rate changes: {left}" if left else "")
-        + f". Kernels, calls and host together: {result.total:+.4f}; all twice as fast is half the time at -1."
+        + (f"; what no rate changes, start-up times: {left}" if left else "")
+        + f". Kernels, calls and host together: {result.total:+.4f}. At -1, all of them twice as fast halve the step."
     )
 
 
 def _memory(result: Sensitivity) -> str:
     if result.memory is None:
-        return f"{100 * MORE:.0f} % more memory would allow no faster recompute or micro batch."
+        return f"{100 * MORE:.0f} % more memory would not make it faster: no other recompute or micro batch that then fits is."
     turned = result.memory
     return f"{100 * MORE:.0f} % more memory would allow {' '.join(turned.sets)}: {_percent(turned.gain)}."
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import Discriminator, Tag
+from pydantic import BeforeValidator, Discriminator, Tag
 
 from windtunnel.base.errors import PlanError
+from windtunnel.base.units import parse_count
 from windtunnel.spec.adapters import check_adapters
 from windtunnel.spec.calibration import Calibration
 from windtunnel.spec.cluster import Cluster
@@ -38,6 +39,11 @@ def _model_kind(value: object) -> str:
     return "[GraphModel]" if graph else "[Model]"
 
 
+def _tokens(value: object) -> object:
+    """Text such as `15T` as a number; what is no text as it is."""
+    return parse_count(value) if isinstance(value, str) else value
+
+
 class Job(Noun):
     """One training job. `tokens` is the length of the whole run, if the report should say days and dollars."""
 
@@ -46,7 +52,7 @@ class Job(Noun):
     plan: Plan
     runtime: Runtime
     cluster: Cluster
-    tokens: PositiveFloat | None = None
+    tokens: Annotated[PositiveFloat | None, BeforeValidator(_tokens)] = None
     seed: NonNegativeInt = 0
     unequal: Unequal | None = None
     calibration: Calibration | None = None

@@ -26,6 +26,8 @@ from windtunnel.base.files import read_text
 from windtunnel.network.lanes.listing import TransferList
 from windtunnel.network.lanes.msccl import read_msccl
 
+_TOLD = ("op", "gpus", "algorithm", "protocol", "channels", "total")
+"""What else a JSON file of `collective --show-transfers` says of its call."""
 FIELDS = ("step", "src", "dst", "bytes", "after", "channel", "delay_s", "rate", "begin_s")
 MOST_SENDS = 1_000_000
 MOST_WAITS = 5_000_000
@@ -195,7 +197,7 @@ def _table(data: object, path: str) -> tuple[list[dict[str, Any]], float | None]
     size = None
     if isinstance(data, dict):
         for name in data:
-            if name not in ("sends", "size"):
+            if name not in ("sends", "size", *_TOLD):
                 raise UnknownName(path, str(name), ["sends", "size"])
         size, data = (_size(data["size"]) if data.get("size") is not None else None), data.get("sends")
     if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):

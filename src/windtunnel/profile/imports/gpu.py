@@ -28,7 +28,7 @@ def gpu_named(word: str, path: str = "--gpu") -> GPU:
             path,
             word,
             "a GPU of `windtunnel catalog gpus`, or a TOML file that describes one",
-            f"{near.hint} A GPU that it has not: copy an entry, change its figures, give its path.".strip(),
+            f"{near.hint} For a GPU that is not there, copy an entry, change its figures and give its path.".strip(),
         ) from None
 
 
