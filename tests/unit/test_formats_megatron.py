@@ -220,6 +220,12 @@ def test_unclosed_quote_and_no_flags() -> None:
             import_job(text)
 
 
+@pytest.mark.parametrize("flag", ["--decoder-seq-length 4096", "--vision-model-type clip", "--language-model-type mistral_7b"])
+def test_a_model_of_images_is_no_plain_decoder(flag: str) -> None:
+    with pytest.raises(SpecError, match=flag.split()[0]):
+        from_arguments(f"{SMALL} --global-batch-size 4 {flag}")
+
+
 def test_a_strategy_counts_under_megatrons_fsdp_only() -> None:
     flags = f"{SMALL} --global-batch-size 4 --use-distributed-optimizer --data-parallel-sharding-strategy optim_grads_params"
     assert from_arguments(flags).plan.sharding == "zero1"

@@ -118,8 +118,7 @@ def test_long_words_and_two_calls_compared(script: Path) -> None:
     words_of = ["here", "7B", "2", "1e-4", "full", "none", "100", "x" * 400, "y", "4", "true"]
     assert CliRunner().invoke(app, ["import", str(script), *words_of]).exit_code == 0
     call = " ".join([f"NAME={'z' * 400}", str(script), *words_of])
-    result = CliRunner().invoke(app, ["compare", call, call, "--on", "h100-ib", "--set", "cluster.gpus=8"])
-    assert isinstance(result.exception, SpecError) and result.exception.path == "--on"
+    assert CliRunner().invoke(app, ["compare", call, call, "--on", "h100-ib", "--set", "cluster.gpus=8"]).exit_code == 0
     assert CliRunner().invoke(app, ["predict", call, "--on", "h100-ib", "--set", "cluster.gpus=8"]).exit_code == 0
 
 

@@ -36,6 +36,9 @@ _NOT_A_DECODER = (
     "experimental-attention",
     "encoder-",
     "decoder-num-layers",
+    "decoder-seq-length",  # the decoder of an encoder, or of images
+    "language-model-type",
+    "vision-model-type",
     "bert-",
 )
 _NOT_YET = "Not modelled in this version."
