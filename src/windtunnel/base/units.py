@@ -43,9 +43,7 @@ def parse_size(value: object) -> float:
     """Bytes from `80GiB`, `512KiB`, `25e6` or a number of bytes; ValueError if it is not a finite size >= 0."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _finite(_number(value), "a size in bytes")
-    match = _SIZE.match(value) if isinstance(value, str) else None
-    if not match:
-        raise ValueError("a size such as '80GiB', '25MB' or a number of bytes")
+    match = _matched(_SIZE, value, "a size such as '80GiB', '25MB' or a number of bytes")
     number, prefix, unit = match.groups()
     return _finite(float(number) * _PREFIX[prefix or ""] / (8.0 if unit == "b" else 1.0), "a size in bytes")
 
@@ -76,9 +74,7 @@ def parse_time(value: object) -> float:
     """Seconds from `2us`, `1.5ms`, `30min` or a number of seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _finite(_number(value), "a time in seconds")
-    match = _TIME.match(value) if isinstance(value, str) else None
-    if not match:
-        raise ValueError("a time such as '2us', '1.5ms' or a number of seconds")
+    match = _matched(_TIME, value, "a time such as '2us', '1.5ms' or a number of seconds")
     return _finite(float(match.group(1)) * _SECONDS[match.group(2) or "s"], "a time")
 
 
@@ -86,18 +82,22 @@ def parse_count(value: object) -> float:
     """A number, also one that is written as people write tokens and dollars: `15T`, `2.5e12`, `$1,500k`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _finite(_number(value), "a number")
-    match = _COUNT.match(value) if isinstance(value, str) else None
-    if not match:
-        raise ValueError("a number such as 15T, 250k or 1.5e12")
+    match = _matched(_COUNT, value, "a number such as 15T, 250k or 1.5e12")
     return _finite(float(match.group(1).replace(",", "").replace("_", "")) * _COUNTS[match.group(2).lower()], "a number")
 
 
 def parse_flops(value: object) -> float:
     """FLOP/s from `312TFLOP/s`; the unit is required."""
-    match = _FLOPS.match(value) if isinstance(value, str) else None
-    if not match:
-        raise ValueError("a FLOP rate with its unit, such as '312TFLOP/s'")
+    match = _matched(_FLOPS, value, "a FLOP rate with its unit, such as '312TFLOP/s'")
     return _positive(float(match.group(1)) * _PREFIX[match.group(2) or ""], "a FLOP rate")
+
+
+def _matched(pattern: re.Pattern[str], value: object, form: str) -> re.Match[str]:
+    """The match of a text; ValueError with what is allowed for another one, and for what is no text."""
+    match = pattern.match(value) if isinstance(value, str) else None
+    if not match:
+        raise ValueError(form)
+    return match
 
 
 def _number(value: int | float) -> float:

@@ -291,12 +291,10 @@ def _gpus(args: Arguments, on: Job | None, stated: Stated) -> int | None:
     if gpus := args.integer("world-size"):
         return gpus
     replica = math.prod(args.integer(f"{axis}-parallel-size") or 1 for axis in ("tensor-model", "pipeline-model", "context"))
-    if args.launcher_gpus and args.launcher_gpus >= replica:
-        return args.launcher_gpus
     if not args.launcher_gpus:
         return stated.gpus_on(on, args.assumed)
     gpus = on.cluster.gpus if on else stated.gpus
-    if gpus is None:
+    if args.launcher_gpus >= replica or gpus is None:
         return args.launcher_gpus
     note = f"{gpus} GPUs, the machine's: the launcher's {args.launcher_gpus} hold no replica of tp*pp*cp = {replica}"
     if note not in args.assumed:

@@ -115,7 +115,7 @@ def _sum(result: Sensitivity) -> str:
 
 def _memory(result: Sensitivity) -> str:
     if result.memory is None:
-        return f"{100 * MORE:.0f} % more memory would not make it faster: no other recompute or micro batch that then fits is."
+        return f"No recompute or micro batch that {100 * MORE:.0f} % more memory has room for is faster."
     turned = result.memory
     return f"{100 * MORE:.0f} % more memory would allow {' '.join(turned.sets)}: {_percent(turned.gain)}."
 
