@@ -237,3 +237,14 @@ def test_gpus_that_only_the_machine_says_are_told() -> None:
     assert any("8 GPUs, all of the machine" in told for told in from_arguments(flags, on=on).assumed)
     told = from_arguments(flags, on=on, stated=Stated.of({"cluster": {"gpus": 8}})).assumed
     assert not any("of the machine" in one for one in told)
+
+
+def test_the_program_of_a_script_says_an_encoder_and_the_tokenizer() -> None:
+    """`args_defaults` of Megatron-LM's programs: BERT's word pieces, 30,522, and GPT-2's 50,257."""
+    flags = "--num-layers 2 --hidden-size 64 --num-attention-heads 2 --seq-length 64 --max-position-embeddings 64"
+    flags += " --micro-batch-size 1 --global-batch-size 8"
+    bert = from_arguments(f"torchrun examples/bert/pretrain_bert.py {flags}")
+    assert (bert.model.causal, bert.model.vocab) == (False, 30522) and any("an encoder" in line for line in bert.assumed)
+    gpt = from_arguments(f"torchrun pretrain_gpt.py {flags}")
+    assert (gpt.model.causal, gpt.model.vocab) == (True, 50257)
+    assert from_arguments(f"torchrun train.py {flags}").model.vocab == 131072

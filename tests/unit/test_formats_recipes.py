@@ -206,3 +206,127 @@ def some_lightning_pretrain_16gpu_h100_bf16_config() -> ConfigContainer:
     loaded = job_of(f"{tmp_path}/recipe.py:some_lightning_pretrain_16gpu_h100_bf16_config", None, "h100-ib")
     assert loaded.job.model.name == "nemotron-3-nano-30b-a3b"
     assert any("for nemotron_3_nano_pretrain" in line for line in loaded.assumed)
+
+
+NEMO = """
+import nemo_run as run
+from nemo import lightning as nl
+from nemo.collections.llm.api import pretrain
+from nemo.collections.llm.gpt.model.llama import Llama3Config8B, LlamaModel
+from models import TinyConfig1B
+
+NAME = "llama3_8b"
+
+@run.cli.factory(name=NAME)
+def model() -> run.Config:
+    return run.Config(LlamaModel, config=run.Config(Llama3Config8B))
+
+def trainer(tensor_parallelism: int = 2, num_nodes: int = 1, num_gpus_per_node: int = 8, callbacks=None):
+    strategy = run.Config(
+        nl.MegatronStrategy,
+        tensor_model_parallel_size=tensor_parallelism,
+        sequence_parallel=True,
+        ckpt_async_save=True,
+        ddp=run.Config(DistributedDataParallelConfig, overlap_grad_reduce=True, overlap_param_gather=False),
+    )
+    return run.Config(
+        nl.Trainer,
+        callbacks=callbacks,
+        devices=num_gpus_per_node,
+        num_nodes=num_nodes,
+        plugins=bf16_with_fp8_mixed(),
+        strategy=strategy,
+    )
+
+@run.cli.factory(target=pretrain, name=NAME)
+def pretrain_recipe(name: str = "default", num_nodes: int = 4, performance_mode: bool = True) -> run.Partial:
+    recipe = run.Partial(
+        pretrain,
+        model=model(),
+        trainer=trainer(num_nodes=num_nodes, callbacks=[run.Config(TimingCallback)]),
+        data=run.Config(MockDataModule, seq_length=8192, global_batch_size=128, micro_batch_size=1),
+        optim=distributed_fused_adam_with_cosine_annealing(max_lr=3e-4),
+    )
+    if performance_mode:
+        recipe = faster(recipe)
+    return recipe
+
+def faster(recipe: run.Partial) -> run.Partial:
+    recipe.trainer.callbacks.append(run.Config(MegatronCommOverlapCallback, tp_comm_overlap=True))
+    return recipe
+"""
+OTHERS = """
+
+def small() -> run.Partial:
+    recipe = pretrain_recipe(num_nodes=1)
+    recipe.model = run.Config(LlamaModel, config=run.Config(TinyConfig1B, num_layers=4))
+    return recipe
+
+def lora() -> run.Partial:
+    recipe = default_finetune_recipe(run.Config(LlamaModel, config=run.Config(Llama3Config8B)), "meta-llama/Meta-Llama-3-8B")
+    recipe.peft = run.Config(LoRA)
+    recipe.peft.dim = 8
+    return recipe
+
+def encoder() -> run.Partial:
+    recipe = pretrain_recipe(num_nodes=1)
+    recipe.model = run.Config(BertModel, config=run.Config(MegatronBertLargeConfig))
+    return recipe
+"""
+MODELS = """
+class TinyConfig(GPTConfig):
+    normalization: str = "RMSNorm"
+    activation_func: Callable = F.silu
+    gated_linear_unit: bool = True
+    add_bias_linear: bool = False
+    share_embeddings_and_output_weights: bool = False
+    position_embedding_type: str = "rope"
+    num_layers: int = 2
+    hidden_size: int = 256
+    vocab_size: int = 1000
+
+class TinyConfig1B(TinyConfig):
+    hidden_size: int = 512
+    ffn_hidden_size: int = 1024
+    num_attention_heads: int = 8
+    num_query_groups: int = 2
+"""
+
+
+def test_a_nemo_recipe_is_read_with_its_switches(tmp_path: Path) -> None:
+    (tmp_path / "llama3_8b.py").write_text(NEMO)
+    loaded = job_of(str(tmp_path / "llama3_8b.py"), None, "h100-ib")  # the only function that is a job for NeMo-Run
+    job = loaded.job
+    assert (job.model.name, job.cluster.gpus, job.plan.tp, job.plan.dp, job.plan.global_batch) == ("llama3-8b", 32, 2, 16, 128)
+    assert (job.plan.seq, job.plan.sequence_parallel, job.plan.sharding) == (8192, True, "zero1")
+    assert (job.runtime.precision, job.runtime.fp8_recipe) == ("fp8", "delayed")
+    assert (job.runtime.overlap_tp, job.runtime.overlap_grad_reduce, job.runtime.overlap_param_gather) == (True, True, False)
+
+
+def test_a_nemo_recipe_of_sizes_in_a_class(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(NEMO.replace("@run.cli.factory(target=pretrain, name=NAME)", "") + OTHERS)
+    (tmp_path / "models.py").write_text(MODELS)
+    job = job_of(f"{tmp_path}/mine.py:small", None, "h100-ib").job
+    model = job.model
+    assert (model.layers, model.hidden, model.ffn, model.heads, model.kv_heads, model.vocab) == (4, 512, 1024, 8, 2, 1000)
+    assert (model.norm, model.activation, model.position, model.linear_bias, model.tied_embeddings) == (
+        "rmsnorm",
+        "swiglu",
+        "rope",
+        False,
+        False,
+    )
+
+
+def test_a_nemo_recipe_on_another_that_is_not_in_reach(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(NEMO + OTHERS)
+    loaded = job_of(f"{tmp_path}/mine.py:lora", None, "h100-ib")
+    assert loaded.job.model.lora is not None and loaded.job.model.lora.rank == 8
+    assert (loaded.job.plan.global_batch, loaded.job.plan.seq) == (128, 2048)
+    assert any("default_finetune_recipe) is not in reach" in line for line in loaded.assumed)
+
+
+def test_a_nemo_recipe_of_an_encoder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bert_340m.py").write_text(NEMO.replace("llama3_8b", "bert_340m") + OTHERS)
+    with pytest.raises(SpecError, match=r"model: got 'MegatronBertLargeConfig'.*--model NAME"):
+        job_of(f"{tmp_path}/bert_340m.py:encoder", None, "h100-ib")

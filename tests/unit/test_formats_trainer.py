@@ -128,6 +128,19 @@ def test_nemo_1() -> None:
         from_nemo({**NEMO, "model": {**NEMO["model"], "activation": "maxout"}})
 
 
+@pytest.mark.parametrize(
+    ("tokenizer", "vocab"),
+    [
+        ({"library": "huggingface", "type": "meta-llama/Llama-2-70b-hf", "model": None}, 32000),
+        ({"library": "sentencepiece", "model": "/data/mixtral/tokenizer.model"}, 32000),
+        ({"library": "megatron", "type": "GPT2BPETokenizer"}, 50257),
+    ],
+)
+def test_nemo_1_names_its_tokenizer(tokenizer: dict[str, object], vocab: int) -> None:
+    model = {key: value for key, value in NEMO["model"].items() if key != "vocab_size"} | {"tokenizer": tokenizer}
+    assert from_nemo({**NEMO, "model": model}).model.vocab == vocab
+
+
 def test_what_was_ignored_is_split_by_its_effect() -> None:
     assert split(["--lr 3e-4", "--use-strange-kernel"], "megatron") == (["--use-strange-kernel"], ["--lr 3e-4"])
     assert split(["lr_decay_style", "partition_activations"], "gpt-neox") == (["partition_activations"], ["lr_decay_style"])

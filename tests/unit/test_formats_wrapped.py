@@ -20,6 +20,13 @@ TOPOLOGY = (
 )  # fmt: skip
 
 
+NCCL_LOG = (
+    "# nThread 1 nGpus 8 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n"
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+    "           8             2     float     sum      -1    28.57    0.00    0.00      0    28.35    0.00    0.00      0\n"
+)
+
+
 def prefixed(prefix: str) -> Callable[[str], bytes]:
     return lambda text: "".join(prefix + line + "\n" for line in text.splitlines()).encode()
 
@@ -80,3 +87,14 @@ def test_texts_beside_the_files_of_a_folder_are_left_out(tmp_path: Path) -> None
     assert reading.format == "nvidia-smi-topo" and reading.ignored == ("beside them: config.yaml, notes.md",)
     with pytest.raises(SpecError, match="one format"):
         read_files([tmp_path / "topo.txt", tmp_path / "config.yaml"])
+
+
+def test_a_file_of_another_format_beside_the_ranks_of_a_folder(tmp_path: Path) -> None:
+    """Most files of a folder are what it stands for; of two formats with as many files, neither is."""
+    (tmp_path / "topo1.txt").write_text(TOPOLOGY)
+    (tmp_path / "log.txt").write_text(NCCL_LOG)
+    with pytest.raises(SpecError, match=r"log\.txt \(nccl-tests\) and topo1\.txt|topo1\.txt .* and log\.txt"):
+        read_files([tmp_path])
+    (tmp_path / "topo2.txt").write_text(TOPOLOGY)
+    reading = read_files([tmp_path])
+    assert reading.format == "nvidia-smi-topo" and reading.ignored[-1] == "beside them: log.txt"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import import_module
@@ -53,7 +53,7 @@ def module_of(reader: Importer) -> ImporterModule:
 
 def read_files(files: Sequence[str | Path], context: Context | None = None, name: str | None = None) -> Reading:
     """What the files of one source hold: one file, or the files of a run's ranks; a directory stands for the files in it, without
-    texts beside them that no reader of a trace or log knows.
+    what `_beside` takes out and `ignored` names.
 
     `name` says the format where content does not. Files of one source are of one format, or of two that belong together
     (`importers.TOGETHER`): SpecError where two differ.
@@ -63,7 +63,7 @@ def read_files(files: Sequence[str | Path], context: Context | None = None, name
         raise SpecError("FILE", "no file", "one file or more")
     with ExitStack() as stack:
         plain, copies = _plain(paths, name, stack)
-        beside = _beside(plain, [Path(given) for given in files])
+        beside = _beside(plain, [Path(given) for given in files], copies)
         try:
             reading = _read(plain, context or Context())
         except SpecError as error:
@@ -75,12 +75,19 @@ def read_files(files: Sequence[str | Path], context: Context | None = None, name
         return named(reading, copies) if copies else reading
 
 
-def _beside(files: dict[Importer, list[Path]], given: Sequence[Path]) -> list[str]:
-    """Takes out what lies in a given directory and is known as a text alone, where other files there are more; and its names."""
+def _beside(files: dict[Importer, list[Path]], given: Sequence[Path], copies: Mapping[Path, Path]) -> list[str]:
+    """Takes out what lies in a given directory beside its ranks, and its names: texts that no reader of a trace or log knows, and
+    files of other formats where most are of one."""
     texts = [importer for importer in files if importer.name in ANYTHING]
-    if len(texts) == len(files) or not all(path.parent in given for importer in texts for path in files[importer]):
+    beside = texts if len(texts) < len(files) else []
+    kept = {importer: listed for importer, listed in files.items() if importer not in beside}
+    if _pair(kept) is None and _main(kept) is None:
+        most = max(kept, key=lambda importer: len(kept[importer]))
+        if 2 * len(kept[most]) > sum(len(listed) for listed in kept.values()):
+            beside = [importer for importer in files if importer is not most]
+    if not all(copies.get(path, path).parent in given for importer in beside for path in files[importer]):
         return []
-    return [path.name for importer in texts for path in files.pop(importer)]
+    return [copies.get(path, path).name for importer in beside for path in files.pop(importer)]
 
 
 def _plain(paths: Sequence[Path], name: str | None, stack: ExitStack) -> tuple[dict[Importer, list[Path]], dict[Path, Path]]:
@@ -102,24 +109,34 @@ def _plain(paths: Sequence[Path], name: str | None, stack: ExitStack) -> tuple[d
 
 
 def _read(by_importer: dict[Importer, list[Path]], context: Context) -> Reading:
-    by_name = {importer.name: listed for importer, listed in by_importer.items()}
-    for importer in by_importer:
-        if set(by_name) == {importer.name, TOGETHER.get(importer.name)}:
-            other = by_name[TOGETHER[importer.name]]
-            return cast(LinkingModule, module_of(importer)).read_with(by_importer[importer], other, context)
+    if (pair := _pair(by_importer)) is not None:
+        first, second = pair
+        return cast(LinkingModule, module_of(first)).read_with(by_importer[first], by_importer[second], context)
     importer = _main(by_importer)
+    if importer is None:
+        kinds = " and ".join(f"{listed[0].name} ({one.name})" for one, listed in by_importer.items())
+        raise SpecError("FILE", kinds, "files of one format", "Name those of one format, or import them one by one.")
     return module_of(importer).read(by_importer[importer], context)
 
 
-def _main(files: dict[Importer, list[Path]]) -> Importer:
-    """The importer of all files, or the one whose files the others accompany; SpecError where two have nothing to do with each
-    other."""
+def _pair(files: Mapping[Importer, list[Path]]) -> tuple[Importer, Importer] | None:
+    """Two importers whose files belong together, the one that links them first."""
+    if len(files) != 2:
+        return None
+    first, second = files
+    for one, other in ((first, second), (second, first)):
+        if TOGETHER.get(one.name) == other.name:
+            return one, other
+    return None
+
+
+def _main(files: Mapping[Importer, list[Path]]) -> Importer | None:
+    """The importer of all files, or the one whose files the others accompany; None where two have nothing to do with each other."""
     for importer in files:
         beside: frozenset[str] = getattr(module_of(importer), "COMPANIONS", frozenset())
         if all(other is importer or other.name in beside for other in files):
             return importer
-    kinds = " and ".join(f"{listed[0].name} ({importer.name})" for importer, listed in files.items())
-    raise SpecError("FILE", kinds, "files of one format", "Name those of one format, or import them one by one.")
+    return None
 
 
 def listed(path: Path) -> list[Path]:

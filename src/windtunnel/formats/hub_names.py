@@ -7,18 +7,25 @@ import re
 from windtunnel.spec import Model, load_model, names
 
 _TUNED = r"([-_](instruct|base|chat|it|hf|pt|bf16|fp8|thinking|v0\.\d|\d{4}))+$"
-_AFTER = r"_(pretrain|finetune|sft|peft|lora|dora|qlora|low|proxy|\d+gpus?|config|seq).*$"
+_AFTER = r"_(pretrain|finetune|sft|peft|lora|dora|qlora|low|proxy|\d+gpus?|\d+k|config|seq).*$"
 
 
-_OTHERWISE = {"glm5": "glm5744ba40b", "glm51": "glm5744ba40b", "glm52": "glm5744ba40b"}
-"""Names without sizes, by the squashed name of the catalogue."""
+_OTHERWISE = {
+    **dict.fromkeys(("glm5", "glm51", "glm52"), "glm5744ba40b"),
+    **dict.fromkeys(("llama4e16", "llama4experts16"), "llama4scout"),
+    **dict.fromkeys(("llama4e128", "llama4experts128"), "llama4maverick"),
+    "llama31nemotron70b": "llama3170b",
+    "llama31nemotronnano8b": "llama318b",
+}
+"""Names without sizes and names of models that have another's architecture, by the squashed name of the catalogue."""
 
 
 def catalogue_model(name: str) -> Model | None:
     """The model that a hub's repository, a provider class or a recipe's function names; None where the catalogue has none."""
     short = name.rpartition("/")[2].lower()
     short = re.sub(_AFTER, "", re.sub(_TUNED, "", short))
-    short = re.sub(r"(?<=\d)p(?=\d)", ".", re.sub(r"provider|config$|model", "", short))
+    short = re.sub(r"(?<=\d)p(?=\d)", ".", re.sub(r"provider|config|model", "", short))
+    short = re.sub(r"(\d)00m$", r"0.\1b", short)
     wanted = _squashed(short)
     if len(wanted) < 4:
         return None

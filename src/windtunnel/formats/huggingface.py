@@ -137,7 +137,7 @@ def from_config(config: Mapping[str, Any], name: str = "", stated: Stated | None
     if not _present(config, family, "ffn") and kind not in ("mpt", "llama4_text"):
         assumed.append(f"ffn {table['ffn']}: " + ("an expert's width" if table.get("expert_ffn") else "four times the hidden size"))
     assumed += family.notes
-    table["name"] = name or str(config.get("_name_or_path") or kind)
+    table["name"] = name or str(config.get("_name_or_path") or f"{kind}-{table['hidden']}x{table['layers']}")
     table["source"] = f"Hugging Face config.json, model_type {kind}"
     model = load_model({key: value for key, value in table.items() if value is not None})
     built = tuple(sorted(key for key in table if key not in ("name", "source")))

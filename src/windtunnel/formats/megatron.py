@@ -18,7 +18,7 @@ from windtunnel.formats.megatron_offload import offload_of
 from windtunnel.formats.megatron_optimizer import optimizer_of
 from windtunnel.formats.megatron_precision import precision_of
 from windtunnel.formats.several import plan_of
-from windtunnel.formats.stated import Stated
+from windtunnel.formats.stated import NO_GPUS, Stated
 from windtunnel.formats.tokenizers import USUAL, vocabulary_of_name, vocabulary_of_patch, vocabulary_of_type
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime
 from windtunnel.spec.common import LARGEST_LAYERS
@@ -41,6 +41,9 @@ _NOT_A_DECODER = (
     "vision-model-type",
     "bert-",
 )
+_TOKENIZERS = {"pretrain_gpt": "GPT2BPETokenizer", "pretrain_hybrid": "GPT2BPETokenizer", "pretrain_bert": "BertWordPieceLowerCase"}
+"""Tokenizers of Megatron-LM's own programs where --tokenizer-type is left out (their `args_defaults`)."""
+
 _NOT_YET = "Not modelled in this version."
 _USUAL_SEQ = 4096
 """Longest sequence of a model whose flags name none."""
@@ -173,6 +176,9 @@ def _model(args: Arguments) -> Model:
     table["dropout"] = any(rate is None or rate > 0 for rate in rates)
     if window := _window(args):
         table |= {"window": window, "window_pattern": windows_of(args, table["layers"])}
+    if "bert" in _program(args):
+        table["causal"] = False
+        args.assumed.append("an encoder, by its program's name: attention sees all tokens; BERT's pooler and heads are left out")
     table |= mixture_of(args, table["layers"]) | latent_of(args) | hybrid_of(args, table["layers"], hidden)
     table |= {"attention_gate": args.switch("attention-output-gate"), "moe_latent": args.integer("moe-latent-size")}
     if further := args.integer("mtp-num-layers"):
@@ -186,6 +192,11 @@ def _activation(args: Arguments) -> str:
     return next((ours for flag, ours in flags.items() if args.switch(flag)), "gelu")
 
 
+def _program(args: Arguments) -> str:
+    """The name of the program that the flags are for, in lower case, without its folder."""
+    return args.program.rpartition("/")[2].lower()
+
+
 def _vocab(args: Arguments) -> int:
     """The vocabulary: stated, or that of the tokenizer's type or name, or the usual one."""
     for flag in ("vocab-size", "padded-vocab-size"):
@@ -195,6 +206,8 @@ def _vocab(args: Arguments) -> int:
     kind, name = args.text("tokenizer-type"), " ".join(args.words_of("tokenizer-model") or [])
     if kind is None and args.has("merge-file"):
         kind = "GPT2BPETokenizer"
+    if kind is None and not name and patched is None:
+        kind = next((usual for word, usual in _TOKENIZERS.items() if word in _program(args)), None)
     size = vocabulary_of_type(kind) if kind is not None else None
     why = f"that of {kind}"
     if size is None and (size := vocabulary_of_name(name)) is not None:
@@ -257,7 +270,7 @@ def _plan(args: Arguments, model: Model, on: Job | None, stated: Stated) -> Plan
     batch = args.integer("global-batch-size")
     if batch is None:
         if dp is None:
-            raise SpecError("--global-batch-size", Nothing(), "a whole number of 1 or more", "Or say on how many GPUs.")
+            raise SpecError("--global-batch-size", Nothing(), "a whole number of 1 or more", NO_GPUS)
         batch = micro_batch * dp
         args.assumed.append(f"global batch {batch}: one micro batch for each data-parallel rank (--global-batch-size left out)")
     stages, vpp = layers_of(args, model.layers, pp)

@@ -43,7 +43,7 @@ MOST_SUGGESTIONS = 50
 
 @dataclass
 class Arguments:
-    """Flags by today's name without dashes in front; every getter marks its flag as used."""
+    """Flags by today's name without dashes in front; every getter marks its flag as used. `program`: the file that takes them."""
 
     given: dict[str, list[str]]
     launcher_gpus: int | None = None
@@ -51,6 +51,7 @@ class Arguments:
     used: set[str] = field(default_factory=set)
     assumed: list[str] = field(default_factory=list)
     old_names: list[str] = field(default_factory=list)
+    program: str = ""
 
     def has(self, flag: str) -> bool:
         return flag in self.given
@@ -121,7 +122,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     if not listed:
         raise SpecError(where, text.strip()[:60], "Megatron-LM flags such as --num-layers 24")
     launcher = {LAUNCHER[flag]: values for flag, values in listed if flag in LAUNCHER}
-    arguments = Arguments({}, _launched(launcher))
+    arguments = Arguments({}, _launched(launcher), program=next((values[0] for flag, values in listed if flag == ".py"), ""))
     for flag, values in listed:
         if flag == ".py" or flag in LAUNCHER:
             continue
@@ -178,7 +179,7 @@ def _split(listed: list[str]) -> list[tuple[str, list[str]]]:
         if _FLAG.fullmatch(head):
             flags.append((head[2:].replace("_", "-"), [value] if equals else []))
         elif word.endswith(".py"):
-            flags.append((".py", []))
+            flags.append((".py", [word]))
         elif flags and flags[-1][0] != ".py":
             flags[-1][1].append(word)
     return flags

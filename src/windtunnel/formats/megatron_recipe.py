@@ -1,4 +1,4 @@
-"""A recipe of Megatron-Bridge or NeMo 2 (a ConfigContainer) to model, plan and runtime.
+"""A recipe of Megatron-Bridge (a ConfigContainer) to model, plan and runtime.
 
 Fields: `megatron/bridge/training/config.py`, `mixed_precision.py` and `comm_overlap.py`; a field `a_b` of the model, the training
 or the data-parallel section is Megatron-LM's flag `--a-b`.
@@ -64,7 +64,7 @@ def from_recipe(recipe: Recipe, on: Job | None, stated: Stated | None) -> Import
         if (value := stated.whole(path)) is not None:
             args.given[flag] = [str(value)]
     known = stated.model or _model(recipe, args)
-    imported = from_settings(args, _adapted(recipe, known, args), on, stated, FORMAT, "Megatron-Bridge recipe")
+    imported = from_settings(args, adapted(recipe, known, args), on, stated, FORMAT, "Megatron-Bridge recipe")
     return Imported(
         FORMAT,
         imported.model,
@@ -88,13 +88,14 @@ def _fill(recipe: Recipe, args: Arguments) -> list[str]:
         if value is False and name in _SWITCHED_OFF:
             args.given[_SWITCHED_OFF[name]] = []
         elif flag in KINDS and section.split(".")[0] in SECTIONS:
-            _give(args, flag, value)
+            give(args, flag, value)
         elif path.split(".")[0] not in _HARMLESS and value not in (None, False) and name not in _SWITCHED_OFF:
             ignored.append(path)
     return ignored
 
 
-def _give(args: Arguments, flag: str, value: Any) -> None:
+def give(args: Arguments, flag: str, value: Any) -> None:
+    """Sets a flag from the value of a field; None and False take it away."""
     if value is None or value is False:
         args.given.pop(flag, None)
     elif value is True:
@@ -182,7 +183,7 @@ def _model(recipe: Recipe, args: Arguments) -> Model:
     )
 
 
-def _adapted(recipe: Recipe, model: Model, args: Arguments) -> Model:
+def adapted(recipe: Recipe, model: Model, args: Arguments) -> Model:
     """The model with what the recipe changes of it: layers, MTP, vocabulary, adapters."""
     fields: dict[str, Any] = {}
     for flag, field in (("num-layers", "layers"), ("mtp-num-layers", "mtp_layers"), ("vocab-size", "vocab")):
@@ -198,5 +199,5 @@ def _adapted(recipe: Recipe, model: Model, args: Arguments) -> Model:
         rank = peft.get("dim") if isinstance(peft, Made) else None
         rank = rank if isinstance(rank, int) and not isinstance(rank, bool) and 0 < rank < 10**5 else 32
         fields["lora"] = Lora(rank=rank, targets=("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"))
-        args.assumed.append(f"adapters of rank {rank} on all linear layers (Megatron-Bridge's LoRA)")
+        args.assumed.append(f"adapters of rank {rank} on all linear layers (the LoRA of NeMo and Megatron-Bridge)")
     return Model.model_validate({**model.model_dump(), **fields}) if fields else model

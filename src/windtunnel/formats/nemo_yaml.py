@@ -53,6 +53,7 @@ def from_nemo(table: Mapping[str, Any], on: Job | None = None, stated: Stated | 
             continue
         args.given[flag] = [] if value is True else [str(one) for one in value] if isinstance(value, list) else [str(value)]
     _spelled_otherwise(keys, args)
+    _tokenizer(keys, args)
     devices, nodes = (keys.get(f"trainer.{name}") for name in ("devices", "num_nodes"))
     if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0:
         args.launcher_gpus = devices * (nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1)
@@ -64,6 +65,16 @@ def from_nemo(table: Mapping[str, Any], on: Job | None = None, stated: Stated | 
     return Imported(
         FORMAT, imported.model, imported.plan, imported.runtime, imported.job, imported.built, keys.left_over(), imported.assumed
     )
+
+
+def _tokenizer(keys: Keys, args: Arguments) -> None:
+    """Megatron's type of a tokenizer, or the name of the hub's or the file's: `model.tokenizer` of NeMo."""
+    kind, library = (keys.get(f"model.tokenizer.{name}") for name in ("type", "library"))
+    named = [kind, keys.get("model.tokenizer.model"), keys.get("model.tokenizer.tokenizer_model")]
+    if library == "megatron" and isinstance(kind, str):
+        args.given["tokenizer-type"] = [kind]
+    elif found := [one for one in named if isinstance(one, str) and one]:
+        args.given["tokenizer-model"] = found
 
 
 def _spelled_otherwise(keys: Keys, args: Arguments) -> None:

@@ -16,6 +16,8 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.recipe_values import UNKNOWN, Made, Named, Unknown
 from windtunnel.formats.source import read_source
 
+NEMO_RUN = ("run.Config", "run.Partial", "nemo_run.Config", "nemo_run.Partial")
+"""Calls of NeMo-Run that name a class or a function and its arguments, to be called later."""
 KEPT = ("model_registry", "default_peft_config", "to_graph_trainer_config")
 """Ends of the names of functions that stay calls: their arguments say more than what they return."""
 _DEEPEST, _MOST_STEPS, _MOST_FILES = 25, 50_000, 60
@@ -47,11 +49,12 @@ class _Return(Exception):
 
 @dataclass
 class PythonFile:
-    """A file: its functions, its constants, and where its other names come from."""
+    """A file: its functions and classes, its constants, and where its other names come from."""
 
     path: Path | None
     tree: ast.Module
     functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
+    classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     constants: dict[str, ast.expr] = field(default_factory=dict)
     imports: dict[str, tuple[str, str]] = field(default_factory=dict)  # name here -> (module, name there)
 
@@ -79,6 +82,8 @@ def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             module.functions[node.name] = node
+        elif isinstance(node, ast.ClassDef):
+            module.classes[node.name] = node
         elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             module.constants[node.targets[0].id] = node.value
         elif isinstance(node, ast.ImportFrom):
@@ -99,8 +104,19 @@ def home_of(name: str, module: PythonFile) -> str:
 
 
 def recipes_of(module: PythonFile) -> list[str]:
-    """Functions that need no argument and are not private: those that a user can name."""
-    return [name for name, node in module.functions.items() if not name.startswith("_") and not _required(node)]
+    """Functions that need no argument and are not private: those that a user can name.
+
+    In a file of NeMo's, which names the parts of a job by functions too, only those that it offers as whole jobs.
+    """
+    listed = [name for name, node in module.functions.items() if not name.startswith("_") and not _required(node)]
+    return [name for name in listed if _offered(module.functions[name])] or listed
+
+
+def _offered(node: ast.FunctionDef) -> bool:
+    """Whether a function is decorated as one that makes a job: `@run.cli.factory(target=...)` of NeMo-Run."""
+    calls = [one for one in node.decorator_list if isinstance(one, ast.Call)]
+    makers = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "factory"]
+    return any(word.arg == "target" for call in makers for word in call.keywords)
 
 
 def _required(node: ast.FunctionDef) -> int:
@@ -291,8 +307,12 @@ class _Reader:
             return result
         target = self.value(node.func, module, scope)
         if isinstance(target, Named):
+            if target.name in NEMO_RUN and args:
+                return self.configured(target.name, args, kwargs, module)
             return self.unfollowed(target.name, args, kwargs)
         inner = self.value(node.func.value, module, scope) if isinstance(node.func, ast.Attribute) else UNKNOWN
+        if isinstance(inner, (str, list)) and isinstance(node.func, ast.Attribute):
+            return self.changed(inner, node.func.attr, args)
         if isinstance(inner, Made):  # a method: what it returns stands for what it was called on
             return Made(inner.name, inner.args or args, {**inner.fields, **kwargs})
         return UNKNOWN
@@ -305,21 +325,55 @@ class _Reader:
             return True if there else UNKNOWN
         return args[0].fields[args[1]] if there else args[2] if len(args) > 2 else UNKNOWN
 
+    def configured(self, call: str, args: list[Any], kwargs: dict[str, Any], module: PythonFile) -> Any:
+        """What `run.Config(CLASS, ...)` makes, by the name of the class; `run.Partial(function, ...)` keeps its own."""
+        if call.endswith("Partial") or not isinstance(args[0], Named):
+            return Made(call, args, kwargs)
+        made = Made(args[0].name, args[1:], kwargs)
+        self.take_class(made.name, module, made, 0)
+        return made
+
+    def take_class(self, name: str, module: PythonFile, made: Made, depth: int) -> None:
+        """Adds the bases of a class in reach and the defaults of its fields, those of its bases first."""
+        found = self.find(name, module, "classes") if depth < _DEEPEST else None
+        if found is None:
+            return
+        home, node = found
+        for base in node.bases:
+            if isinstance(base, ast.Name):
+                made.bases.append(base.id)
+                self.take_class(base.id, home, made, depth + 1)
+        for line in node.body:
+            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.value is not None:
+                made.defaults[line.target.id] = self.value(line.value, home, {})
+
+    def changed(self, inner: str | list[Any], method: str, args: list[Any]) -> Any:
+        """A method of a text or of a list: what recipes use of them."""
+        if isinstance(inner, str):
+            return inner.lower() if method == "lower" else UNKNOWN
+        if method == "append" and args and len(inner) < _MOST_STEPS:
+            inner.append(args[0])
+        elif method == "extend" and args and isinstance(args[0], list) and len(inner) + len(args[0]) < _MOST_STEPS:
+            inner.extend(args[0])
+        return None if method in ("append", "extend") else UNKNOWN
+
     def unfollowed(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call whose function is not in reach: a helper that is given a configuration returns it, others are values."""
         short = name.rpartition(".")[2]
         self.calls.append(name)
-        if args and isinstance(args[0], Made) and short.lower() == short and not kwargs.keys() - {"cfg"}:
+        helps = short.lower() == short and not short.endswith("_recipe")
+        if args and isinstance(args[0], Made) and helps and not kwargs.keys() - {"cfg"}:
             if len(args) > 1:
                 args[0].fields[f"call:{short}"] = args[1]
             return args[0]
         return Made(name, args, kwargs)
 
-    def find(self, name: str, module: PythonFile) -> tuple[PythonFile, ast.FunctionDef] | None:
-        """A function of the file, or of a file of the same tree that it imports it from."""
+    def find(self, name: str, module: PythonFile, kind: str = "functions") -> tuple[PythonFile, Any] | None:
+        """A function (or class: `kind`) of the file, or of a file of the same tree that it imports it from."""
         for _ in range(_DEEPEST):
-            if name in module.functions:
-                return module, module.functions[name]
+            known: dict[str, Any] = getattr(module, kind)
+            if name in known:
+                return module, known[name]
             if name not in module.imports:
                 return None
             where, name = module.imports[name]

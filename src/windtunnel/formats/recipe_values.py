@@ -29,12 +29,17 @@ class Named:
 
 @dataclass
 class Made:
-    """The result of a call that is not followed: its name, arguments, what is set on it later, and the function's package."""
+    """The result of a call that is not followed: its name, arguments, what is set on it later, and the function's package.
+
+    Of a class in reach also its `bases`, nearest first, and the `defaults` of its fields.
+    """
 
     name: str
     args: list[Any] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
     home: str = ""
+    bases: list[str] = field(default_factory=list)
+    defaults: dict[str, Any] = field(default_factory=dict)
 
     def get(self, path: str) -> Any:
         """What is at a dotted path, None where nothing is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats import megatron_recipe, torchtitan_recipe
+from windtunnel.formats import megatron_recipe, nemo_recipe, torchtitan_recipe
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.recipe_names import split
 from windtunnel.formats.recipe_reader import module_of, read_recipe, recipes_of
@@ -32,4 +32,6 @@ def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None
     recipe = read_recipe(module, name)
     if torchtitan_recipe.telling(recipe):
         return torchtitan_recipe.from_recipe(recipe, Path(file), on, stated)
+    if nemo_recipe.telling(recipe):
+        return nemo_recipe.from_recipe(recipe, Path(file).stem, on, stated)
     return megatron_recipe.from_recipe(recipe, on, stated)

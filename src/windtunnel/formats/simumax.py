@@ -12,7 +12,7 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.machine import Rates, cluster_of, number
 from windtunnel.formats.several import Simulator, even_stages, plan_of
-from windtunnel.formats.stated import Stated
+from windtunnel.formats.stated import NO_GPUS, Stated
 from windtunnel.spec import Cluster, Model, Plan, Runtime, load_model, load_runtime
 
 _MODEL = {"layer_num", "head_num", "hidden_size"}
@@ -83,7 +83,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
     vpp, etp = degree("interleaving_size", "vpp"), degree("etp_size", "etp")
     sequence = keys.get("enable_sequence_parallel") is not False
     if gpus is None:
-        raise SpecError("world_size", Nothing(), "a whole number of 1 or more", "Or say on how many GPUs.")
+        raise SpecError("world_size", Nothing(), "a whole number of 1 or more", NO_GPUS)
     if gpus % (tp * pp * cp):
         raise SpecError("world_size", gpus, f"a multiple of tp_size x pp_size x cp_size = {tp * pp * cp}")
     dp = gpus // (tp * pp * cp)

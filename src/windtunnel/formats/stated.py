@@ -9,6 +9,9 @@ from typing import Any
 
 from windtunnel.spec import Job, Model
 
+NO_GPUS = "Or say on how many GPUs: --on CLUSTER, with --set cluster.gpus=N for a part of it."
+"""The hint where a batch follows from the number of GPUs and neither is said."""
+
 
 @dataclass(frozen=True)
 class Stated:

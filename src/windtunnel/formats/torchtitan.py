@@ -16,7 +16,7 @@ from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.several import plan_of
-from windtunnel.formats.stated import Stated
+from windtunnel.formats.stated import NO_GPUS, Stated
 from windtunnel.formats.torchtitan_flavors import ATTENTION_SUFFIXES, FLAVORS, TABLES
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_runtime, names
 
@@ -144,7 +144,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
         total = max(1, of_step // seq)
     if total < 1:
         if dp is None:
-            raise SpecError("training.global_batch_size", Nothing(), "a whole number of 1 or more", "Or say on how many GPUs.")
+            raise SpecError("training.global_batch_size", Nothing(), "a whole number of 1 or more", NO_GPUS)
         total = local * dp
         assumed.append(f"global batch {total}: {local} a data-parallel rank (training.global_batch_size left out)")
     micro = local
