@@ -86,12 +86,14 @@ def _unpacked(data: bytes) -> tuple[bytes, bool]:
 
 
 def _kind(seed: Seed) -> str:
-    """The reader's name; of a configuration also whose it is."""
+    """The reader's name; of a configuration also whose it is. Python recipes are known by the name of their file."""
     from windtunnel.base.errors import WindtunnelError
     from windtunnel.formats.door import importer_of
     from windtunnel.formats.head import Head
     from windtunnel.formats.jobs import import_job
 
+    if seed.name.endswith(".py"):
+        return "recipe"
     try:
         kind = importer_of(Head(Path(seed.name), seed.data, len(seed.data), seed.packed)).name
         if kind == "configuration":

@@ -1,10 +1,11 @@
-"""A file changed: bytes and numbers anywhere, or values of a JSON text or a pickle, which stays whole."""
+"""A file changed: bytes and numbers anywhere, or values of a JSON text, a pickle or a Python recipe, which stays whole."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import pickle
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from random import Random
@@ -50,16 +51,31 @@ VALUES: tuple[Any, ...] = (
     {"": {}},
 )
 PICKLE = b"\x80"
+WORD = re.compile(rb"[A-Za-z_][A-Za-z_0-9.]*|[0-9]+|\"[^\"\n]*\"")
+"""A name, a number or a text of a Python recipe."""
 
 
 def mutated(seed: Seed, draws: Draws, draw: Random) -> bytes:
     """The bytes of a seed with 1 to 16 changes; packed again if they were. A tenth of packed files is changed as it is packed."""
     if seed.packed and draw.random() < 0.1:
         return _bytes(gzip.compress(seed.data, 1), draws, draw)
-    out = _values(seed.data, draw) if draw.random() < 0.5 else None
+    changed = _words if seed.kind == "recipe" else _values
+    out = changed(seed.data, draw) if draw.random() < 0.5 else None
     if out is None:
         out = _bytes(seed.data, draws, draw)
     return gzip.compress(out, 1) if seed.packed else out
+
+
+def _words(data: bytes, draw: Random) -> bytes | None:
+    """A recipe with some words in place of others of the same file, or numbers that are out of range."""
+    words = list(WORD.finditer(data))
+    if not words:
+        return None
+    for _ in range(draw.randint(1, 8)):
+        words = list(WORD.finditer(data))
+        old, new = draw.choice(words), draw.choice((draw.choice(words)[0], draw.choice(NUMBERS)))
+        data = data[: old.start()] + new + data[old.end() :]
+    return data
 
 
 def _values(data: bytes, draw: Random) -> bytes | None:

@@ -19,6 +19,7 @@ MEMORY = 2 * 2**30
 MOST_TASKS = 20_000
 """Of a graph that is replayed."""
 CLUSTER = "h100-ib"
+MOST_RECIPES = 3
 
 
 def limit() -> None:
@@ -61,6 +62,9 @@ def read(path: Path) -> None:
     from windtunnel.formats.importers import CONFIGURATIONS
     from windtunnel.formats.reading import Content, Context
 
+    if path.suffix == ".py":
+        _recipe(path)
+        return
     name = importer_of(head_of(path)).name
     if name in CONFIGURATIONS:
         _configuration(path)
@@ -90,6 +94,18 @@ def _configuration(path: Path) -> None:
     with suppress(WindtunnelError):
         part_alone(path)
     job_of(str(path), ["cluster.gpus=64"], CLUSTER)
+
+
+def _recipe(path: Path) -> None:
+    """Each of a file's first recipes, as a job on a machine of the catalogue."""
+    from windtunnel.base.errors import WindtunnelError
+    from windtunnel.cli.source import job_of
+    from windtunnel.formats.recipe_reader import module_of, recipes_of
+    from windtunnel.formats.source import read_source
+
+    for name in recipes_of(module_of(*read_source(path), path))[:MOST_RECIPES]:
+        with suppress(WindtunnelError):
+            job_of(f"{path}:{name}", ["cluster.gpus=64"], CLUSTER)
 
 
 def _replayed(graph: Any) -> None:

@@ -326,6 +326,12 @@ def test_a_nemo_recipe_on_another_that_is_not_in_reach(tmp_path: Path) -> None:
     assert any("default_finetune_recipe) is not in reach" in line for line in loaded.assumed)
 
 
+def test_a_configuration_that_holds_itself(tmp_path: Path) -> None:
+    """`leaves` names each thing once on a way down; fields of a cycle do not end the reader."""
+    value = read_recipe(module_of("def f():\n    a = A(b=B())\n    a.b.c = a\n    return a\n", "f.py"), "f").value
+    assert [path for path, _ in value.leaves()] == ["b", "b.c"]
+
+
 def test_a_nemo_recipe_of_an_encoder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bert_340m.py").write_text(NEMO.replace("llama3_8b", "bert_340m") + OTHERS)
     with pytest.raises(SpecError, match=r"model: got 'MegatronBertLargeConfig'.*--model NAME"):

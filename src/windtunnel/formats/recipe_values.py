@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
+
+MOST_LEAVES = 10_000
 
 
 class Unknown:
@@ -49,9 +52,13 @@ class Made:
         return value
 
     def leaves(self, head: str = "") -> Iterator[tuple[str, Any]]:
-        """(path, value) of everything that was set, calls by their name."""
+        """(path, value) of everything that was set, calls by their name; at most 10,000, of a result that holds itself too."""
+        return islice(self._leaves(head, ()), MOST_LEAVES)
+
+    def _leaves(self, head: str, above: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+        within = (*above, id(self))
         for key, value in self.fields.items():
             path = f"{head}.{key}" if head else key
             yield path, value
-            if isinstance(value, Made):
-                yield from value.leaves(path)
+            if isinstance(value, Made) and id(value) not in within:
+                yield from value._leaves(path, within)

@@ -13,6 +13,7 @@ from windtunnel.formats.stated import Stated
 from windtunnel.formats.torchtitan import from_torchtitan
 from windtunnel.spec import Job
 
+_DEEPEST = 6
 _CONVERTERS = {"Float8": "quantize.linear.float8", "MXFP8": "quantize.linear.mx", "NVFP4": "quantize.linear.nvfp4"}
 
 
@@ -51,8 +52,9 @@ def _converters(spec: Made) -> list[str]:
     return [kind for name in named for word, kind in _CONVERTERS.items() if name.startswith(word)]
 
 
-def _plain(value: Any) -> Any:
-    """Fields as plain values; what is not known is left out."""
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Fields as plain values, as deep as a configuration goes; what is not known is left out."""
     if isinstance(value, Made):
-        return {key: _plain(one) for key, one in value.fields.items() if not isinstance(one, Unknown)}
+        known = {key: one for key, one in value.fields.items() if not isinstance(one, Unknown)}
+        return {key: _plain(one, depth + 1) for key, one in known.items()} if depth < _DEEPEST else {}
     return value.name if isinstance(value, Named) else value
