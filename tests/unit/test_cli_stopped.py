@@ -87,6 +87,6 @@ def test_rows_of_a_sweep_that_have_ended_are_told(tmp_path: Path) -> None:
         str(found),
     )
     assert ran.returncode == 130, ran.stderr
-    assert "Stopped after 1 of 2 sizes" in ran.stderr and "1048576" in ran.stdout
+    assert "1 of 2 sizes are done." in ran.stderr and "windtunnel: stopped." in ran.stderr and "1048576" in ran.stdout
     answer = json.loads(found.read_text())
     assert answer["finished"] is False and [row["size"] for row in answer["rows"]] == [2**20]

@@ -105,6 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words = list(sys.argv[1:] if arguments is None else arguments)
         code = typer.main.get_command(app).main(args=words or ["--help"], prog_name="windtunnel", standalone_mode=False)
         sys.stdout.flush()
+        if code == INTERRUPTED:  # what typer makes of Ctrl-C
+            return _fail("stopped.", INTERRUPTED)
         return code if isinstance(code, int) else 0
     except WindtunnelError as error:
         return _fail(str(error), error.exit_code)

@@ -137,7 +137,7 @@ def command(  # long: one option a line
     if json != "-":
         write(table(name, gpus, machine.id, rows, network), "-", "--bytes")
     if not finished:
-        notes().print(f"Stopped after {len(rows)} of {len(chosen_sizes)} sizes.")
+        notes().print(f"{len(rows)} of {len(chosen_sizes)} sizes are done.")
         raise typer.Exit(INTERRUPTED)
 
 

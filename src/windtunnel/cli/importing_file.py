@@ -16,13 +16,11 @@ from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.recipe_names import is_recipe
-from windtunnel.formats.script_call import file_of, is_file
+from windtunnel.formats.script_call import SCRIPTS, file_of, is_file
 from windtunnel.spec.files import SUFFIXES
 
 if TYPE_CHECKING:
     from windtunnel.spec import Job
-
-SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
 
 EXAMPLES = """\b
 Examples:

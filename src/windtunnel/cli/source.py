@@ -16,7 +16,7 @@ from windtunnel.formats.deepspeed import implied_ranks
 from windtunnel.formats.harmless import split as split_ignored
 from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.recipe_names import is_recipe, split
-from windtunnel.formats.script_call import file_of
+from windtunnel.formats.script_call import SCRIPTS, file_of
 from windtunnel.formats.several import together
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Cluster, Job, Model, Noun, check, dump_job, load_cluster, load_job, load_model, names
@@ -70,6 +70,10 @@ def job_of(
             return _imported(together([model, source]), on, overrides)
         return _imported(Path(source), on, overrides, beside=model_beside(model))
     if megatron is not None or model is not None:
+        if megatron is not None and source is not None and Path(source).suffix in SCRIPTS:
+            raise SpecError(
+                "--megatron", megatron, "flags in place of a script", "--set model.vocab=N and the like change what a script says."
+            )
         if source is not None and on is not None:
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
         return _imported(Path(model) if model is not None else str(megatron), on or source, overrides, flags=megatron is not None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,8 @@ class Recipe:
 def module_of(text: str, where: str, path: Path | None = None) -> PythonFile:
     """The parsed file. FileError for text that is not Python."""
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings(action="ignore"):  # Python's, of literals such as 1if
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         raise FileError(where, f"no Python ({error.__class__.__name__}{f' in line {line}' if line else ''})", "a recipe") from None

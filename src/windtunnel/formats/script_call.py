@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+"""Endings of launch scripts."""
+
 _NAMED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _SHELLS = frozenset({"bash", "sh", "zsh", "source", "."})
 _LONGEST = 16 * 1024

@@ -97,7 +97,7 @@ def evidence(workload: Workload, costs: Costs, stage: int, step: float) -> tuple
 
 def collective_rows(ran: StepRun) -> tuple[dict[str, object], ...]:
     """One row per distinct communication call of the step: size, group, what NCCL would choose, time and bus bandwidth; counts are
-    those of the pacing stage."""
+    those of the pacing stage. Sizes that differ by less than a byte are one."""
     stage, ops = ran.pacing, ran.workload.ops
     book, counts = ran.costs[stage].calls, executions(ran.workload, stage)
     labels: dict[CallKey, str] = {}
@@ -105,24 +105,27 @@ def collective_rows(ran: StepRun) -> tuple[dict[str, object], ...]:
     for row, key in ran.costs[stage].call_of.items():
         labels.setdefault(key, ops.names[row])
         inside[key] = inside.get(key, 0.0) + float(counts[row])
-    rows = []
+    rows: dict[tuple[str, str, str, int], dict[str, object]] = {}
     for key in ran.calls():
         price, group = book.price_of(key), book.group(key.axis)
         axis, call = key.axis.name.lower(), key.comm.name.lower()
-        rows.append(
-            {
-                "name": labels.get(key, f"{axis} {call}"),
-                "axis": axis,
-                "op": call,
-                "bytes": key.size,
-                "ranks": group.ranks,
-                "nodes": group.nodes,
-                "algorithm": price.algorithm,
-                "protocol": price.protocol,
-                "channels": price.channels,
-                "time_us": price.seconds * 1e6,
-                "busbw_GBs": price.bus_bandwidth / 1e9,
-                "count": int(inside.get(key, 0.0) or ran.lowered.calls[stage][key]),
-            }
-        )
-    return tuple(sorted(rows, key=lambda row: (str(row["axis"]), str(row["name"]), float(str(row["bytes"])))))
+        name, count = labels.get(key, f"{axis} {call}"), int(inside.get(key, 0.0) or ran.lowered.calls[stage][key])
+        alike = (axis, call, name, round(key.size))
+        if alike in rows:
+            rows[alike]["count"] = int(str(rows[alike]["count"])) + count
+            continue
+        rows[alike] = {
+            "name": name,
+            "axis": axis,
+            "op": call,
+            "bytes": key.size,
+            "ranks": group.ranks,
+            "nodes": group.nodes,
+            "algorithm": price.algorithm,
+            "protocol": price.protocol,
+            "channels": price.channels,
+            "time_us": price.seconds * 1e6,
+            "busbw_GBs": price.bus_bandwidth / 1e9,
+            "count": count,
+        }
+    return tuple(sorted(rows.values(), key=lambda row: (str(row["axis"]), str(row["name"]), float(str(row["bytes"])))))
