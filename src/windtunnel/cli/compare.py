@@ -11,6 +11,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.common import Json, Network, On, Sets, busy, told, writable, write_json
 from windtunnel.cli.source import job_of
+from windtunnel.spec import names
 
 EXAMPLES = """\b
 Examples:
@@ -41,6 +42,8 @@ def command(
     if len(things) < 2:
         raise SpecError("B", "nothing", "another job, or the job of a run", "For example: windtunnel compare RUN JOB.")
     *first, last = things
+    if len(things) > 2 and all(one in names("jobs") for one in things):
+        raise SpecError("JOB", f"{len(things)} jobs", "two jobs, or the files of a run and a job", "Name two of them.")
     if len(first) > 1 or _is_run(first[0]):
         _run_and_job(first, last, [*(sets or []), *(set_b or [])], on, json)
     else:

@@ -32,8 +32,9 @@ def command(
 
     writable(("--json", json))
     found = [one for one in steps_in(folder) if one.state in ("committed", "damaged") and step in (None, one.step)]
-    if step is not None and not found:
-        raise SpecError("--step", step, "a committed step", f"Type `windtunnel fleet checkpoints ls {folder}`.")
+    if not found:
+        where, got = ("FOLDER", str(folder)) if step is None else ("--step", str(step))
+        raise SpecError(where, got, "a committed step", f"Type `windtunnel fleet checkpoints ls {folder}`.")
     read = []
     for one in found:
         wrong = one.why if one.manifest is None or one.why else tuple(hashes_wrong(one.path, one.manifest))

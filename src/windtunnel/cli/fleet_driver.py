@@ -82,25 +82,28 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
     from windtunnel.fleet.driver.plan import JobPlan
     from windtunnel.fleet.driver.policy import RecoveryPolicy
     from windtunnel.fleet.launch.command import environment
+    from windtunnel.fleet.wire.connect import UNIX, host_port
 
     if not program:
         raise SpecError(
             "COMMAND", Nothing(), "a command after --", "Type: windtunnel fleet run --nodes 2 --nproc-per-node 4 -- python train.py"
         )
+    if not asked.listen.startswith(UNIX):
+        host_port(asked.listen, "--driver-listen")
     if Path(program[0]).name == "torchrun":
         raise SpecError("COMMAND", program[0], "the command of one rank", "Type python and the script: agents start the ranks.")
     if shutil.which(program[0]) is None:
         raise SpecError("COMMAND", program[0], "a program on PATH")
     argv = (sys.executable if program[0] in ("python", "python3") else program[0], *program[1:])
+    tests, limits = _tests(asked), _limits(asked.limits, asked.expected_step)
     run.mkdir(parents=True, exist_ok=True)
     base: dict[str, str] = {}
     variables = environment(run.parent, run.name, detail, base=base)
     preload = ("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch") if is_python(argv) else ()
-    tests = _tests(asked)
     checkpoint = str(asked.checkpoint.absolute()) if asked.checkpoint else ""
     return JobPlan(
         argv, asked.nodes, asked.per_node, asked.spares, run.name, str(run), asked.listen, checkpoint, variables,
-        preload=preload, limits=_limits(asked.limits, asked.expected_step),
+        preload=preload, limits=limits,
         policy=RecoveryPolicy(retries=asked.retries, shrink=asked.shrink, tests=tests, after=asked.tests_after),
     )  # fmt: skip
 
@@ -151,6 +154,8 @@ def step_range(text: str) -> tuple[float, float]:
         if not 0.0 <= least < most < math.inf:
             raise SpecError("--expect-step", text, "LOW..HIGH in seconds, or a job", "For example --expect-step 0.9..1.2.")
         return least, most
+    if low.replace(".", "", 1).isdigit():
+        raise SpecError("--expect-step", text, "LOW..HIGH in seconds, or a job", f"For example --expect-step 0..{low}.")
     from windtunnel.predict import predict
     from windtunnel.spec import load_job
 

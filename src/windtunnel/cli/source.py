@@ -63,6 +63,8 @@ def job_of(
     overrides = sets or []
     if model is not None and megatron is not None:
         raise SpecError("--megatron", megatron, "either --model or --megatron")
+    if model in names("models") and source in names("jobs"):
+        return _job(source, on, [f"model={model}", *overrides])
     if model is not None and source is not None and is_deepspeed(source):
         return _over_job(Path(source), on, overrides, model)
     if model is not None and source is not None and (is_recipe(source) or is_part(source)):
@@ -77,7 +79,7 @@ def job_of(
         if source is not None and on is not None:
             raise SpecError("--on", on, "either a JOB or --on beside an imported model")
         return _imported(Path(model) if model is not None else str(megatron), on or source, overrides, flags=megatron is not None)
-    if source is None:
+    if not source:
         raise SpecError("JOB", Nothing(), "a name of the catalogue or a file", f"For example: {_example()}.")
     if source in names("jobs"):
         return _job(source, on, overrides)
@@ -132,6 +134,8 @@ def _check_path(source: str) -> None:
         raise FileError("JOB", source, allowed, "It is a device or a pipe.")
     if kind == "missing":
         catalogue_names = [*names("jobs"), *names("models")]
+        if source in names("clusters"):
+            raise FileError("JOB", source, allowed, f"It is a cluster: write a model, and --on {source}.")
         if "/" not in source and "\\" not in source and not path.suffix or nearest(source, catalogue_names) == source:
             near = [name for name in catalogue_names if name.startswith(source)] or [
                 near for near in [nearest(source, catalogue_names)] if near

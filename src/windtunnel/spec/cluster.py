@@ -27,7 +27,7 @@ class GPU(Noun):
     architecture: str = Field(description="volta, ampere, hopper, blackwell, cdna3, … : keys the kernel models and NCCL's tables")
     peak: dict[PrecisionName, FlopRate]
     achievable: dict[PrecisionName, FlopRate] = {}
-    memory: Size = Field(gt=0)
+    memory: Size = Field(ge=2**20, description="a number without a unit is bytes: 80GiB, 80e9")
     memory_bandwidth: GpuBandwidth
     l2: Size | None = Field(None, gt=0)
     sms: PositiveInt | None = None

@@ -83,9 +83,9 @@ async def _unix(path: str) -> socket.socket:
         raise
 
 
-def host_port(address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT; SpecError for another form."""
+def host_port(address: str, option: str = "--listen") -> tuple[str, int]:
+    """Host and port of HOST:PORT; SpecError, which names the option, for another form."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise SpecError("--listen", address, "HOST:PORT or unix:PATH", "For example 0.0.0.0:8480.")
+        raise SpecError(option, address, "HOST:PORT or unix:PATH", "For example 0.0.0.0:8480.")
     return host.strip("[]"), int(port)
