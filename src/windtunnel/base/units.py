@@ -160,6 +160,11 @@ GpuBandwidth = Annotated[
 ]
 
 
+def show_counted(number: int, noun: str) -> str:
+    """`1 step`, `2,000 steps`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def show_size(number: float) -> str:
     """`1.5 GiB` from bytes."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.units import show_counted
 from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
@@ -54,7 +55,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     steps = Steps.of(columns[0], columns[1], begin=columns[2], seconds=columns[3], memory=columns[4])
     run = Run(steps, tuple(sorted(traces, key=lambda trace: trace.rank)), config, str(files[0]))
     facts = {"ranks": len(traces), "iterations": len(set(columns[1])), "config": config, "by_rank": ranks}
-    built = (f"a run of {len(traces)} pipeline stages, {len(rows)} steps",)
+    built = (f"a run of {show_counted(len(traces), 'pipeline stage')}, {show_counted(len(rows), 'step')}",)
     assumed = ("each rank's times count from the begin of its iteration; iterations follow each other",)
     return Reading("primus", Content.RUN, run, facts, built, (), assumed, tuple(broken))
 

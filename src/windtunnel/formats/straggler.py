@@ -16,6 +16,7 @@ import yaml
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
+from windtunnel.base.units import show_counted
 from windtunnel.formats.head import Head
 from windtunnel.formats.json_file import load_json
 from windtunnel.formats.reading import Content, Context, Reading
@@ -96,7 +97,7 @@ def _result(table: dict[str, Any], path: Path) -> Reading:
         {str(key): value for key, value in meta.items() if isinstance(value, (str, int, float))} if isinstance(meta, dict) else {}
     )
     steps = Steps.of([-1] * len(times), sorted(times), seconds=[times[step] for step in sorted(times)])
-    built = (f"a run of {len(times)} steps",)
+    built = (f"a run of {show_counted(len(times), 'step')}",)
     return Reading("straggler analysis", Content.RUN, Run(steps, (), stated, str(path)), facts | {"job": stated}, built)
 
 
@@ -151,7 +152,8 @@ def _trace(path: Path) -> Reading:
         "steps follow each other: their times begin anew with each",
         "gradients and parameters go round the ranks of a stage, embeddings between the first and the last stage",
     )
-    built = (f"a run of {len(traces)} ranks, {len(spans)} steps, {len(rank)} operations",)
+    of_ranks, of_steps = show_counted(len(traces), "rank"), show_counted(len(spans), "step")
+    built = (f"a run of {of_ranks}, {of_steps}, {show_counted(len(rank), 'operation')}",)
     return Reading("straggler analysis", Content.RUN, run, facts, built, (), assumed, broken)
 
 

@@ -169,7 +169,7 @@ def _asked(wish: Wish) -> str:
         parts.append(f"{_short(wish.tokens)} tokens")
     if wish.tokens_per_parameter is not None:
         parts.append(f"{wish.tokens_per_parameter:g} tokens a parameter")
-    return f"What {', '.join(parts)} {'asks' if wish.work_is_fixed else 'buys'}, by law {wish.law.id}"
+    return f"For {' and '.join(parts)}, by the scaling law {wish.law.id}"
 
 
 def reasons(answer: Planned) -> Iterator[str]:

@@ -100,10 +100,10 @@ def _check_job(job: Job, chosen: Sequence[Objective], constraints: Sequence[Most
     """SpecError for a job that lacks an input of an objective or of a limit, or whose ranks differ by chance."""
     for each in chosen:
         if why := each.needs(job):
-            raise SpecError("--objective", each.name, "an objective of which the job states all inputs", why)
+            raise SpecError("--objective", each.name, "an objective whose inputs the job states", why)
     for most in constraints:
         if why := most.objective.needs(job):
-            raise SpecError(LIMITS[most.objective.name], most.limit, "a limit of which the job states all inputs", why)
+            raise SpecError(LIMITS[most.objective.name], most.limit, "a limit whose inputs the job states", why)
     for name in CHANCE if job.unequal is not None else ():
         if getattr(job.unequal, name):
             raise SpecError(

@@ -167,7 +167,7 @@ def design(
     base = space_of([])
     for each in chosen:
         if PRICE not in [axis.path for axis in axes] and (why := each.needs(base.job)):
-            raise SpecError("--objective", each.name, "an objective of which the job states all inputs", why)
+            raise SpecError("--objective", each.name, "an objective whose inputs the job states", why)
     if premiums and base.job.cluster.price_per_gpu_hour is None:
         raise SpecError("--premium", "no base price", "a price of the cluster", f"Type: --set {PRICE}=2.5.")
     optuna = _optuna()

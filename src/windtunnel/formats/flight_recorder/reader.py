@@ -19,6 +19,7 @@ import numpy as np
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import read_plain
+from windtunnel.base.units import show_counted
 from windtunnel.formats.flight_recorder.entries import group_of, is_number, number_of, peer_of, time_of
 from windtunnel.formats.flight_recorder.mismatch import first_mismatch
 from windtunnel.formats.flight_recorder.state import hang_of, has_pending
@@ -67,7 +68,7 @@ def read_dumps(files: Sequence[Path]) -> Reading:
     if facts["hang"] is not None and (lost := len(named - set(dumps))):
         assumed.append(f"{lost} of {len(named)} ranks left no dump here, so they look like culprits: import the dumps of all ranks")
     run = Run(Steps.of([], []), traces, {"nccl": str(next(iter(dumps.values())).get("nccl_version", ""))}, str(files[0]))
-    built = (f"a run of {len(dumps)} ranks with the calls that they had enqueued",)
+    built = (f"a run of {show_counted(len(dumps), 'rank')} with the calls that they had enqueued",)
     return Reading("flight-recorder", Content.RUN, run, facts, built, ("stack frames",), tuple(assumed), tuple(broken))
 
 

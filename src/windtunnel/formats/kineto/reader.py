@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.units import show_counted
 from windtunnel.formats.kineto.batches import Around, batches
 from windtunnel.formats.kineto.columns import EventColumns
 from windtunnel.formats.kineto.counts import counts_of, whole
@@ -28,7 +29,8 @@ def read_traces(files: Sequence[Path], context: Context) -> Reading:
     run = run_of(traces, files)
     counts = [counts_of(one) for one in traces]
     events = sum(len(one.trace.events) for one in traces)
-    built = (f"a run of {len(traces)} rank{'s' * (len(traces) > 1)}, {len(run.steps)} steps, {events:,} events",)
+    ranks, steps = show_counted(len(traces), "rank"), show_counted(len(run.steps), "step")
+    built = (f"a run of {ranks}, {steps}, {show_counted(events, 'event')}",)
     return Reading(
         "kineto", Content.RUN, run, whole(traces, counts), built, IGNORED,
         tuple(dict.fromkeys([*notes, *(note for one in traces for note in one.assumed)])),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.units import show_counted
 from windtunnel.formats.head import Head
 from windtunnel.formats.json_file import load_json
 from windtunnel.formats.reading import Content, Context, Reading
@@ -53,7 +54,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         facts |= {"timed_steps": len(timed), "step_seconds": timed[len(timed) // 2]}
     if memory := columns.get("memory"):
         facts["peak_memory_bytes"] = max(memory.values())
-    built = (f"a run of {len(listed)} recorded steps",)
+    built = (f"a run of {show_counted(len(listed), 'recorded step')}",)
     ignored = (*(f"{name}" for name in sorted(set(metrics) - set(_COLUMNS))), *(f"{one}: another run" for one in more))
     trouble = (f"{path}: {broken} values that are no numbers",) if broken else ()
     return Reading("megatron-golden-values", Content.RUN, Run(steps, (), facts, str(path)), facts, built, ignored, assumed, trouble)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.units import show_counted
 from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
 from windtunnel.formats.logs.step_log import StepLog, described, plain
@@ -51,7 +52,7 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
     facts |= _summary(steps, sum(log.attempt for log in logs))
     known: dict[str, str | int | float] = {"framework": name, **shown}
     run = Run(steps, (), known, str(files[0]))
-    built = (f"a run of {len(steps)} steps of {name}",)
+    built = (f"a run of {show_counted(len(steps), 'step')} of {name}",)
     more = len(arguments) - len(shown)
     ignored = (f"{more} arguments that are not listed",) if more else ()
     return Reading("training-log", Content.RUN, run, facts, built, ignored, _assumed(logs, name), tuple(broken))

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.units import show_counted
 from windtunnel.formats.accounting.values import seconds_of
 from windtunnel.formats.head import Head
 from windtunnel.formats.json_file import load_json
@@ -45,7 +46,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         facts["step_seconds"] = timed[len(timed) // 2]
     assumed = ("a step's seconds: the whole time over all steps, as no step is timed alone",) if not lines and timed else ()
     ignored = tuple(f"{other}: another state" for other in more)
-    built = (f"a run of {len(rows)} logged steps",)
+    built = (f"a run of {show_counted(len(rows), 'logged step')}",)
     return Reading("trainer-state", Content.RUN, Run(steps, (), stated, str(path)), facts, built, ignored, assumed)
 
 

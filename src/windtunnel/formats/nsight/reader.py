@@ -11,6 +11,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError
+from windtunnel.base.units import show_counted
 from windtunnel.formats.nsight.tables import Export, opened
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.records.comm_kernels import comm_of, library_of
@@ -53,7 +54,7 @@ def read_exports(files: Sequence[Path], context: Context) -> Reading:
     facts: dict[str, Any] = {"ranks": len(traces), "steps": len(set(table[1]))}
     facts |= counts[0] if len(counts) == 1 else {"by_file": counts}
     assumed = ("each process is a rank, in the order of files and of process numbers",) if len(traces) > 1 else ()
-    built = (f"a run of {len(traces)} rank{'s' * (len(traces) > 1)}, {sum(len(t.events) for t in traces):,} events",)
+    built = (f"a run of {show_counted(len(traces), 'rank')}, {show_counted(sum(len(t.events) for t in traces), 'event')}",)
     ignored = ("metrics that were sampled, call stacks, sizes of calls (the export does not tie them to kernels)",)
     return Reading("nsight", Content.RUN, run, facts, built, ignored, assumed, tuple(broken))
 
