@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from tests.helpers.fleet_synthetic import job
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.decline import decline
+from windtunnel.fleet.findings.decline import decline, fading
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
-from windtunnel.fleet.findings.link import slow_links, transfers_of
+from windtunnel.fleet.findings.link import Transfers, slow_links, transfers_of
 from windtunnel.fleet.findings.slow import pace_of, since_step, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.records.sections import Section, Sections, joined
@@ -163,6 +165,40 @@ def test_a_slow_link_is_named_and_no_rank() -> None:
     assert [(one.verdict, one.hosts) for one in found] == [(Verdict.SLOW_LINK, ("node1", "node2"))]
     assert found[0].size == pytest.approx(9.0, rel=0.1)
     assert slow_ranks(step_table(sections)) == []
+
+
+def _pairs_of_four(seconds: Callable[[int, int], float], steps: int) -> Transfers:
+    """A call of 64 KiB on each pair of four machines in each step; `seconds(pair, step)`, pairs in the order of combinations."""
+    pairs = tuple(combinations(("m0", "m1", "m2", "m3"), 2))
+    rows = [(pair, step) for step in range(steps) for pair in range(len(pairs))]
+    took = np.array([seconds(pair, step) for pair, step in rows])
+    joins, step = (np.array(column) for column in zip(*rows, strict=True))
+    return Transfers(took, np.full(len(rows), 65536.0), np.zeros(len(rows), np.int64), ((6, 65536, 2),), joins, pairs, step)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_in_which_all_other_links_were_late_do_not_clear_a_slow_one(seed: int) -> None:
+    """Twice the time in 22 steps; in three of them four of the other five links took as long too, by chance."""
+    draw = np.random.default_rng(seed)
+    late = {int(step) for step in draw.choice(22, 3, replace=False)}
+    noise = draw.uniform(1.0, 1.1, (6, 22))
+    found = slow_links(
+        _pairs_of_four(lambda pair, step: noise[pair, step] * (2.0 if pair == 4 or pair and step in late else 1.0), 22)
+    )
+    assert [one.hosts for one in found] == [("m1", "m3")] and found[0].size == pytest.approx(0.9, abs=0.15)
+    assert slow_links(_pairs_of_four(lambda pair, step: noise[pair, step] * (2.0 if pair and step in late else 1.0), 22)) == []
+
+
+def test_the_link_that_fades_is_seen_beside_transfers_that_wait() -> None:
+    """One of six links fades to a quarter over 78 steps of noise; the sum of a step's transfers varies by as much."""
+    draw = np.random.default_rng(1)
+    noise = draw.uniform(1.0, 1.2, (6, 78))
+    chance, machines = fading(
+        np.arange(78), _pairs_of_four(lambda pair, step: noise[pair, step] * (1 + step / 26 * (pair == 2)), 78)
+    )
+    assert machines == ("m0", "m3") and chance < 1e-6
+    steady, _ = fading(np.arange(78), _pairs_of_four(lambda pair, step: noise[pair, step], 78))
+    assert steady > 0.01
 
 
 def test_a_slow_uplink_is_one_machine() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.finding import Finding, Verdict, listed
-from windtunnel.fleet.findings.link import Transfers
+from windtunnel.fleet.findings.link import Transfers, quickest
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Section
 
@@ -173,9 +173,10 @@ def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
         parts.append(_worst(table, np.nan_to_num(table.starved), Verdict.NO_CORE, "its waiting for a core grows"))
     moved = _moved(table.steps, transfers)
     trend = trend_of(moved)
-    parts.append(
-        _Part(Verdict.BANDWIDTH, trend.growth, trend.chance, (), "transfers grow, counted from the entry of the last rank")
-    )
+    chance, machines = fading(table.steps, transfers)
+    text = "transfers grow, counted from the entry of the last rank"
+    text += f", most surely those of {' and '.join(machines)}" if 0 < len(machines) <= 2 and chance <= LEVEL else ""
+    parts.append(_Part(Verdict.BANDWIDTH, trend.growth, min(trend.chance, chance), (), text))
     return parts
 
 
@@ -197,6 +198,34 @@ def _skew(table: StepTable, gaps: Floats) -> _Part:
     rest = table.step - sum(np.nan_to_num(part) for part in known)
     of_rest = _worst(table, rest, Verdict.LAUNCH_SKEW, "time of the host outside of all sections grows")
     return of_gaps if of_gaps.growth >= of_rest.growth and of_gaps.chance <= LEVEL else of_rest
+
+
+def fading(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[str, ...]]:
+    """The set of machines whose quickest calls grow most surely, and the chance by Mann and Kendall that any set seems to.
+
+    The quickest call of a step shows one link; the sum of a step's calls shows what all of them waited for.
+    """
+    best, tried = 1.0, 0
+    machines: tuple[str, ...] = ()
+    joined = np.array([len(one) > 1 for one in transfers.machines], bool)
+    within = np.isin(transfers.step, steps) & (joined[transfers.joins] if len(joined) else False)
+    for kind in range(len(transfers.kinds)):
+        rows = np.flatnonzero((transfers.kind == kind) & within)
+        if not len(rows):
+            continue
+        sets, series = quickest(transfers, rows)
+        whole = np.flatnonzero(np.isfinite(series).all(axis=1))
+        tried += len(whole)
+        if not len(whole) or series.shape[1] < FEWEST_STEPS:
+            continue
+        blocks = np.array_split(np.arange(series.shape[1]), MOST_POINTS)
+        means = np.stack([series[whole][:, block].mean(axis=1) for block in blocks], axis=1)
+        rises = sum(np.sign(means[:, lag:] - means[:, :-lag]).sum(axis=1) for lag in range(1, len(blocks)))
+        most = int(np.argmax(rises))
+        chance = 2.0 * _rising(means[most])
+        if chance < best:
+            best, machines = chance, transfers.machines[int(sets[whole[most]])]
+    return min(1.0, best * tried), machines
 
 
 def _moved(steps: Int64s, transfers: Transfers) -> Floats:

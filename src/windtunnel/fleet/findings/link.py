@@ -15,7 +15,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.special import bdtrc
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.comm import Comm
@@ -113,7 +112,8 @@ def slow_links(transfers: Transfers, expected: Callable[[Comm, float, Pair], flo
 def _ratios(transfers: Transfers, expected: Callable[[Comm, float, Pair], float] | None) -> dict[Pair, tuple[float, float, int]]:
     """Pair → (its transfers over equal transfers elsewhere, chance of that in a healthy job, steps).
 
-    Of each step the quickest call of a kind between two machines counts: others shared the link, or waited for a core.
+    Of each step the quickest call of a kind between two machines counts: others shared the link, or waited for a core. A step in
+    which the other links were late says nothing of this one, so that what is usual elsewhere is at most its median over the steps.
     A call is put down to a pair that it crosses. One that crosses several pairs counts for each of them, but clears them only: a
     slow group says that one of its pairs is slow, a fast one that none is. Groups of more than `MOST_MACHINES` say neither.
     """
@@ -124,8 +124,8 @@ def _ratios(transfers: Transfers, expected: Callable[[Comm, float, Pair], float]
         rows = np.flatnonzero((transfers.kind == kind) & (sizes[transfers.joins] > 1)) if len(sizes) else np.zeros(0, np.int64)
         if not len(rows):
             continue
-        sets, quickest = _quickest(transfers, rows)
-        usual = _usual_elsewhere(quickest)
+        sets, fastest = quickest(transfers, rows)
+        usual = _usual_elsewhere(fastest)
         for at, one in enumerate(sets.tolist()):
             machines = transfers.machines[one]
             if len(machines) > MOST_MACHINES:
@@ -134,8 +134,8 @@ def _ratios(transfers: Transfers, expected: Callable[[Comm, float, Pair], float]
             if len(machines) == 2 and expected is not None and np.isnan(rest).any():
                 seconds = expected(Comm(comm), float(size), (machines[0], machines[1]))
                 rest = np.where(np.isnan(rest), np.log(seconds) if seconds > 0 else np.nan, rest)
-            values = quickest[at] - rest
-            values = values[np.isfinite(values)]
+            known = np.isfinite(fastest[at]) & np.isfinite(rest)
+            values = fastest[at][known] - np.minimum(rest[known], np.median(rest[known]) if known.any() else np.nan)
             target = logs if len(machines) == 2 else cleared
             for pair in combinations(machines, 2) if len(values) else ():
                 target[pair] += values.tolist()
@@ -148,7 +148,7 @@ def _ratios(transfers: Transfers, expected: Callable[[Comm, float, Pair], float]
     return {pair: _judged(values) for pair, values in logs.items() if len(values) >= FEWEST_STEPS}
 
 
-def _quickest(transfers: Transfers, rows: Int64s) -> tuple[Int64s, Floats]:
+def quickest(transfers: Transfers, rows: Int64s) -> tuple[Int64s, Floats]:
     """Sets of machines [K], and the logarithm of the least seconds of their calls in each step [K, S]; NaN where there is none."""
     sets, which = np.unique(transfers.joins[rows], return_inverse=True)
     steps, when = np.unique(transfers.step[rows], return_inverse=True)
@@ -194,10 +194,13 @@ def _alone(pair: Pair, least: dict[Pair, float], beside: set[Pair]) -> bool:
 
 
 def _judged(values: list[float]) -> tuple[float, float, int]:
-    """Ratio, chance and count of a pair's log ratios: the median, and a sign test that most of them are above half of it."""
+    """Ratio, chance and count of a pair's log ratios: the median, and Wilcoxon's signed-rank test that they exceed half of it."""
     ratio = float(np.median(values))
-    above = int(np.sum(np.array(values) > max(ratio / 2, np.log(1.1))))
-    chance = float(bdtrc(above - 1, len(values), 0.5))
+    if ratio < np.log(LEAST):
+        return float(np.exp(ratio)), 1.0, len(values)
+    from scipy import stats  # here: it is slow to import, and most jobs have no slow link
+
+    chance = float(stats.wilcoxon(np.array(values) - ratio / 2, alternative="greater").pvalue)
     return float(np.exp(ratio)), chance, len(values)
 
 
