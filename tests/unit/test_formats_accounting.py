@@ -107,6 +107,9 @@ def test_lists_of_nodes(tmp_path: Path) -> None:
     assert (facts["nodes"], facts["gpus"], facts["gpus_by_model"]) == (3, 18, {"V100": 16, "P100": 2})
     with pytest.raises(FileError, match="without a node"):
         read(tmp_path, "machine,gpu_type,cap_cpu,cap_mem,cap_gpu\n")
+    path = tmp_path / "cut.csv"  # a line before the header has one of its names
+    path.write_text("of,each,model\nsn,cpu_milli,gpu\nn0,64000,2\n", encoding="utf-8")
+    assert read_files([path], name="nodes").facts["gpus"] == 2
 
 
 def test_tables_of_tracelens(tmp_path: Path) -> None:

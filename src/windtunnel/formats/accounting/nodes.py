@@ -20,12 +20,13 @@ _SPELLINGS = {
     "model": ("gpumodel", "model", "gputype", "gpuname"),
 }
 """Names of columns without signs and in small letters: Alibaba's PAI and openb, Philly."""
+_NEEDED = {"node", "gpus"}
 
 
 def recognises(head: Head) -> bool:
     """A header with a node and its GPUs, and with their model or cores and memory."""
     at = _columns(next(iter(head.lines), ""))
-    return {"node", "gpus"} <= at.keys() and ("model" in at or re.search(r"cpu|mem", head.lines[0]) is not None)
+    return at.keys() >= _NEEDED and ("model" in at or re.search(r"cpu|mem", head.lines[0]) is not None)
 
 
 def read(files: Sequence[Path], context: Context) -> Reading:
@@ -39,7 +40,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         lines = LogLines(path, context.progress)
         at: dict[str, int] = {}
         for text in lines:
-            if not at:
+            if not at.keys() >= _NEEDED:
                 at = _columns(text)
                 continue
             row = cells_of(text) if '"' not in text or text.count('"') % 2 == 0 else []
