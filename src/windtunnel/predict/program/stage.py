@@ -87,7 +87,7 @@ class Stage:
         """Append a transfer among `ranks` stages, or a collective of `axis`; returns its instance. Its time is booked as `waiting`,
         then `moving`."""
         self.labels += label
-        host = self.call_host + self._check(axis)
+        host = self.call_host if axis is Axis.NONE else self.call_host + self._check(axis)
         return self.rank.add_rendezvous(stream, ((key, seconds, ranks),), waits, host, waiting, moving, host_sync)
 
     def _check(self, axis: Axis) -> float:
