@@ -23,7 +23,7 @@ from windtunnel.spec import Job, Model
 
 FORMAT = "nemo"
 _PARTIAL = ("run.Partial", "nemo_run.Partial")
-_READ = ("trainer.strategy", "data", "model.config", "trainer.plugins", "trainer.callbacks", "optim.config")
+_READ = ("trainer.strategy", "data", "model.config", "optim.config")
 _HARMLESS = {"log", "resume", "optim", "tokenizer", "dir", "name", "fn", "peft"}
 _TRAINER = {"accumulate_grad_batches", "callbacks", "devices", "num_nodes", "num_gpus_per_node", "max_steps", "plugins"}
 """Fields of Lightning's trainer that are read elsewhere, or that Megatron's strategy does not look at."""
