@@ -393,3 +393,20 @@ def test_bounds_of_a_field_bind(override: str, path: str, allowed: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_job(JOB, [override])
     assert caught.value.path == path and allowed in str(caught.value)
+
+
+@pytest.mark.parametrize("noun", ["model", "plan", "runtime", "cluster"])
+def test_a_job_file_without_a_noun_is_shown_a_line_for_it(noun: str, tmp_path: Path) -> None:
+    """The four lines that are shown make a job; without one of them, that one is named."""
+    whole = {
+        "model": 'model = "llama3-8b"',
+        "plan": "plan = { tp = 2, micro_batch = 1, global_batch = 64, seq = 4096 }",
+        "runtime": 'runtime = { framework = "megatron-core" }',
+        "cluster": 'cluster = { base = "h100-ib", gpus = 16 }',
+    }
+    path = tmp_path / "job.toml"
+    path.write_text("\n".join(whole.values()))
+    assert load_job(path).plan.tp == 2
+    path.write_text("\n".join(line for name, line in whole.items() if name != noun))
+    with pytest.raises(SpecError, match=rf"^{noun}: got nothing.*For example: {noun} = "):
+        load_job(path)

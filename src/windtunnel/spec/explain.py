@@ -40,6 +40,14 @@ _BOUND = {
 }
 
 
+_NOUNS = {
+    "model": 'model = "llama3-8b"',
+    "plan": "plan = { tp = 2, micro_batch = 1, global_batch = 64, seq = 4096 }",
+    "runtime": 'runtime = { framework = "megatron-core" }',
+    "cluster": 'cluster = "h100-ib"',
+}
+"""A line of a job file for each noun that a job needs."""
+
 _LETTERS = re.compile(r"\^\(\[(.+)\]\[0-9\]\{0,4\}\)\+\$")
 """A field's pattern of letters with counts, such as `^([LG][0-9]{0,4})+$`."""
 
@@ -71,6 +79,8 @@ def _path(one: Any, head: str) -> str:
 
 def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
     kind, context = one["type"], one.get("ctx", {})
+    if kind == "missing" and "plan" in noun.model_fields and len(one["loc"]) == 1:
+        return _ALLOWED[kind], f"For example: {_NOUNS[str(one['loc'][0])]}." if one["loc"][0] in _NOUNS else ""
     if kind == "extra_forbidden":
         known = _fields_at(noun, one["loc"][:-1])
         return "the fields " + ", ".join(known), _instead(str(one["loc"][-1]), known, noun)
