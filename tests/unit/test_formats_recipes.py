@@ -324,6 +324,11 @@ def test_a_nemo_recipe_on_another_that_is_not_in_reach(tmp_path: Path) -> None:
     assert loaded.job.model.lora is not None and loaded.job.model.lora.rank == 8
     assert (loaded.job.plan.global_batch, loaded.job.plan.seq) == (128, 2048)
     assert any("default_finetune_recipe) is not in reach" in line for line in loaded.assumed)
+    mixture = (NEMO + OTHERS).replace('Llama3Config8B)), "meta-llama', 'MixtralConfig8x7B)), "meta-llama')
+    (tmp_path / "mixture.py").write_text(mixture)
+    loaded = job_of(f"{tmp_path}/mixture.py:lora", None, "h100-ib")
+    assert loaded.job.model.name == "mixtral-8x7b" and loaded.job.model.lora.targets == ("linear_qkv", "linear_proj")
+    assert any("adapters of rank 8 on attention alone" in line for line in loaded.assumed)
 
 
 def test_a_configuration_that_holds_itself(tmp_path: Path) -> None:

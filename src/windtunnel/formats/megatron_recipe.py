@@ -198,6 +198,10 @@ def adapted(recipe: Recipe, model: Model, args: Arguments) -> Model:
     if peft is not None and not isinstance(peft, Unknown):
         rank = peft.get("dim") if isinstance(peft, Made) else None
         rank = rank if isinstance(rank, int) and not isinstance(rank, bool) and 0 < rank < 10**5 else 32
-        fields["lora"] = Lora(rank=rank, targets=("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"))
-        args.assumed.append(f"adapters of rank {rank} on all linear layers (the LoRA of NeMo and Megatron-Bridge)")
+        if model.experts:
+            fields["lora"] = Lora(rank=rank, targets=("linear_qkv", "linear_proj"))
+            args.assumed.append(f"adapters of rank {rank} on attention alone: those of experts are not modelled")
+        else:
+            fields["lora"] = Lora(rank=rank, targets=("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"))
+            args.assumed.append(f"adapters of rank {rank} on all linear layers (the LoRA of NeMo and Megatron-Bridge)")
     return Model.model_validate({**model.model_dump(), **fields}) if fields else model
