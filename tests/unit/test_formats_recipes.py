@@ -303,6 +303,12 @@ def test_a_nemo_recipe_is_read_with_its_switches(tmp_path: Path) -> None:
     assert (job.runtime.overlap_tp, job.runtime.overlap_grad_reduce, job.runtime.overlap_param_gather) == (True, True, False)
 
 
+@pytest.mark.parametrize(("fsdp", "sharding"), [('"megatron"', "fsdp"), ("None", "zero1"), ("[1]", "zero1")])
+def test_a_nemo_recipe_says_whether_it_shards(fsdp: str, sharding: str, tmp_path: Path) -> None:
+    (tmp_path / "llama3_8b.py").write_text(NEMO.replace("ckpt_async_save=True", f"fsdp={fsdp}"))
+    assert job_of(str(tmp_path / "llama3_8b.py"), None, "h100-ib").job.plan.sharding == sharding
+
+
 def test_a_nemo_recipe_of_sizes_in_a_class(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(NEMO.replace("@run.cli.factory(target=pretrain, name=NAME)", "") + OTHERS)
     (tmp_path / "models.py").write_text(MODELS)

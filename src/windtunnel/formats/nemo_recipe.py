@@ -178,7 +178,7 @@ def _defaults(value: Made, args: Arguments) -> None:
     if value.get("trainer.strategy.ddp.grad_reduce_in_fp32") is False:
         args.given["grad-reduce-in-bf16"] = []
     sharding = value.get("trainer.strategy.fsdp")
-    if sharding in _FSDP:
+    if isinstance(sharding, str) and sharding in _FSDP:
         args.given[_FSDP[sharding]] = []
     if value.get("optim.config.use_distributed_optimizer") is not False:
         for flag, path in (
