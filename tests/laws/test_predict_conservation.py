@@ -17,7 +17,7 @@ from windtunnel.predict.answer.metrics import executions
 from windtunnel.predict.category import COMPUTE
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.lower import lower
-from windtunnel.spec import Job
+from windtunnel.spec import Job, load_job
 from windtunnel.spec.offload import Offload
 from windtunnel.workload import Comm, Kind, Phase, Stream, build
 
@@ -129,6 +129,14 @@ def test_every_pass_runs_once_and_sends_follow_it(job: Job) -> None:
         if before is not None:
             assert begins[stage, "forward", m, chunk] >= ends[before[0], "forward", m, before[1]] * (1 - TIGHT)
             assert begins[before[0], "backward", m, before[1]] >= ends[stage, "backward", m, chunk] * (1 - TIGHT)
+
+
+def test_a_size_of_a_call_is_one_row() -> None:
+    """Llama 2 70B gathers the chunked inputs of products forward and backward: sizes that are equal but for rounding."""
+    rows = predict(load_job("llama2-70b-64xh100")).collectives
+    sizes = [(row["axis"], row["op"], round(float(str(row["bytes"])))) for row in rows]
+    assert len(sizes) == len(set(sizes))
+    assert [row["name"] for row in rows].count("qkv gather") == 1
 
 
 @examples(10)

@@ -105,17 +105,17 @@ def collective_rows(ran: StepRun) -> tuple[dict[str, object], ...]:
     for row, key in ran.costs[stage].call_of.items():
         labels.setdefault(key, ops.names[row])
         inside[key] = inside.get(key, 0.0) + float(counts[row])
-    rows: dict[tuple[str, str, str, int], dict[str, object]] = {}
+    rows: dict[tuple[str, str, int], dict[str, object]] = {}
     for key in ran.calls():
         price, group = book.price_of(key), book.group(key.axis)
         axis, call = key.axis.name.lower(), key.comm.name.lower()
-        name, count = labels.get(key, f"{axis} {call}"), int(inside.get(key, 0.0) or ran.lowered.calls[stage][key])
-        alike = (axis, call, name, round(key.size))
+        count = int(inside.get(key, 0.0) or ran.lowered.calls[stage][key])
+        alike = (axis, call, round(key.size))
         if alike in rows:
             rows[alike]["count"] = int(str(rows[alike]["count"])) + count
             continue
         rows[alike] = {
-            "name": name,
+            "name": labels.get(key, f"{axis} {call}"),
             "axis": axis,
             "op": call,
             "bytes": key.size,
