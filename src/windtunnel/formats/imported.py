@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 
 from windtunnel.spec import Job, Model, Plan, Runtime
 
@@ -67,3 +68,8 @@ class Imported:
     built: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+
+    def with_notes(self, ignored: Collection[str], assumed: Iterable[str]) -> Imported:
+        """The same, with further keys that change nothing, in alphabetical order then, and further values that were taken."""
+        keys = tuple(sorted({*self.ignored, *ignored})) if ignored else self.ignored
+        return replace(self, ignored=keys, assumed=(*self.assumed, *assumed))

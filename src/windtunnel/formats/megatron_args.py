@@ -104,6 +104,12 @@ class Arguments:
         except ValueError:
             raise SpecError(f"--{flag}", text, "a number") from None
 
+    def state(self, stated: Stated) -> None:
+        """Puts what a user states in place of its flags."""
+        for path, flag in FLAG_OF.items():
+            if (value := stated.whole(path)) is not None:
+                self.given[flag] = [str(value)]
+
     def left_over(self) -> list[str]:
         """Flags that changed nothing: unknown ones, and known ones that no rule looked at."""
         idle = [f"--{flag}" for flag in self.given if flag not in self.used and flag in KINDS]
@@ -138,9 +144,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
             continue
         values = values[:1] if KINDS[name] in ("int", "float") else _without_unset(values)
         arguments.given[name] = values
-    for path, flag in FLAG_OF.items():
-        if (value := stated.whole(path)) is not None:
-            arguments.given[flag] = [str(value)]
+    arguments.state(stated)
     _settle(arguments, asked)
     return arguments
 

@@ -13,7 +13,7 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron import from_settings
-from windtunnel.formats.megatron_args import FLAG_OF, Arguments
+from windtunnel.formats.megatron_args import Arguments
 from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.recipe_reader import Recipe
 from windtunnel.formats.recipe_values import Made, Named, Unknown
@@ -60,21 +60,10 @@ def from_recipe(recipe: Recipe, on: Job | None, stated: Stated | None) -> Import
     args = Arguments({})
     ignored = _fill(recipe, args)
     _defaults(recipe, args, stated)
-    for path, flag in FLAG_OF.items():
-        if (value := stated.whole(path)) is not None:
-            args.given[flag] = [str(value)]
+    args.state(stated)
     known = stated.model or _model(recipe, args)
     imported = from_settings(args, adapted(recipe, known, args), on, stated, FORMAT, "Megatron-Bridge recipe")
-    return Imported(
-        FORMAT,
-        imported.model,
-        imported.plan,
-        imported.runtime,
-        imported.job,
-        imported.built,
-        tuple(sorted({*imported.ignored, *ignored})),
-        (*imported.assumed, *recipe.notes),
-    )
+    return imported.with_notes(ignored, recipe.notes)
 
 
 def _fill(recipe: Recipe, args: Arguments) -> list[str]:

@@ -13,16 +13,15 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron import from_given, from_settings
-from windtunnel.formats.megatron_args import FLAG_OF, Arguments
+from windtunnel.formats.megatron_args import Arguments
 from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.megatron_recipe import RENAMED, adapted, give
-from windtunnel.formats.recipe_reader import Recipe
+from windtunnel.formats.recipe_reader import PARTIALS, Recipe
 from windtunnel.formats.recipe_values import Made, Named, Unknown
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job, Model
 
 FORMAT = "nemo"
-_PARTIAL = ("run.Partial", "nemo_run.Partial")
 _READ = ("trainer.strategy", "data", "model.config", "optim.config")
 _HARMLESS = {"log", "resume", "optim", "tokenizer", "dir", "name", "fn", "peft"}
 _TRAINER = {"accumulate_grad_batches", "callbacks", "devices", "num_nodes", "num_gpus_per_node", "max_steps", "plugins"}
@@ -54,7 +53,7 @@ _USUAL_GPUS = 8
 
 def telling(recipe: Recipe) -> bool:
     """Whether a recipe returns what NeMo-Run runs: a `run.Partial`, or a recipe of NeMo's own with changes."""
-    return recipe.value.name in _PARTIAL or recipe.value.name.endswith(("pretrain_recipe", "finetune_recipe"))
+    return recipe.value.name in PARTIALS or recipe.value.name.endswith(("pretrain_recipe", "finetune_recipe"))
 
 
 def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None) -> Imported:
@@ -64,7 +63,7 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
     names nor sizes tell.
     """
     stated, value, args = stated or Stated(), recipe.value, Arguments({})
-    if value.name not in _PARTIAL:
+    if value.name not in PARTIALS:
         if value.args and isinstance(value.args[0], Made):
             value.fields.setdefault("model", value.args[0])
         args.assumed.append(f"degrees of 1 where this file sets none: the recipe that it builds on ({value.name}) is not in reach")
@@ -72,9 +71,7 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
     _machine(value, args)
     _precision(value.get("trainer.plugins"), args)
     _defaults(value, args)
-    for path, flag in FLAG_OF.items():
-        if (whole := stated.whole(path)) is not None:
-            args.given[flag] = [str(whole)]
+    args.state(stated)
     model = stated.model or _known(recipe, stem, args)
     _class_defaults(value.get("model.config"), args, ("",) if model is None else _DISPATCH)
     if model is None:
@@ -85,16 +82,7 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
         imported = from_settings(args, adapted(recipe, model, args), on, stated, FORMAT, "NeMo recipe")
     else:
         imported = from_given(args, on, stated, FORMAT)
-    return Imported(
-        FORMAT,
-        imported.model,
-        imported.plan,
-        imported.runtime,
-        imported.job,
-        imported.built,
-        tuple(sorted({*imported.ignored, *ignored})),
-        (*imported.assumed, *recipe.notes),
-    )
+    return imported.with_notes(ignored, recipe.notes)
 
 
 def _fill(value: Made, args: Arguments) -> list[str]:
@@ -141,7 +129,7 @@ def _machine(value: Made, args: Arguments) -> None:
             ("trainer.num_nodes", "num_nodes"),
         )
     )
-    if devices is None and value.name not in _PARTIAL:
+    if devices is None and value.name not in PARTIALS:
         devices = _USUAL_GPUS
         args.assumed.append(f"{devices} GPUs, a node: the recipe that this file builds on is not in reach (--set cluster.gpus=N)")
     if devices is not None:
@@ -235,12 +223,7 @@ def _sizes(value: Made, stem: str, args: Arguments) -> None:
         args.given["quick-geglu" if "gelu" in activation else "swiglu"] = []
     elif "squared_relu" in activation:
         args.given["squared-relu"] = []
-    for name in ("hidden_dropout", "attention_dropout"):
-        if isinstance(rate := fields.get(name), (int, float)):
-            args.given[name.replace("_", "-")] = [str(rate)]
-    if isinstance(vocabulary := fields.get("vocab_size"), int):
-        args.given["vocab-size"] = [str(vocabulary)]
-    elif "vocab-size" not in args.given:
+    if "vocab-size" not in args.given:
         args.given["tokenizer-model"] = [_tokenizer(value) or stem]
 
 

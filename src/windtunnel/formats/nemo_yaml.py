@@ -6,13 +6,14 @@ Keys: NeMo `examples/nlp/language_modeling/conf/megatron_gpt_config.yaml`. A fie
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.megatron import from_given
-from windtunnel.formats.megatron_args import FLAG_OF, Arguments
+from windtunnel.formats.megatron_args import Arguments
 from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.stated import Stated
 from windtunnel.spec import Job
@@ -58,13 +59,9 @@ def from_nemo(table: Mapping[str, Any], on: Job | None = None, stated: Stated | 
     if isinstance(devices, int) and not isinstance(devices, bool) and devices > 0:
         args.launcher_gpus = devices * (nodes if isinstance(nodes, int) and not isinstance(nodes, bool) and nodes > 0 else 1)
     args.given["train-iters"] = [str(keys.count("trainer.max_steps") or 1)]
-    for path, flag in FLAG_OF.items():
-        if (value := stated.whole(path)) is not None:
-            args.given[flag] = [str(value)]
+    args.state(stated)
     imported = from_given(args, on, stated, FORMAT)
-    return Imported(
-        FORMAT, imported.model, imported.plan, imported.runtime, imported.job, imported.built, keys.left_over(), imported.assumed
-    )
+    return replace(imported, ignored=keys.left_over())
 
 
 def _tokenizer(keys: Keys, args: Arguments) -> None:

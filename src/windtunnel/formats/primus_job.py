@@ -14,7 +14,7 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.hub_names import catalogue_model
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.megatron import from_given, from_settings
-from windtunnel.formats.megatron_args import FLAG_OF, Arguments
+from windtunnel.formats.megatron_args import Arguments
 from windtunnel.formats.megatron_flags import KINDS
 from windtunnel.formats.primus_files import OPENED, module_of
 from windtunnel.formats.stated import Stated
@@ -138,9 +138,7 @@ def _megatron(settings: Mapping[str, Any], known: Model | None, on: Job | None, 
         args.given |= {"moe-token-dispatcher-type": ["flex"], "moe-enable-deepep": []}
     args.given["tokenizer-model"] = [str(settings.get("tokenizer_model") or "")]
     args.given.setdefault("transformer-impl", ["transformer_engine"])
-    for path, flag in FLAG_OF.items():
-        if (value := stated.whole(path)) is not None:
-            args.given[flag] = [str(value)]
+    args.state(stated)
     return from_given(args, on, stated, FORMAT) if known is None else from_settings(args, known, on, stated, FORMAT)
 
 

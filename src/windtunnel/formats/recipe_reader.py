@@ -17,7 +17,8 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.recipe_values import UNKNOWN, Made, Named, Unknown
 from windtunnel.formats.source import read_source
 
-NEMO_RUN = ("run.Config", "run.Partial", "nemo_run.Config", "nemo_run.Partial")
+PARTIALS = ("run.Partial", "nemo_run.Partial")
+NEMO_RUN = ("run.Config", "nemo_run.Config", *PARTIALS)
 """Calls of NeMo-Run that name a class or a function and its arguments, to be called later."""
 KEPT = ("model_registry", "default_peft_config", "to_graph_trainer_config")
 """Ends of the names of functions that stay calls: their arguments say more than what they return."""
@@ -329,7 +330,7 @@ class _Reader:
 
     def configured(self, call: str, args: list[Any], kwargs: dict[str, Any], module: PythonFile) -> Any:
         """What `run.Config(CLASS, ...)` makes, by the name of the class; `run.Partial(function, ...)` keeps its own."""
-        if call.endswith("Partial") or not isinstance(args[0], Named):
+        if call in PARTIALS or not isinstance(args[0], Named):
             return Made(call, args, kwargs)
         made = Made(args[0].name, args[1:], kwargs)
         self.take_class(made.name, module, made, 0)

@@ -40,10 +40,7 @@ def from_recipe(recipe: Recipe, path: Path, on: Job | None, stated: Stated | Non
     if isinstance(optimizer, Made):
         table["optimizer"] = {"name": "Muon" if "muon" in optimizer.name.lower() else "AdamW"}
     imported = from_torchtitan(table, on, stated)
-    notes = (*imported.assumed, *recipe.notes)
-    return Imported(
-        imported.format, imported.model, imported.plan, imported.runtime, imported.job, imported.built, imported.ignored, notes
-    )
+    return imported.with_notes((), recipe.notes)
 
 
 def _converters(spec: Made) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,19 +70,24 @@ def trend_of(values: Floats) -> Trend:
 
 
 def _averaged(at: Int64s, series: Floats, most: int) -> tuple[Floats, Floats]:
-    """Places and values, averaged in at most so many blocks."""
+    """Places [S] and values [..., S], averaged in at most so many blocks."""
     if len(at) <= most:
         return at.astype(np.float64), series
     blocks = np.array_split(np.arange(len(at)), most)
-    return np.array([at[block].mean() for block in blocks]), np.array([series[block].mean() for block in blocks])
+    means = [series[..., block].mean(axis=-1) for block in blocks]
+    return np.array([at[block].mean() for block in blocks]), np.stack(means, axis=-1)
 
 
 def _rising(series: Floats) -> float:
     """Chance by Mann and Kendall that a steady series rises as much; 1 where it does not rise."""
-    rise = np.sign(series[None, :] - series[:, None])[np.triu_indices(len(series), 1)].sum()
-    count = len(series)
+    rise, count = float(_rises(series)), len(series)
     spread = np.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
     return 0.5 * math.erfc((abs(rise) - 1) / spread / math.sqrt(2.0)) if rise > 0 else 1.0
+
+
+def _rises(series: Floats) -> Any:
+    """Pairs of values [..., S] of which the later is larger, less those of which it is smaller."""
+    return sum(np.sign(series[..., lag:] - series[..., :-lag]).sum(axis=-1) for lag in range(1, series.shape[-1]))
 
 
 def _best_cut(series: Floats) -> int:
@@ -208,7 +214,7 @@ def fading(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[str, ...]]
     best, tried = 1.0, 0
     machines: tuple[str, ...] = ()
     joined = np.array([len(one) > 1 for one in transfers.machines], bool)
-    within = np.isin(transfers.step, steps) & (joined[transfers.joins] if len(joined) else False)
+    within = np.isin(transfers.step, steps) & joined[transfers.joins]
     for kind in range(len(transfers.kinds)):
         rows = np.flatnonzero((transfers.kind == kind) & within)
         if not len(rows):
@@ -218,10 +224,8 @@ def fading(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[str, ...]]
         tried += len(whole)
         if not len(whole) or series.shape[1] < FEWEST_STEPS:
             continue
-        blocks = np.array_split(np.arange(series.shape[1]), MOST_POINTS)
-        means = np.stack([series[whole][:, block].mean(axis=1) for block in blocks], axis=1)
-        rises = sum(np.sign(means[:, lag:] - means[:, :-lag]).sum(axis=1) for lag in range(1, len(blocks)))
-        most = int(np.argmax(rises))
+        _, means = _averaged(np.arange(series.shape[1]), series[whole], MOST_POINTS)
+        most = int(np.argmax(_rises(means)))
         chance = 2.0 * _rising(means[most])
         if chance < best:
             best, machines = chance, transfers.machines[int(sets[whole[most]])]
