@@ -1,19 +1,20 @@
 """What watching costs (F17): steps with the monitor on and off, in turns, in the same real processes. gloo on loopback.
 
-    .venv/bin/python benchmarks/fleet_overhead.py --ranks 2 4 8 --steps-ms 20 100 --pairs 30
+    .venv/bin/python benchmarks/fleet_overhead.py --ranks 2 4 8 --steps-ms 20 100 --pairs 3000
 
 A pair is one block of steps with the monitor and one without, in changing order; the first steps of a block, in which the monitor
-looks for modules, do not count. The table shows the mean of the pairs' relative differences of wall time, its 95 % interval, the
-same of each block's median step ("typical": neighbours on the machine disturb it less), the CPU time of a rank's step without the
-monitor and how much it is more with it (steadier than the wall where others take cores), records a step, memory, and the load
-average at the line's begin and end. `--records` measures the parts of a record alone.
+looks for modules, do not count. A block is short: the pace of a machine drifts, and pairs of neighbours in time share it. What is
+left is noise of 10 to 20 % a pair on a virtual machine, so that an interval of 0.5 % takes thousands of pairs.
+The table shows the mean of the pairs' relative differences of wall time with its 95 % interval; the same without the lowest and the
+highest fifth of the pairs ("trimmed": interruptions disturb it less); the CPU time of a rank's step without the monitor and how
+much it is more with it, trimmed as well; records a step, memory, and the load average at the line's begin and end. `--records`
+measures the parts of a record alone.
 The model stays the same in both kinds of blocks, and with it the group that its reducer calls: off, that costs 1 µs a bucket.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import resource
@@ -25,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-SKIPPED = 4
+SKIPPED = 3
 """Steps at the head of a block that do not count."""
 
 
@@ -70,8 +71,8 @@ def worker(options: argparse.Namespace) -> None:
     size = _batch_size(step, forever, options.steps_ms * 1e-3, torch, dist)
     batches = forever(size)
 
-    def block(on: bool) -> tuple[float, float, float]:
-        """Seconds of a step: wall time on average and the median, CPU time's median."""
+    def block(on: bool) -> tuple[float, float]:
+        """Seconds of a step on average: wall time and CPU time."""
         if on:
             watch.start(settings)
         else:
@@ -79,14 +80,12 @@ def worker(options: argparse.Namespace) -> None:
         for _ in range(SKIPPED):
             step(batches)
         dist.barrier()
-        wall, cpu = [time.perf_counter()], [time.process_time()]
+        wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(options.block):
             step(batches)
-            wall.append(time.perf_counter())
-            cpu.append(time.process_time())
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         dist.barrier()
-        walls, cpus = ([after - before for before, after in itertools.pairwise(times)] for times in (wall, cpu))
-        return statistics.fmean(walls), statistics.median(walls), statistics.median(cpus)
+        return wall / options.block, cpu / options.block
 
     block(True)
     block(False)
@@ -141,24 +140,33 @@ def measure(ranks: int, steps_ms: float, pairs: int, block: int) -> None:
         if any([child.wait() for child in children]):
             raise SystemExit("a rank failed")
         told = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
-    mean, half = _interval([(on - off) / off * 100 for on, _, _, off, _, _ in told[0]["pairs"]])
-    typical, typical_half = _interval([(on - off) / off * 100 for _, on, _, _, off, _ in told[0]["pairs"]])
-    steps = statistics.median(off for _, _, _, _, off, _ in told[0]["pairs"]) * 1e3
+    relative = [(on - off) / off * 100 for on, _, off, _ in told[0]["pairs"]]
+    steps = statistics.median(off for _, _, off, _ in told[0]["pairs"]) * 1e3
+    without = statistics.median(off for one in told for _, _, _, off in one["pairs"]) * 1e3
+    more = [(on - off) * 1e6 for one in told for _, on, _, off in one["pairs"]]
     loads.append(os.getloadavg()[0])
-    without = statistics.median(off for one in told for _, _, _, _, _, off in one["pairs"]) * 1e3
-    cpu, cpu_half = _interval([(on - off) * 1e6 for one in told for _, _, on, _, _, off in one["pairs"]])
+    columns = [f"{mean:+8.2f} {low:+7.2f} … {high:+5.2f}" for mean, low, high in (_mean(relative), _trimmed(relative))]
+    cpu, low, high = _trimmed(more)
     print(
-        f"{ranks:5d} {steps:8.1f} {pairs:6d} {mean:+8.2f} {mean - half:+7.2f} … {mean + half:+5.2f} "
-        f"{typical:+10.2f} {typical - typical_half:+7.2f} … {typical + typical_half:+5.2f} "
-        f"{without:11.2f} {cpu:+8.0f} ± {cpu_half:<5.0f} {cpu / without / 10:+6.2f} "
-        f"{told[0]['records']:8.1f} {max(one['started'] for one in told):8.1f}  {loads[0]:.1f}, {loads[1]:.1f}",
+        f"{ranks:5d} {steps:8.1f} {pairs:6d} {' '.join(columns)} {without:11.2f} {cpu:+8.0f} ± {(high - low) / 2:<5.0f} "
+        f"{cpu / without / 10:+6.2f} {told[0]['records']:8.1f} {max(one['started'] for one in told):8.1f}  "
+        f"{loads[0]:.1f}, {loads[1]:.1f}",
         flush=True,
     )
 
 
-def _interval(values: list[float]) -> tuple[float, float]:
-    """Mean and half of its 95 % interval (normal, n >= 30)."""
-    return statistics.fmean(values), 1.96 * statistics.stdev(values) / len(values) ** 0.5
+def _mean(values: list[float]) -> tuple[float, float, float]:
+    """Mean, and the ends of its 95 % interval (normal, n >= 30)."""
+    mean, half = statistics.fmean(values), 1.96 * statistics.stdev(values) / len(values) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def _trimmed(values: list[float]) -> tuple[float, float, float]:
+    """Mean without the lowest and the highest fifth, and the ends of its 95 % interval (Tukey and McLaughlin)."""
+    from scipy.stats import mstats, trim_mean
+
+    low, high = mstats.trimmed_mean_ci(values, limits=(0.2, 0.2), alpha=0.05)
+    return float(trim_mean(values, 0.2)), float(low), float(high)
 
 
 def records() -> None:
@@ -210,7 +218,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--steps-ms", type=float, nargs="+", default=[20.0, 100.0])
     parser.add_argument("--pairs", type=int, default=30)
-    parser.add_argument("--block", type=int, default=0, help="steps of a block; 0: half a second")
+    parser.add_argument("--block", type=int, default=0, help="steps of a block that count; 0: a tenth of a second, at least 4")
     parser.add_argument("--records", action="store_true")
     parser.add_argument("--worker", action="store_true")
     parser.add_argument("--folder", default="")
@@ -222,12 +230,12 @@ def main() -> None:
         records()
     else:
         print(
-            "ranks  step ms  pairs   mean %   95 % interval  typical %  95 % interval CPU ms off  on: µs more   CPU %  records  "
+            "ranks  step ms  pairs   mean %  95 % interval  trimmed %  95 % interval CPU ms off  on: µs more   CPU %  records  "
             "MiB of start  load"
         )
         for ranks in options.ranks:
             for steps_ms in options.steps_ms:
-                measure(ranks, steps_ms, options.pairs, options.block or max(10, round(500 / steps_ms)))
+                measure(ranks, steps_ms, options.pairs, options.block or max(4, round(100 / steps_ms)))
 
 
 if __name__ == "__main__":

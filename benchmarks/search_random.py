@@ -1,11 +1,13 @@
 """Bounds beside predictions on random plans of random jobs: none may lie above; asserts nothing.
 
-    python benchmarks/search_random.py FILE [--count 1000] [--again]
+    python benchmarks/search_random.py FILE [FILE ...] [--count 1000] [--first 0] [--plans 40] [--micro-batches 64] [--again]
 
 Each space is drawn from its number: a model of the catalogue, a cluster, a framework, switches of the runtime, and values of the
-plan's fields; then some of its plans. FILE gets a line of JSON for each space, and the next run continues after the last one. Then
-all of FILE is summed up by kind of job. `--again` draws the spaces of FILE again and compares today's bounds with the
-predictions that it holds: use it after a change of the bounds alone. A plan takes 20 to 60 ms of CPU, mostly its prediction.
+plan's fields; then some of its plans. The first FILE gets a line of JSON for each space, and the next run continues after the last
+one (`--first`: where a new file begins, so that several processes share the work). Then all FILEs are summed up by kind of job.
+`--again` draws their spaces again and compares today's bounds with the predictions that they hold: use it after a change of the
+bounds alone. A plan takes 20 to 60 ms of CPU, mostly to write the program of its prediction, pass by pass: with `--micro-batches 8
+--plans 1000` 5 to 10 ms.
 """
 
 from __future__ import annotations
@@ -25,12 +27,6 @@ from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, LIGHT_LAST, WITH
 from windtunnel.spec import Job, load_job, names
 
 FLAGS = (False, True)
-PLANS = 40
-"""Plans that are drawn from a space."""
-
-MOST_MICRO_BATCHES = 64
-"""Micro batches times stages make a prediction slow, not different."""
-
 SAME = 1e-9
 """Relative difference that is rounding."""
 
@@ -88,8 +84,8 @@ OFFLOADS = (
 )
 
 
-def drawn(number: int) -> tuple[str, Job, PlanColumns] | None:
-    """Kind, job and plans of a space; None if they contradict each other."""
+def drawn(number: int, plans: int) -> tuple[str, Job, PlanColumns] | None:
+    """Kind, job and at most so many plans of a space; None if they contradict each other."""
     rng = np.random.default_rng(number)
 
     def one(values: Any) -> Any:
@@ -124,7 +120,7 @@ def drawn(number: int) -> tuple[str, Job, PlanColumns] | None:
         columns = Space(job, fields).columns()
     except WindtunnelError:
         return None
-    rows = rng.permutation(len(columns))[:PLANS]
+    rows = rng.permutation(len(columns))[:plans]
     return kind or ("mixture" if job.model.experts else "dense"), job, columns.take(np.sort(rows))
 
 
@@ -137,13 +133,14 @@ def _some(rng: np.random.Generator, values: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(value for value in values if rng.random() < 0.6) or values[:1]
 
 
-def predicted(job: Job, columns: PlanColumns) -> Iterator[tuple[float, float, bool]]:
-    """Seconds of the step, bytes of the fullest stage, and whether the plan fits; zeros for a plan that contradicts itself."""
+def predicted(job: Job, columns: PlanColumns, most: int) -> Iterator[tuple[float, float, bool]]:
+    """Seconds of the step, bytes of the fullest stage, and whether the plan fits; zeros for a plan that contradicts itself or has
+    more than `most` micro batches, which make a prediction slow, not different."""
     for number in range(len(columns)):
         change = columns.change(number)
         try:
             tried = change.apply(job)
-            if tried.micro_batches > MOST_MICRO_BATCHES:
+            if tried.micro_batches > most:
                 yield 0.0, 0.0, False
                 continue
             found = predict(tried)
@@ -153,14 +150,14 @@ def predicted(job: Job, columns: PlanColumns) -> Iterator[tuple[float, float, bo
         yield found.step_time_s, max(stage.allocated for stage in found.memory), all(stage.fits for stage in found.memory)
 
 
-def measured(number: int, known: dict[str, Any] | None = None) -> dict[str, Any] | None:
+def measured(number: int, plans: int, most: int, known: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """Predictions and bounds of a space; predictions are those of `known` if it is given."""
-    space = drawn(number)
+    space = drawn(number, plans)
     if space is None:
         return None
     kind, job, columns = space
     if known is None:
-        steps = list(predicted(job, columns))
+        steps = list(predicted(job, columns, most))
         known = {"seconds": [s for s, _, _ in steps], "bytes": [b for _, b, _ in steps], "fits": [f for _, _, f in steps]}
     if not any(known["seconds"]):
         return {"space": number, "kind": kind, "seconds": [], "bytes": [], "fits": [], "bound": [], "least": [], "wrong": []}
@@ -206,23 +203,28 @@ def told(lines: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, nargs="+")
     parser.add_argument("--count", type=int, default=0, help="further plans to predict")
+    parser.add_argument("--first", type=int, default=0, help="number of a new file's first space")
+    parser.add_argument("--plans", type=int, default=40, help="most plans of a space")
+    parser.add_argument("--micro-batches", type=int, default=64, help="most micro batches of a plan that is predicted")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
-    lines = [json.loads(text) for text in options.file.read_text().splitlines()] if options.file.exists() else []
-    done, number = 0, max((line["space"] for line in lines), default=-1) + 1
+    own, *others = ([json.loads(text) for text in file.read_text().splitlines()] if file.exists() else [] for file in options.file)
+    done, number = 0, max((line["space"] + 1 for line in own), default=options.first)
     while done < options.count:
-        line = measured(number)
+        line = measured(number, options.plans, options.micro_batches)
         if line is not None:
-            with options.file.open("a") as out:
+            with options.file[0].open("a") as out:
                 out.write(json.dumps(line) + "\n")
-            lines.append(line)
+            own.append(line)
             done += sum(seconds > 0.0 for seconds in line["seconds"])
         number += 1
+    lines = [line for some in (own, *others) for line in some]
     if options.again:
-        lines = [line for old in lines if old["seconds"] and (line := measured(old["space"], old)) is not None]
+        held = [line for line in lines if line["seconds"]]
+        lines = [line for old in held if (line := measured(old["space"], len(old["seconds"]), 0, old)) is not None]
     told(lines)
 
 

@@ -15,6 +15,9 @@ namespace {
 // ns for which an answer of the kernel counts as new: it costs some 5 µs where caches are cold.
 constexpr std::int64_t fresh = 200'000;
 
+// Steps for which sections ask the kernel, from the first one and from one that waited: who shares a core waits in many steps.
+constexpr int watched_steps = 16;
+
 std::int64_t read_clock(clockid_t which) {
   timespec now{};
   clock_gettime(which, &now);
@@ -128,6 +131,10 @@ void Rows::begin_step() {
   at_step(step + 1);
   left = rows_a_step;
   calls = every > 0 && step % every == 0;
+  if (schedule_ < 0) return;
+  const std::int64_t waited = core_wait();
+  watchful_ = waited - at_begin_ >= least_ ? watched_steps : std::max(watchful_ - 1, 0);
+  at_begin_ = waited;
 }
 
 std::int64_t Rows::next_step(std::int64_t open_row) {
@@ -185,11 +192,12 @@ void Rows::watch_cores(int first, int last, int gap, int name, std::int64_t leas
   gap_name_ = name;
   least_ = least;
   if (schedule_ < 0) schedule_ = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-  waited_ = core_wait();
+  waited_ = at_begin_ = core_wait();
   if (waited_ < 0 && schedule_ >= 0) {
     ::close(schedule_);
     schedule_ = -1;
   }
+  watchful_ = schedule_ >= 0 ? watched_steps : 0;
 }
 
 std::int64_t Rows::core_wait() const {

@@ -72,7 +72,8 @@ class Rows {
   std::int64_t begin_of(std::int64_t row) const;
 
   // Sections `first` to `last` tell at their end how long this thread waited for a core in them: a gap named `name` at their tail,
-  // where it is `least` ns or more.
+  // where it is `least` ns or more. The kernel is asked for each section only in the first steps and for some steps after one that
+  // waited so long; else once a step.
   void watch_cores(int first, int last, int gap, int name, std::int64_t least);
   std::int64_t core_wait() const;  // ns so far; -1 where the kernel does not say
 
@@ -92,11 +93,13 @@ class Rows {
   Words words_;
   Clock clock_;
   std::int64_t next_ = 0;
-  bool waits(int section) const { return schedule_ >= 0 && section >= first_ && section <= last_; }
+  bool waits(int section) const { return watchful_ > 0 && section >= first_ && section <= last_; }
 
   int schedule_ = -1, first_ = 0, last_ = -1, gap_ = 0, gap_name_ = -1;
   std::int64_t least_ = 0;
+  int watchful_ = 0;                      // further steps in which sections ask
   std::int64_t waited_ = 0, asked_ = 0;   // the last answer of `core_wait`, and when
+  std::int64_t at_begin_ = 0;             // the answer at the begin of the step
   static constexpr std::size_t deep = 8;  // sections that may be open inside each other
   std::int64_t waiting_row_[deep] = {}, waiting_[deep] = {};
 };

@@ -2,7 +2,9 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 
+#include <deque>
 #include <stdexcept>
+#include <utility>
 
 #include "ring/rows.h"
 
@@ -79,6 +81,54 @@ std::int64_t written(RowWriter& rows, int section, int step, std::int64_t begin,
   return rows.write(row);
 }
 
+// All-reduces that DDP's reducer asks for, each a row: what runs once a bucket, with cold caches, in one frame that is compiled.
+// A row ends when its work is seen to have ended. The works of a reducer end in their order, so only the oldest is asked.
+class BucketCalls {
+ public:
+  BucketCalls(nb::typed<nb::object, RowWriter> rows, nb::object all_reduce, int comm, int name)
+      : rows_(std::move(rows)),
+        writer_(nb::cast<RowWriter*>(rows_)),
+        all_reduce_(std::move(all_reduce)),
+        comm_(comm),
+        name_(name) {}
+
+  // The work of all_reduce(group, tensors, options), which is the group's call `number`.
+  nb::object reduce(nb::handle group, nb::list tensors, nb::handle options, int entry, std::int64_t number) {
+    std::int64_t size = 0;
+    for (nb::handle tensor : tensors) size += nb::cast<std::int64_t>(tensor.attr("nbytes"));
+    const auto row = opened_call(*writer_, entry, comm_, name_, size, number, -1, false);
+    nb::object work = all_reduce_(group, tensors, options);
+    if (!row) return work;
+    if (writer_->held()) writer_->issued(*row);
+    close_ended();
+    if (open_.size() >= most) open_.pop_front();
+    open_.emplace_back(work, *row);
+    return work;
+  }
+
+  void close_ended() {
+    while (!open_.empty() && nb::cast<bool>(open_.front().first.attr("is_completed")())) close_oldest();
+  }
+  void close_all() {
+    while (!open_.empty()) close_oldest();
+  }
+  nb::object last() const { return open_.empty() ? nb::none() : open_.back().first; }
+
+ private:
+  static constexpr std::size_t most = 4096;  // works that nobody waited for: beyond so many the oldest is forgotten
+  void close_oldest() {
+    const auto oldest = std::move(open_.front());
+    open_.pop_front();
+    if (writer_->held()) writer_->close(oldest.second);
+  }
+
+  nb::object rows_;
+  RowWriter* writer_;
+  nb::object all_reduce_;
+  int comm_, name_;
+  std::deque<std::pair<nb::object, std::int64_t>> open_;
+};
+
 }  // namespace
 
 NB_MODULE(_ring, m) {
@@ -137,4 +187,10 @@ NB_MODULE(_ring, m) {
       .def_rw("every", &RowWriter::every)
       .def_rw("calls", &RowWriter::calls)
       .def_rw("live", &RowWriter::live);
+  nb::class_<BucketCalls>(m, "BucketCalls")
+      .def(nb::init<nb::typed<nb::object, RowWriter>, nb::object, int, int>(), "rows"_a, "all_reduce"_a, "comm"_a, "name"_a)
+      .def("reduce", &BucketCalls::reduce, "group"_a, "tensors"_a, "options"_a, "entry"_a, "number"_a)
+      .def("close_ended", &BucketCalls::close_ended)
+      .def("close_all", &BucketCalls::close_all)
+      .def_prop_ro("last", &BucketCalls::last);
 }

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from windtunnel.base.comm import Comm
+from windtunnel.fleet._ring import BucketCalls
 from windtunnel.fleet.watch.groups import GroupBook
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Mark, Recorder
@@ -103,7 +104,8 @@ class CallWatch:
         self.recorder, self.groups = recorder, groups
         self.pending: dict[int, tuple[Any, list[Mark]]] = {}  # id of the Work; holding the Work keeps the id its own
         self._coalescing: list[Mark] | None = None
-        self.originals: dict[str, Any] = {}  # name of a collective -> PyTorch's own method
+        # All-reduces of DDP's reducers; theirs is PyTorch's own method, as it is before it is replaced.
+        self.buckets = BucketCalls(recorder.rows, dist.ProcessGroup.allreduce, _ALL_REDUCE, recorder.name("all_reduce"))
         for method, (comm, name, size) in COLLECTIVES.items():
             patches.wrap(dist.ProcessGroup, method, partial(self._collective, int(comm), name, size))
         for method, sends in TRANSFERS.items():
@@ -114,6 +116,13 @@ class CallWatch:
 
     def sweep(self, on_host: bool = False) -> None:
         """Ends the calls whose Work has ended out of sight; it does not block. `on_host`: no work is of a device."""
+        last = self.buckets.last
+        if last is not None:
+            # Usually a backward has returned, and its reducer has waited for all of its buckets: if the last has ended, all have.
+            if last.is_completed() or (on_host and _has_future_done(last)):
+                self.buckets.close_all()
+            else:
+                self.buckets.close_ended()
         for key, (work, marks) in list(self.pending.items()):
             if work.is_completed() or (on_host and _has_future_done(work)):
                 self.pending.pop(key, None)
@@ -124,7 +133,6 @@ class CallWatch:
 
     def _collective(self, comm: int, name: str, size: Callable[[tuple[Any, ...], int], int], original: Any) -> Any:
         recorder, entry_of = self.recorder, self.groups.entry
-        self.originals[name] = original
 
         def call(group: Any, *args: Any, **options: Any) -> Any:
             mark = None
@@ -146,20 +154,11 @@ class CallWatch:
         return call
 
     def reduce_bucket(self, group: Any, tensors: Any, options: Any) -> Any:
-        """An all-reduce of DDP's reducer. As any other, in one frame: it runs once a bucket, with cold caches."""
-        recorder, entry = self.recorder, self.groups.entry(group)
-        size = tensors[0].nbytes if len(tensors) == 1 else _bytes(tensors)
-        mark = recorder.open_call(entry.number, _ALL_REDUCE, recorder.name("all_reduce"), size, entry.next_call())
-        work = self.originals["all_reduce"](group, tensors, options)
-        if mark is None or self._coalescing is not None or recorder.events is not None:
-            if mark is not None:
-                self._follow(work, mark, True)
-            return work
-        recorder.issued(mark)
-        if self.pending:
-            self.sweep()
-        self.pending[id(work)] = work, [mark]
-        return work
+        """An all-reduce of DDP's reducer: as any other, but compiled. It runs once a bucket, with cold caches."""
+        if self._coalescing is None and self.recorder.events is None:
+            entry = self.groups.entry(group)
+            return self.buckets.reduce(group, tensors, options, entry.number, entry.next_call())
+        return group.allreduce(tensors, options)
 
     def _transfer(self, sends: bool, name: str, original: Any) -> Any:
         recorder, entry_of = self.recorder, self.groups.entry

@@ -9,6 +9,7 @@ gloo).
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from windtunnel.fleet.watch.calls import CallWatch
@@ -18,8 +19,8 @@ _METHODS = ("allreduce", "allreduce_coalesced", "broadcast", "allgather", "reduc
 """What the reducer calls: buckets, maps of used parameters, orders of rebuilt buckets."""
 
 
-_WATCHES: list[CallWatch] = []
-"""The monitor's calls while it runs."""
+_REDUCES: list[Callable[[Any, Any, Any], Any]] = []
+"""The monitor's `CallWatch.reduce_bucket` while it runs."""
 _ALIVE: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """Reducer -> its group. C++ holds its half only; without the half in Python it would call the backend with the interpreter's lock
 held, and wait for ever for a thread of gloo that wants it. So they live as long as the reducer, also when the monitor stops."""
@@ -35,9 +36,9 @@ def _relay_class() -> Any:
         return method
 
     def allreduce(self: Any, tensors: Any, options: Any = None) -> Any:
-        if not _WATCHES or options is None:
-            return self.real.allreduce(tensors) if options is None else self.real.allreduce(tensors, options)
-        return _WATCHES[0].reduce_bucket(self.real, tensors, options)
+        if _REDUCES and options is not None:
+            return _REDUCES[0](self.real, tensors, options)
+        return self.real.allreduce(tensors) if options is None else self.real.allreduce(tensors, options)
 
     def start(self: Any, real: Any) -> None:
         dist.ProcessGroup.__init__(self, real.rank(), real.size())
@@ -87,8 +88,8 @@ def watch_reducers(patches: Patches, calls: CallWatch) -> None:
     import torch.distributed as dist
 
     relays: list[Any] = []
-    _WATCHES[:] = [calls]
-    patches.on_restore(_WATCHES.clear)
+    _REDUCES[:] = [calls.reduce_bucket]
+    patches.on_restore(_REDUCES.clear)
 
     def make(original: Any) -> Any:
         def reducer(parameters: Any, buckets: Any, limits: Any, group: Any, *rest: Any, **options: Any) -> Any:

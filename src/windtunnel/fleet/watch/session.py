@@ -115,7 +115,7 @@ class WatchSession:
         """Once a step: what ended out of sight."""
         if self.recorder.events is None and self._cuda is not None and self._cuda.is_initialized():
             self._use_device()
-        if self._calls.pending:
+        if self._calls.pending or self._calls.buckets.last is not None:
             self._calls.sweep(on_host=self.recorder.events is None)
         if self._functional.pending:
             self._functional.sweep()

@@ -157,14 +157,16 @@ class StepWatch:
 
         A closure runs forwards and backwards amid the optimizer's step (Lightning, LBFGS). They are no part of its section.
         """
-        if self._updates and self._updates[0].mark is not None and self._updates[0].backwards != self._counted():
-            self._updates.clear()  # that step failed: no hook of its end was called, and training went on
-        outermost = self.recorder.live and not self._updates
+        updates, recorder = self._updates, self.recorder
+        if updates and updates[0].mark is not None and updates[0].backwards != self._counted():
+            updates.clear()  # that step failed: no hook of its end was called, and training went on
+        outermost = recorder.live and not updates
         update = _Update(outermost)
-        self._updates.append(update)
+        updates.append(update)
         closure = options.get("closure", args[1] if len(args) > 1 else None)
         if not outermost or not callable(closure):
-            self._open_update(update)
+            if outermost:  # as `_open_update`, in this frame: it runs once a step, with cold caches
+                update.mark, update.backwards = recorder.open(_OPTIMIZER), (recorder.rows.step, self.backwards)
             return None
         own = partial(self._without_update, update, closure)
         return (args, {**options, "closure": own}) if "closure" in options else ((args[0], own, *args[2:]), options)
