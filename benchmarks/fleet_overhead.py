@@ -4,17 +4,19 @@
 
 A pair is one block of steps with the monitor and one without, in changing order; the first steps of a block, in which the monitor
 looks for modules, do not count. A block is short: the pace of a machine drifts, and pairs of neighbours in time share it. What is
-left is noise of 10 to 20 % a pair on a virtual machine, so that an interval of 0.5 % takes thousands of pairs.
-The table shows the mean of the pairs' relative differences of wall time with its 95 % interval; the same without the lowest and the
-highest fifth of the pairs ("trimmed": interruptions disturb it less); the CPU time of a rank's step without the monitor and how
-much it is more with it, trimmed as well; records a step, memory, and the load average at the line's begin and end. `--records`
-measures the parts of a record alone.
+left is noise of 10 to 30 % a pair on a virtual machine, so that an interval of 0.5 % takes thousands of pairs.
+The table shows, with 95 % intervals: the mean difference of a pair's wall times, in percent of the mean time without the monitor
+(a mean of the pairs' own quotients would be too high by the variance of their denominators); the same for the fastest step of each
+block, without the lowest and the highest fifth of the pairs ("fastest": what disturbs the machine now and then is not in it); the
+CPU time of a rank's step without the monitor and how much it is more with it, trimmed alike; records a step, memory, and the load
+average at the line's begin and end. `--records` measures the parts of a record alone, `--keep FOLDER` keeps the pairs.
 The model stays the same in both kinds of blocks, and with it the group that its reducer calls: off, that costs 1 µs a bucket.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -71,8 +73,8 @@ def worker(options: argparse.Namespace) -> None:
     size = _batch_size(step, forever, options.steps_ms * 1e-3, torch, dist)
     batches = forever(size)
 
-    def block(on: bool) -> tuple[float, float]:
-        """Seconds of a step on average: wall time and CPU time."""
+    def block(on: bool) -> tuple[float, float, float]:
+        """Seconds of a step: the mean and the least of wall time, the mean of CPU time."""
         if on:
             watch.start(settings)
         else:
@@ -80,12 +82,14 @@ def worker(options: argparse.Namespace) -> None:
         for _ in range(SKIPPED):
             step(batches)
         dist.barrier()
-        wall, cpu = time.perf_counter(), time.process_time()
+        cpu, wall = time.process_time(), [time.perf_counter()]
         for _ in range(options.block):
             step(batches)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            wall.append(time.perf_counter())
+        cpu = (time.process_time() - cpu) / options.block
         dist.barrier()
-        return wall / options.block, cpu / options.block
+        each = [after - before for before, after in itertools.pairwise(wall)]
+        return statistics.fmean(each), min(each), cpu
 
     block(True)
     block(False)
@@ -127,8 +131,8 @@ def _resident() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
-def measure(ranks: int, steps_ms: float, pairs: int, block: int) -> None:
-    """Runs `ranks` processes and prints a line of the table."""
+def measure(ranks: int, steps_ms: float, pairs: int, block: int, keep: Path | None) -> None:
+    """Runs `ranks` processes and prints a line of the table; `keep`: a folder for their pairs."""
     loads = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--worker", "--folder", folder, "--steps-ms", str(steps_ms)]
@@ -140,13 +144,16 @@ def measure(ranks: int, steps_ms: float, pairs: int, block: int) -> None:
         if any([child.wait() for child in children]):
             raise SystemExit("a rank failed")
         told = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
-    relative = [(on - off) / off * 100 for on, _, off, _ in told[0]["pairs"]]
-    steps = statistics.median(off for _, _, off, _ in told[0]["pairs"]) * 1e3
-    without = statistics.median(off for one in told for _, _, _, off in one["pairs"]) * 1e3
-    more = [(on - off) * 1e6 for one in told for _, on, _, off in one["pairs"]]
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        (keep / f"{ranks}-ranks-{steps_ms:g}-ms.json").write_text(json.dumps(told))
     loads.append(os.getloadavg()[0])
-    columns = [f"{mean:+8.2f} {low:+7.2f} … {high:+5.2f}" for mean, low, high in (_mean(relative), _trimmed(relative))]
-    cpu, low, high = _trimmed(more)
+    first, every = told[0]["pairs"], [pair for one in told for pair in one["pairs"]]
+    steps, without = (statistics.fmean(pair[at] for pair in some) * 1e3 for some, at in ((first, 3), (every, 5)))
+    mean = _mean([(pair[0] - pair[3]) / steps * 1e5 for pair in first])
+    fastest = _trimmed([(pair[1] - pair[4]) / steps * 1e5 for pair in first])
+    cpu, low, high = _trimmed([(pair[2] - pair[5]) * 1e6 for pair in every])
+    columns = [f"{middle:+8.2f} {lower:+7.2f} … {upper:+5.2f}" for middle, lower, upper in (mean, fastest)]
     print(
         f"{ranks:5d} {steps:8.1f} {pairs:6d} {' '.join(columns)} {without:11.2f} {cpu:+8.0f} ± {(high - low) / 2:<5.0f} "
         f"{cpu / without / 10:+6.2f} {told[0]['records']:8.1f} {max(one['started'] for one in told):8.1f}  "
@@ -219,6 +226,7 @@ def main() -> None:
     parser.add_argument("--steps-ms", type=float, nargs="+", default=[20.0, 100.0])
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--block", type=int, default=0, help="steps of a block that count; 0: a tenth of a second, at least 4")
+    parser.add_argument("--keep", type=Path, help="a folder for the measured pairs")
     parser.add_argument("--records", action="store_true")
     parser.add_argument("--worker", action="store_true")
     parser.add_argument("--folder", default="")
@@ -230,12 +238,12 @@ def main() -> None:
         records()
     else:
         print(
-            "ranks  step ms  pairs   mean %  95 % interval  trimmed %  95 % interval CPU ms off  on: µs more   CPU %  records  "
+            "ranks  step ms  pairs   mean %  95 % interval  fastest %  95 % interval CPU ms off  on: µs more   CPU %  records  "
             "MiB of start  load"
         )
         for ranks in options.ranks:
             for steps_ms in options.steps_ms:
-                measure(ranks, steps_ms, options.pairs, options.block or max(4, round(100 / steps_ms)))
+                measure(ranks, steps_ms, options.pairs, options.block or max(4, round(100 / steps_ms)), options.keep)
 
 
 if __name__ == "__main__":
