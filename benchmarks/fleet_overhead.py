@@ -16,6 +16,7 @@ The model stays the same in both kinds of blocks, and with it the group that its
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import json
 import os
@@ -93,6 +94,7 @@ def worker(options: argparse.Namespace) -> None:
 
     block(True)
     block(False)
+    gc.freeze()  # turning the monitor on makes objects, which call for a full collection: it would count for blocks that are on
     pairs = []
     for number in range(options.pairs):
         order = (True, False) if number % 2 else (False, True)

@@ -18,6 +18,9 @@ constexpr std::int64_t fresh = 200'000;
 // Steps for which sections ask the kernel, from the first one and from one that waited: who shares a core waits in many steps.
 constexpr int watched_steps = 16;
 
+// Steps between two answers while sections do not ask.
+constexpr int asked_every = 8;
+
 std::int64_t read_clock(clockid_t which) {
   timespec now{};
   clock_gettime(which, &now);
@@ -131,7 +134,7 @@ void Rows::begin_step() {
   at_step(step + 1);
   left = rows_a_step;
   calls = every > 0 && step % every == 0;
-  if (schedule_ < 0) return;
+  if (schedule_ < 0 || (watchful_ == 0 && step % asked_every != 0)) return;
   const std::int64_t waited = core_wait();
   watchful_ = waited - at_begin_ >= least_ ? watched_steps : std::max(watchful_ - 1, 0);
   at_begin_ = waited;

@@ -73,7 +73,7 @@ class Rows {
 
   // Sections `first` to `last` tell at their end how long this thread waited for a core in them: a gap named `name` at their tail,
   // where it is `least` ns or more. The kernel is asked for each section only in the first steps and for some steps after one that
-  // waited so long; else once a step.
+  // waited so long; else now and then.
   void watch_cores(int first, int last, int gap, int name, std::int64_t least);
   std::int64_t core_wait() const;  // ns so far; -1 where the kernel does not say
 
@@ -99,7 +99,7 @@ class Rows {
   std::int64_t least_ = 0;
   int watchful_ = 0;                      // further steps in which sections ask
   std::int64_t waited_ = 0, asked_ = 0;   // the last answer of `core_wait`, and when
-  std::int64_t at_begin_ = 0;             // the answer at the begin of the step
+  std::int64_t at_begin_ = 0;             // the answer when a step last asked
   static constexpr std::size_t deep = 8;  // sections that may be open inside each other
   std::int64_t waiting_row_[deep] = {}, waiting_[deep] = {};
 };

@@ -153,12 +153,17 @@ class CallWatch:
 
         return call
 
-    def reduce_bucket(self, group: Any, tensors: Any, options: Any) -> Any:
-        """An all-reduce of DDP's reducer: as any other, but compiled. It runs once a bucket, with cold caches."""
-        if self._coalescing is None and self.recorder.events is None:
-            entry = self.groups.entry(group)
-            return self.buckets.reduce(group, tensors, options, entry.number, entry.next_call())
-        return group.allreduce(tensors, options)
+    def bucket_reducer(self) -> Callable[[Any, Any, Any], Any]:
+        """All-reduces of DDP's reducer, (group, tensors, options) -> Work: as any other, but compiled. Caches are cold."""
+        recorder, entry_of, reduce = self.recorder, self.groups.entry, self.buckets.reduce
+
+        def reduce_bucket(group: Any, tensors: Any, options: Any) -> Any:
+            if self._coalescing is None and recorder.events is None:
+                entry = entry_of(group)
+                return reduce(group, tensors, options, entry.number, entry.next_call())
+            return group.allreduce(tensors, options)
+
+        return reduce_bucket
 
     def _transfer(self, sends: bool, name: str, original: Any) -> Any:
         recorder, entry_of = self.recorder, self.groups.entry

@@ -15,16 +15,12 @@ class GroupEntry:
     Sends and receives are numbered for each peer and direction: the k-th send to a rank is the k-th receive there.
     """
 
-    __slots__ = ("number", "ranks", "_collectives", "_pairs")
+    __slots__ = ("number", "ranks", "next_call", "_pairs")
 
     def __init__(self, number: int, ranks: tuple[int, ...]) -> None:
         self.number, self.ranks = number, ranks
-        self._collectives = count()
+        self.next_call = count().__next__  # the number of the next collective
         self._pairs: dict[tuple[int, int], Any] = {}
-
-    def next_call(self) -> int:
-        """The number of the next collective."""
-        return next(self._collectives)
 
     def next_transfer(self, peer: int, sends: int) -> int:
         """The number of the next send to, or receive from, a rank of the job."""

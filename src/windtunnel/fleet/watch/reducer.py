@@ -20,7 +20,7 @@ _METHODS = ("allreduce", "allreduce_coalesced", "broadcast", "allgather", "reduc
 
 
 _REDUCES: list[Callable[[Any, Any, Any], Any]] = []
-"""The monitor's `CallWatch.reduce_bucket` while it runs."""
+"""The monitor's `CallWatch.bucket_reducer` while it runs."""
 _ALIVE: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """Reducer -> its group. C++ holds its half only; without the half in Python it would call the backend with the interpreter's lock
 held, and wait for ever for a thread of gloo that wants it. So they live as long as the reducer, also when the monitor stops."""
@@ -88,7 +88,7 @@ def watch_reducers(patches: Patches, calls: CallWatch) -> None:
     import torch.distributed as dist
 
     relays: list[Any] = []
-    _REDUCES[:] = [calls.reduce_bucket]
+    _REDUCES[:] = [calls.bucket_reducer()]
     patches.on_restore(_REDUCES.clear)
 
     def make(original: Any) -> Any:

@@ -207,6 +207,8 @@ class StepWatch:
         recorder, gap_ns = self.recorder, self.recorder.gap_ns
 
         def collected(phase: str, info: dict[str, int]) -> None:
+            if info["generation"] == 0:  # some hundred objects, several times a step
+                return
             if phase == "start":
                 self._collecting = recorder.now()
             elif self._collecting:
