@@ -66,6 +66,19 @@ SPACES = {
         ],
         {"plan.recompute": ("none", "full"), "plan.sharding": ("fsdp", "zero1"), "plan.stages": (EVEN, BY_SPEED)},
     ),
+    "reduction behind slower GPUs": (
+        "llama3-8b-8xh100",
+        [
+            "model=qwen3-32b",
+            "cluster=aws-p4de",
+            "cluster.gpus=32",
+            "plan.global_batch=64",
+            "plan.seq=2048",
+            "runtime.framework=maxtext",
+            "unequal.mixed=[{nodes=[0,1],gpu='h100-sxm-80gb'}]",
+        ],
+        {"plan.tp": (1, 4), "plan.pp": (1,), "plan.vpp": (1,), "plan.sharding": ("none",), "plan.schedule": ("auto",)},
+    ),
     "slow network": (
         "llama3-8b-8xh100",
         [

@@ -72,12 +72,12 @@ class Staged:
     `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work`
     that gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes
     through them. `head_sends`, `sends` [L, S]: transfers before that part, and one after another after the stage's own passes of
-    a micro batch. `last` [C, L, S, V]: the backward pass of each virtual stage, -inf for one that a layout lacks. `saved` [C, L,
-    S, V]: bytes that a micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of a backward pass,
-    over the last blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work` if all ranks were of that kind, and its
-    computation alone; all else is that of the fastest kind. `computing` [C, L, 2]: seconds of computation of the mean GPU in one
-    micro batch, and of products and attention alone. `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements on a
-    stage and in each of its virtual stages.
+    a micro batch. `last` [C, L, S, V]: the backward pass of each virtual stage on the slowest kind, -inf for one that a layout
+    lacks. `saved` [C, L, S, V]: bytes that a micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of
+    a backward pass, over the last blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work` if all ranks were of that kind,
+    and its computation alone; all else is that of the fastest kind. `computing` [C, L, 2]: seconds of computation of the mean GPU
+    in one micro batch, and of products and attention alone. `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements
+    on a stage and in each of its virtual stages.
     """
 
     layouts: tuple[PipelineLayout, ...]
@@ -139,7 +139,8 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
     backward = of_part(chain, Pass.INPUT_GRADIENT) if layout.split else whole - forward
     passes = 2.0 * (layout.counts.sum(axis=1) > 0.0)  # of a part and micro batch, each with the host's cost of a pass
     host = both(Measure.HOST) + stack.pass_host[:, None] * passes[None, :]
-    ways = (Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if layout.split else (Pass.FORWARD, Pass.BACKWARD)
+    back_ways = [Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT] if layout.split else [Pass.BACKWARD]
+    ways = (Pass.FORWARD, *back_ways)
     measures = [chain, Measure.COMPUTE, Measure.TENSOR]
     by_kind = stack.times[:, :, measures][:, :, :, list(ways)].sum(axis=3) @ layout.stage_counts.T  # [C, kinds, 3, S]
     crosses = layout.crosses.astype(np.int64)
@@ -154,7 +155,7 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
         calls=stage(both(Measure.CALLS)) if layout.pairs else np.zeros((len(forward), layout.pp)),
         head=before(forward),
         tail=before(backward),
-        last=np.asarray((whole - forward)[:, places], np.float64),
+        last=np.asarray((stack.times.max(axis=1)[:, chain, back_ways].sum(axis=1) @ layout.counts.T)[:, places], np.float64),
         head_sends=np.cumsum(crosses)[first],
         sends=sends,
         saved=np.asarray((stack.saved @ layout.counts.T)[:, places], np.float64),

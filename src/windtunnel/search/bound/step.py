@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from windtunnel.compute.cpu import cpu_seconds, update_bytes
 from windtunnel.memory.host_copies import HOST_ACHIEVED, host_memory_rate
 from windtunnel.network.groups.shape import group
 from windtunnel.predict.program.pipeline import WAITING
-from windtunnel.predict.ranks.places import ranks_of
+from windtunnel.predict.ranks.places import Ranks, ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.stack import ELEMENTS, CellStack, Staged
 from windtunnel.search.bound.update import SIZES
@@ -156,8 +157,7 @@ class StepFloor:
         if self.job.unequal is None:
             return out
         out = np.zeros_like(out)
-        for case, job in enumerate(self.cases.jobs):
-            ranks = ranks_of(job, self.job.unequal, np.zeros(len(self.job.unequal.links), np.bool_))
+        for case, (job, ranks) in enumerate(zip(self.cases.jobs, self._ranks, strict=True)):
             mine = self.cases.of == case
             for stage in range(job.plan.pp):
                 here = ranks.places.stage == stage
@@ -166,6 +166,14 @@ class StepFloor:
                     chain, compute = by_kind[mine, 0, kind, stage], by_kind[mine, 1, kind, stage]
                     out[mine, stage] = np.maximum(out[mine, stage], np.maximum(chain, slow * compute))
         return out
+
+    @cached_property
+    def _ranks(self) -> tuple[Ranks, ...]:
+        """The ranks of each case, if they differ."""
+        unequal = self.job.unequal
+        if unequal is None:
+            return ()
+        return tuple(ranks_of(job, unequal, np.zeros(len(unequal.links), np.bool_)) for job in self.cases.jobs)
 
     def _numbers(self, axis: Callable[[Job], Axis | None]) -> Int64s:
         """[K] the number of each job's group of ranks of an axis; None: no call."""
@@ -255,12 +263,13 @@ class StepFloor:
         return self._of_pairs(self._reduce(self.dense, self.experts))
 
     def _exposed(self) -> Floats:
-        """[Q, S] seconds of an overlapped reduction that the last backward pass of a virtual stage does not cover."""
+        """[Q, S] seconds of an overlapped reduction that the slowest rank's last backward pass of a virtual stage leaves open."""
         if not self._reduces_at_end:
             return self._of_pairs(np.zeros_like(self.dense))
         parts = self.staged.part_elements  # [W, 6, L, S, V]
         reduced = self._reduce(*(parts[self.used, ELEMENTS.index(name)] for name in ("dense", "experts")))
-        exposed = self._of_pairs(reduced) - self.pairs.each(self.staged.last)
+        slowest = max((1.0, *(float(ranks.slow.max()) for ranks in self._ranks)))
+        exposed = self._of_pairs(reduced) - self.pairs.each(self.staged.last) * slowest
         return np.asarray(np.maximum(0.0, exposed.min(axis=2)), np.float64)
 
     def _updated(self) -> Floats:
