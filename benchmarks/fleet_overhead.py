@@ -226,7 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--steps-ms", type=float, nargs="+", default=[20.0, 100.0])
-    parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--block", type=int, default=0, help="steps of a block that count; 0: a tenth of a second, at least 4")
     parser.add_argument("--keep", type=Path, help="a folder for the measured pairs")
     parser.add_argument("--records", action="store_true")

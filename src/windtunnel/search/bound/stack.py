@@ -139,10 +139,10 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
     backward = of_part(chain, Pass.INPUT_GRADIENT) if layout.split else whole - forward
     passes = 2.0 * (layout.counts.sum(axis=1) > 0.0)  # of a part and micro batch, each with the host's cost of a pass
     host = both(Measure.HOST) + stack.pass_host[:, None] * passes[None, :]
-    back_ways = [Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT] if layout.split else [Pass.BACKWARD]
-    ways = (Pass.FORWARD, *back_ways)
+    back_ways = _backward(layout)
+    ways = [Pass.FORWARD, *back_ways]
     measures = [chain, Measure.COMPUTE, Measure.TENSOR]
-    by_kind = stack.times[:, :, measures][:, :, :, list(ways)].sum(axis=3) @ layout.stage_counts.T  # [C, kinds, 3, S]
+    by_kind = stack.times[:, :, measures][:, :, :, ways].sum(axis=3) @ layout.stage_counts.T  # [C, kinds, 3, S]
     crosses = layout.crosses.astype(np.int64)
     ahead, back = (each[places].sum(axis=1) for each in (np.append(crosses[1:], 0), crosses))
     sends = np.maximum(ahead, back) if layout.pairs else ahead + back  # those of passes beside each other go at the same time
@@ -167,6 +167,11 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
     )
 
 
+def _backward(layout: PipelineLayout) -> list[Pass]:
+    """The passes that make up a backward."""
+    return [Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT] if layout.split else [Pass.BACKWARD]
+
+
 OfPart = Callable[[Measure, Pass], Floats]
 
 
@@ -182,8 +187,7 @@ def _sums(stack: CellStack, layout: PipelineLayout) -> tuple[OfPart, Callable[[F
         return np.asarray(seconds[:, places].sum(axis=2), np.float64)
 
     def both(measure: Measure) -> Floats:
-        back = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT) if layout.split else (Pass.BACKWARD,)
-        return of_part(measure, Pass.FORWARD) + sum((of_part(measure, way) for way in back), start=np.zeros(()))
+        return of_part(measure, Pass.FORWARD) + sum((of_part(measure, way) for way in _backward(layout)), start=np.zeros(()))
 
     return of_part, stage, both
 
