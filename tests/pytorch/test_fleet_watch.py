@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from windtunnel.base.comm import Comm
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingReader, RingWriter, RowState
 from windtunnel.fleet.rings import read_rings, ring_path
@@ -71,7 +72,7 @@ def replaced() -> dict[str, Any]:
     owners: list[tuple[Any, list[str]]] = [
         (dist.ProcessGroup, [*COLLECTIVES, *TRANSFERS, "_start_coalescing", "_end_coalescing"]),
         (dist.Work, ["wait"]), (functional, [*FUNCTIONS, "wait_tensor"]), (torch.autograd, ["backward"]), (torch, ["save"]),
-        (dist, ["Reducer", "init_process_group"]), (_BaseDataLoaderIter, ["__next__"]), (checkpoint, ["save", "async_save"]),
+        (dist, ["Reducer", "init_process_group", "_broadcast_coalesced"]), (_BaseDataLoaderIter, ["__next__"]), (checkpoint, ["save", "async_save"]),
         (DeviceMesh, ["__init__"]), (_PipelineStageBase, ["forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"]),
         (sys, ["excepthook"]),
     ]  # fmt: skip
@@ -316,6 +317,20 @@ def test_a_call_ends_with_its_future_though_its_work_does_not_say_so_yet(alone: 
     watch.step()
     calls = table(alone).where(table(alone).section == Section.CALL)
     assert len(calls) == 1 and calls.seconds[0] > 0
+
+
+def test_buffers_that_ddp_broadcasts_at_each_forward_are_a_call(alone: Path) -> None:
+    """C++ broadcasts them and waits: without a row of its own that wait would be the rank's own forward."""
+    start(alone)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.BatchNorm1d(4))
+    steps_of(model, 2)
+    watch.stop()
+    found = table(alone)
+    named = [name >= 0 and found.names[name] == "broadcast_coalesced" for name in found.name]
+    calls = found.where(np.array(named) & (found.comm == Comm.BROADCAST) & (found.step == 1))
+    forward = found.where((found.section == Section.FORWARD) & (found.step == 1))
+    assert calls.bytes.tolist() == [4 * 4 + 4 * 4 + 8]  # mean, variance, number of batches
+    assert forward.begin[0] < calls.begin[0] and calls.begin[0] + calls.seconds[0] < forward.begin[0] + forward.seconds[0]
 
 
 def test_a_group_made_late_has_numbers_of_its_own(alone: Path) -> None:

@@ -2,7 +2,7 @@
 
 The methods of the class torch.distributed.ProcessGroup are replaced: functions of torch.distributed, FSDP2, batches of sends and
 receives and object collectives all end there, whichever way a script imported them. Bytes are the total buffer, as nccl-tests
-counts it.
+counts it. One function asks a group in C++: that by which DistributedDataParallel broadcasts a module's buffers at each forward.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from windtunnel.fleet.watch.groups import GroupBook
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Mark, Recorder
 
-_SEND_RECV, _ALL_REDUCE = int(Comm.SEND_RECV), int(Comm.ALL_REDUCE)
+_SEND_RECV, _ALL_REDUCE, _BROADCAST = int(Comm.SEND_RECV), int(Comm.ALL_REDUCE), int(Comm.BROADCAST)
 _PENDING = 4096
 """Works that nobody waited for: beyond so many the oldest is forgotten, its row stays open."""
 
@@ -110,6 +110,7 @@ class CallWatch:
             patches.wrap(dist.ProcessGroup, method, partial(self._collective, int(comm), name, size))
         for method, sends in TRANSFERS.items():
             patches.wrap(dist.ProcessGroup, method, partial(self._transfer, sends, "send" if sends else "recv"))
+        patches.wrap(dist, "_broadcast_coalesced", self._broadcast_coalesced)
         patches.wrap(dist.ProcessGroup, "_start_coalescing", self._start_coalescing)
         patches.wrap(dist.ProcessGroup, "_end_coalescing", self._end_coalescing)
         patches.wrap(dist.Work, "wait", self._wait)
@@ -184,6 +185,26 @@ class CallWatch:
             return work
 
         return call
+
+    def _broadcast_coalesced(self, original: Any) -> Any:
+        """Broadcasts of many tensors as one call, which has ended when the function returns. A group written in Python is asked in
+        Python, and its calls are seen there."""
+        import torch.distributed as dist
+
+        recorder, entry_of, name = self.recorder, self.groups.entry, self.recorder.name("broadcast_coalesced")
+
+        def broadcast(group: Any, tensors: Any, *args: Any, **options: Any) -> Any:
+            if not recorder.live or type(group) is not dist.ProcessGroup:
+                return original(group, tensors, *args, **options)
+            entry = entry_of(group)
+            number = entry.next_call()
+            mark = recorder.open_call(entry.number, _BROADCAST, name, _bytes(tensors), number) if recorder.calls else None
+            done = original(group, tensors, *args, **options)
+            if mark is not None:
+                recorder.close(mark)
+            return done
+
+        return broadcast
 
     def _follow(self, work: Any, mark: Mark, detached: bool) -> None:
         """Ends `mark` when `work` does; `detached`: the caller may never wait for it."""
