@@ -72,7 +72,8 @@ def replaced() -> dict[str, Any]:
     owners: list[tuple[Any, list[str]]] = [
         (dist.ProcessGroup, [*COLLECTIVES, *TRANSFERS, "_start_coalescing", "_end_coalescing"]),
         (dist.Work, ["wait"]), (functional, [*FUNCTIONS, "wait_tensor"]), (torch.autograd, ["backward"]), (torch, ["save"]),
-        (dist, ["Reducer", "init_process_group", "_broadcast_coalesced"]), (_BaseDataLoaderIter, ["__next__"]), (checkpoint, ["save", "async_save"]),
+        (dist, ["Reducer", "init_process_group", "_broadcast_coalesced"]), (_BaseDataLoaderIter, ["__next__"]),
+        (checkpoint, ["save", "async_save"]),
         (DeviceMesh, ["__init__"]), (_PipelineStageBase, ["forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"]),
         (sys, ["excepthook"]),
     ]  # fmt: skip
