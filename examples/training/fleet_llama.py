@@ -120,7 +120,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
-    model = DistributedDataParallel(Llama(given.seq, vars(given)), bucket_cap_mb=1024)  # one bucket
+    model = DistributedDataParallel(Llama(given.seq, vars(given)), bucket_cap_mb=1024, gradient_as_bucket_view=True)  # one bucket
     optimizer = ClippingAdamW(model.parameters(), lr=1e-4, fused=True)
     optimizer.again = given.optimizer
     torch.manual_seed(dist.get_rank())

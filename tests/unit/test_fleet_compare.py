@@ -84,6 +84,17 @@ def test_calls_have_the_key_of_a_calibration() -> None:
     assert comparison.causes[0].factor == pytest.approx(2.0, rel=0.05)
 
 
+def test_calls_that_cost_less_than_a_hundredth_of_the_step_are_shown_but_no_cause() -> None:
+    job = data_parallel()
+    known = replace(expected_sections(job, True), call_error=0.0)
+    share = sum(each * count for each, count in known.calls.values()) / known.step
+    for cost, named in ((0.008, []), (0.015, ["calls.dp"])):
+        longer = 1.0 + cost / share
+        run = watched(job, grows=lambda rank, step, section, by=longer: by if section == "call" else 1.0, noise=0.001)
+        comparison = compare_sections(run, job, blocking=True, expected=known)
+        assert any(row.leaves for row in comparison.calls) and names(comparison) == named
+
+
 def test_calls_of_the_default_group_count_as_data_parallel_ones() -> None:
     job = data_parallel()
     run = replace(watched(job), group_names=("world",))

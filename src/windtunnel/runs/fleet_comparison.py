@@ -30,7 +30,8 @@ from windtunnel.spec.unequal import Unequal
 
 NAN = float("nan")
 WORTH = 0.01
-"""Share of the step that a part which the prediction does not have (data, gaps, time between sections) must cost to be told."""
+"""Share of the step that calls of an axis, or a part that the prediction does not have (data, gaps, time between sections), must
+cost to be told: a call of a few bytes is a matter of the host, of which a prediction of networks knows little."""
 _WORDS = {
     Section.FORWARD: (
         "the forward pass",
@@ -246,7 +247,7 @@ def _causes(
 ) -> tuple[StepCause, ...]:
     """All causes, the dearest first. `priced`: without a profile, as the predictions that price a cause; where nothing was
     predicted, a section costs what it is longer itself."""
-    found = list(causes_of(job, Factors(tuple(_call_factors(calls)), seen.slow, (), ()), priced.step))
+    found = list(causes_of(job, Factors(tuple(_call_factors(calls, WORTH * priced.step)), seen.slow, (), ()), priced.step))
     names = {one.name for one in parts if one.leaves}
     for section in seen.own:
         mine = [one for one in parts if one.name == section.name.lower()]
@@ -286,13 +287,16 @@ def _apart(job: Job, parts: tuple[SectionPart, ...], step: SectionPart) -> Itera
         yield StepCause(longest.name, NAN, longest.rest, words, _BETWEEN_TEST, job)
 
 
-def _call_factors(calls: tuple[FleetCallPart, ...]) -> Iterator[Factor]:
-    """One factor an axis, of the calls that both sides have; only of axes of which a kind leaves what the prediction allows."""
+def _call_factors(calls: tuple[FleetCallPart, ...], least: float) -> Iterator[Factor]:
+    """One factor an axis, of the calls that both sides have; only of axes of which a kind leaves what the prediction allows, and
+    whose calls of a step differ by `least` seconds."""
     for axis in dict.fromkeys(row.axis for row in calls if row.leaves):
         rows = [row for row in calls if row.axis == axis and row.median == row.median and row.expected_each > 0]
         weight = np.array([row.expected_each * row.expected_count for row in rows])
         ratio = np.array([row.median / row.expected_each for row in rows])
         value = float((weight * ratio).sum() / weight.sum())
+        if abs(value - 1.0) * weight.sum() < least:
+            continue
         yield Factor(f"calls.{axis}", value, 0.0, float(weight.sum()), len(rows))
 
 
