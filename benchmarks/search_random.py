@@ -1,13 +1,14 @@
 """Bounds beside predictions on random plans of random jobs: none may lie above; asserts nothing.
 
-    python benchmarks/search_random.py FILE [FILE ...] [--count 1000] [--first 0] [--plans 40] [--micro-batches 64] [--again]
+    python benchmarks/search_random.py FILE [FILE ...] [--count 1000] [--first 0] [--plans 40] [--micro-batches 64] [--layers N]
+                                        [--again]
 
 Each space is drawn from its number: a model of the catalogue, a cluster, a framework, switches of the runtime, and values of the
 plan's fields; then some of its plans. The first FILE gets a line of JSON for each space, and the next run continues after the last
 one (`--first`: where a new file begins, so that several processes share the work). Then all FILEs are summed up by kind of job.
 `--again` draws their spaces again and compares today's bounds with the predictions that they hold: use it after a change of the
 bounds alone. A plan takes 20 to 60 ms of CPU, mostly to write the program of its prediction, pass by pass: with `--micro-batches 8
---plans 1000` 10 to 25 ms.
+--plans 1000` 10 to 25 ms, with `--layers 16` besides 5 to 10 ms. A file holds spaces of one `--layers`.
 """
 
 from __future__ import annotations
@@ -84,8 +85,9 @@ OFFLOADS = (
 )
 
 
-def drawn(number: int, plans: int) -> tuple[str, Job, PlanColumns] | None:
-    """Kind, job and at most so many plans of a space; None if they contradict each other."""
+def drawn(number: int, plans: int, layers: int) -> tuple[str, Job, PlanColumns] | None:
+    """Kind, job and at most so many plans of a space; None if they contradict each other. `layers`: the most of a model; what is
+    drawn does not depend on it."""
     rng = np.random.default_rng(number)
 
     def one(values: Any) -> Any:
@@ -112,6 +114,8 @@ def drawn(number: int, plans: int) -> tuple[str, Job, PlanColumns] | None:
         kind = "unequal GPUs"
     try:
         job = load_job(table, overrides)
+        if job.model.layers > layers:
+            job = load_job(table, [*overrides, f"model.layers={layers}"])
         fields = {path: _some(rng, values) for path, values in FIELDS.items() if path in USUAL or rng.random() < 0.5}
         if job.unequal is not None:
             fields["plan.stages"] = (EVEN, BY_SPEED)
@@ -150,9 +154,9 @@ def predicted(job: Job, columns: PlanColumns, most: int) -> Iterator[tuple[float
         yield found.step_time_s, max(stage.allocated for stage in found.memory), all(stage.fits for stage in found.memory)
 
 
-def measured(number: int, plans: int, most: int, known: dict[str, Any] | None = None) -> dict[str, Any] | None:
+def measured(number: int, plans: int, most: int, layers: int, known: dict[str, Any] | None = None) -> dict[str, Any] | None:
     """Predictions and bounds of a space; predictions are those of `known` if it is given."""
-    space = drawn(number, plans)
+    space = drawn(number, plans, layers)
     if space is None:
         return None
     kind, job, columns = space
@@ -209,12 +213,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of a new file's first space")
     parser.add_argument("--plans", type=int, default=40, help="most plans of a space")
     parser.add_argument("--micro-batches", type=int, default=64, help="most micro batches of a plan that is predicted")
+    parser.add_argument("--layers", type=int, default=10**6, help="most layers of a model: a prediction's time grows with them")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     own, *others = ([json.loads(text) for text in file.read_text().splitlines()] if file.exists() else [] for file in options.file)
     done, number = 0, max((line["space"] + 1 for line in own), default=options.first)
     while done < options.count:
-        line = measured(number, options.plans, options.micro_batches)
+        line = measured(number, options.plans, options.micro_batches, options.layers)
         if line is not None:
             with options.file[0].open("a") as out:
                 out.write(json.dumps(line) + "\n")
@@ -224,7 +229,7 @@ def main() -> None:
     lines = [line for some in (own, *others) for line in some]
     if options.again:
         held = [line for line in lines if line["seconds"]]
-        lines = [line for old in held if (line := measured(old["space"], len(old["seconds"]), 0, old)) is not None]
+        lines = [line for old in held if (line := measured(old["space"], len(old["seconds"]), 0, options.layers, old)) is not None]
     told(lines)
 
 

@@ -1,0 +1,81 @@
+"""How many pairs of plans a perfect model would order as a table's measurements do, given how far repeats differ there.
+
+    python benchmarks/pair_ceiling.py FILE [FILE ...]
+
+For each family with repeats: runs of equal job and plan whose times differ (equal to the last digit, they are one run, printed
+twice). Their scatter is given twice, as a root mean square and by the median, which single outliers do not move. A measured time
+is then a true one with that scatter, so that two plans measured x standard errors apart are in their true order with a probability
+of (1 + erf(x / sqrt 2)) / 2. The mean of it over the pairs that `validate` counts is the ceiling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+
+from windtunnel.reality.choices import APART, JOB, PLAN, set_aside
+from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.software import software_date
+
+FEWEST = 3
+"""Repeated pairs below which a family's scatter is not known."""
+
+Groups = dict[tuple[object, ...], dict[tuple[object, ...], list[float]]]
+
+
+def families(rows: list[TrainingRow]) -> dict[str, Groups]:
+    """Distinct step times by family, job and plan, seconds; those of rows that `validate` sets aside are left out."""
+    aside, found = set_aside(rows), dict[str, Groups]()
+    for row in rows:
+        if row.iter_time_s and row.id not in aside:
+            job = (software_date(row), *(getattr(row, name) for name in JOB))
+            plans = found.setdefault(row.family, {}).setdefault(job, {})
+            times = plans.setdefault(tuple(getattr(row, name) for name in PLAN), [])
+            if row.iter_time_s not in times:
+                times.append(row.iter_time_s)
+    return found
+
+
+def scatter(groups: Groups) -> tuple[int, float, float] | None:
+    """Repeated pairs, and the relative standard deviation of one run: root mean square, and by the median."""
+    runs = [times for plans in groups.values() for times in plans.values()]
+    apart = [abs(math.log(b / a)) for times in runs for a, b in combinations(times, 2)]
+    if len(apart) < FEWEST:
+        return None
+    square = sum(one * one for one in apart) / len(apart)
+    return len(apart), math.sqrt(square / 2.0), 1.4826 * median(apart) / math.sqrt(2.0)
+
+
+def ceiling(groups: Groups, deviation: float) -> tuple[int, float]:
+    """Pairs that measurement tells apart, and the share of them in their true order."""
+    right = []
+    for plans in groups.values():
+        for (a, of_a), (b, of_b) in combinations([(median(times), len(times)) for times in plans.values()], 2):
+            if abs(a - b) > APART * min(a, b):
+                errors = abs(math.log(a / b)) / (deviation * math.sqrt(1 / of_a + 1 / of_b))
+                right.append(0.5 * (1.0 + math.erf(errors / math.sqrt(2.0))))
+    return len(right), sum(right) / len(right) if right else 0.0
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("file", type=Path, nargs="+")
+    for file in options.parse_args().file:
+        for family, groups in families(list(read(file).training)).items():
+            known = scatter(groups)
+            if known is None:
+                continue
+            pairs, square, middle = known
+            counted, most = ceiling(groups, square)
+            if counted:
+                print(
+                    f"{family}: {pairs} pairs of repeats, one run scatters by {square:.1%} (by the median {middle:.1%}); a perfect "
+                    f"model orders {most:.1%} ({ceiling(groups, middle)[1]:.1%}) of {counted} pairs"
+                )
+
+
+if __name__ == "__main__":
+    main()
