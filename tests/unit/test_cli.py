@@ -88,6 +88,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["predict", JOB, "--set", "plan.tp"], "path.to.field=value"),
         (["predict", JOB, "--set", "plan.tp=7"], "plan."),
         (["predict", JOB, "--network", "flows"], "Did you mean 'flow'"),
+        (["predict", JOB, "--on", "512 H100"], "Write --on h100-ib --set cluster.gpus=512"),
+        (["search", "llama3-8b", "--on", "16xb200"], "Write --on b200-ib --set cluster.gpus=16"),
         (["predict", JOB, "--network", "clsed"], "Did you mean 'closed'"),
         (["predict", JOB, "--on", "selenium"], "--on"),
         (["predict", JOB, "--html", "-"], "--html"),

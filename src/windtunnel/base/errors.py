@@ -13,6 +13,7 @@ Whatever a user types ends in one of these; a traceback of anything else is a bu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -57,6 +58,16 @@ class UnknownName(SpecError):
         near = meant or nearest(got, known)
         listed = ", ".join(sorted(known)[:12]) + (", …" if len(known) > 12 else "")
         super().__init__(path, got, listed or "(none)", f"Did you mean {near!r}?" if near else "")
+
+
+def unknown_machine(on: str, known: Sequence[str]) -> SpecError:
+    """The error of an `--on` that names no machine. "512 H100" has a number of GPUs, which is a field of its own."""
+    counted = re.fullmatch(r"\s*(\d+)(?:\s*[x×*]\s*|\s+)(\S.*)", on)
+    near = nearest(counted[2], known) if counted else None
+    if counted is None or near is None:
+        return UnknownName("--on", on, known)
+    hint = f"Write --on {near} --set cluster.gpus={counted[1]}."
+    return SpecError("--on", on, "the name of a machine, without a number of GPUs", hint)
 
 
 class FileError(SpecError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName, nearest
+from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName, nearest, unknown_machine
 from windtunnel.base.files import bare
 from windtunnel.cli.common import told
 from windtunnel.formats import Imported, from_arguments, import_job, kind_of
@@ -155,7 +155,7 @@ def _job(source: str, on: str | None, overrides: list[str]) -> LoadedJob:
     if on in names("clusters"):
         return LoadedJob(check(load_job(source, [f"cluster={on}", *overrides], changes)), changed=tuple(changes))
     if not is_profile(on):
-        raise UnknownName("--on", on, names("clusters"))
+        raise unknown_machine(on, names("clusters"))
     from windtunnel.compute.kernel_file import is_path
     from windtunnel.reality.bench import on_bench
     from windtunnel.reality.kernel_rows import gpu_of, gpu_under
@@ -401,7 +401,7 @@ def _cluster(base: str) -> Any:
         return _dumped(cluster=bench(gpu_of(read_any(base).about)))["cluster"]
     if Path(base).suffix:
         return _dumped(cluster=load_cluster(Path(base)))["cluster"]
-    raise UnknownName("--on", base, [*names("jobs"), *names("clusters")])
+    raise unknown_machine(base, [*names("jobs"), *names("clusters")])
 
 
 def _example() -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import SpecError, UnknownName, WindtunnelError
+from windtunnel.base.errors import SpecError, WindtunnelError, unknown_machine
 from windtunnel.base.files import bare
 from windtunnel.predict.answer.money import DAY, RunPrice, run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
@@ -168,7 +168,7 @@ def _table(name: str) -> dict[str, Any]:
     if bare(name).suffix.lower() in SUFFIXES:
         return load_cluster(Path(name)).model_dump(mode="json", exclude_none=True)
     if name not in names("clusters"):
-        raise UnknownName("--on", name, names("clusters"))
+        raise unknown_machine(name, names("clusters"))
     return {"base": name}
 
 
