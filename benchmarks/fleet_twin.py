@@ -38,10 +38,9 @@ from windtunnel.reality.kernel_rows import gpu_under
 from windtunnel.records import read_any
 from windtunnel.records.sections import Section
 from windtunnel.runs.fleet_comparison import FleetComparison, compare_sections
-from windtunnel.runs.fleet_expected import ExpectedSections, expected_sections, on_shared_cores
+from windtunnel.runs.fleet_expected import ExpectedSections
 from windtunnel.runs.fleet_usual import usual_sections
 from windtunnel.spec import Job, check, dump_job, load_job
-from windtunnel.spec.calibration import Calibration, KernelFactors
 
 JOB = "examples/jobs/tiny-llama.toml"
 SCRIPT = "examples/training/fleet_llama.py"
@@ -153,13 +152,6 @@ def twin(folder: Path) -> tuple[Job, str]:
     return check(job), f"{fitted.after.mean_abs_pct:.0f} % on its calls, {fitted.left_out.mean_abs_pct:.0f} % on sizes left out"
 
 
-def on_share(job: Job, cores: float) -> Job:
-    """The job whose ranks share so many cores: every kernel takes ranks/cores times its own time."""
-    factor = RANKS / cores
-    kernels = KernelFactors(**dict.fromkeys(KernelFactors.model_fields, factor))
-    return job.model_copy(update={"calibration": Calibration(kernels=kernels, source=f"{RANKS} ranks on {cores:.2f} cores")})
-
-
 def train(folder: Path, name: str, steps: int, case: dict[str, float]) -> tuple[Recorded, float]:
     """A watched run, and the cores that others took during its settled steps."""
     extra = [word for section, share in case.items() for word in (f"--{section}", str(share))]
@@ -226,7 +218,7 @@ def main() -> None:
         measure(given.folder)
     job, fit = twin(given.folder)
     profile = given.folder / "layers.parquet"
-    alone = expected_sections(job, True, profile)
+    (given.folder / "job.toml").write_text(dump_job(job))
     print(f"{RANKS} ranks on {_cores()} cores; gloo on loopback: fitted to {fit}")
     print(f"{'':<16} {'step, ms':^25}  {'observed / expected':^29} {'others':>7} {'between':>8}")
     heads = (
@@ -250,15 +242,13 @@ def main() -> None:
             name = "-".join([*(f"{section}+{share:.0%}" for section, share in case.items())] or ["clean"])
             stamp = f"{name.replace('%', '')}-{number}-{os.getpid()}"
             recorded, others = train(given.folder, stamp, given.steps, case)
-            here = on_share(job, max(_cores() - others, 0.2))
-            (given.folder / f"{stamp}.toml").write_text(str(dump_job(here)))
-            expected = on_shared_cores(alone, expected_sections(here, True, profile))
-            compared = compare_sections(recorded.sections, here, blocking=True, profile=profile, expected=expected)
+            cores = max(_cores() - others, 0.2) / RANKS
+            compared = compare_sections(recorded.sections, job, blocking=True, profile=profile, cores=cores)
             named = "-"
             if usual is None:
-                usual = usual_sections(recorded.sections, here, True)
+                usual = usual_sections(recorded.sections, job, True)
             else:
-                named = _words(compare_sections(recorded.sections, here, blocking=True, expected=usual))
+                named = _words(compare_sections(recorded.sections, job, blocking=True, expected=usual, cores=cores))
             print(_row(name, compared, others, named), flush=True)
 
 

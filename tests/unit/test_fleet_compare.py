@@ -19,11 +19,10 @@ from windtunnel.records.sections import Section, Sections, joined
 from windtunnel.report.fleet_compare import show_comparison
 from windtunnel.runs.factors import stages_of
 from windtunnel.runs.fleet_comparison import FleetComparison, compare_sections
-from windtunnel.runs.fleet_expected import expected_sections, on_shared_cores
+from windtunnel.runs.fleet_expected import expected_sections
 from windtunnel.runs.fleet_usual import usual_sections
-from windtunnel.runs.fleet_watching import Expectation, calls_block
+from windtunnel.runs.fleet_watching import Expectation, calls_block, cores_of_rank
 from windtunnel.spec import Job, check, load_job
-from windtunnel.spec.calibration import Calibration, KernelFactors
 from windtunnel.spec.runtime import Host
 
 
@@ -200,14 +199,39 @@ def on_half_a_core(sections: Sections) -> Sections:
 def test_a_longer_section_is_named_where_ranks_share_cores(longer: str) -> None:
     job = data_parallel()
     alone = expected_sections(job, True)
-    kernels = KernelFactors(**dict.fromkeys(KernelFactors.model_fields, 2.0))
-    shared = job.model_copy(update={"calibration": Calibration(kernels=kernels, source="two ranks on a core")})
-    expected = on_shared_cores(alone, expected_sections(shared, True))
-    assert expected.own is alone.own and expected.starved[0] == pytest.approx(sum(one[0] for one in alone.own.values()), rel=0.1)
+    expected = expected_sections(job, True, cores=0.5)
+    assert expected.starved[0] == pytest.approx(sum(one[0] for one in alone.own.values()), rel=0.1)
     run = on_half_a_core(watched(job, grows=lambda rank, step, section: 1.2 if section == longer else 1.0))
-    found = compare_sections(run, shared, blocking=True, expected=expected)
+    found = compare_sections(run, job, blocking=True, cores=0.5)
+    for part in found.sections:
+        if part.name in ("forward", "backward"):
+            assert part.expected == alone.own[Section[part.name.upper()]][0]
     sections = [name for name in names(found) if name in ("forward", "backward", "optimizer")]
     assert sections == ([longer] if longer else [])
+    for cause in found.causes:  # what a rank works longer it also waits longer
+        if cause.key == longer:
+            assert cause.seconds == pytest.approx(2.0 * 0.2 * alone.own[Section[longer.upper()]][0], rel=0.3)
+
+
+def test_ranks_share_the_cores_that_all_of_them_may_use() -> None:
+    run = recorded(watched(data_parallel(), steps=4), 3)
+    for facts, cores in (
+        ({"devices": ["cpu"], "cores": [[0, 1], [4, 5]]}, 0.5),  # eight ranks of one machine on four cores
+        ({"devices": ["cpu"], "cores": [[0, 63]]}, 1.0),
+        ({"devices": ["cpu"]}, 1.0),  # each rank has its own, or the system does not say
+        ({"devices": ["NVIDIA H100"], "cores": [[0, 1]]}, 1.0),
+    ):
+        assert cores_of_rank(replace(run, facts=facts)) == cores
+
+
+def test_calls_that_are_longer_than_usual_cost_what_they_are_longer() -> None:
+    job = data_parallel()
+    usual = usual_sections(watched(job), job, True)
+    found = compare_sections(
+        watched(job, grows=lambda rank, step, section: 2.0 if section == "call" else 1.0), job, blocking=True, expected=usual
+    )
+    seconds = sum(each * count for each, count in usual.calls.values())
+    assert names(found) == ["calls.dp"] and found.causes[0].seconds == pytest.approx(seconds, rel=0.1)
 
 
 def test_waits_for_a_core_are_a_cause() -> None:

@@ -41,7 +41,7 @@ def command(
     from windtunnel.report.fleet_compare import show_comparison
     from windtunnel.runs.fleet_comparison import compare_sections
     from windtunnel.runs.fleet_usual import usual_sections
-    from windtunnel.runs.fleet_watching import calls_block
+    from windtunnel.runs.fleet_watching import calls_block, cores_of_rank
 
     writable(("--json", json))
     if usual is not None and profile is not None:
@@ -53,8 +53,9 @@ def command(
         if usual is not None:
             expected = usual_sections(aligned_run(usual)[0].sections, loaded.job, blocking)
         comparison = compare_sections(
-            recorded.sections, loaded.job, blocking=blocking, last=last, profile=profile, expected=expected
-        )
+            recorded.sections, loaded.job, blocking=blocking, last=last, profile=profile, expected=expected,
+            cores=cores_of_rank(recorded),
+        )  # fmt: skip
     loaded.tell()
     if json is not None:
         write_json(comparison.as_dict(), json)

@@ -22,6 +22,12 @@ def show_comparison(comparison: FleetComparison, console: Console) -> None:
         f"{seconds(step.high)}); {before} {seconds(step.expected)} ±{step.error:.0%}: {step.over:+.1%}.",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
+    if comparison.cores < 1.0:
+        console.print(
+            f"Each rank has {comparison.cores:.2g} of a core: ranks that share cores take turns, and what one works longer costs "
+            "the others too.",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
     console.print()
     norm = "the prediction" if comparison.predicted else "the earlier run"
     console.print(f"[bold]What differs from {norm}[/] (and what each alone adds to a step)", highlight=False)

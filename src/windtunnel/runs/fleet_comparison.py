@@ -21,7 +21,7 @@ from windtunnel.predict import predict
 from windtunnel.records.sections import Section, Sections
 from windtunnel.runs.causes import NOISE, StepCause, causes_of, with_factor
 from windtunnel.runs.factors import Factor, Factors, nearest_call
-from windtunnel.runs.fleet_expected import ExpectedSections, expected_sections
+from windtunnel.runs.fleet_expected import ExpectedSections, expected_sections, on_cores
 from windtunnel.runs.fleet_observed import FEWEST, CallTimes, ObservedSections, observed_sections
 from windtunnel.runs.observed import CallKind
 from windtunnel.spec import Job
@@ -98,7 +98,7 @@ class FleetCallPart:
 class FleetComparison:
     """Everything of a comparison; seconds. `explained_step`: what the prediction becomes with all causes that it can express;
     `apart`: time for which there is no expectation, which is told and ranks with no cause; `predicted`: False where an earlier run
-    stands in for the prediction."""
+    stands in for the prediction; `cores`: of a processor, for each rank, below 1 where ranks share them."""
 
     job: Job
     steps: int
@@ -109,6 +109,7 @@ class FleetComparison:
     causes: tuple[StepCause, ...]
     apart: tuple[StepCause, ...] = ()
     predicted: bool = True
+    cores: float = 1.0
 
     def as_dict(self) -> dict[str, Any]:
         """JSON: stable keys, SI units; those of `compare RUN JOB` where they mean the same."""
@@ -120,6 +121,7 @@ class FleetComparison:
             "steps": self.steps,
             "expected_step_s": self.step.expected,
             "expected_step_error": self.step.error,
+            "cores_of_a_rank": self.cores,
             "explained_step_s": self.explained_step,
             "sections": [{key: _plain(value) for key, value in asdict(part).items()} for part in self.sections],
             "calls": [{key: _plain(value) for key, value in asdict(part).items()} for part in self.calls],
@@ -137,14 +139,16 @@ def compare_sections(
     profile: str | Path | None = None,
     expected: ExpectedSections | None = None,
     priced: bool = True,
+    cores: float = 1.0,
 ) -> FleetComparison:
     """The sections of a watched run against the prediction of its job.
 
     Ranks must be on one clock. `blocking`: the calls hold up the code that makes them (ranks on CPUs). `last`: only the last
     settled steps. `profile`: measurements on the job's GPU, which answer first. `expected`: where it is known already, or what
-    is usual (`fleet_usual`).
-    `priced=False`: without causes, which take a prediction each. SpecError for a run of fewer than `FEWEST` settled steps, or of
-    more ranks than the job has GPUs.
+    is usual (`fleet_usual`). `priced=False`: without causes, which take a prediction each. `cores`: of a processor, for each rank
+    (`expected_sections`); what a rank works longer on a share of one costs so much more of the step.
+
+    SpecError for a run of fewer than `FEWEST` settled steps, or of more ranks than the job has GPUs.
     """
     world = int(sections.rank.max()) + 1 if len(sections) else 0
     if world > job.cluster.gpus:
@@ -153,14 +157,14 @@ def compare_sections(
     if len(seen.steps) < FEWEST:
         hint = "The first steps, and one that a rank has not ended, count for none."
         raise SpecError("RUN", f"{len(seen.steps)} settled steps", f"{FEWEST} or more", hint)
-    known = expected_sections(job, blocking, profile) if expected is None else expected
+    known = expected_sections(job, blocking, profile, cores) if expected is None else expected
     parts = tuple(_parts(seen, known))
     calls = tuple(_calls(seen, known, _twins(job)))
-    plain = known if (profile is None and known.predicted) or not priced else expected_sections(job, blocking)
-    causes = _causes(job, seen, replace(plain, predicted=known.predicted), parts, calls) if priced else ()
+    plain = known if (profile is None and known.predicted) or not priced else expected_sections(job, blocking, cores=cores)
+    causes = _causes(on_cores(job, cores), seen, replace(plain, predicted=known.predicted), parts, calls, cores) if priced else ()
     step = _part("step", -1, known.step, known.step_error, seen.step)
     explained, apart = _explained(job, causes, known.step), tuple(_apart(job, parts, step))
-    return FleetComparison(job, len(seen.steps), step, explained, parts, calls, causes, apart, known.predicted)
+    return FleetComparison(job, len(seen.steps), step, explained, parts, calls, causes, apart, known.predicted, min(cores, 1.0))
 
 
 def _good(seen: ObservedSections) -> Any:
@@ -243,16 +247,26 @@ def _call(key: CallKind, times: CallTimes | None, each: float, count: float, err
 
 
 def _causes(
-    job: Job, seen: ObservedSections, priced: ExpectedSections, parts: tuple[SectionPart, ...], calls: tuple[FleetCallPart, ...]
+    job: Job,
+    seen: ObservedSections,
+    priced: ExpectedSections,
+    parts: tuple[SectionPart, ...],
+    calls: tuple[FleetCallPart, ...],
+    cores: float,
 ) -> tuple[StepCause, ...]:
     """All causes, the dearest first. `priced`: without a profile, as the predictions that price a cause; where nothing was
-    predicted, a section costs what it is longer itself."""
-    found = list(causes_of(job, Factors(tuple(_call_factors(calls, WORTH * priced.step)), seen.slow, (), ()), priced.step))
+    predicted, a section costs what it is longer itself, on its share of a core, and so do calls."""
+    factors = {one.path: one for one in _call_factors(calls, WORTH * priced.step)}
+    found = list(causes_of(job, Factors(tuple(factors.values()), seen.slow, (), ()), priced.step))
+    if not priced.predicted:
+        found = [
+            replace(one, seconds=(one.factor - 1.0) * factors[one.key].expected_s) if one.key in factors else one for one in found
+        ]
     names = {one.name for one in parts if one.leaves}
     for section in seen.own:
         mine = [one for one in parts if one.name == section.name.lower()]
         if section.name.lower() in names:
-            found += _section_causes(job, section, mine, seen, priced)
+            found += _section_causes(job, section, mine, seen, priced, cores)
     for name, words, test in (
         ("data", "ranks wait for the next batch", "give the loader more workers or prefetch more batches"),
         (
@@ -301,7 +315,7 @@ def _call_factors(calls: tuple[FleetCallPart, ...], least: float) -> Iterator[Fa
 
 
 def _section_causes(
-    job: Job, section: Section, parts: list[SectionPart], seen: ObservedSections, known: ExpectedSections
+    job: Job, section: Section, parts: list[SectionPart], seen: ObservedSections, known: ExpectedSections, cores: float
 ) -> Iterator[StepCause]:
     """A section that is off: one cause where all stages are, else one for each stage that is."""
     what, test = _WORDS[section]
@@ -311,18 +325,23 @@ def _section_causes(
         changed, key = job, section.name.lower()
         priced = known.predicted and factor == factor
         if priced and section is Section.OPTIMIZER:
-            changed = _update_grows(job, factor, max(one.median - one.expected for one in off), known.step)
+            changed = _update_grows(job, factor, _longer(off, cores), known.step)
         elif priced:
             changed = _kernels_grow(job, max(off, key=lambda one: one.expected), known)
         words = f"{what} takes {factor:.2f} times what {_norm(known)} on all ranks"
-        yield StepCause(key, factor, _grows(changed, job, off, known.step), words, test, changed)
+        yield StepCause(key, factor, _grows(changed, job, _longer(off, cores), known.step), words, test, changed)
         return
     for one in off:
         ranks = tuple(int(rank) for rank in seen.ranks[seen.stage == one.stage])
         changed = _stage_grows(job, one, known, ranks) if known.predicted else job
         words = f"{what} of stage {one.stage} takes {1.0 + one.over:.2f} times what {_norm(known)}"
         yield StepCause(
-            f"{one.name} stage {one.stage}", 1.0 + one.over, _grows(changed, job, [one], known.step), words, test, changed
+            f"{one.name} stage {one.stage}",
+            1.0 + one.over,
+            _grows(changed, job, _longer([one], cores), known.step),
+            words,
+            test,
+            changed,
         )
 
 
@@ -360,14 +379,19 @@ def _stage_grows(job: Job, part: SectionPart, known: ExpectedSections, ranks: tu
     return job.model_copy(update={"unequal": Unequal.model_validate(unequal)})
 
 
-def _grows(changed: Job, job: Job, parts: list[SectionPart], base: float) -> float:
-    """Seconds by which the changed job's step is longer; those of the section itself where no prediction says it."""
+def _longer(parts: list[SectionPart], cores: float) -> float:
+    """Seconds of the step by which a section is off: its own, which a share of a core makes longer."""
+    return max((one.median - one.expected for one in parts), key=abs) / min(cores, 1.0)
+
+
+def _grows(changed: Job, job: Job, more: float, base: float) -> float:
+    """Seconds by which the changed job's step is longer; `more`, those of the section itself, where no prediction says it."""
     if changed is job:
-        return max((one.median - one.expected for one in parts), key=abs)
+        return more
     try:
         return predict(changed).step_time_s - base
     except WindtunnelError:
-        return max((one.median - one.expected for one in parts), key=abs)
+        return more
 
 
 def _where(parts: list[SectionPart], all_parts: tuple[SectionPart, ...]) -> str:

@@ -16,9 +16,11 @@ from windtunnel.predict.category import SPAN_GROUPS, Category, StepGroup, Task, 
 from windtunnel.predict.prediction import Span
 from windtunnel.records.intervals import union, within
 from windtunnel.records.sections import Section
+from windtunnel.runs.causes import with_factor
 from windtunnel.runs.expected import expected_run
 from windtunnel.runs.observed import CallKind, observe
 from windtunnel.spec import Job
+from windtunnel.spec.calibration import KernelFactors
 from windtunnel.workload.ops import Phase
 
 PASSES = {
@@ -68,13 +70,18 @@ class ExpectedSections:
     predicted: bool = True
 
 
-def expected_sections(job: Job, blocking: bool, profile: str | Path | None = None) -> ExpectedSections:
+def expected_sections(job: Job, blocking: bool, profile: str | Path | None = None, cores: float = 1.0) -> ExpectedSections:
     """The sections of a predicted step. `blocking`: calls hold up the code that makes them, as on a CPU. `profile`: a dataset of
-    measurements on the job's GPU, as `predict` takes it.
+    measurements on the job's GPU, as `predict` takes it. `cores`: of a processor, for each rank; below 1 ranks share them, and a
+    section's time is its own and waiting for a core.
 
     A section's error is that of its kernels, weighted by their seconds: errors of one class of kernels are not independent. Raises
     SpecError for a step of more kernels than `runs.expected.MOST_EVENTS`.
     """
+    if cores < 1.0:
+        return _on_shared_cores(
+            expected_sections(job, blocking, profile), expected_sections(on_cores(job, cores), blocking, profile)
+        )
     answer = predict(job, profile=profile)
     stages = len(answer.by_stage)
     own = {section: np.zeros(stages) for section in (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER)}
@@ -97,11 +104,17 @@ def expected_sections(job: Job, blocking: bool, profile: str | Path | None = Non
     )
 
 
-def on_shared_cores(alone: ExpectedSections, shared: ExpectedSections) -> ExpectedSections:
-    """What ranks that share cores show, from predictions of the same job with a core for each rank and with a share of one.
+def on_cores(job: Job, cores: float) -> Job:
+    """The job whose ranks have so many cores each: below 1, every kernel takes 1 / cores times its own time. So it is where all
+    ranks of a machine compute at once; who waits in a call leaves its share to the others."""
+    for name in KernelFactors.model_fields if cores < 1.0 else ():
+        job = with_factor(job, f"kernels.{name}", 1.0 / cores)
+    return job
 
-    A rank's own time does not change; what its sections take longer is waiting for a core.
-    """
+
+def _on_shared_cores(alone: ExpectedSections, shared: ExpectedSections) -> ExpectedSections:
+    """From predictions of the same job with a core for each rank and with a share of one: a rank's own time does not change; what
+    its sections take longer is waiting for a core."""
     longer = sum((shared.own[section] - alone.own[section] for section in alone.own), np.zeros_like(alone.starved))
     return replace(alone, step=shared.step, starved=np.maximum(longer, 0.0), step_error=shared.step_error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,17 @@ def calls_block(recorded: Recorded) -> bool:
     return bool(devices) and devices <= {"cpu"}
 
 
+def cores_of_rank(recorded: Recorded) -> float:
+    """Cores of a processor for each rank where its calls block, at most 1: ranks of a machine that may run on the same cores share
+    them. 1 where that is not known, or each rank has cores of its own."""
+    ranges = recorded.facts.get("cores", ())  # only where all ranks state the same
+    ranks = Counter(beat.host for beat in recorded.beats.values())
+    if not ranges or not ranks or not calls_block(recorded):
+        return 1.0
+    cores = sum(int(last) - int(first) + 1 for first, last in ranges)
+    return min(cores / max(ranks.values()), 1.0)
+
+
 @dataclass
 class Expectation:
     """What a job's prediction allows. Called with a run's records it says which sections, calls and steps are outside now.
@@ -39,7 +51,7 @@ class Expectation:
         """Findings of the verdict `UNEXPECTED`, the dearest first; none while there are too few steps."""
         blocking = calls_block(recorded)
         if self._expected is None:
-            self._expected = expected_sections(self.job, blocking, self.profile)
+            self._expected = expected_sections(self.job, blocking, self.profile, cores_of_rank(recorded))
         try:
             compared = compare_sections(
                 recorded.sections, self.job, blocking=blocking, last=self.steps, expected=self._expected, priced=False

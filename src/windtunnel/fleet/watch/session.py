@@ -92,7 +92,7 @@ class WatchSession:
             known[0].resumed()
             return known
         on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-        facts = {"torch": str(torch.__version__), "policy": self.settings.detail}
+        facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores()}
         ring = RingWriter(
             path, self.settings.run, rank, world, int(os.environ.get("LOCAL_RANK", "0")),
             device=torch.cuda.get_device_name() if on_gpu else "cpu",
@@ -140,3 +140,14 @@ class WatchSession:
             self.recorder.stop()
             self.steps.finish()
             self.ring.ended(1 if self._failed else 0)
+
+
+def _cores() -> list[list[int]]:
+    """Ranges (first, last) of the processor's cores that this process may use; none where the system does not say."""
+    ranges: list[list[int]] = []
+    for core in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ():
+        if ranges and ranges[-1][1] == core - 1:
+            ranges[-1][1] = core
+        else:
+            ranges.append([core, core])
+    return ranges
