@@ -300,6 +300,13 @@ def test_a_compiled_module_that_may_leave_python_is_told(alone: Path) -> None:
     )
 
 
+def test_the_cores_that_a_rank_may_use_are_a_fact_of_the_run(alone: Path) -> None:
+    start(alone)
+    watch.stop()
+    ranges = recorded_of_rings(alone / "run").facts["cores"]
+    assert {core for first, last in ranges for core in range(first, last + 1)} == os.sched_getaffinity(0)
+
+
 def test_rows_beyond_a_steps_share_are_counted(alone: Path) -> None:
     start(alone, rows_a_step=10, gap_ns=10**15)  # no garbage collection leaves a row of its own
     for _ in range(30):
