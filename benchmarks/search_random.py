@@ -1,7 +1,7 @@
 """Bounds beside predictions on random plans of random jobs: none may lie above; asserts nothing.
 
     python benchmarks/search_random.py FILE [FILE ...] [--count 1000] [--first 0] [--plans 40] [--micro-batches 64] [--layers N]
-                                        [--again]
+                                        [--kind KIND] [--again]
 
 Each space is drawn from its number: a model of the catalogue, a cluster, a framework, switches of the runtime, and values of the
 plan's fields; then some of its plans. The first FILE gets a line of JSON for each space, and the next run continues after the last
@@ -9,6 +9,7 @@ one (`--first`: where a new file begins, so that several processes share the wor
 `--again` draws their spaces again and compares today's bounds with the predictions that they hold: use it after a change of the
 bounds alone. A plan takes 20 to 60 ms of CPU, mostly to write the program of its prediction, pass by pass: with `--micro-batches 8
 --plans 1000` 10 to 25 ms, with `--layers 16` besides 5 to 10 ms. A file holds spaces of one `--layers`.
+`--kind "unequal GPUs"` leaves out spaces of other kinds: where a bound was once too high, more are worth while.
 """
 
 from __future__ import annotations
@@ -154,10 +155,13 @@ def predicted(job: Job, columns: PlanColumns, most: int) -> Iterator[tuple[float
         yield found.step_time_s, max(stage.allocated for stage in found.memory), all(stage.fits for stage in found.memory)
 
 
-def measured(number: int, plans: int, most: int, layers: int, known: dict[str, Any] | None = None) -> dict[str, Any] | None:
-    """Predictions and bounds of a space; predictions are those of `known` if it is given."""
+def measured(
+    number: int, plans: int, most: int, layers: int, only: str = "", known: dict[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """Predictions and bounds of a space; predictions are those of `known` if it is given. None where it is of another kind than
+    `only`."""
     space = drawn(number, plans, layers)
-    if space is None:
+    if space is None or only not in ("", space[0]):
         return None
     kind, job, columns = space
     if known is None:
@@ -214,12 +218,13 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=40, help="most plans of a space")
     parser.add_argument("--micro-batches", type=int, default=64, help="most micro batches of a plan that is predicted")
     parser.add_argument("--layers", type=int, default=10**6, help="most layers of a model: a prediction's time grows with them")
+    parser.add_argument("--kind", default="", help="only spaces of this kind, as the sums name it")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     own, *others = ([json.loads(text) for text in file.read_text().splitlines()] if file.exists() else [] for file in options.file)
     done, number = 0, max((line["space"] + 1 for line in own), default=options.first)
     while done < options.count:
-        line = measured(number, options.plans, options.micro_batches, options.layers)
+        line = measured(number, options.plans, options.micro_batches, options.layers, options.kind)
         if line is not None:
             with options.file[0].open("a") as out:
                 out.write(json.dumps(line) + "\n")
@@ -229,7 +234,7 @@ def main() -> None:
     lines = [line for some in (own, *others) for line in some]
     if options.again:
         held = [line for line in lines if line["seconds"]]
-        lines = [line for old in held if (line := measured(old["space"], len(old["seconds"]), 0, options.layers, old)) is not None]
+        lines = [line for old in held if (line := measured(old["space"], len(old["seconds"]), 0, options.layers, "", old)) is not None]
     told(lines)
 
 
