@@ -234,7 +234,9 @@ def main() -> None:
     lines = [line for some in (own, *others) for line in some]
     if options.again:
         held = [line for line in lines if line["seconds"]]
-        lines = [line for old in held if (line := measured(old["space"], len(old["seconds"]), 0, options.layers, "", old)) is not None]
+        lines = [
+            line for old in held if (line := measured(old["space"], len(old["seconds"]), 0, options.layers, "", old)) is not None
+        ]
     told(lines)
 
 
