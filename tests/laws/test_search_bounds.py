@@ -79,6 +79,27 @@ SPACES = {
         ],
         {"plan.tp": (1, 4), "plan.pp": (1,), "plan.vpp": (1,), "plan.sharding": ("none",), "plan.schedule": ("auto",)},
     ),
+    "reduction behind a slow host": (
+        {
+            "model": "qwen3-next-80b-a3b",
+            "cluster": "h100-ib",
+            "runtime": {"framework": "megatron-core"},
+            "plan": {"global_batch": 96, "seq": 2048},
+        },
+        ["cluster.gpus=32", "model.layers=16"],
+        {
+            "plan.tp": (4,),
+            "plan.pp": (1,),
+            "plan.vpp": (1,),
+            "plan.etp": (4,),
+            "plan.micro_batch": (1, 2),
+            "plan.sharding": ("zero1",),
+            "plan.recompute": ("none", "selective", "full"),
+            "plan.recompute_layers": (1,),
+            "runtime.overlap_grad_reduce": (True,),
+            "runtime.overlap_param_gather": (False,),
+        },
+    ),
     "slow network": (
         "llama3-8b-8xh100",
         [

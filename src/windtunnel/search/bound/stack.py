@@ -72,12 +72,12 @@ class Staged:
     `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work`
     that gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes
     through them. `head_sends`, `sends` [L, S]: transfers before that part, and one after another after the stage's own passes of
-    a micro batch. `last` [C, L, S, V]: the backward pass of each virtual stage on the slowest kind, -inf for one that a layout
-    lacks. `saved` [C, L, S, V]: bytes that a micro batch leaves in each virtual stage; `working` [C, L, S]: least working bytes of
-    a backward pass, over the last blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work` if all ranks were of that kind,
-    and its computation alone; all else is that of the fastest kind. `computing` [C, L, 2]: seconds of computation of the mean GPU
-    in one micro batch, and of products and attention alone. `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements
-    on a stage and in each of its virtual stages.
+    a micro batch. `last` [C, L, S, V]: the most that a backward pass of each virtual stage takes on the slowest kind (`_last`),
+    -inf for one that a layout lacks. `saved` [C, L, S, V]: bytes that a micro batch leaves in each virtual stage; `working`
+    [C, L, S]: least working bytes of a backward pass, over the last blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work`
+    if all ranks were of that kind, and its computation alone; all else is that of the fastest kind. `computing` [C, L, 2]: seconds
+    of computation of the mean GPU in one micro batch, and of products and attention alone. `elements` [W, 6, L, S] and
+    `part_elements` [W, 6, L, S, V]: elements on a stage and in each of its virtual stages.
     """
 
     layouts: tuple[PipelineLayout, ...]
@@ -155,7 +155,7 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
         calls=stage(both(Measure.CALLS)) if layout.pairs else np.zeros((len(forward), layout.pp)),
         head=before(forward),
         tail=before(backward),
-        last=np.asarray((stack.times.max(axis=1)[:, chain, back_ways].sum(axis=1) @ layout.counts.T)[:, places], np.float64),
+        last=_last(stack, layout, chain)[:, places],
         head_sends=np.cumsum(crosses)[first],
         sends=sends,
         saved=np.asarray((stack.saved @ layout.counts.T)[:, places], np.float64),
@@ -170,6 +170,15 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
 def _backward(layout: PipelineLayout) -> list[Pass]:
     """The passes that make up a backward."""
     return [Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT] if layout.split else [Pass.BACKWARD]
+
+
+def _last(stack: CellStack, layout: PipelineLayout, chain: Measure) -> Floats:
+    """Most seconds [C, parts] that a backward pass of the slowest kind keeps its stage, whatever paces it: its chain, its host or
+    its streams of calls."""
+    ways = _backward(layout)
+    seconds = stack.times.max(axis=1)[:, :, ways].sum(axis=2) @ layout.counts.T  # [C, measures, parts]
+    seconds[:, Measure.HOST] += stack.pass_host[:, None] * len(ways)
+    return np.asarray(seconds[:, [chain, Measure.HOST, Measure.LOCKED, Measure.CALLS]].max(axis=1), np.float64)
 
 
 OfPart = Callable[[Measure, Pass], Floats]
