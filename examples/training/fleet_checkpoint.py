@@ -98,6 +98,7 @@ def main() -> None:
         print(f"weights {weights_hash(network)} after step {given.steps}, checkpoint of step {newest}", flush=True)
     checkpointer.close()
     dist.destroy_process_group()
+    time.sleep(0.5)  # PyTorch 2.13 aborts a process that ends while a thread of gloo still lets go of the last tensor
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ def main() -> None:
         if given.save:
             torch.save(model.module.state_dict(), given.save)
     dist.destroy_process_group()
+    time.sleep(0.5)  # PyTorch 2.13 aborts a process that ends while a thread of gloo still lets go of the last tensor
 
 
 if __name__ == "__main__":
