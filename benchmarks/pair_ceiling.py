@@ -16,33 +16,30 @@ from itertools import combinations
 from pathlib import Path
 from statistics import median
 
-from windtunnel.reality.choices import APART, JOB, PLAN, set_aside
+from windtunnel.reality.choices import APART, by_plan, set_aside
 from windtunnel.reality.rows import TrainingRow, read
-from windtunnel.reality.software import software_date
 
 FEWEST = 3
 """Repeated pairs below which a family's scatter is not known."""
 
-Groups = dict[tuple[object, ...], dict[tuple[object, ...], list[float]]]
+Groups = list[list[list[float]]]
+"""For each job, for each of its plans: distinct step times, seconds."""
 
 
-def families(rows: list[TrainingRow]) -> dict[str, Groups]:
-    """Distinct step times by family, job and plan, seconds; those of rows that `validate` sets aside are left out."""
+def families(rows: tuple[TrainingRow, ...]) -> dict[str, Groups]:
+    """The groups of each family, without the rows that `validate` sets aside."""
     aside, found = set_aside(rows), dict[str, Groups]()
-    for row in rows:
-        if row.iter_time_s and row.id not in aside:
-            job = (software_date(row), *(getattr(row, name) for name in JOB))
-            plans = found.setdefault(row.family, {}).setdefault(job, {})
-            times = plans.setdefault(tuple(getattr(row, name) for name in PLAN), [])
-            if row.iter_time_s not in times:
-                times.append(row.iter_time_s)
+    for group in by_plan(row for row in rows if row.iter_time_s and row.id not in aside):
+        family = next(iter(group.values()))[0].family
+        found.setdefault(family, []).append(
+            [sorted({run.iter_time_s for run in runs if run.iter_time_s}) for runs in group.values()]
+        )
     return found
 
 
 def scatter(groups: Groups) -> tuple[int, float, float] | None:
     """Repeated pairs, and the relative standard deviation of one run: root mean square, and by the median."""
-    runs = [times for plans in groups.values() for times in plans.values()]
-    apart = [abs(math.log(b / a)) for times in runs for a, b in combinations(times, 2)]
+    apart = [math.log(b / a) for plans in groups for times in plans for a, b in combinations(times, 2)]
     if len(apart) < FEWEST:
         return None
     square = sum(one * one for one in apart) / len(apart)
@@ -52,8 +49,8 @@ def scatter(groups: Groups) -> tuple[int, float, float] | None:
 def ceiling(groups: Groups, deviation: float) -> tuple[int, float]:
     """Pairs that measurement tells apart, and the share of them in their true order."""
     right = []
-    for plans in groups.values():
-        for (a, of_a), (b, of_b) in combinations([(median(times), len(times)) for times in plans.values()], 2):
+    for plans in groups:
+        for (a, of_a), (b, of_b) in combinations([(median(times), len(times)) for times in plans], 2):
             if abs(a - b) > APART * min(a, b):
                 errors = abs(math.log(a / b)) / (deviation * math.sqrt(1 / of_a + 1 / of_b))
                 right.append(0.5 * (1.0 + math.erf(errors / math.sqrt(2.0))))
@@ -64,7 +61,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("file", type=Path, nargs="+")
     for file in options.parse_args().file:
-        for family, groups in families(list(read(file).training)).items():
+        for family, groups in families(read(file).training).items():
             known = scatter(groups)
             if known is None:
                 continue

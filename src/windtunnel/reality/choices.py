@@ -99,16 +99,20 @@ def choices(rows: Iterable[TrainingRow], scores: Iterable[Score]) -> tuple[PlanC
     rows = tuple(rows)
     aside = set_aside(rows)
     timed = {score.id: score for score in scores if score.quantity == "step_time_s" and score.error_pct is not None}
-    groups: dict[Plan, dict[Plan, list[TrainingRow]]] = {}
-    for row in rows:
-        if row.id in timed and row.id not in aside:
-            groups.setdefault((software_date(row), *_key(row, JOB)), {}).setdefault(_key(row, PLAN), []).append(row)
     groups_of_plans = []
-    for group in groups.values():
+    for group in by_plan(row for row in rows if row.id in timed and row.id not in aside):
         if len(group) > 1:
             plans = [_times(runs, timed) for runs in group.values()]
             groups_of_plans.append(_choice(next(iter(group.values()))[0], plans))
     return tuple(groups_of_plans)
+
+
+def by_plan(rows: Iterable[TrainingRow]) -> Iterable[dict[Plan, list[TrainingRow]]]:
+    """The groups of `rows`, each with its runs by plan."""
+    groups: dict[Plan, dict[Plan, list[TrainingRow]]] = {}
+    for row in rows:
+        groups.setdefault((software_date(row), *_key(row, JOB)), {}).setdefault(_key(row, PLAN), []).append(row)
+    return groups.values()
 
 
 def set_aside(rows: Iterable[TrainingRow]) -> dict[str, str]:
