@@ -15,6 +15,7 @@ bounds alone. A plan takes 20 to 60 ms of CPU, mostly to write the program of it
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -221,6 +222,7 @@ def main() -> None:
     parser.add_argument("--kind", default="", help="only spaces of this kind, as the sums name it")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
+    gc.set_threshold(50_000)  # a prediction makes many objects and few cycles: an eighth less time
     own, *others = ([json.loads(text) for text in file.read_text().splitlines()] if file.exists() else [] for file in options.file)
     done, number = 0, max((line["space"] + 1 for line in own), default=options.first)
     while done < options.count:

@@ -47,29 +47,37 @@ def kernel_rows(workload: Workload, costs: Costs, stage: int, step: float) -> tu
     """
     ops, counts = workload.ops, executions(workload, stage)
     totals = counts * costs.seconds
-    same: dict[tuple[str, str, int, int, str, int], list[int]] = {}
-    for r in np.nonzero((counts > 0) & (ops.kind != Kind.COMM) & (ops.launches > 0))[0].tolist():
-        kind, phase, code = int(ops.kind[r]), int(ops.phase[r]), int(costs.estimate.provenance[r])
-        same.setdefault((ops.names[r], ops.modules[r], kind, phase, describe(ops, r), code), []).append(r)
-    rows = []
-    for (name, module, kind, phase, shape, code), of in same.items():
-        runs, seconds = float(counts[of].sum()), float(totals[of].sum())
-        error = float((totals[of] * costs.estimate.relative_error[of]).sum()) / seconds if seconds else 0.0
-        rows.append(
-            KernelRow(
-                name,
-                module,
-                Kind(kind).name.lower(),
-                Phase(phase).name.lower(),
-                shape,
-                int((counts[of] * ops.launches[of]).sum()),
-                seconds / runs,
-                seconds,
-                seconds / step,
-                PROVENANCES[code],
-                error,
-            )
+    of = np.nonzero((counts > 0) & (ops.kind != Kind.COMM) & (ops.launches > 0))[0]
+    columns = (
+        ops.kind,
+        ops.phase,
+        costs.estimate.provenance,
+        counts,
+        counts * ops.launches,
+        totals,
+        totals * costs.estimate.relative_error,
+    )
+    same: dict[tuple[str, str, int, int, str, int], list[float]] = {}
+    for r, kind, phase, code, *amounts in zip(of.tolist(), *(column[of].tolist() for column in columns), strict=True):
+        sums = same.setdefault((ops.names[r], ops.modules[r], kind, phase, describe(ops, r), code), [0.0] * len(amounts))
+        for place, amount in enumerate(amounts):
+            sums[place] += amount
+    rows = [
+        KernelRow(
+            name,
+            module,
+            Kind(kind).name.lower(),
+            Phase(phase).name.lower(),
+            shape,
+            int(launches),
+            seconds / runs,
+            seconds,
+            seconds / step,
+            PROVENANCES[code],
+            error / seconds if seconds else 0.0,
         )
+        for (name, module, kind, phase, shape, code), (runs, launches, seconds, error) in same.items()
+    ]
     return tuple(sorted(rows, key=lambda row: -row.seconds_total))
 
 
