@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
 
 if TYPE_CHECKING:
@@ -82,14 +83,14 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
     from windtunnel.fleet.driver.plan import JobPlan
     from windtunnel.fleet.driver.policy import RecoveryPolicy
     from windtunnel.fleet.launch.command import environment
-    from windtunnel.fleet.wire.connect import UNIX, host_port
+    from windtunnel.fleet.wire.connect import ALLOWED, UNIX
 
     if not program:
         raise SpecError(
             "COMMAND", Nothing(), "a command after --", "Type: windtunnel fleet run --nodes 2 --nproc-per-node 4 -- python train.py"
         )
     if not asked.listen.startswith(UNIX):
-        host_port(asked.listen, "--driver-listen")
+        host_port(asked.listen, "--driver-listen", ALLOWED, "For example 0.0.0.0:8480.")
     if Path(program[0]).name == "torchrun":
         raise SpecError("COMMAND", program[0], "the command of one rank", "Type python and the script: agents start the ranks.")
     if shutil.which(program[0]) is None:

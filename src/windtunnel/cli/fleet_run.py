@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli import fleet_run_options as kept
 
@@ -141,15 +142,13 @@ def _listening(text: str, secret: bool) -> tuple[str, int]:
     missing = [one for one in ("starlette", "uvicorn", "httptools", "sqlalchemy", "prometheus_client") if find_spec(one) is None]
     if missing:
         raise SpecError("--collect", f"no {', '.join(missing)}", "what a collector needs", "Type: pip install 'windtunnel[fleet]'")
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise SpecError("--listen", text, "HOST:PORT", "For example --listen 0.0.0.0:8470.")
-    if host not in ("127.0.0.1", "localhost", "[::1]") and not secret and not os.environ.get("WINDTUNNEL_FLEET_TOKEN"):
+    host, port = host_port(text, "--listen", hint="For example --listen 0.0.0.0:8470.")
+    if host not in ("127.0.0.1", "localhost", "::1") and not secret and not os.environ.get("WINDTUNNEL_FLEET_TOKEN"):
         raise SpecError(
             "--listen", text, "an address of this machine alone, or secrets",
             "Give --secrets DIR, or, without TLS, set WINDTUNNEL_FLEET_TOKEN on every node.",
         )  # fmt: skip
-    return host.strip("[]"), int(port)
+    return host, port
 
 
 def _summary(folder: Path, url: str, code: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import EngineError, SpecError
 from windtunnel.search.change import Change
 from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
@@ -16,6 +17,8 @@ from windtunnel.spec import Job
 
 RETRIES = 10
 """Times that Ray starts a trial again after its worker died."""
+
+ADDRESS = "the address of a Ray cluster, such as ray:10.0.0.1:6379"
 
 PATIENCE = 5.0
 """Seconds for a cluster's address to answer; Ray itself tries for minutes."""
@@ -71,14 +74,13 @@ def _begin(ray: Any, where: str, count: int | None) -> None:
     local: dict[str, Any] = {}
     if where == "local":
         local = {"num_cpus": count, "include_dashboard": False, "object_store_memory": STORE}
-    allowed = "the address of a Ray cluster, such as ray:10.0.0.1:6379"
     try:
         if where != "local":
             _answers(where)
         _join(ray, where, local)
     except (OSError, RuntimeError, ValueError) as error:
         hint = f"It does not answer: {str(error).splitlines()[0]}. `ray status --address {where}` shows whether it runs."
-        raise SpecError("--on", f"ray:{where}", allowed, hint) from None
+        raise SpecError("--on", f"ray:{where}", ADDRESS, hint) from None
 
 
 def _join(ray: Any, where: str, local: dict[str, Any]) -> None:
@@ -95,11 +97,8 @@ def _join(ray: Any, where: str, local: dict[str, Any]) -> None:
 
 
 def _answers(where: str) -> None:
-    """OSError if nothing listens at HOST:PORT or ray://HOST:PORT; ValueError if it is no address."""
-    host, colon, port = where.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdecimal():
-        raise ValueError("it is not HOST:PORT")
-    socket.create_connection((host, int(port)), PATIENCE).close()
+    """OSError if nothing listens at HOST:PORT or ray://HOST:PORT; SpecError if it is no address."""
+    socket.create_connection(host_port(where.removeprefix("ray://"), "--on", ADDRESS, "It is not HOST:PORT."), PATIENCE).close()
 
 
 def _trial(frames: Sequence[Job], frame: int, change: Change, margin: float, anyway: bool) -> PlanOutcome:

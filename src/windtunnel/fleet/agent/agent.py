@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windtunnel.base.addresses import host_port
 from windtunnel.fleet.agent.keeper import is_python
 from windtunnel.fleet.agent.keeping import KeeperLink
 from windtunnel.fleet.agent.readings import (
@@ -26,7 +27,7 @@ from windtunnel.fleet.agent.readings import (
 )
 from windtunnel.fleet.agent.stands import stands_of
 from windtunnel.fleet.wire.channel import Channel
-from windtunnel.fleet.wire.connect import connect, host_port
+from windtunnel.fleet.wire.connect import connect
 from windtunnel.fleet.wire.guard import refusal
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
@@ -300,7 +301,7 @@ def _own_address(driver: str) -> str:
         return "127.0.0.1"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(host_port(driver))
+            probe.connect(host_port(driver, "--driver"))
         except OSError:
             return socket.gethostbyname(socket.gethostname())
         return str(probe.getsockname()[0])

@@ -7,8 +7,8 @@ import datetime
 import time
 from typing import Any
 
+from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.fleet.diagnose import tcp
 from windtunnel.fleet.diagnose.device import DiagnosedDevice, device_of
 from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
 
@@ -17,7 +17,7 @@ def measure(asked: Asked) -> MeasuredFigure:
     """Bus bandwidth: bytes times 2 (n - 1) / n over the time of a call, of the group's slowest rank."""
     if not asked.master or asked.world < 2 or not 0 <= asked.rank < asked.world:
         raise SpecError("all-reduce", asked.master or Nothing(), "--master HOST:PORT --world N --rank R, from two ranks on")
-    host, port = tcp.address(asked.master, "--master")
+    host, port = host_port(asked.master, "--master")
     device = device_of(asked).every[0]
     torch = device.torch
     import torch.distributed as dist

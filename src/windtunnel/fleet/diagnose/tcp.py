@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Iterator
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.addresses import host_port
 from windtunnel.fleet.diagnose.result import Asked
 
 CHUNK = 1 << 20
@@ -19,18 +19,10 @@ _END = b"\x01"
 _RETRY = 0.2
 
 
-def address(text: str, what: str) -> tuple[str, int]:
-    """(host, port) of HOST:PORT. SpecError for another text."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 <= int(port) < 65536:
-        raise SpecError(what, text, "HOST:PORT")
-    return host.strip("[]"), int(port)
-
-
 @contextlib.contextmanager
 def server(asked: Asked) -> Iterator[socket.socket]:
     """A connection from the peer that knows the key; others are refused. TimeoutError after `limit` seconds."""
-    host, port = address(asked.listen, "--listen")
+    host, port = host_port(asked.listen, "--listen")
     until = time.monotonic() + asked.limit
     with socket.create_server((host, port)) as listening:
         while True:
@@ -50,7 +42,7 @@ def server(asked: Asked) -> Iterator[socket.socket]:
 @contextlib.contextmanager
 def client(asked: Asked) -> Iterator[socket.socket]:
     """A connection to the peer, which may begin to listen later. OSError if it does not within `limit` seconds."""
-    host, port = address(asked.peer, "--peer")
+    host, port = host_port(asked.peer, "--peer")
     until = time.monotonic() + asked.limit
     while True:
         try:

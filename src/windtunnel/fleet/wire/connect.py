@@ -10,11 +10,12 @@ from asyncio import sslproto
 from collections.abc import Callable
 from pathlib import Path
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.addresses import host_port
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.secrets import KEY, NAME, Secrets
 
 UNIX = "unix:"
+ALLOWED = "HOST:PORT or unix:PATH"
 HANDSHAKE_SECONDS = 60.0
 READ_BYTES = 32 << 10
 """That asyncio reads at once, and keeps a buffer for, on each TLS connection: two records of TLS. Its own is 256 KiB, 3 GiB for a
@@ -33,7 +34,7 @@ async def listen(address: str, secrets: Secrets, folder: Path, channel: Callable
         finally:
             os.umask(before)
         return server, address
-    host, port = host_port(address)
+    host, port = host_port(address, "--listen", ALLOWED)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
@@ -55,7 +56,7 @@ async def connect(address: str, secrets: Secrets, channel: Callable[[], Channel]
         if os.stat(path).st_uid != os.getuid():
             raise PermissionError(f"{path} belongs to another user")
         return (await loop.create_unix_connection(channel, sock=await _unix(path)))[1]
-    host, port = host_port(address)
+    host, port = host_port(address, "--driver", ALLOWED)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     sslproto.SSLProtocol.max_size = READ_BYTES
@@ -81,11 +82,3 @@ async def _unix(path: str) -> socket.socket:
     except BaseException:
         sock.close()
         raise
-
-
-def host_port(address: str, option: str = "--listen") -> tuple[str, int]:
-    """Host and port of HOST:PORT; SpecError, which names the option, for another form."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise SpecError(option, address, "HOST:PORT or unix:PATH", "For example 0.0.0.0:8480.")
-    return host.strip("[]"), int(port)
