@@ -220,6 +220,8 @@ def test_family_filter_and_wrong_names(tmp_path: Path) -> None:
     assert [score.id for score in validate([path], family="B", predict=answer).rows] == ["X2"]
     with pytest.raises(SpecError, match="--family: got 'C'; allowed: A, B"):
         validate([path], family="C", predict=answer)
+    with pytest.raises(SpecError, match="--kernels: got 'my.json'; allowed: a table of kernels"):
+        validate([path], predict=answer, kernels="my.json")
     with pytest.raises(FileError):
         validate([], predict=answer)
     (tmp_path / "other.csv").write_text("a,b\n", encoding="utf-8")

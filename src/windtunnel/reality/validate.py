@@ -61,8 +61,8 @@ def validate(
 
     `gpu` and `dtype` are those of kernel tables that do not state them; `kernels` is a file that `profile fit` wrote, for them.
 
-    Raises `SpecError` for a table of unknown columns, for a family that no row has. A row that the model refuses
-    is skipped with the refusal; any other exception is a bug and is raised.
+    Raises `SpecError` for a table of unknown columns, for a family that no row has, and for `gpu`, `dtype` or `kernels` without a
+    kernel table. A row that the model refuses is skipped with the refusal; any other exception is a bug and is raised.
     """
     listed = [Path(path) for path in (paths if paths is not None else (*measurements.tables(), *measurements.OTHERS))]
     if not listed:
@@ -70,14 +70,20 @@ def validate(
     fitted = measurements.fitted_families()
     tables: list[MeasuredTable] = []
     timed: list[Score] = []
+    of_kernels = False
     for path in listed:
         from_kernels = kernel_scores(path, fitted, gpu, dtype, kernels)
         if from_kernels is not None:
+            of_kernels = True
             timed += [replace(score, table="kernels") for score in from_kernels]
         elif (other := _other_scores(text := read_text(path), predict, fitted)) is not None:
             timed += other
         else:
             tables.append(parse(text, str(path)))
+    if not of_kernels:
+        for option, value in (("--gpu", gpu), ("--dtype", dtype), ("--kernels", kernels)):
+            if value is not None:
+                raise SpecError(option, value, "a table of kernels, which it is for", "None of these tables has one.")
     known = sorted({name for table in tables for name in table.families} | {score.family for score in timed})
     if family is not None and family not in known:
         near = nearest(family, known)
