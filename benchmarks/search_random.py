@@ -1,14 +1,15 @@
 """Bounds beside predictions on random plans of random jobs: none may lie above; asserts nothing.
 
     python benchmarks/search_random.py FILE [FILE ...] [--count 1000] [--first 0] [--plans 40] [--micro-batches 64] [--layers N]
-                                        [--kind KIND] [--again]
+                                        [--wide] [--kind KIND] [--again]
 
 Each space is drawn from its number: a model of the catalogue, a cluster, a framework, switches of the runtime, and values of the
 plan's fields; then some of its plans. The first FILE gets a line of JSON for each space, and the next run continues after the last
 one (`--first`: where a new file begins, so that several processes share the work). Then all FILEs are summed up by kind of job.
 `--again` draws their spaces again and compares today's bounds with the predictions that they hold: use it after a change of the
 bounds alone. A plan takes 20 to 60 ms of CPU, mostly to write the program of its prediction, pass by pass: with `--micro-batches 8
---plans 1000` 10 to 25 ms, with `--layers 8` besides about 9 ms. A file holds spaces of one `--layers`.
+--plans 1000` 10 to 25 ms, with `--layers 8` besides about 9 ms. A file holds spaces of one `--layers`,
+with or without `--wide`.
 `--kind "unequal GPUs"` leaves out spaces of other kinds: where a bound was once too high, more are worth while.
 """
 
@@ -79,6 +80,50 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 }
 """Settings that a job has now and then."""
 
+WIDE = (
+    *(
+        f"runtime.{switch}=true"
+        for switch in (
+            "fp8_param_gather", "save_original_input", "split_copies", "activation_fp8_store", "sharding_copies",
+            "contiguous_gradients", "moe_host_wait", "moe_dispatch_fp8", "moe_fused_mlp", "moe_fused_router",
+            "moe_shared_overlap", "p2p_sync", "collective_checks",
+        )
+    ),
+    *(
+        f"runtime.{switch}=false"
+        for switch in (
+            "fp8_weight_cache", "fused_norm", "fused_activation", "fused_rope", "fused_dropout_add", "fused_cross_entropy",
+            "fp32_logits", "fused_optimizer", "fused_wgrad", "master_weights", "moe_permute_fusion",
+        )
+    ),
+    'runtime.precision="mxfp8"', 'runtime.precision="nvfp4"', 'runtime.fp8_recipe="current"', 'runtime.fp8_recipe="blockwise"',
+    'runtime.fp8_amax_reduce="tp"', 'runtime.fp8_amax_reduce="dp"', 'runtime.quantise_fusion="none"', "runtime.bf16_layers=[1,1]",
+    'runtime.graph_scope=["attn"]', 'runtime.exp_avg_dtype="bf16"', 'runtime.exp_avg_sq_dtype="int8"',
+    'runtime.muon_tp="blockwise"', 'runtime.muon_tp="distributed"', 'runtime.optimizer="adafactor"',
+    'runtime.weight_dtype="fp32"', 'runtime.cp_library="torch"', "runtime.tp_chunks=8", 'runtime.reduce_with="all_reduce"',
+    "runtime.prefetch_blocks=0", "runtime.prefetch_blocks=2", "runtime.prefetch_bucket=50000000",
+    "runtime.live_parameters=500000000", "runtime.persistent_parameters=100000", 'runtime.sharded_calls="tensor"',
+    'runtime.gather_bucket="100MB"', "runtime.bucket=20000000", "runtime.bucket=1000000000", 'runtime.bucket_calls="tensor"',
+    'runtime.moe_grouped_gemm="each"', 'runtime.moe_dispatch="hybridep"', 'runtime.moe_router_dtype="bf16"',
+    "runtime.moe_imbalance=1.4", "runtime.moe_skew=0.5", "runtime.moe_capacity=1.25", "runtime.moe_pad_to_capacity=true",
+    "runtime.p2p_messages=[2,1]", "runtime.p2p_poll=0.0001",
+    *(f"runtime.host.{part}=0.0002" for part in ("launch", "layer", "collective", "linear", "expert", "mixture", "wait", "check")),
+    "runtime.host.micro_batch=0.003", "runtime.host.step=0.05", "runtime.host.check_across=0.0005", 'runtime.data.overlap="none"',
+    'runtime.data.overlap="gradient_sync"', 'runtime.data.reader="gpu"', "runtime.data.sample=0.01",
+    "runtime.data.read_back=true", 'runtime.data.storage="20MB/s"', 'plan.cp_balance="contiguous"', "plan.document=1024",
+    'plan.sharding="mics"', "plan.shard_group=4", "plan.secondary_group=8", "plan.quantised_gather=true",
+    "plan.quantised_reduce=true", "plan.hierarchical_gather=true", 'plan.recompute_modules=["core_attn","mlp"]',
+    'plan.recompute_modules=["layernorm","moe_act"]', "plan.recompute_modules=[\"moe\"]", "model.frozen=true", "model.lora={}",
+    "model.mtp_layers=1", "model.tied_embeddings=true", "model.dropout=true", "model.causal=false", "model.window=1024",
+    "model.parallel_block=true", "cluster.node.host_speed=0.4", "cluster.node.host_speed=3.0",
+    "calibration={kernels={gemm=1.5,attention=0.6},calls={tp=0.5,dp=2.0},host=1.7}", "plan.offload.overlap=false",
+    "plan.offload.optimizer_fraction=0.5", 'plan.offload.modules=["core_attn"]', "runtime.nccl.NCCL_MAX_NCHANNELS=4",
+    'runtime.nccl.NCCL_PROTO="Simple"', "runtime.nccl.NCCL_P2P_DISABLE=1", "unequal.links=[{nodes=[0],rate=0.5}]",
+    "unequal.pauses=[{ranks=[0],seconds=0.1}]", "unequal.jitter={sigma=0.1}", "unequal.documents={mean=800}",
+    "unequal.experts={excess=0.3}", "unequal.spread=0.05", "unequal.batches=[{nodes=[0],micro_batches=1}]",
+)  # fmt: skip
+"""Settings that are seldom: drawn with `--wide`."""
+
 OFFLOADS = (
     ("plan.offload.optimizer=host",),
     ("plan.offload.activations=1",),
@@ -87,9 +132,9 @@ OFFLOADS = (
 )
 
 
-def drawn(number: int, plans: int, layers: int) -> tuple[str, Job, PlanColumns] | None:
-    """Kind, job and at most so many plans of a space; None if they contradict each other. `layers`: the most of a model; what is
-    drawn does not depend on it."""
+def drawn(number: int, plans: int, layers: int, wide: bool = False) -> tuple[str, Job, PlanColumns] | None:
+    """Kind, job and at most so many plans of a space; None if they contradict each other. `layers`: the most of a model. `wide`:
+    with settings of `WIDE` besides. What else is drawn depends on neither."""
     rng = np.random.default_rng(number)
 
     def one(values: Any) -> Any:
@@ -117,7 +162,10 @@ def drawn(number: int, plans: int, layers: int) -> tuple[str, Job, PlanColumns] 
     try:
         job = load_job(table, overrides)
         if job.model.layers > layers:
-            job = load_job(table, [*overrides, f"model.layers={layers}"])
+            overrides.append(f"model.layers={layers}")
+            job = load_job(table, overrides)
+        if wide:
+            job = _widened(number, table, overrides, job)
         fields = {path: _some(rng, values) for path, values in FIELDS.items() if path in USUAL or rng.random() < 0.5}
         if job.unequal is not None:
             fields["plan.stages"] = (EVEN, BY_SPEED)
@@ -128,6 +176,18 @@ def drawn(number: int, plans: int, layers: int) -> tuple[str, Job, PlanColumns] 
         return None
     rows = rng.permutation(len(columns))[:plans]
     return kind or ("mixture" if job.model.experts else "dense"), job, columns.take(np.sort(rows))
+
+
+def _widened(number: int, table: dict[str, Any], overrides: list[str], job: Job) -> Job:
+    """The job with a few settings of `WIDE`, each of which it takes."""
+    rng = np.random.default_rng([number, 1])
+    for place in np.flatnonzero(rng.random(len(WIDE)) < 0.05).tolist():
+        try:
+            job = load_job(table, [*overrides, WIDE[place]])
+        except WindtunnelError:
+            continue
+        overrides.append(WIDE[place])
+    return job
 
 
 def _written(value: str) -> str:
@@ -157,11 +217,11 @@ def predicted(job: Job, columns: PlanColumns, most: int) -> Iterator[tuple[float
 
 
 def measured(
-    number: int, plans: int, most: int, layers: int, only: str = "", known: dict[str, Any] | None = None
+    number: int, plans: int, most: int, layers: int, wide: bool = False, only: str = "", known: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
     """Predictions and bounds of a space; predictions are those of `known` if it is given. None where it is of another kind than
     `only`."""
-    space = drawn(number, plans, layers)
+    space = drawn(number, plans, layers, wide)
     if space is None or only not in ("", space[0]):
         return None
     kind, job, columns = space
@@ -219,6 +279,7 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=40, help="most plans of a space")
     parser.add_argument("--micro-batches", type=int, default=64, help="most micro batches of a plan that is predicted")
     parser.add_argument("--layers", type=int, default=10**6, help="most layers of a model: a prediction's time grows with them")
+    parser.add_argument("--wide", action="store_true", help="draw settings that are seldom, too")
     parser.add_argument("--kind", default="", help="only spaces of this kind, as the sums name it")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
@@ -226,7 +287,7 @@ def main() -> None:
     own, *others = ([json.loads(text) for text in file.read_text().splitlines()] if file.exists() else [] for file in options.file)
     done, number = 0, max((line["space"] + 1 for line in own), default=options.first)
     while done < options.count:
-        line = measured(number, options.plans, options.micro_batches, options.layers, options.kind)
+        line = measured(number, options.plans, options.micro_batches, options.layers, options.wide, options.kind)
         if line is not None:
             with options.file[0].open("a") as out:
                 out.write(json.dumps(line) + "\n")
@@ -236,9 +297,8 @@ def main() -> None:
     lines = [line for some in (own, *others) for line in some]
     if options.again:
         held = [line for line in lines if line["seconds"]]
-        lines = [
-            line for old in held if (line := measured(old["space"], len(old["seconds"]), 0, options.layers, "", old)) is not None
-        ]
+        drawing = (0, options.layers, options.wide, "")
+        lines = [line for old in held if (line := measured(old["space"], len(old["seconds"]), *drawing, old)) is not None]
     told(lines)
 
 
