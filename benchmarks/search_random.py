@@ -119,8 +119,7 @@ WIDE = (
     "calibration={kernels={gemm=1.5,attention=0.6},calls={tp=0.5,dp=2.0},host=1.7}", "plan.offload.overlap=false",
     "plan.offload.optimizer_fraction=0.5", 'plan.offload.modules=["core_attn"]', "runtime.nccl.NCCL_MAX_NCHANNELS=4",
     'runtime.nccl.NCCL_PROTO="Simple"', "runtime.nccl.NCCL_P2P_DISABLE=1", "unequal.links=[{nodes=[0],rate=0.5}]",
-    "unequal.pauses=[{ranks=[0],seconds=0.1}]", "unequal.jitter={sigma=0.1}", "unequal.documents={mean=800}",
-    "unequal.experts={excess=0.3}", "unequal.spread=0.05", "unequal.batches=[{nodes=[0],micro_batches=1}]",
+    "unequal.pauses=[{ranks=[0],seconds=0.1}]", "unequal.batches=[{nodes=[0],micro_batches=1}]",
 )  # fmt: skip
 """Settings that are seldom: drawn with `--wide`."""
 
