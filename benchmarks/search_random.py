@@ -118,10 +118,16 @@ WIDE = (
     "model.parallel_block=true", "cluster.node.host_speed=0.4", "cluster.node.host_speed=3.0",
     "calibration={kernels={gemm=1.5,attention=0.6},calls={tp=0.5,dp=2.0},host=1.7}", "plan.offload.overlap=false",
     "plan.offload.optimizer_fraction=0.5", 'plan.offload.modules=["core_attn"]', "runtime.nccl.NCCL_MAX_NCHANNELS=4",
-    'runtime.nccl.NCCL_PROTO="Simple"', "runtime.nccl.NCCL_P2P_DISABLE=1", "unequal.links=[{nodes=[0],rate=0.5}]",
-    "unequal.pauses=[{ranks=[0],seconds=0.1}]", "unequal.batches=[{nodes=[0],micro_batches=1}]",
+    'runtime.nccl.NCCL_PROTO="Simple"', "runtime.nccl.NCCL_P2P_DISABLE=1",
 )  # fmt: skip
 """Settings that are seldom: drawn with `--wide`."""
+
+UNEQUAL = (
+    "unequal.links=[{nodes=[0],rate=0.5}]",
+    "unequal.pauses=[{ranks=[0],seconds=0.1}]",
+    "unequal.batches=[{nodes=[0],micro_batches=1}]",
+)
+"""One of them in 50 wide spaces: predictions of unequal ranks take ten times as long."""
 
 OFFLOADS = (
     ("plan.offload.optimizer=host",),
@@ -180,12 +186,13 @@ def drawn(number: int, plans: int, layers: int, wide: bool = False) -> tuple[str
 def _widened(number: int, table: dict[str, Any], overrides: list[str], job: Job) -> Job:
     """The job with a few settings of `WIDE`, each of which it takes."""
     rng = np.random.default_rng([number, 1])
-    for place in np.flatnonzero(rng.random(len(WIDE)) < 0.05).tolist():
+    settings = [WIDE[place] for place in np.flatnonzero(rng.random(len(WIDE)) < 0.05)]
+    for setting in (*settings, UNEQUAL[int(rng.integers(len(UNEQUAL)))]) if rng.random() < 0.02 else settings:
         try:
-            job = load_job(table, [*overrides, WIDE[place]])
+            job = load_job(table, [*overrides, setting])
         except WindtunnelError:
             continue
-        overrides.append(WIDE[place])
+        overrides.append(setting)
     return job
 
 
