@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.errors import SpecError
 from windtunnel.formats.keys import Keys
 from windtunnel.formats.machine import Rates, cluster_of, number
 from windtunnel.formats.several import Simulator, even_stages, plan_of
@@ -29,15 +29,8 @@ def part(table: Mapping[str, Any]) -> str:
     return "model" if keys >= _MODEL else "plan" if keys >= _EXECUTION else "system" if keys >= _SYSTEM else ""
 
 
-def _needed(keys: Keys, name: str) -> int:
-    value = keys.count(name)
-    if value is None:
-        raise SpecError(name, Nothing(), "a whole number of 1 or more")
-    return value
-
-
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
-    hidden, layers = _needed(keys, "hidden"), _needed(keys, "num_blocks")
+    hidden, layers = keys.needed("hidden"), keys.needed("num_blocks")
     vocab = stated.whole("model.vocab")
     if vocab is None:
         vocab = _VOCABULARY
@@ -47,8 +40,8 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
             "name": keys.text("name") or f"calculon-{hidden}x{layers}",
             "layers": layers,
             "hidden": hidden,
-            "heads": _needed(keys, "attn_heads"),
-            "head_dim": keys.count("attn_size") or max(1, hidden // _needed(keys, "attn_heads")),
+            "heads": keys.needed("attn_heads"),
+            "head_dim": keys.count("attn_size") or max(1, hidden // keys.needed("attn_heads")),
             "ffn": keys.count("feedforward") or 4 * hidden,
             "vocab": vocab,
             "max_seq": keys.count("seq_size") or 2048,
@@ -59,7 +52,7 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
 
 
 def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> tuple[Plan, Runtime]:
-    tp, pp = (stated.whole(f"plan.{ours}") or _needed(keys, name) for ours, name in (("tp", "tensor_par"), ("pp", "pipeline_par")))
+    tp, pp = (stated.whole(f"plan.{ours}") or keys.needed(name) for ours, name in (("tp", "tensor_par"), ("pp", "pipeline_par")))
     dp, vpp = keys.count("data_par"), keys.count("pipeline_interleaving") or 1
     if gpus is not None and (dp is None or tp * pp * dp != gpus):
         dp = None
@@ -84,8 +77,8 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
             "dp": dp,
             "vpp": vpp,
             "stages": even_stages(model.layers, pp * vpp, assumed),
-            "micro_batch": stated.whole("plan.micro_batch") or _needed(keys, "microbatch_size"),
-            "global_batch": stated.whole("plan.global_batch") or _needed(keys, "batch_size"),
+            "micro_batch": stated.whole("plan.micro_batch") or keys.needed("microbatch_size"),
+            "global_batch": stated.whole("plan.global_batch") or keys.needed("batch_size"),
             "seq": stated.whole("plan.seq") or model.max_seq,
             "sequence_parallel": comm == "rs_ag" and tp > 1,
             "sharding": "zero1" if keys.flag("optimizer_sharding") else "none",

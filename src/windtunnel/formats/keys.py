@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import Nothing, SpecError
+
+COUNT = "a whole number of 1 or more"
 
 _WANTED = {bool: "true or false", int: "a whole number", str: "text", float: "a number"}
 
@@ -49,7 +51,14 @@ class Keys:
         """A whole number of 1 or more."""
         value = self.whole(path)
         if value is not None and not 1 <= value <= 10**9:
-            raise SpecError(path, value, "a whole number of 1 or more")
+            raise SpecError(path, value, COUNT)
+        return value
+
+    def needed(self, path: str) -> int:
+        """As `count`; SpecError where nothing is."""
+        value = self.count(path)
+        if value is None:
+            raise SpecError(path, Nothing(), COUNT)
         return value
 
     def text(self, path: str) -> str | None:

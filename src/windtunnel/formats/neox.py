@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.base.errors import SpecError
 from windtunnel.formats.deepspeed import first_of_lists
 from windtunnel.formats.imported import Imported
 from windtunnel.formats.keys import Keys
@@ -61,16 +61,9 @@ def from_neox(config: Mapping[str, Any], on: Job | None = None, stated: Stated |
     return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed))
 
 
-def _needed(keys: Keys, name: str, stated: Stated, field: str) -> int:
-    value = stated.whole(field) or keys.count(name)
-    if value is None:
-        raise SpecError(name, Nothing(), "a whole number of 1 or more")
-    return value
-
-
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
-    layers = _needed(keys, "num_layers", stated, "model.layers")
-    hidden = _needed(keys, "hidden_size", stated, "model.hidden")
+    layers = stated.whole("model.layers") or keys.needed("num_layers")
+    hidden = stated.whole("model.hidden") or keys.needed("hidden_size")
     activation = keys.text("activation") or "gelu"
     if activation not in _GATED and activation not in _PLAIN:
         raise SpecError("activation", activation, ", ".join((*_PLAIN, *_GATED)))
@@ -83,7 +76,7 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
         "name": f"neox-{hidden}x{layers}",
         "layers": layers,
         "hidden": hidden,
-        "heads": _needed(keys, "num_attention_heads", stated, "model.heads"),
+        "heads": stated.whole("model.heads") or keys.needed("num_attention_heads"),
         "kv_heads": keys.count("num_kv_heads"),
         "ffn": _width(keys, hidden, activation in _GATED, assumed),
         "vocab": stated.whole("model.vocab") or _vocabulary(keys, assumed),

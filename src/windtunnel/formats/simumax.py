@@ -27,25 +27,18 @@ def part(table: Mapping[str, Any]) -> str:
     return "model" if keys >= _MODEL else "plan" if keys >= _STRATEGY else "system" if keys >= _SYSTEM else ""
 
 
-def _needed(keys: Keys, name: str) -> int:
-    value = keys.count(name)
-    if value is None:
-        raise SpecError(name, Nothing(), "a whole number of 1 or more")
-    return value
-
-
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
-    hidden, layers, swiglu = _needed(keys, "hidden_size"), _needed(keys, "layer_num"), keys.flag("use_swiglu")
+    hidden, layers, swiglu = keys.needed("hidden_size"), keys.needed("layer_num"), keys.flag("use_swiglu")
     experts, dense = keys.count("expert_num") or 1, min(layers, keys.whole("dense_layers") or 0)
     table: dict[str, Any] = {
         "name": keys.text("model_name") or f"simumax-{hidden}x{layers}",
         "layers": layers,
         "hidden": hidden,
-        "heads": _needed(keys, "head_num"),
+        "heads": keys.needed("head_num"),
         "kv_heads": keys.count("kv_head_num"),
         "head_dim": keys.count("head_size"),
-        "ffn": _needed(keys, "intermediate_size"),
-        "vocab": stated.whole("model.vocab") or _needed(keys, "vocab_size"),
+        "ffn": keys.needed("intermediate_size"),
+        "vocab": stated.whole("model.vocab") or keys.needed("vocab_size"),
         "max_seq": 2**20,
         "activation": "swiglu" if swiglu else "gelu",
         "norm": "rmsnorm",
@@ -90,7 +83,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
     if ep > 1 and not model.experts:
         assumed.append(f"no expert parallelism: the model has no experts (ep_size {ep})")
         ep = 1
-    micro = stated.whole("plan.micro_batch") or _needed(keys, "micro_batch_size")
+    micro = stated.whole("plan.micro_batch") or keys.needed("micro_batch_size")
     zero = keys.whole("zero_state") or 0
     if zero not in (0, 1, 2, 3):
         raise SpecError("zero_state", zero, "0, 1, 2 or 3")
@@ -106,7 +99,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
             "stages": even_stages(model.layers, pp * vpp, assumed),
             "micro_batch": micro,
             "global_batch": stated.whole("plan.global_batch") or micro * (keys.count("micro_batch_num") or 1) * dp,
-            "seq": stated.whole("plan.seq") or _needed(keys, "seq_len"),
+            "seq": stated.whole("plan.seq") or keys.needed("seq_len"),
             "sequence_parallel": tp > 1 and sequence,
             "sharding": f"zero{zero}" if zero else "none",
             **_recompute(keys, -(-model.layers // (pp * vpp)), assumed),
