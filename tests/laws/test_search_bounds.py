@@ -122,6 +122,17 @@ SPACES = {
             "runtime.overlap_grad_reduce": (False,),
         },
     ),
+    "parameters on the host, one rank": (
+        "llama3-8b-8xh100",
+        ["model.layers=8", "plan.global_batch=4"],
+        {
+            "plan.tp": (1, 2),
+            "plan.pp": (4,),
+            "plan.sharding": ("zero3",),
+            "plan.recompute": ("none", "full"),
+            "plan.offload.parameters": ("none", "host"),
+        },
+    ),
     "offload": (
         "llama2-70b-64xh100",
         ["plan.global_batch=64"],

@@ -85,6 +85,7 @@ def one_stage(job: Job) -> Job:
         plan__global_batch=plan.micro_batch * ranks,
         plan__recompute_layers=None if plan.recompute_layers is None else 0,
         plan__sharding="none" if alone else plan.sharding,
+        plan__offload__parameters="none" if alone else plan.offload.parameters,  # outside of cells, and only beside sharding
         unequal=None,
         cluster=kinds_of(job)[0],
     ).apply_unchecked(job)
