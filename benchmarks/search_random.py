@@ -58,6 +58,22 @@ FIELDS: dict[str, tuple[Any, ...]] = {
 }
 """Fields that may be open, with values to draw from."""
 
+OPEN: dict[str, tuple[Any, ...]] = {
+    "plan.offload.activations": (0, 1, 2),
+    "plan.offload.optimizer": ("none", "host"),
+    "plan.offload.parameters": ("none", "host"),
+    "plan.placement": (("tp", "cp", "ep", "dp", "pp"), ("tp", "pp", "cp", "ep", "dp")),
+    "plan.gradient_accumulation": ("auto", "local", "reduced"),
+    "plan.recompute_modules": (("core_attn",), ("core_attn", "mlp"), ("layernorm",)),
+    "plan.shard_group": (None, 2, 4, 8),
+    "plan.cp_balance": ("zigzag", "contiguous"),
+    "plan.document": (None, 1024),
+    "plan.quantised_gather": FLAGS,
+    "plan.quantised_reduce": FLAGS,
+    "plan.global_batch": (64, 128, 256),
+}
+"""Fields that are seldom open: drawn with `--wide`."""
+
 USUAL = ("plan.tp", "plan.pp", "plan.micro_batch", "plan.sequence_parallel", "plan.stages")
 """Fields that are always open."""
 
@@ -139,7 +155,7 @@ OFFLOADS = (
 
 def drawn(number: int, plans: int, layers: int, wide: bool = False) -> tuple[str, Job, PlanColumns] | None:
     """Kind, job and at most so many plans of a space; None if they contradict each other. `layers`: the most of a model. `wide`:
-    with settings of `WIDE` besides. What else is drawn depends on neither."""
+    with settings of `WIDE` and fields of `OPEN` besides. What else is drawn depends on neither."""
     rng = np.random.default_rng(number)
 
     def one(values: Any) -> Any:
@@ -172,6 +188,9 @@ def drawn(number: int, plans: int, layers: int, wide: bool = False) -> tuple[str
         if wide:
             job = _widened(number, table, overrides, job)
         fields = {path: _some(rng, values) for path, values in FIELDS.items() if path in USUAL or rng.random() < 0.5}
+        if wide:
+            others = np.random.default_rng([number, 2])
+            fields |= {path: values for path, values in OPEN.items() if others.random() < 0.08}
         if job.unequal is not None:
             fields["plan.stages"] = (EVEN, BY_SPEED)
         if getattr(job.model, "experts", None) is None:
