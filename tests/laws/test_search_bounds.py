@@ -122,6 +122,20 @@ SPACES = {
             "runtime.overlap_grad_reduce": (False,),
         },
     ),
+    "ranks of a micro batch apart": (
+        "llama3-8b-8xh100",
+        ["cluster.gpus=32", "plan.global_batch=64", "model.layers=8", "runtime.framework=megatron-core"],
+        {
+            "plan.cp": (1, 2),
+            "plan.placement": (
+                ("dp", "tp", "cp", "ep", "pp"),
+                ("pp", "tp", "cp", "ep", "dp"),
+                ("cp", "dp", "tp", "ep", "pp"),
+                ("tp", "cp", "pp", "ep", "dp"),
+            ),
+            "plan.schedule": ("auto",),
+        },
+    ),
     "parameters on the host, one rank": (
         "llama3-8b-8xh100",
         ["model.layers=8", "plan.global_batch=4"],

@@ -48,13 +48,14 @@ def price(workload: Workload, factors: Factors | None = None, profile: Profile |
     job, ops = workload.job, workload.ops
     runtime = job.kernel_runtime
     if profile is None:
-        return _with_calls(workload, estimate(ops, job.cluster.gpu, runtime, factors))
+        return _with_calls(workload, estimate(ops, job.cluster.gpu, runtime, factors), CallBook(job))
     kernels = estimate(ops, job.cluster.gpu, runtime, factors, profile.kernels)
-    return _with_calls(workload, in_modules(workload, kernels, profile.modules))
+    return _with_calls(workload, in_modules(workload, kernels, profile.modules), CallBook(job))
 
 
-def price_together(workloads: Sequence[Workload]) -> list[Costs]:
-    """The `price` of each; rows of workloads with the same GPU and runtime are estimated in one table."""
+def price_together(workloads: Sequence[Workload], books: Sequence[CallBook]) -> list[Costs]:
+    """The `price` of each, with calls as its book has them; rows of workloads with the same GPU and runtime are estimated in one
+    table."""
     alike: dict[tuple[GPU, Runtime], list[int]] = {}
     for place, workload in enumerate(workloads):
         alike.setdefault((workload.job.cluster.gpu, workload.job.kernel_runtime), []).append(place)
@@ -64,12 +65,12 @@ def price_together(workloads: Sequence[Workload]) -> list[Costs]:
         begin = 0
         for place in places:
             end = begin + len(workloads[place].ops)
-            out[place] = _with_calls(workloads[place], whole.take(slice(begin, end)))
+            out[place] = _with_calls(workloads[place], whole.take(slice(begin, end)), books[place])
             begin = end
     return [out[place] for place in range(len(workloads))]
 
 
-def _with_calls(workload: Workload, estimated: Estimate) -> Costs:
+def _with_calls(workload: Workload, estimated: Estimate, calls: CallBook) -> Costs:
     """The cost of every row, from the seconds of its kernels: with calls and the host."""
     job, ops = workload.job, workload.ops
     slower = 1.0 if job.unequal is not None and job.unequal.names_speeds else slowdown(job.cluster)
@@ -78,7 +79,7 @@ def _with_calls(workload: Workload, estimated: Estimate) -> Costs:
         seconds = seconds * kernel_factors(ops, job.calibration)
     if job.cluster.gpu.power_cap_w is not None or job.cluster.gpu.clock_lock is not None:
         seconds = seconds * _stretch(ops, job.cluster.gpu)
-    calls, call_of = CallBook(job), dict(_calls(ops))
+    call_of = dict(_calls(ops))
     for row, key in call_of.items():
         seconds[row] = calls.price_of(key).seconds
     host = host_seconds(workload) / job.cluster.node.host_speed * (1.0 if job.calibration is None else job.calibration.host)

@@ -13,17 +13,23 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.memory.walk import block_needs
+from windtunnel.network import group
+from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.price.costs import price_together
 from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import own_policy
 from windtunnel.search.bound.update import Update, UpdateFloor
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
-from windtunnel.workload import Workload, Written, build, build_together, shares_units
+from windtunnel.workload import Axis, Workload, Written, build, build_together, shares_units
 from windtunnel.workload.identity import BlockKey
+from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.optimizers import Held
 from windtunnel.workload.passes.fsdp import persistent
 from windtunnel.workload.passes.optimizer import held_by
+
+INSIDE_STAGE = (Axis.TP, *CONTEXT_AXES, Axis.EP, Axis.ETP)
+"""Groups of calls inside a micro batch's passes."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +104,31 @@ def graphs_of(jobs: Sequence[Job], written: Written | None) -> tuple[Workload, .
     return build_together(jobs, written) if shares_units(jobs[0]) else (build(jobs[0]),)
 
 
-def cells_of(tables: Sequence[tuple[Workload, ...]], chains: Chains, updates: UpdateFloor) -> list[list[Cell]]:
-    """The cells of `graphs_of` jobs. Their times on each of the kinds of `updates`, of which the first is that of their jobs, are
-    there after `chains.measure`."""
+def spread(placement: Sequence[str]) -> bool:
+    """Whether replicas or stages lie between ranks that share a micro batch, so that their groups are not those of the one stage of
+    a cell, which has more replicas."""
+    return [axis for axis in placement if axis != "ep"][2:] != ["dp", "pp"]
+
+
+def _book(job: Job, plan: Job) -> CallBook:
+    """Prices of the calls of a cell's `job`, over the groups that `plan` has on the same cluster."""
+    if not spread(plan.plan.placement):
+        return CallBook(job)
+    placed = Change.of(cluster=job.cluster).apply_unchecked(plan)
+    return CallBook(job, _groups={axis: group(placed, axis) for axis in INSIDE_STAGE})
+
+
+def cells_of(
+    tables: Sequence[tuple[Workload, ...]], plans: Sequence[Job], chains: Chains, updates: UpdateFloor
+) -> list[list[Cell]]:
+    """The cells of `graphs_of` jobs, of each of which `plans` has one with its pipeline. Their times on each of the kinds of
+    `updates`, of which the first is that of their jobs, are there after `chains.measure`."""
     joint = [replace(each[0], blocks=tuple({id(b): b for one in each for b in one.blocks}.values())) for each in tables]
     on = [
         joint,
         *([replace(one, job=Change.of(cluster=kind).apply_unchecked(one.job)) for one in joint] for kind in updates.kinds[1:]),
     ]
-    costs = [price_together(of_kind) for of_kind in on]
+    costs = [price_together(of_kind, [_book(one.job, plan) for one, plan in zip(of_kind, plans, strict=True)]) for of_kind in on]
     cells: list[list[Cell]] = []
     for number, workloads in enumerate(tables):
         times = tuple(chains.add(of_kind[number], cost[number]) for of_kind, cost in zip(on, costs, strict=True))

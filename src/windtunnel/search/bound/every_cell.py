@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.search.bound.cells import ALIKE, Cell, cells_of, graphs_of, kinds_of, one_stage, resharded
+from windtunnel.search.bound.cells import ALIKE, Cell, cells_of, graphs_of, kinds_of, one_stage, resharded, spread
 from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.grouping import count, grouped
 from windtunnel.search.bound.layouts import SPLIT
@@ -45,7 +45,8 @@ def every_cell(
     columns: PlanColumns, reasons: dict[str, int], progress: Callable[[float], object] | None
 ) -> tuple[Int64s, list[Cell | None]]:
     """For each plan the number of its cell; the cells, None for one that cannot be."""
-    paths = [path for path in columns.codes if path not in OUTSIDE]
+    inside = {"plan.pp"} if any(map(spread, columns.values.get("plan.placement", (columns.job.plan.placement,)))) else set()
+    paths = [path for path in columns.codes if path not in OUTSIDE or path in inside]
     halves = any(name in SPLIT for name in columns.values.get("plan.schedule", (columns.job.plan.schedule,)))
     # a plan with one rank per shard of state has no copies of sharded parameters
     ranks = columns.job.cluster.gpus // (columns.numbers("plan.tp") * columns.numbers("plan.cp") * columns.numbers("plan.pp"))
@@ -79,14 +80,14 @@ def every_cell(
     return number, cells
 
 
-Draft = tuple[tuple[Workload, ...], list[list[tuple[int, Job]]]]
-"""Graphs of cells, and for each the numbers and jobs of the cells that have it."""
+Draft = tuple[tuple[Workload, ...], list[list[tuple[int, Job]]], Job]
+"""Graphs of cells, and for each the numbers and jobs of the cells that have it; a job with the pipeline of one of its plans."""
 
 
 def _price(drafts: Sequence[Draft], cells: list[Cell | None], chains: Chains, updates: UpdateFloor) -> None:
     """Prices what is written; fills the cells."""
-    priced = cells_of([workloads for workloads, _ in drafts], chains, updates)
-    for (_, members), some in zip(drafts, priced, strict=True):
+    priced = cells_of([workloads for workloads, _, _ in drafts], [plan for _, _, plan in drafts], chains, updates)
+    for (_, members, _), some in zip(drafts, priced, strict=True):
         for cell, ((place, _), *others) in zip(some, members, strict=True):
             cells[place] = cell
             for other, job in others:
@@ -101,7 +102,8 @@ def _write(
     policies: dict[str, dict[object, list[tuple[int, Job]]]] = {}  # by sharding, as far as it changes passes, and by recompute
     for place, row in plans:
         try:
-            job = one_stage(columns.change(row).apply_unchecked(columns.job))
+            whole = columns.change(row).apply_unchecked(columns.job)
+            job = one_stage(whole)
         except WindtunnelError as error:
             count(reasons, error)
             continue
@@ -116,7 +118,7 @@ def _write(
         for some in ([shared] if shared else []) + [[members] for members in apart]:
             jobs = [members[0][1] for members in some]
             like = (jobs[0].plan.sharding, *((job.plan.recompute, job.plan.recompute_modules) for job in jobs))
-            yield graphs_of(jobs, None if known is None else known.setdefault(like, {})), some
+            yield graphs_of(jobs, None if known is None else known.setdefault(like, {})), some, whole
 
 
 def _halved(rows: Int64s, alone: Bools) -> list[Int64s]:
