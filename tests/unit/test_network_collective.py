@@ -179,6 +179,15 @@ def test_a_ring_that_leaves_a_full_mesh_has_all_its_links():
     assert between.bus_bandwidth == pytest.approx(8 * 64e9 * 0.715, rel=0.01)
 
 
+def test_a_channel_of_rccl_is_as_fast_between_two_gpus_as_among_eight():
+    cluster = machine("cdna3", 8)
+    few = {"NCCL_MAX_NCHANNELS": "4"}
+    two, eight = (collective(cluster, Comm.ALL_TO_ALL, GIB, flat_group(cluster, n), settings=few) for n in (2, 8))
+    # Four of 64 channels, of the seven links of 64 GB/s that a GPU has; a link of a pair would carry more.
+    assert two.bus_bandwidth == pytest.approx(4 / 64 * 7 * 64e9, rel=0.02)
+    assert eight.bus_bandwidth == pytest.approx(two.bus_bandwidth, rel=0.02)
+
+
 def test_other_libraries_take_the_fastest_protocol():
     cluster = machine("cdna3", 8)
     shape = flat_group(cluster, 8)

@@ -29,9 +29,9 @@ class GroupLinks:
     """Rates of one group. `generation` and `fabric` are the keys of the fitted constants.
 
     `intra`: per GPU inside the domain; `chain`: the same for a ring that continues to other domains; `pair`: to one peer inside;
-    `inter`: of the group's links out of one domain; `line`: the same before the fabric's efficiency; `nics`: NIC devices of the
-    group; `hop`: seconds of network hops beyond those inside a leaf; `stated`: latency that the NIC reports to NCCL's tuner,
-    which is a hint and not a measurement; `hosts`: servers of a domain.
+    `whole`: `intra` of a group of all GPUs of the domain; `inter`: of the group's links out of one domain; `line`: the same before
+    the fabric's efficiency; `nics`: NIC devices of the group; `hop`: seconds of network hops beyond those inside a leaf; `stated`:
+    latency that the NIC reports to NCCL's tuner, which is a hint and not a measurement; `hosts`: servers of a domain.
     """
 
     generation: str
@@ -40,6 +40,7 @@ class GroupLinks:
     intra: float
     chain: float
     pair: float
+    whole: float
     inter: float
     line: float
     nics: float
@@ -82,9 +83,10 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
     fast = scale.kind != "pcie" and here <= scale.size
     if fast:
         intra, pair = _scale_up(scale.kind, scale.bandwidth, scale.size, scale.links, here)
+        whole = _scale_up(scale.kind, scale.bandwidth, scale.size, scale.links, scale.size)[0]
     else:
         pair = min(scale.bandwidth, pcie)
-        intra = pair * (_ACROSS_SOCKETS if here > 4 else 1.0)
+        intra = whole = pair * (_ACROSS_SOCKETS if here > 4 else 1.0)
     # A ring over a full mesh takes n - 1 of its parts; without the closing edge in each domain all n fit.
     mesh = fast and scale.kind in ("xgmi", "ethernet", "nvlink_mesh") and group.nodes > 1 and here > 1 and not _cube(scale)
     chain = intra * here / (here - 1) if mesh else intra
@@ -114,6 +116,7 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
         intra,
         chain,
         pair,
+        whole,
         inter,
         line,
         nics,

@@ -49,7 +49,7 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
     if not links.nvidia:
         running = _within(OTHER_CHANNELS, settings)
         rates = links.intra * 1e-9 / running, links.line * 1e-9 / running
-        each = links.intra * 1e-9 / OTHER_CHANNELS
+        each = links.whole * 1e-9 / OTHER_CHANNELS  # what one workgroup moves, whatever the group
         return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0)
     counted = links.intra * 1e-9 * (NVLINK_COUNTED[links.generation] if links.medium == "nvlink" else 0.92)
     late = links.generation in ("hopper", "blackwell")
