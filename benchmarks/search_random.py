@@ -66,6 +66,7 @@ OPEN: dict[str, tuple[Any, ...]] = {
     "plan.gradient_accumulation": ("auto", "local", "reduced"),
     "plan.recompute_modules": (("core_attn",), ("core_attn", "mlp"), ("layernorm",)),
     "plan.shard_group": (None, 2, 4, 8),
+    "plan.cp_kind": (None, "a2a+p2p"),
     "plan.cp_balance": ("zigzag", "contiguous"),
     "plan.document": (None, 1024),
     "plan.quantised_gather": FLAGS,
@@ -136,7 +137,8 @@ WIDE = (
     "model.parallel_block=true", "cluster.node.host_speed=0.4", "cluster.node.host_speed=3.0",
     "calibration={kernels={gemm=1.5,attention=0.6},calls={tp=0.5,dp=2.0},host=1.7}", "plan.offload.overlap=false",
     "plan.offload.optimizer_fraction=0.5", 'plan.offload.modules=["core_attn"]', "runtime.nccl.NCCL_MAX_NCHANNELS=4",
-    'runtime.nccl.NCCL_PROTO="Simple"', "runtime.nccl.NCCL_P2P_DISABLE=1",
+    'runtime.nccl.NCCL_PROTO="Simple"', "runtime.nccl.NCCL_P2P_DISABLE=1", "cluster.node.gpu.power_cap_w=450",
+    "cluster.node.gpu.clock_lock=0.7", 'plan.offload.optimizer="pool"', 'plan.offload.optimizer="expansion"',
 )  # fmt: skip
 """Settings that are seldom: drawn with `--wide`."""
 
