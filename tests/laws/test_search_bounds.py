@@ -136,6 +136,35 @@ SPACES = {
             "plan.schedule": ("auto",),
         },
     ),
+    "reductions longer than passes": (
+        {
+            "model": "mixtral-8x7b",
+            "cluster": "aws-p4d",
+            "runtime": {"framework": "meta"},
+            "plan": {"global_batch": 256, "seq": 2048},
+        },
+        ["cluster.gpus=256", "model.layers=8"],
+        {
+            "plan.tp": (1, 2),
+            "plan.pp": (1, 2, 4),
+            "plan.schedule": ("auto",),
+            "plan.sharding": ("hsdp", "fsdp"),
+            "plan.shard_group": (4, 8),
+        },
+    ),
+    "amax histories over replicas": (
+        "llama3-8b-8xh100",
+        [
+            "model.layers=8",
+            "plan.global_batch=16",
+            "plan.seq=1024",
+            "runtime.framework=megatron-core",
+            "runtime.precision=fp8",
+            "runtime.fp8_recipe=delayed",
+            "runtime.fp8_amax_reduce=dp",
+        ],
+        {"plan.tp": (2, 4), "plan.pp": (1, 2, 4), "plan.sharding": ("none", "zero1")},
+    ),
     "parameters on the host, one rank": (
         "llama3-8b-8xh100",
         ["model.layers=8", "plan.global_batch=4"],

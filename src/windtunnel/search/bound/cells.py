@@ -15,14 +15,14 @@ from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.memory.walk import block_needs
 from windtunnel.network import group
 from windtunnel.predict.price.calls import CallBook
-from windtunnel.predict.price.costs import price_together
+from windtunnel.predict.price.costs import Costs, price_together
 from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import own_policy
 from windtunnel.search.bound.update import Update, UpdateFloor
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
 from windtunnel.workload import Axis, Workload, Written, build, build_together, shares_units
-from windtunnel.workload.identity import BlockKey
+from windtunnel.workload.identity import BlockKey, BlockKind
 from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.optimizers import Held
 from windtunnel.workload.passes.fsdp import persistent
@@ -91,6 +91,7 @@ def one_stage(job: Job) -> Job:
         plan__global_batch=plan.micro_batch * ranks,
         plan__recompute_layers=None if plan.recompute_layers is None else 0,
         plan__sharding="none" if alone else plan.sharding,
+        runtime__fp8_amax_reduce="none" if alone and job.runtime.fp8_amax_reduce == "dp" else job.runtime.fp8_amax_reduce,
         plan__offload__parameters="none" if alone else plan.offload.parameters,  # outside of cells, and only beside sharding
         unequal=None,
         cluster=kinds_of(job)[0],
@@ -118,6 +119,16 @@ def _book(job: Job, plan: Job) -> CallBook:
     return CallBook(job, _groups={axis: group(placed, axis) for axis in INSIDE_STAGE})
 
 
+def _without_amax(workload: Workload, costs: Costs) -> Costs:
+    """The costs without exchanges of amax histories, which take longer in a cell: it has more layers and replicas."""
+    seconds = costs.seconds.copy()
+    for block in workload.blocks:
+        if block.key.kind is BlockKind.AMAX:
+            for rows in (block.forward, block.backward):
+                seconds[rows.start : rows.stop] = 0.0
+    return replace(costs, seconds=seconds)
+
+
 def cells_of(
     tables: Sequence[tuple[Workload, ...]], plans: Sequence[Job], chains: Chains, updates: UpdateFloor
 ) -> list[list[Cell]]:
@@ -131,7 +142,10 @@ def cells_of(
     costs = [price_together(of_kind, [_book(one.job, plan) for one, plan in zip(of_kind, plans, strict=True)]) for of_kind in on]
     cells: list[list[Cell]] = []
     for number, workloads in enumerate(tables):
-        times = tuple(chains.add(of_kind[number], cost[number]) for of_kind, cost in zip(on, costs, strict=True))
+        times = tuple(
+            chains.add(of_kind[number], _without_amax(of_kind[number], cost[number]))
+            for of_kind, cost in zip(on, costs, strict=True)
+        )
         place = {id(block): at for at, block in enumerate(joint[number].blocks)}
         some: list[Cell] = []
         for workload in workloads:

@@ -126,7 +126,7 @@ class StepFloor:
         heads, tails = each(staged.head) + head_sends * send, each(staged.tail) + head_sends * send
         gathers, reductions = self._streams()
         streams = np.maximum(np.maximum(each(staged.host), each(staged.locked)), each(staged.calls))
-        streams = np.maximum(streams, np.maximum(gathers, reductions))
+        streams = np.maximum(streams, gathers)
         work, before_weights = np.maximum(each(staged.work), self._slowest()), each(staged.before_weights)
         updates = self._update(0), self._update(1)
         exposed = self._exposed() + updates[0]
@@ -142,9 +142,10 @@ class StepFloor:
             between = np.maximum(0.0, runs * sends[pair] - 1.0) * send[pair] * blocked[:, None]
             head = heads[pair] + between
             finish = np.where(some.overlap_grad_reduce[:, None], exposed[pair], reduced[pair])
-            turned = ends = np.maximum(head + runs * work[pair], runs * streams[pair])
+            turned = np.maximum(head + runs * work[pair], runs * streams[pair])
+            ends = np.maximum(turned, runs * reductions[pair])  # which the stages before this one do not wait for
             if split.any():
-                turned = np.where(split[pair, None], head + runs * before_weights[pair], ends)
+                turned = np.where(split[pair, None], head + runs * before_weights[pair], turned)
             at_first = finish[np.arange(len(pair)), first[pair]]
             whole = np.maximum((ends + finish).max(axis=1), (turned + tails[pair]).max(axis=1) + at_first)
             out[part] = whole + norm + np.where(some.overlap_param_gather, after_norm[pair], gathered[pair])
