@@ -138,18 +138,20 @@ SPACES = {
     ),
     "reductions longer than passes": (
         {
-            "model": "mixtral-8x7b",
+            "model": "kimi-k2",
             "cluster": "aws-p4d",
             "runtime": {"framework": "meta"},
             "plan": {"global_batch": 256, "seq": 2048},
         },
         ["cluster.gpus=256", "model.layers=8"],
         {
-            "plan.tp": (1, 2),
-            "plan.pp": (1, 2, 4),
+            "plan.tp": (1,),
+            "plan.pp": (4, 8),
+            "plan.vpp": (1,),
+            "plan.micro_batch": (1,),
             "plan.schedule": ("auto",),
-            "plan.sharding": ("hsdp", "fsdp"),
-            "plan.shard_group": (4, 8),
+            "plan.sharding": ("hsdp",),
+            "plan.shard_group": (1, 2, 4, 8),
         },
     ),
     "amax histories over replicas": (
