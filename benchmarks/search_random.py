@@ -7,8 +7,8 @@ Each space is drawn from its number: a model of the catalogue, a cluster, a fram
 plan's fields; then some of its plans. The first FILE gets a line of JSON for each space, and the next run continues after the last
 one (`--first`: where a new file begins, so that several processes share the work). Then all FILEs are summed up by kind of job.
 `--again` draws their spaces again and compares today's bounds with the predictions that they hold: use it after a change of the
-bounds alone. A plan takes 20 to 60 ms of CPU, mostly to write the program of its prediction, pass by pass: with `--micro-batches 8
---plans 1000` 10 to 25 ms, with `--layers 8` besides about 9 ms. A file holds spaces of one `--layers`,
+bounds alone. A plan takes 20 to 60 ms of CPU, mostly to write the program of its prediction, pass by pass: with `--micro-batches 4
+--plans 1000 --layers 8` 9 to 20 ms. A file holds spaces of one `--layers`,
 with or without `--wide`.
 `--kind "unequal GPUs"` leaves out spaces of other kinds: where a bound was once too high, more are worth while.
 """
