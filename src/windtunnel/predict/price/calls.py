@@ -67,6 +67,10 @@ class CallBook:
             return estimate
         return replace(estimate, seconds=estimate.seconds * factor, bus_bandwidth=estimate.bus_bandwidth / factor)
 
+    def over(self, groups: Mapping[Axis, Group]) -> CallBook:
+        """A book of the same job with these groups behind their axes."""
+        return replace(self, _groups=dict(groups), _known={})
+
     def with_measured(self, seconds: Mapping[CallKey, float]) -> CallBook:
         """This book with an engine's `seconds` for some calls."""
         return replace(self, measured={**self.measured, **seconds})

@@ -116,7 +116,7 @@ def _book(job: Job, plan: Job) -> CallBook:
     if not spread(plan.plan.placement):
         return CallBook(job)
     placed = Change.of(cluster=job.cluster).apply_unchecked(plan)
-    return CallBook(job, _groups={axis: group(placed, axis) for axis in INSIDE_STAGE})
+    return CallBook(job).over({axis: group(placed, axis) for axis in INSIDE_STAGE})
 
 
 def _without_amax(workload: Workload, costs: Costs) -> Costs:
