@@ -68,22 +68,7 @@ def validate(
     if not listed:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
-    tables: list[MeasuredTable] = []
-    timed: list[Score] = []
-    of_kernels = False
-    for path in listed:
-        from_kernels = kernel_scores(path, fitted, gpu, dtype, kernels)
-        if from_kernels is not None:
-            of_kernels = True
-            timed += [replace(score, table="kernels") for score in from_kernels]
-        elif (other := _other_scores(text := read_text(path), predict, fitted)) is not None:
-            timed += other
-        else:
-            tables.append(parse(text, str(path)))
-    if not of_kernels:
-        for option, value in (("--gpu", gpu), ("--dtype", dtype), ("--kernels", kernels)):
-            if value is not None:
-                raise SpecError(option, value, "a table of kernels, which it is for", "None of these tables has one.")
+    tables, timed = _read(listed, predict, fitted, {"--gpu": gpu, "--dtype": dtype, "--kernels": kernels})
     known = sorted({name for table in tables for name in table.families} | {score.family for score in timed})
     if family is not None and family not in known:
         near = nearest(family, known)
@@ -114,6 +99,28 @@ def validate(
         aside=len(set_aside(chosen)),
         verdicts=verdicts(chosen),
     )
+
+
+def _read(
+    paths: Sequence[Path], predict: Predict, fitted: Fitted, options: dict[str, str | None]
+) -> tuple[list[MeasuredTable], list[Score]]:
+    """Tables of runs, and the scores of all others; `options` are for tables of kernels."""
+    tables: list[MeasuredTable] = []
+    timed: list[Score] = []
+    of_kernels = False
+    for path in paths:
+        from_kernels = kernel_scores(path, fitted, *options.values())
+        if from_kernels is not None:
+            of_kernels = True
+            timed += [replace(score, table="kernels") for score in from_kernels]
+        elif (other := _other_scores(text := read_text(path), predict, fitted)) is not None:
+            timed += other
+        else:
+            tables.append(parse(text, str(path)))
+    given = [(option, value) for option, value in options.items() if value is not None]
+    if given and not of_kernels:
+        raise SpecError(*given[0], "a table of kernels, which it is for", "None of these tables has one.")
+    return tables, timed
 
 
 def _other_scores(text: str, predict: Predict, fitted: Fitted) -> list[Score] | None:
