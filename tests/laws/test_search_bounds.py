@@ -136,6 +136,17 @@ SPACES = {
             "plan.schedule": ("auto",),
         },
     ),
+    "compared calls of ranks apart": (
+        "mixtral-8x7b-64xh100",
+        [
+            "model.layers=8",
+            "plan.global_batch=64",
+            "runtime.collective_checks=true",
+            "runtime.launch_blocking=true",
+            "runtime.host.check=0.0002",
+        ],
+        {"plan.pp": (4,), "plan.ep": (4, 8), "plan.placement": (("tp", "pp", "cp", "ep", "dp"),), "plan.schedule": ("auto",)},
+    ),
     "reductions longer than passes": (
         {
             "model": "kimi-k2",

@@ -10,6 +10,7 @@ from jobs import make_job
 
 from windtunnel.base.errors import PlanError
 from windtunnel.predict import predict
+from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.price.host import host_seconds
 from windtunnel.spec import Host
 from windtunnel.spec.job import Job
@@ -48,7 +49,7 @@ def rows(workload: Workload, name: str, block: int = 1) -> list[int]:
 def layer_host(job: Job) -> tuple[float, float]:
     """Host seconds of a layer's forward and backward rows."""
     workload = build(job)
-    cost, block = host_seconds(workload), workload.blocks[1]
+    cost, block = host_seconds(workload, CallBook(job).group), workload.blocks[1]
     return float(cost[block.forward].sum()), float(cost[block.backward].sum())
 
 

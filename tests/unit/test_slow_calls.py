@@ -8,6 +8,7 @@ from free_parts import calls_take, even_job, even_layers
 
 from windtunnel.network import group
 from windtunnel.predict import predict
+from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.price.host import check_seconds, host_seconds
 from windtunnel.spec import Host, Job
 from windtunnel.workload import Axis, Comm, Kind, build
@@ -27,7 +28,8 @@ def test_a_check_costs_each_rank_of_the_group() -> None:
     assert check_seconds(without.runtime, group(without, Axis.TP)) == 0.0
     assert check_seconds(with_checks.runtime, group(with_checks, Axis.TP)) == pytest.approx(32.0)
     ops = build(with_checks).ops
-    extra = host_seconds(build(with_checks)) - host_seconds(build(without))
+    without_host, host = (host_seconds(build(job), CallBook(job).group) for job in (without, with_checks))
+    extra = host - without_host
     assert extra == pytest.approx(np.where((ops.kind == Kind.COMM) & (ops.axis == Axis.TP), 32.0, 0.0))
 
 

@@ -82,7 +82,9 @@ def _with_calls(workload: Workload, estimated: Estimate, calls: CallBook) -> Cos
     call_of = dict(_calls(ops))
     for row, key in call_of.items():
         seconds[row] = calls.price_of(key).seconds
-    host = host_seconds(workload) / job.cluster.node.host_speed * (1.0 if job.calibration is None else job.calibration.host)
+    host = host_seconds(workload, calls.group) / job.cluster.node.host_speed
+    if job.calibration is not None:
+        host *= job.calibration.host
     if job.runtime.launch_blocking:  # no launch runs ahead of the device: its cost comes before the kernel
         seconds, host = seconds + host, np.zeros(len(ops))
     return Costs(seconds, host, estimated, calls, call_of, slower)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.network import Group, group
+from windtunnel.network import Group
 from windtunnel.spec import Runtime
 from windtunnel.workload import Axis, Kind, Workload
 from windtunnel.workload.identity import Module, Role
@@ -15,8 +17,9 @@ MODULES = (Module.ATTENTION, Module.MLP, Module.MOE)
 """Sub-modules whose linear layers are framework modules; the head's product is a plain function."""
 
 
-def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
-    """Host seconds of each row: its launches, the overhead of its module, and the return from a wait.
+def host_seconds(workload: Workload, group: Callable[[Axis], Group]) -> npt.NDArray[np.float64]:
+    """Host seconds of each row: its launches, the overhead of its module, and the return from a wait. `group`: the ranks behind
+    an axis, which compare a call.
 
     A CUDA graph of `runtime.graph_scope` costs one launch at its first row, whatever it contains.
     """
@@ -24,7 +27,7 @@ def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
     host = runtime.host
     cost = ops.launches * host.launch + (ops.kind == Kind.COMM) * host.collective
     if runtime.collective_checks:
-        cost += _checks(workload)
+        cost += _checks(workload, group)
     if host.linear or host.expert or host.mixture:
         cost += _modules(workload)
     if ops.graphed.any():
@@ -39,12 +42,12 @@ def host_seconds(workload: Workload) -> npt.NDArray[np.float64]:
     return np.asarray(cost, np.float64)
 
 
-def _checks(workload: Workload) -> npt.NDArray[np.float64]:
+def _checks(workload: Workload, group: Callable[[Axis], Group]) -> npt.NDArray[np.float64]:
     """Host seconds of each call's check."""
     ops, job = workload.ops, workload.job
     cost = np.zeros(len(ops))
     for axis in np.unique(ops.axis[ops.kind == Kind.COMM]).tolist():
-        cost[(ops.kind == Kind.COMM) & (ops.axis == axis)] = check_seconds(job.runtime, group(job, Axis(axis)))
+        cost[(ops.kind == Kind.COMM) & (ops.axis == axis)] = check_seconds(job.runtime, group(Axis(axis)))
     return cost
 
 
