@@ -303,8 +303,16 @@ def test_prices_stand_beside_every_plan(result):
     assert plan["cost_per_step"] == result.best.outcome.cost_per_step > 0.0
 
 
-def _text(shown):
-    console = Console(width=150, record=True, file=io.StringIO())
+def test_a_narrow_terminal_shows_whole_plans():
+    job = load_job("llama3-8b-8xh100", ["plan.global_batch=32", "tokens=1e12"])
+    fields = {"plan.tp": (1, 2), "plan.sharding": ("fsdp", "zero1")}
+    text = _text(render(search([Space(job, fields)], "days,bill,joules", jobs=1, labels=["runtime.of_a_very_long_name"])), 80)
+    assert "…" not in text
+    assert "tp " in text.partition("How sure")[0]
+
+
+def _text(shown, width=150):
+    console = Console(width=width, record=True, file=io.StringIO())
     console.print(shown)
     return console.export_text()
 

@@ -98,13 +98,13 @@ PLAINEST = {
 
 
 def _label(path: str, value: Any) -> str:
-    """`256 GPUs`, `h100-ib`, `runtime.precision=fp8`."""
+    """`256 GPUs`, `h100-ib`, `precision=fp8`, `NCCL_ALGO=Tree`."""
     return (
         f"{int(value):,} GPUs"
         if path == "cluster.gpus" and str(value).isdecimal()
         else str(value)
         if path == "cluster"
-        else f"{path}={value}"
+        else f"{path.removeprefix('runtime.').removeprefix('nccl.')}={value}"
     )
 
 

@@ -100,6 +100,10 @@ def _written(value: object) -> str:
     return str(list(value) if isinstance(value, tuple) else value).lower() if isinstance(value, bool | tuple) else str(value)
 
 
+ROOMY = 90
+"""Columns of a terminal in which the table has room to spare."""
+
+
 def show(answer: Planned, console: Console | None = None) -> None:
     """Print the table and its reasons."""
     out = console or Console(highlight=False)
@@ -107,15 +111,16 @@ def show(answer: Planned, console: Console | None = None) -> None:
     table = listing(
         ("cluster", "left"),
         ("GPUs", "right"),
-        ("parameters", "right"),
+        ("model", "right"),
         ("tokens", "right"),
         ("loss", "right"),
         ("days", "right"),
-        ("dollars", "right"),
+        ("$", "right"),
         ("MWh", "right"),
         ("MFU", "right"),
         ("plan", "left"),
         wraps=("plan",),
+        gap=2 if out.width >= ROOMY else 1,
     )
     for one in answer.alternatives:
         table.add_row(*(Text(cell) for cell in _cells(one)), style="" if one.good else "dim")
@@ -127,7 +132,9 @@ def show(answer: Planned, console: Console | None = None) -> None:
 def _cells(one: Alternative) -> list[str]:
     p, cost = one.prediction, one.price.cost
     plan = p.job.plan
-    layout = f"tp {plan.tp} pp {plan.pp}" + (f" vpp {plan.vpp}" if plan.vpp > 1 else "") + f" dp {p.job.dp}, {plan.recompute}"
+    layout = f"tp {plan.tp} pp {plan.pp}" + (f" vpp {plan.vpp}" if plan.vpp > 1 else "") + f" dp {p.job.dp}"
+    if plan.recompute != "none":
+        layout += f", recompute {plan.recompute}"
     return [
         one.machine.name,
         f"{one.machine.cluster.gpus:,}",
@@ -135,7 +142,7 @@ def _cells(one: Alternative) -> list[str]:
         _short(one.tokens),
         f"{one.loss:.3f}",
         f"{one.days:,.1f}",
-        "-" if cost is None else say.dollars(cost),
+        "-" if cost is None else _short(cost),
         "-" if one.price.energy_j is None else f"{one.price.energy_j / 3.6e9:,.0f}",
         say.percent(p.mfu, 0),
         layout if p.fits else f"{layout}; DOES NOT FIT",
@@ -149,7 +156,7 @@ def _lost(wish: Wish) -> str:
 
 
 def _short(number: float) -> str:
-    for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+    for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= scale:
             return f"{number / scale:.3g}{unit}"
     return f"{number:.3g}"

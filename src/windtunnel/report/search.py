@@ -95,7 +95,7 @@ def _table(result: SearchResult, top: int) -> RenderableType:
     ranks = front_shown(result, top) if several else list(range(min(top, len(result.ranked))))
     shown = [result.ranked[rank] for rank in ranks]
     columns: list[tuple[str, Any]] = [("", "right"), ("step", "right")]
-    columns += [(each.unit, "right") for each in result.objectives if each.name != "time"]
+    columns += [(SHORT.get(each.name, each.unit), "right") for each in result.objectives if each.name != "time"]
     prices = _prices(result)
     columns += [(SHORT[each.name], "right") for each in prices]
     columns += [("MFU", "right"), ("memory", "right"), ("plan" if len(result.jobs) == 1 else "machine and plan", "left")]
@@ -127,13 +127,17 @@ def _table(result: SearchResult, top: int) -> RenderableType:
 
 
 def _prices(result: SearchResult) -> list[Objective]:
-    """Dollars and joules of a token, where all machines state them and nobody asked for them."""
+    """Dollars and joules of a token, where all machines state them, nobody asked for them, and they leave room for the plan."""
     asked = {each.name for each in result.objectives}
-    return [OBJECTIVES[name] for name in SHORT if name not in asked and not any(map(OBJECTIVES[name].needs, result.jobs))]
+    room = ("dollars", "joules") if len(asked) < MANY else ()
+    return [OBJECTIVES[name] for name in room if name not in asked and not any(map(OBJECTIVES[name].needs, result.jobs))]
 
 
-SHORT = {"dollars": "$/M tokens", "joules": "J/token"}
-"""Headings of what each table shows of itself, whatever is asked."""
+SHORT = {"dollars": "$/M tokens", "joules": "J/token", "days": "days", "bill": "$ in all"}
+"""Headings of objectives whose unit is long."""
+
+MANY = 3
+"""Objectives beside which a table shows nothing that nobody asked for."""
 
 
 def front_shown(result: SearchResult, top: int) -> list[int]:

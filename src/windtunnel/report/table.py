@@ -9,8 +9,10 @@ from rich.table import Table
 
 
 def listing(*columns: tuple[str, JustifyMethod], wraps: Collection[str] = (), gap: int = 2) -> Table:
-    """An empty table with `columns` (head, justification), `gap` blanks between them; only columns named in `wraps` break lines."""
+    """An empty table with `columns` (head, justification), `gap` blanks between them; only columns named in `wraps` break lines,
+    and words that are longer than one."""
     table = Table(box=None, header_style="dim", padding=(0, gap, 0, 0), pad_edge=False)
     for head, justify in columns:
-        table.add_column(head, justify=justify, no_wrap=head not in wraps)
+        broken = head in wraps
+        table.add_column(head, justify=justify, no_wrap=not broken, overflow="fold" if broken else "ellipsis")
     return table
