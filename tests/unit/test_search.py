@@ -3,6 +3,7 @@
 import io
 import math
 import os
+import re
 import signal
 
 import numpy as np
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.memory.result import USABLE
+from windtunnel.predict import predict
 from windtunnel.report.search import front_lines, front_shown, reason_lines, render, space_lines
 from windtunnel.report.search_page import page
 from windtunnel.search.api import search
@@ -208,8 +210,20 @@ def test_a_winner_that_fills_the_memory_is_told_with_the_price_of_some_room():
 
 def test_nothing_fits():
     job = load_job("llama2-70b-64xh100", ["cluster.gpus=8", "plan.global_batch=64", "plan.pp=1", "plan.tp=8"])
-    with pytest.raises(PlanError, match=r"the smallest lacks \d+\.\d GiB"):
+    with pytest.raises(PlanError, match=r"the smallest lacks \d+\.\d GiB") as raised:
         search([Space(job, {"plan.micro_batch": (1, 2)})], jobs=1)
+    each = [predict(Change.of(plan__micro_batch=size).apply(job)).memory for size in (1, 2)]
+    missing = min(max(stage.missing for stage in memory) for memory in each)
+    assert f"lacks {missing / 2**30:.1f} GiB" in str(raised.value)
+
+
+def test_a_margin_that_leaves_no_plan_is_named_with_one_that_does():
+    with pytest.raises(SpecError, match=r"^--margin: got 0.9; allowed: less, such as 0\.\d") as raised:
+        search([SPACE], jobs=1, margin=0.9)
+    most = float(re.search(r"such as (\S+)\. ", str(raised.value))[1])
+    assert search([SPACE], jobs=1, margin=most, explained=False).best.outcome.fits
+    with pytest.raises(SpecError, match="--margin"):
+        search([SPACE], jobs=1, margin=most + 0.03)
 
 
 def test_objectives():

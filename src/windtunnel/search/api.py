@@ -6,6 +6,8 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.search.explain import explain
 from windtunnel.search.find import Candidate, Plans, Search, SearchLimits, plans_of
@@ -43,7 +45,8 @@ def search(
     the best by more than the share `gap`, after `seconds` of predictions, or when `stop`, which gets the finished share,
     returns true. `jobs`: worker processes; `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that
     keeps predicted plans. `own`: what reports call the frames' own plans; `command`: for each frame, words that name its job
-    in a command line. Raises SpecError if no combination is a plan, PlanError if no plan fits or keeps the limits.
+    in a command line. Raises SpecError if no combination is a plan or the margin is too large for all, PlanError if no plan
+    fits or keeps the limits.
     """
     _check_shares(margin, gap, seconds)
     chosen = objectives(objective)
@@ -67,7 +70,7 @@ def search(
         found = Search(plans, chosen, workers, store)
         ranked, left = found.run(limits=SearchLimits(gap, math.inf if seconds is None else seconds), stop=ended)
         if not ranked:
-            raise _nothing(plans, found, stopped, seconds)
+            raise _nothing(plans, found, stopped, seconds, margin)
         certificate = found.certificate(left, ranked[0])
         explanations = explain(found, ranked, lambda: ended(0.7), margin) if explained and not stopped else ()
     finally:
@@ -172,29 +175,37 @@ def _most_refused(plans: Plans) -> str:
     return f"Most of them contradict {field}."
 
 
-def _nothing(plans: Plans, found: Search, stopped: bool, seconds: float | None) -> SpecError:
+def _nothing(plans: Plans, found: Search, stopped: bool, seconds: float | None, margin: float) -> SpecError:
     """Why no plan was found."""
     if stopped or seconds is not None:
         return SpecError("--limit", seconds, "time enough for one plan that fits", f"{len(found.known)} were tried.")
-    return _over_limit(plans, found.over) if found.over else _too_large(plans, found)
+    return _over_limit(plans, found.over) if found.over else _too_large(plans, found, margin)
 
 
-def _too_large(plans: Plans, found: Search) -> PlanError:
-    """No plan fits: by how much the smallest does not, and what it is."""
-    tried = {number: outcome for number, outcome in found.known.items() if outcome.missing > 0.0}
-    if tried:
-        number = min(tried, key=lambda n: tried[n].missing)
-        missing = tried[number].missing
-    else:
-        number = int(plans.bytes.argmin())
-        missing = float(plans.bytes[number]) - plans.jobs[int(plans.frame[number])].cluster.gpu.memory
-    job = plans.jobs[int(plans.frame[number])]
-    lacks = max(missing, 0.0) / 2**30
-    smallest = " ".join(text for text in plans.change(number).sets if not text.endswith(("=none", "=auto")))
+SMALL = 24
+"""Plans, those with the least bounds of memory first, among which the smallest is looked for."""
+
+
+def _too_large(plans: Plans, found: Search, margin: float) -> SpecError:
+    """No plan fits: by how much the smallest does not, and what it is; by the margin, if it would fit without."""
+    beyond = plans.bytes - plans.room[plans.frame]
+    missing = {number: outcome.missing for number, outcome in found.known.items() if outcome.missing > 0.0}
+    for number in beyond.argsort()[:SMALL].tolist():
+        if beyond[number] >= min(missing.values(), default=math.inf):
+            break
+        found.run(np.array([number]))
+        missing[number] = found.known[number].missing or float(beyond[number])
+    number, lacks = min(missing.items(), key=lambda one: one[1])
+    frame = int(plans.frame[number])
+    words = " ".join(text for text in plans.change(number).sets if not text.endswith(("=none", "=auto")))
+    smallest = f"lacks {lacks / 2**30:.1f} GiB on its fullest GPU" + (f" ({words})" if words else "")
+    kept = margin - (1.0 - margin) * lacks / float(plans.room[frame])  # share of the memory that this plan leaves
+    if kept >= 0.01:
+        return SpecError("--margin", margin, f"less, such as {math.floor(100.0 * kept) / 100.0}", f"The smallest plan {smallest}.")
+    others = "".join(f"--set {text}, " for text in ("plan.recompute=full", "plan.sharding=fsdp") if text not in words)
     return PlanError(
         "cluster.gpus",
-        job.cluster.gpus,
-        f"GPUs on which one of the {len(plans):,} plans fits; the smallest lacks {lacks:.1f} GiB on its fullest GPU"
-        + (f" ({smallest})" if smallest else ""),
-        "Try more GPUs, --set plan.recompute=full, --set plan.sharding=fsdp, or offload: `windtunnel memory JOB` prices them.",
+        plans.jobs[frame].cluster.gpus,
+        f"GPUs on which one of the {len(plans):,} plans fits; the smallest {smallest}",
+        f"Try more GPUs, {others}or offload: `windtunnel memory JOB` prices them.",
     )

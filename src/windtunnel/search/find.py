@@ -75,7 +75,7 @@ class Certificate:
 class Plans:
     """All plans of all frames as columns: `frame`, `row` in its columns, bound of each objective [N, objectives], least seconds and
     bytes of memory; `may_fit`: the bounds leave room in memory and under the `constraints`, which rule out `over` of those that
-    fit; `nearest`: the least bound of each constraint."""
+    fit; `nearest`: the least bound of each constraint; `room` [frames]: bytes that a GPU has for a plan."""
 
     jobs: tuple[Job, ...]
     columns: tuple[PlanColumns, ...]
@@ -85,6 +85,7 @@ class Plans:
     seconds: Floats
     bytes: Floats
     may_fit: Bools
+    room: Floats
     combinations: int
     refused: int
     reasons: dict[str, int]
@@ -114,6 +115,7 @@ def plans_of(
     parts: list[tuple[Int64s, Int64s, Floats, Floats, Floats, Bools]] = []
     refused, cells, reasons = 0, 0, dict[str, int]()
     over, nearest = 0, [math.inf] * len(constraints)
+    usable = np.array([(1.0 - margin) * room(space.job) for space in spaces])
     for number, (space, table) in enumerate(zip(spaces, columns, strict=True)):
         share = None if progress is None else _part_of(progress, number, len(spaces))
         found = bounds(table, share)
@@ -121,8 +123,7 @@ def plans_of(
         tokens = tokens_of(space.job, table.numbers("plan.global_batch")[rows])
         least = Least(found.seconds[rows], found.computing[rows], tokens)
         bound = np.stack([each.bound(space.job, least) for each in objectives], axis=1)
-        usable = (1.0 - margin) * room(space.job)
-        fits = found.bytes[rows] <= usable
+        fits = found.bytes[rows] <= usable[number]
         limited = [most.objective.bound(space.job, least) for most in constraints]
         for at, (values, most) in enumerate(zip(limited, constraints, strict=True)):
             nearest[at] = min(nearest[at], float(values[fits].min(initial=math.inf)))
@@ -137,7 +138,7 @@ def plans_of(
     elapsed = time.perf_counter() - begun
     jobs = tuple(space.job for space in spaces)
     return Plans(
-        jobs, columns, frame, row, bound, seconds, bytes_, fits, combinations, refused, reasons, cells, elapsed, over,
+        jobs, columns, frame, row, bound, seconds, bytes_, fits, usable, combinations, refused, reasons, cells, elapsed, over,
         tuple(constraints), tuple(nearest),
     )  # fmt: skip
 
