@@ -165,6 +165,42 @@ SPACES = {
             "plan.shard_group": (1, 2, 4, 8),
         },
     ),
+    "gathers of blocks faster than one of all": (
+        {
+            "model": "llama1-7b",
+            "cluster": "gh200-ib",
+            "runtime": {"framework": "megatron-lm", "attention": "fused_softmax", "overlap_param_gather": False},
+            "plan": {"global_batch": 512, "seq": 2048},
+        },
+        [
+            "cluster.gpus=256",
+            "model.layers=8",
+            "runtime.precision=fp16",
+            "runtime.gradient_dtype=fp16",
+            "runtime.reduce_dtype=bf16",
+        ],
+        {
+            "plan.tp": (1,),
+            "plan.cp": (1, 2),
+            "plan.pp": (1,),
+            "plan.vpp": (1,),
+            "plan.micro_batch": (1, 2),
+            "plan.schedule": ("auto",),
+            "plan.sharding": ("fsdp",),
+        },
+    ),
+    "calibrated calls": (
+        "llama3-8b-8xh100",
+        [
+            "model.layers=8",
+            "cluster.gpus=16",
+            "plan.global_batch=32",
+            "plan.seq=1024",
+            "runtime.framework=megatron-core",
+            "calibration={calls={tp=0.5,dp=0.2,pp=0.2,world=0.2}}",
+        ],
+        {"plan.sharding": ("none", "zero1"), "runtime.overlap_grad_reduce": (False,), "plan.schedule": ("auto",)},
+    ),
     "amax histories over replicas": (
         "llama3-8b-8xh100",
         [

@@ -9,6 +9,7 @@ from network_machines import job, machine
 
 from windtunnel.base.errors import SpecError
 from windtunnel.network import Group, bus_factor, collective, flat_group, group, sweep
+from windtunnel.network.closed.collective import prepare
 from windtunnel.workload.ops import Axis, Comm
 
 GIB = 2.0**30
@@ -100,6 +101,19 @@ def test_sweep_is_the_table_of_nccl_tests():
     assert set(last) >= {"size", "time_us", "algbw_GBs", "busbw_GBs", "algorithm", "protocol", "channels"}
     with pytest.raises(SpecError):
         sweep(cluster, Comm.ALL_REDUCE, 32, [1.0])
+
+
+@pytest.mark.parametrize("generation", ["volta", "ampere", "hopper", "blackwell", "cdna3", "gaudi"])
+@pytest.mark.parametrize("comm", [Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.BROADCAST])
+def test_no_call_up_to_a_size_is_faster_than_the_greatest_rate(generation, comm):
+    cluster = machine(generation, 256)
+    for gpus in (2, 8, 32, 256):
+        setup = prepare(cluster, comm, flat_group(cluster, gpus))
+        fastest = 0.0
+        for size in (2.0 ** (step / 16) for step in range(8 * 16, 34 * 16)):
+            fastest = max(fastest, size / setup.seconds(size)[0].seconds)
+            assert setup.greatest_rate(size) >= fastest * (1.0 - 1e-12)
+        assert setup.greatest_rate(size) <= fastest * 1.05  # and some call reaches it, but for steps between two sizes
 
 
 def test_refusals():

@@ -103,6 +103,23 @@ class Setup:
             bounds.append(min(bounds[-1], self.cost(piece.start, piece.algorithm, piece.protocol).seconds))
         return bounds[::-1]
 
+    @cached_property
+    def peaks(self) -> list[float]:
+        """The greatest rate before each range, B/s: in a range the rate grows with the size, and where the next one begins NCCL
+        may take an algorithm that is slower there."""
+        greatest = [0.0]
+        for before, ceiling, start in zip(self.pieces, self.ceilings, self.starts[1:], strict=False):
+            last = math.nextafter(start, 0.0)  # from `start` on the cost is that of larger chunks
+            seconds = min(self.cost(last, before.algorithm, before.protocol).seconds, ceiling)
+            greatest.append(max(greatest[-1], last / seconds))
+        return greatest
+
+    def greatest_rate(self, size: float) -> float:
+        """The greatest rate of a call of at most `size` bytes, B/s."""
+        seconds = self.seconds(size)[0].seconds
+        rate = size / seconds if seconds > 0.0 else math.inf
+        return rate if self.open else max(rate, self.peaks[bisect_right(self.starts, size) - 1])
+
     def seconds(self, size: float) -> tuple[Cost, str, str]:
         """Cost of `size` bytes with its algorithm and protocol; monotone in the size."""
         if self.open:

@@ -1,7 +1,7 @@
 """A lower bound of the seconds of collectives for whole columns of sizes.
 
-The rate of a call grows with its size, but for steps where the library changes its algorithm. So a call is no faster than at the
-better rate of the two sizes of a grid between which it lies.
+No call is faster than the greatest rate of all calls up to its size, taken at the next size of a grid. The same holds for calls
+that have that size together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.network import Group, collective
+from windtunnel.network import Group
+from windtunnel.network.closed.collective import prepare
 from windtunnel.network.nccl.settings import Settings
 from windtunnel.spec import Cluster
 from windtunnel.workload import Comm
@@ -37,8 +38,8 @@ class CallFloor:
         return self._numbers.setdefault(group, len(self._numbers))
 
     def seconds(self, comm: Comm, groups: Int64s, sizes: Floats) -> Floats:
-        """Lower bound of the seconds of a call for each of `sizes` [N, ...] in bytes, over the N groups with these numbers; 0 for
-        less than a byte."""
+        """Lower bound of the seconds of calls of each of `sizes` [N, ...] bytes together, over the N groups with these numbers; 0
+        for less than a byte."""
         size = np.maximum(sizes, 1.0)
         step = np.minimum((np.log2(size) * STEPS).astype(np.int64), LAST)
         rates = self._table(comm)
@@ -48,7 +49,7 @@ class CallFloor:
             members = list(self._numbers)
             for unknown in np.unique(place[found == 0.0]).tolist():
                 group, at = members[unknown // (LAST + 1)], unknown % (LAST + 1)
-                rates[unknown] = max(self._rate(comm, group, at), self._rate(comm, group, at + 1))
+                rates[unknown] = self._rate(comm, group, 2.0 ** ((at + 1) / STEPS))
             found = rates[place]
         return np.where(sizes >= 1.0, size / found, 0.0)
 
@@ -60,10 +61,8 @@ class CallFloor:
             rates = self._rates[comm] = np.append(rates, np.zeros(missing + len(rates)))
         return rates
 
-    def _rate(self, comm: Comm, group: Group | None, step: int) -> float:
-        """Bytes a second of a call of 2 ** (step / STEPS) bytes."""
+    def _rate(self, comm: Comm, group: Group | None, size: float) -> float:
+        """Bytes a second of the fastest call of at most `size` bytes."""
         if group is None or group.ranks <= 1:
             return math.inf
-        size = 2.0 ** (step / STEPS)
-        seconds = min(collective(each, comm, size, group, settings=self.settings).seconds for each in self.clusters)
-        return size / seconds if seconds > 0.0 else math.inf
+        return max(prepare(each, comm, group, self.settings).greatest_rate(size) for each in self.clusters)

@@ -24,6 +24,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.compute.cpu import cpu_seconds, update_bytes
 from windtunnel.memory.host_copies import HOST_ACHIEVED, host_memory_rate
 from windtunnel.network.groups.shape import group
+from windtunnel.predict.price.calibrated import call_factor
 from windtunnel.predict.program.pipeline import WAITING
 from windtunnel.predict.ranks.places import Ranks, ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
@@ -191,8 +192,11 @@ class StepFloor:
         return known[axis]
 
     def _call(self, comm: Comm, axis: Callable[[Job], Axis | None], sizes: Floats) -> Floats:
-        """Seconds of a call of `sizes` [U, ...]."""
-        return self.calls.seconds(comm, self._numbers(axis)[self.case], sizes)
+        """Seconds of calls of `sizes` [U, ...] together over a data-parallel axis."""
+        return self.calls.seconds(comm, self._numbers(axis)[self.case], sizes) * self._factor(Axis.DP)
+
+    def _factor(self, axis: Axis) -> float:
+        return call_factor(axis, self.job.calibration)
 
     def _of_pairs(self, values: Floats) -> Floats:
         """[Q, ...] from [U, L, ...]."""
@@ -209,7 +213,8 @@ class StepFloor:
             whole = ~self.stack.sequence_parallel[self.pairs.cell] & (tp > 1)
             gathered = self.calls.seconds(Comm.ALL_GATHER, self._numbers(lambda job: Axis.TP)[of], size * whole)
             size = np.where(whole, size / tp, size)
-        return gathered + self.calls.seconds(Comm.SEND_RECV, self._numbers(lambda job: Axis.PP)[of], size)
+        sent = self.calls.seconds(Comm.SEND_RECV, self._numbers(lambda job: Axis.PP)[of], size)
+        return gathered * self._factor(Axis.TP) + sent * self._factor(Axis.PP)
 
     def _reduce(self, dense: Floats, experts: Floats) -> Floats:
         """Seconds to reduce the gradients of so many elements [U, ...]."""
@@ -302,7 +307,8 @@ class StepFloor:
 
     def _norm(self) -> float:
         """Seconds of the norm's reduction over all ranks."""
-        return float(self.calls.seconds(Comm.ALL_REDUCE, self._numbers(lambda job: Axis.WORLD)[:1], np.array([8.0]))[0])
+        seconds = self.calls.seconds(Comm.ALL_REDUCE, self._numbers(lambda job: Axis.WORLD)[:1], np.array([8.0]))
+        return float(seconds[0]) * self._factor(Axis.WORLD)
 
     def _gathered(self) -> Floats:
         """[Q, S] seconds of the parameters' gather after the update, if it does not overlap."""
