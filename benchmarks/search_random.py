@@ -139,6 +139,9 @@ WIDE = (
     "calibration={kernels={elementwise=0.5,optimizer=0.3},calls={cp=2.0,ep=0.5,dp=0.4,pp=0.3,world=0.5},host=0.4}",
     "plan.offload.overlap=false",
     "plan.offload.optimizer_fraction=0.5", 'plan.offload.modules=["core_attn"]', "runtime.nccl.NCCL_MAX_NCHANNELS=4",
+    "cluster.node.nic.count=1", "cluster.node.scale_up.size=4", "cluster.fabric.leaf_nodes=2", "cluster.fabric.pod_nodes=4",
+    "cluster.fabric.oversubscription=4.0", "cluster.fabric.hop_latency=0.00002", 'cluster.node.gpu.memory_bandwidth="1TB/s"',
+    "cluster.node.gpu.l2=1e9", "cluster.gpu_spread=0.02", "plan.cp_sizes=[2,2]", 'plan.cp_kind="a2a"',
     'runtime.nccl.NCCL_PROTO="Simple"', "runtime.nccl.NCCL_P2P_DISABLE=1", "cluster.node.gpu.power_cap_w=450",
     "cluster.node.gpu.clock_lock=0.7", 'plan.offload.optimizer="pool"', 'plan.offload.optimizer="expansion"',
 )  # fmt: skip
