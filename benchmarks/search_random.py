@@ -72,6 +72,12 @@ OPEN: dict[str, tuple[Any, ...]] = {
     "plan.quantised_gather": FLAGS,
     "plan.quantised_reduce": FLAGS,
     "plan.global_batch": (64, 128, 256),
+    "plan.secondary_group": (None, 4, 8),
+    "plan.hierarchical_gather": FLAGS,
+    "plan.cp_sizes": (None, (2, 2), (4, 2)),
+    "plan.offload.modules": ((), ("core_attn",)),
+    "plan.offload.optimizer_fraction": (0.3, 1.0),
+    "plan.offload.overlap": FLAGS,
 }
 """Fields that are seldom open: drawn with `--wide`."""
 
