@@ -199,7 +199,8 @@ def _too_large(plans: Plans, found: Search, margin: float) -> SpecError:
     frame = int(plans.frame[number])
     words = " ".join(text for text in plans.change(number).sets if not text.endswith(("=none", "=auto")))
     smallest = f"lacks {lacks / 2**30:.1f} GiB on its fullest GPU" + (f" ({words})" if words else "")
-    kept = margin - (1.0 - margin) * lacks / float(plans.room[frame])  # share of the memory that this plan leaves
+    room = float(plans.room[frame])
+    kept = 1.0 - (1.0 - margin) * (room + lacks) / room if room > 0.0 else 0.0  # share of the memory that the smallest leaves
     if kept >= 0.01:
         return SpecError("--margin", margin, f"less, such as {math.floor(100.0 * kept) / 100.0}", f"The smallest plan {smallest}.")
     others = "".join(f"--set {text}, " for text in ("plan.recompute=full", "plan.sharding=fsdp") if text not in words)
