@@ -136,7 +136,7 @@ class StepFloor:
         first = self.pairs.of_layout([int(np.flatnonzero((of.stage_parts == 0).any(axis=1))[0]) for of in layouts])
         waits = self.pairs.of_layout([of.schedule in WAITING for of in layouts]) > 0
         split = self.pairs.of_layout([of.split for of in layouts]) > 0
-        norm, out = self._norm(), np.empty(len(rows.pair))
+        norm, out, reduces = self._norm(), np.empty(len(rows.pair)), reductions.any()
         for part, some in rows.parts():
             pair, runs = some.pair, (some.micro_batches // self.job.copies).astype(np.float64)[:, None]
             blocked = waits[pair] | ~some.overlap_p2p
@@ -144,7 +144,7 @@ class StepFloor:
             head = heads[pair] + between
             finish = np.where(some.overlap_grad_reduce[:, None], exposed[pair], reduced[pair])
             turned = np.maximum(head + runs * work[pair], runs * streams[pair])
-            ends = np.maximum(turned, runs * reductions[pair])  # which the stages before this one do not wait for
+            ends = np.maximum(turned, runs * reductions[pair]) if reduces else turned  # the stages before do not wait for these
             if split.any():
                 turned = np.where(split[pair, None], head + runs * before_weights[pair], turned)
             at_first = finish[np.arange(len(pair)), first[pair]]
