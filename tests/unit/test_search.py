@@ -20,7 +20,7 @@ from windtunnel.search.change import Change
 from windtunnel.search.explain import SPARE
 from windtunnel.search.find import Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
-from windtunnel.search.outcome import Trial, outcome_of
+from windtunnel.search.outcome import PlanOutcome, Trial, outcome_of
 from windtunnel.search.space import WITH_TP, Space
 from windtunnel.search.workers import Here, Processes
 from windtunnel.spec import load_job
@@ -214,6 +214,20 @@ def test_nothing_fits():
         search([Space(job, {"plan.micro_batch": (1, 2)})], jobs=1)
     each = [predict(Change.of(plan__micro_batch=size).apply(job)).memory for size in (1, 2)]
     missing = min(max(stage.missing for stage in memory) for memory in each)
+    assert f"lacks {missing / 2**30:.1f} GiB" in str(raised.value)
+
+
+def test_the_smallest_plan_is_none_that_contradicts_itself(monkeypatch):
+    job = load_job("llama2-70b-64xh100", ["cluster.gpus=8", "plan.global_batch=64", "plan.pp=1", "plan.tp=8"])
+
+    def outcome(job, change, *rest):
+        refused = change.apply_unchecked(job).plan.micro_batch == 1
+        return PlanOutcome(refused="plan.micro_batch") if refused else outcome_of(job, change, *rest)
+
+    monkeypatch.setattr("windtunnel.search.workers.outcome_of", outcome)
+    with pytest.raises(PlanError, match=r"plan\.micro_batch=2") as raised:
+        search([Space(job, {"plan.micro_batch": (1, 2)})], jobs=1)
+    missing = outcome_of(job, Change.of(plan__micro_batch=2)).missing
     assert f"lacks {missing / 2**30:.1f} GiB" in str(raised.value)
 
 

@@ -68,7 +68,7 @@ def validate(
     if not listed:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
-    tables, timed = _read(listed, predict, fitted, {"--gpu": gpu, "--dtype": dtype, "--kernels": kernels})
+    tables, timed = _read(listed, predict, fitted, gpu, dtype, kernels)
     known = sorted({name for table in tables for name in table.families} | {score.family for score in timed})
     if family is not None and family not in known:
         near = nearest(family, known)
@@ -102,14 +102,14 @@ def validate(
 
 
 def _read(
-    paths: Sequence[Path], predict: Predict, fitted: Fitted, options: dict[str, str | None]
+    paths: Sequence[Path], predict: Predict, fitted: Fitted, gpu: str | None, dtype: str | None, kernels: str | None
 ) -> tuple[list[MeasuredTable], list[Score]]:
-    """Tables of runs, and the scores of all others; `options` are for tables of kernels."""
+    """Tables of runs, and the scores of all others; the last three as `validate` has them."""
     tables: list[MeasuredTable] = []
     timed: list[Score] = []
     of_kernels = False
     for path in paths:
-        from_kernels = kernel_scores(path, fitted, *options.values())
+        from_kernels = kernel_scores(path, fitted, gpu, dtype, kernels)
         if from_kernels is not None:
             of_kernels = True
             timed += [replace(score, table="kernels") for score in from_kernels]
@@ -117,9 +117,9 @@ def _read(
             timed += other
         else:
             tables.append(parse(text, str(path)))
-    given = [(option, value) for option, value in options.items() if value is not None]
-    if given and not of_kernels:
-        raise SpecError(*given[0], "a table of kernels, which it is for", "None of these tables has one.")
+    for option, value in (("--gpu", gpu), ("--dtype", dtype), ("--kernels", kernels)):
+        if value is not None and not of_kernels:
+            raise SpecError(option, value, "a table of kernels, which it is for", "None of these tables has one.")
     return tables, timed
 
 

@@ -194,8 +194,10 @@ def _too_large(plans: Plans, found: Search, margin: float) -> SpecError:
         if beyond[number] >= min(missing.values(), default=math.inf):
             break
         found.run(np.array([number]))
-        missing[number] = found.known[number].missing or float(beyond[number])
-    number, lacks = min(missing.items(), key=lambda one: one[1])
+        if found.known[number].missing > 0.0:  # else the plan contradicts itself
+            missing[number] = found.known[number].missing
+    bounded = (int(beyond.argmin()), max(0.0, float(beyond.min())))
+    number, lacks = min(missing.items(), key=lambda one: one[1], default=bounded)
     frame = int(plans.frame[number])
     words = " ".join(text for text in plans.change(number).sets if not text.endswith(("=none", "=auto")))
     smallest = f"lacks {lacks / 2**30:.1f} GiB on its fullest GPU" + (f" ({words})" if words else "")

@@ -121,11 +121,13 @@ def _book(job: Job, plan: Job) -> CallBook:
 
 def _without_amax(workload: Workload, costs: Costs) -> Costs:
     """The costs without exchanges of amax histories, which take longer in a cell: it has more layers and replicas."""
+    exchanges = [block for block in workload.blocks if block.key.kind is BlockKind.AMAX]
+    if not exchanges:
+        return costs
     seconds = costs.seconds.copy()
-    for block in workload.blocks:
-        if block.key.kind is BlockKind.AMAX:
-            for rows in (block.forward, block.backward):
-                seconds[rows.start : rows.stop] = 0.0
+    for block in exchanges:
+        for rows in (block.forward, block.backward):
+            seconds[rows.start : rows.stop] = 0.0
     return replace(costs, seconds=seconds)
 
 
