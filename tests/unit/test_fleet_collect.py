@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.server
 import json
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,25 @@ def test_questions_are_answered(tmp_path: Path) -> None:
         page = server.ask("GET", "/metrics")[1].decode()
         assert "windtunnel_collector_batches_total 10.0" in page and "windtunnel_collector_step_last 19.0" in page
         store.close()
+
+
+def test_a_question_without_an_end_costs_no_more_once_rows_are_compacted(tmp_path: Path) -> None:
+    """`fleet run --collect` asks for the last steps and all that follow. Its CPU time is bounded by the kernel, not by a clock."""
+    with collecting(tmp_path / "run") as server:
+        assert post(server, 0, 1, range(3), introduce=True) == 200
+    folder = tmp_path / "run"
+    index = RunIndex(f"sqlite:///{folder}/index.db", create=False)
+    Compactor(folder, index, RunStore(folder)._tail(tables=False).rings).compact(1)
+    assert index.read().files
+    index.close()
+    question = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
+        "from windtunnel.fleet.collect import open_run\n"
+        "run = open_run(sys.argv[1])\n"
+        "print(len(run.sections(range(1, 1 << 40))), len(run.summaries(range(2, 1 << 40))), len(run.sections(range(1 << 39, 1 << 40))))"
+    )
+    asked = subprocess.run([sys.executable, "-c", question, str(folder)], capture_output=True, text=True)
+    assert (asked.returncode, asked.stdout.split()) == (0, ["20", "10", "0"]), asked.stderr
 
 
 def test_what_cannot_be_taken_is_refused(tmp_path: Path) -> None:

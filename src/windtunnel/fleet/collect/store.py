@@ -226,7 +226,11 @@ def _touches(file: Any, steps: Wanted, ranks: Wanted) -> bool:
 def _spans(wanted: Wanted, low: int, high: int) -> bool:
     if wanted is None:
         return True
-    return len(wanted) > 0 and min(wanted) <= high and max(wanted) >= low
+    if not wanted:
+        return False
+    if isinstance(wanted, range):  # by its ends: a question without an end has 2**40 steps
+        return min(wanted[0], wanted[-1]) <= high and max(wanted[0], wanted[-1]) >= low
+    return min(wanted) <= high and max(wanted) >= low
 
 
 def _chosen(rows: dict[str, Any], steps: Wanted, ranks: Wanted) -> dict[str, Any]:
