@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from windtunnel.reality import validate
-from windtunnel.reality.markdown import markdown
+from windtunnel.reality.page.markdown import markdown
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "accuracy.md"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.calibrate.training import rows_of
-from windtunnel.reality.bars import NO_BAR, measure
+from windtunnel.reality.score.bars import NO_BAR, measure
 from windtunnel.reality.validate import score_training
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.network import flat_group
 from windtunnel.network.simulate.collective import run_collective
-from windtunnel.reality.architecture import Skipped
-from windtunnel.reality.collectives import call_of
-from windtunnel.reality.rows import read
+from windtunnel.reality.jobs.architecture import Skipped
+from windtunnel.reality.rows.table import read
+from windtunnel.reality.score.collectives import call_of
 
 
 def main() -> None:

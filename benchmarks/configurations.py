@@ -16,10 +16,11 @@ from itertools import product
 from pathlib import Path
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.cli.source import SEVERAL, job_of, job_of_files
-from windtunnel.formats import TABLE_FORMATS, calculon, kind_of, simumax
-from windtunnel.formats.recipe_reader import module_of, recipes_of
-from windtunnel.spec.files import read_table
+from windtunnel.cli.shared.source import SEVERAL, job_of, job_of_files
+from windtunnel.formats import TABLE_FORMATS, kind_of
+from windtunnel.formats.jobs.recipes.reader import module_of, recipes_of
+from windtunnel.formats.jobs.simulators import calculon, simumax
+from windtunnel.spec.loading.files import read_table
 
 SUFFIXES = (".json", ".toml", ".yml", ".yaml", ".sh", ".py")
 KINDS = ("ConfigContainer", "Trainer.Config")

@@ -33,13 +33,13 @@ import numpy as np
 from windtunnel.calibrate.achieved import fit_achieved
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings
 from windtunnel.formats.door import read_files
-from windtunnel.reality.bench import bench, on_host
-from windtunnel.reality.kernel_rows import gpu_under
+from windtunnel.reality.jobs.bench import bench, on_host
+from windtunnel.reality.score.kernel_rows import gpu_under
 from windtunnel.records import read_any
 from windtunnel.records.sections import Section
-from windtunnel.runs.fleet_comparison import FleetComparison, compare_sections
-from windtunnel.runs.fleet_expected import ExpectedSections
-from windtunnel.runs.fleet_usual import usual_sections
+from windtunnel.runs.fleet.comparison import FleetComparison, compare_sections
+from windtunnel.runs.fleet.expected import ExpectedSections
+from windtunnel.runs.fleet.usual import usual_sections
 from windtunnel.spec import Job, check, dump_job, load_job
 
 JOB = "examples/jobs/tiny-llama.toml"

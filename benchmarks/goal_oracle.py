@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from windtunnel.formats.goal import read_schedule
+from windtunnel.formats.traces.goal import read_schedule
 from windtunnel.replay.loggops import LogGOPS, run_loggops
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tests.synthetic_runs import graph_of_job, with_known_factor, with_slow_tasks
 from windtunnel.runs.comparison import compare_run
-from windtunnel.runs.synthetic import graph_of_job, with_known_factor, with_slow_tasks
 from windtunnel.spec import Job, load_job
 
 SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=16", "plan.seq=4096", "model.layers=8", "plan.vpp=1"]

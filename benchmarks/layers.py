@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.compute import Measured, TrainingFactor, estimate
-from windtunnel.reality.layers import layer_scores
-from windtunnel.reality.measurements import LAYERS
+from windtunnel.reality.rows.measurements import LAYERS
+from windtunnel.reality.score.layers import layer_scores
 from windtunnel.records import About, Dataset, dataset
 from windtunnel.spec import load_gpu, load_runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase

@@ -16,8 +16,8 @@ from itertools import combinations
 from pathlib import Path
 from statistics import median
 
-from windtunnel.reality.choices import APART, by_plan, set_aside
-from windtunnel.reality.rows import TrainingRow, read
+from windtunnel.reality.rows.table import TrainingRow, read
+from windtunnel.reality.score.choices import APART, by_plan, set_aside
 
 FEWEST = 3
 """Repeated pairs below which a family's scatter is not known."""

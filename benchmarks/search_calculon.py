@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.formats import import_job
-from windtunnel.formats.several import together
+from windtunnel.formats.jobs.several import together
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.find import Search, plans_of

@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from windtunnel.formats.simai.workload import read_workload
+from windtunnel.formats.simulators.simai.workload import read_workload
 from windtunnel.replay.simai.arithmetic import end_to_end
 from windtunnel.replay.simai.differences import differences
 from windtunnel.replay.simai.setting import SimaiSetting

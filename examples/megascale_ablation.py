@@ -4,14 +4,14 @@
 
 Published: Jiang et al., "MegaScale: Scaling Large Language Model Training to More Than 10,000 GPUs", NSDI 2024
 (arXiv 2402.15627), Table 3. GPT 175B on 256 A100, tp 8, pp 8, six virtual stages, batch 256, the last row 768; steps add up. MFU is
-counted as the paper counts it (`windtunnel.reality.conventions`): windowed attention has fewer FLOPs. Not published, assumed: the
-baseline's FlashAttention 1, a window of half the sequence, micro batch 1, sharded optimizer state.
+counted as the paper counts it (`windtunnel.reality.rows.conventions`): windowed attention has fewer FLOPs. Not published, assumed:
+the baseline's FlashAttention 1, a window of half the sequence, micro batch 1, sharded optimizer state.
 """
 
 from __future__ import annotations
 
 import windtunnel as wt
-from windtunnel.reality.conventions import model_flops_per_token
+from windtunnel.reality.rows.conventions import model_flops_per_token
 
 STEPS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("Megatron-LM", 47.7, ()),

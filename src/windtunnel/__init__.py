@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from windtunnel.memory import StageMemory, memory_of
     from windtunnel.network.api import FlowsResult, flows, sweep
     from windtunnel.predict.prediction import KernelRow, Prediction, ReplicaClass, Span, UnequalResult
-    from windtunnel.reality.report import Report
+    from windtunnel.reality.score.report import Report
     from windtunnel.reality.validate import validate
     from windtunnel.records import Dataset
     from windtunnel.report.answer import Answer
@@ -92,7 +92,7 @@ _HOME = {
     "Traffic": "network.simulate.traffic:Traffic",
     "Answer": "report.answer:Answer",
     "validate": "reality.validate:validate",
-    "Report": "reality.report:Report",
+    "Report": "reality.score.report:Report",
     "WindtunnelError": "base.errors:WindtunnelError",
     "SpecError": "base.errors:SpecError",
     "UnknownName": "base.errors:UnknownName",

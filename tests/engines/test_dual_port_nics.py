@@ -10,7 +10,7 @@ from windtunnel.network import flat_group
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.network.simulate.collective import route_call, run_collective
 from windtunnel.network.simulate.ports import exits, route_by_port
-from windtunnel.spec.load import load_cluster
+from windtunnel.spec.loading.load import load_cluster
 from windtunnel.workload.ops import Comm
 
 DUAL = ("hpn7", "hpn7-single-plane", "dcn-plus-dual-tor")

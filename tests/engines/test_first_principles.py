@@ -17,7 +17,7 @@ from windtunnel.network import collective, flat_group
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.network.simulate.collective import route_call
 from windtunnel.network.simulate.packets import packet_options
-from windtunnel.spec.load import load_cluster
+from windtunnel.spec.loading.load import load_cluster
 from windtunnel.workload.ops import Comm
 
 RING = parse_settings({"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"})

@@ -17,7 +17,7 @@ from tests.faults.outcome import Outcome
 from tests.faults.run import finished, folder
 from tests.faults.training import Job
 from windtunnel.fleet.findings.clocks import MachineClocks, align, clocks_of, negative_arrows
-from windtunnel.formats.flight_recorder.reader import read_dumps
+from windtunnel.formats.traces.flight_recorder.reader import read_dumps
 from windtunnel.records.sections import Sections
 
 LARGEST_RESIDUAL = 1e-3

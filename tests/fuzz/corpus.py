@@ -60,7 +60,7 @@ class Draws:
 
 
 def _files(folders: Sequence[Path]) -> list[tuple[str, bytes]]:
-    from windtunnel.formats.exporters import EXPORTERS, exporter_of
+    from windtunnel.exports.exporters import EXPORTERS, exporter_of
     from windtunnel.spec import load_job
 
     files: list[tuple[str, bytes]] = []
@@ -90,7 +90,7 @@ def _kind(seed: Seed) -> str:
     from windtunnel.base.errors import WindtunnelError
     from windtunnel.formats.door import importer_of
     from windtunnel.formats.head import Head
-    from windtunnel.formats.jobs import import_job
+    from windtunnel.formats.jobs.import_job import import_job
 
     if seed.name.endswith(".py"):
         return "recipe"

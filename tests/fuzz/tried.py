@@ -56,7 +56,7 @@ def failed(path: Path, number: str) -> bool:
 
 def read(path: Path) -> None:
     """Reads a file as `import` does; then breaks a run down, replays a graph, and writes a cluster and what is shown."""
-    from windtunnel.cli.importing_content import as_dict
+    from windtunnel.cli.importing.content import as_dict
     from windtunnel.formats.door import importer_of, read_files
     from windtunnel.formats.head import head_of
     from windtunnel.formats.importers import CONFIGURATIONS
@@ -80,7 +80,7 @@ def read(path: Path) -> None:
     elif reading.content is Content.GRAPH:
         _replayed(reading.value)
     elif reading.content is Content.CLUSTER and hasattr(reading.value, "model_dump"):
-        from windtunnel.spec.toml import toml_lines
+        from windtunnel.spec.loading.toml import toml_lines
 
         toml_lines(reading.value.model_dump(mode="json", exclude_none=True))
 
@@ -88,8 +88,8 @@ def read(path: Path) -> None:
 def _configuration(path: Path) -> None:
     """As a part of a job, and as a job on a machine of the catalogue."""
     from windtunnel.base.errors import WindtunnelError
-    from windtunnel.cli.source import job_of
-    from windtunnel.formats.part_of_a_job import part_alone
+    from windtunnel.cli.shared.source import job_of
+    from windtunnel.formats.jobs.part_of_a_job import part_alone
 
     with suppress(WindtunnelError):
         part_alone(path)
@@ -99,9 +99,9 @@ def _configuration(path: Path) -> None:
 def _recipe(path: Path) -> None:
     """Each of a file's first recipes, as a job on a machine of the catalogue."""
     from windtunnel.base.errors import WindtunnelError
-    from windtunnel.cli.source import job_of
-    from windtunnel.formats.recipe_reader import module_of, recipes_of
-    from windtunnel.formats.source import read_source
+    from windtunnel.cli.shared.source import job_of
+    from windtunnel.formats.jobs.recipes.reader import module_of, recipes_of
+    from windtunnel.formats.text.source import read_source
 
     for name in recipes_of(module_of(*read_source(path), path))[:MOST_RECIPES]:
         with suppress(WindtunnelError):
@@ -117,8 +117,8 @@ def _replayed(graph: Any) -> None:
 
 def _replayed_by_kernels(path: Path) -> None:
     """A profiler's trace as `replay --compute kernels` reads it."""
-    from windtunnel.formats.pytorch_et.shaped import read_shaped
     from windtunnel.formats.reading import Context
+    from windtunnel.formats.traces.pytorch_et.shaped import read_shaped
     from windtunnel.replay import ReplayOptions, replay
 
     graph, _ = read_shaped([path], Context())
@@ -128,7 +128,7 @@ def _replayed_by_kernels(path: Path) -> None:
 
 @cache
 def _cluster() -> Any:
-    from windtunnel.spec.load import load_cluster
+    from windtunnel.spec.loading.load import load_cluster
 
     return load_cluster(CLUSTER, ["gpus=512"])
 

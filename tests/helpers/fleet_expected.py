@@ -11,7 +11,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.network.groups.ranks import members
 from windtunnel.records.sections import Section, Sections
 from windtunnel.runs.factors import stages_of
-from windtunnel.runs.fleet_expected import ExpectedSections, expected_sections
+from windtunnel.runs.fleet.expected import ExpectedSections, expected_sections
 from windtunnel.spec import Job
 from windtunnel.workload import Axis
 

@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 import pytest
 from docs_commands import FENCE, ROOT, documents
 
-from windtunnel.formats.huggingface import FAMILIES
+from windtunnel.formats.jobs.huggingface.config import FAMILIES
 
 PATH = re.compile(r"`([\w.-]+(?:/[\w.-]+)*(?:\.(?:py|h|cpp|md)|/))`")
 LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")

@@ -10,9 +10,9 @@ import pytest
 
 import windtunnel
 from windtunnel.base.errors import FileError
-from windtunnel.reality import measurements
-from windtunnel.reality.publications import FOLDER, FOUND_OUT, Test, When, publications, read_publication
-from windtunnel.reality.rows import read
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.publications import FOLDER, FOUND_OUT, Test, When, publications, read_publication
+from windtunnel.reality.rows.table import read
 
 REALITY = Path(windtunnel.__file__).parent / "reality"
 ROWS = [row for path in measurements.tables() for row in (*read(path).training, *read(path).collective)]

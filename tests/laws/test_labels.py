@@ -16,7 +16,7 @@ from windtunnel.memory.lifetimes import Content
 from windtunnel.predict import category, predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.records import About, Dataset, dataset, write_shape
-from windtunnel.report import parts
+from windtunnel.report.words import parts
 from windtunnel.spec import Job, check, load_job
 from windtunnel.workload import build, identity
 from windtunnel.workload.identity import Module

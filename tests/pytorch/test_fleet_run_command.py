@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.cli.fleet_source import read_run
+from windtunnel.cli.fleet.source import read_run
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.wire.ports import free_port
 from windtunnel.records.sections import Section

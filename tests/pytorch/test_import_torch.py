@@ -11,7 +11,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli import main
-from windtunnel.formats.pytorch import from_module, import_torch
+from windtunnel.formats.jobs.pytorch import from_module, import_torch
 from windtunnel.spec import load_model
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.workload.from_graph import graph_flops

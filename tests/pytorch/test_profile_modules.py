@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 from windtunnel.profile.case import Case  # noqa: E402
 from windtunnel.profile.closure import Way  # noqa: E402
 from windtunnel.profile.device import Device, open_device  # noqa: E402
-from windtunnel.profile.layers_build import LayerBench  # noqa: E402
-from windtunnel.profile.layers_parts import time_parts  # noqa: E402
-from windtunnel.profile.layers_timing import Run, slope, time_phases  # noqa: E402
-from windtunnel.profile.layers_trace import busy, by_part, shares  # noqa: E402
+from windtunnel.profile.layer_timing import Run, slope, time_phases  # noqa: E402
+from windtunnel.profile.layers.build import LayerBench  # noqa: E402
+from windtunnel.profile.layers.parts import time_parts  # noqa: E402
+from windtunnel.profile.layers.trace import busy, by_part, shares  # noqa: E402
 from windtunnel.profile.memory_run import memory_of  # noqa: E402
 from windtunnel.profile.modules.attention import Attention  # noqa: E402
 from windtunnel.profile.modules.compare import compare  # noqa: E402

@@ -14,8 +14,8 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName  # noqa: E4
 from windtunnel.cli import main  # noqa: E402
 from windtunnel.profile import datasheet  # noqa: E402
 from windtunnel.profile.case import Case  # noqa: E402
-from windtunnel.profile.layers_rows import Rows  # noqa: E402
-from windtunnel.profile.layers_study import Effort, Study, StudyResult, Timed  # noqa: E402
+from windtunnel.profile.layers.rows import Rows  # noqa: E402
+from windtunnel.profile.layers.study import Effort, Study, StudyResult, Timed  # noqa: E402
 from windtunnel.profile.power import Reading  # noqa: E402
 from windtunnel.profile.run import Outcome, RunSettings, run  # noqa: E402
 from windtunnel.profile.timing import KernelTiming, timing_of  # noqa: E402

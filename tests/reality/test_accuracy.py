@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.reality import measurements
-from windtunnel.reality.collectives import call_of, score_collective
-from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.rows import TrainingRow, read
-from windtunnel.reality.scores import FamilySummary, summary
-from windtunnel.reality.skipped import Skipped
+from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.table import TrainingRow, read
+from windtunnel.reality.score.collectives import call_of, score_collective
+from windtunnel.reality.score.scores import FamilySummary, summary
 from windtunnel.reality.validate import score_training
 
 TRAINING = read(measurements.FOLDER / "training.csv").training

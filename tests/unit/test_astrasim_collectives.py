@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.astrasim.configuration import AnalyticalNetwork, System, network_of, system_of
+from windtunnel.formats.simulators.astrasim.configuration import AnalyticalNetwork, System, network_of, system_of
 from windtunnel.replay.astrasim.collective import Collectives
 from windtunnel.replay.astrasim.wires import Wires
 

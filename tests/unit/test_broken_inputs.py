@@ -12,8 +12,8 @@ import pytest
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
-from windtunnel.formats.hf_mixtures import pattern
-from windtunnel.formats.shell import words
+from windtunnel.formats.jobs.huggingface.mixtures import pattern
+from windtunnel.formats.jobs.scripts.command import words
 from windtunnel.spec import load_job
 
 JOB = "llama3-8b-8xh100"

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.formats.chakra import read_trace, sources
-from windtunnel.formats.chakra.groups import groups_of, groups_of_metadata
-from windtunnel.formats.chakra.node import ChakraNode
-from windtunnel.formats.chakra.writing import encoded
+from windtunnel.exports.chakra.writing import encoded
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
+from windtunnel.formats.traces.chakra import read_trace, sources
+from windtunnel.formats.traces.chakra.groups import groups_of, groups_of_metadata
+from windtunnel.formats.traces.chakra.node import ChakraNode
 from windtunnel.records.trace_graph import TaskKind
 
 NODES = [

@@ -13,7 +13,7 @@ from windtunnel.compute.device import Device, device
 from windtunnel.compute.kernel_file import available, load
 from windtunnel.compute.memory import memory_seconds
 from windtunnel.compute.training import training_factor
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 from windtunnel.spec.runtime import Host, Runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 

@@ -25,7 +25,7 @@ from windtunnel.compute.fitted_gpu import gpu_of
 from windtunnel.compute.kernel_file import available, load, parse, read_kernels, text
 from windtunnel.compute.processor import PRODUCT
 from windtunnel.compute.training import TrainingFactor
-from windtunnel.reality.kernel_rows import score_rows
+from windtunnel.reality.score.kernel_rows import score_rows
 from windtunnel.records import About, dataset
 from windtunnel.spec import load_gpu, load_runtime
 from windtunnel.workload.ops import Kind, Op, OpTable, Phase

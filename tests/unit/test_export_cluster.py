@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import app
-from windtunnel.formats import exporters
+from windtunnel.exports import exporters
 from windtunnel.spec import load_cluster, load_job
 
 

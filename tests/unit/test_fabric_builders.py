@@ -13,7 +13,7 @@ from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, check, route
 from windtunnel.network.fabrics import BUILDERS, cluster_graph, graph_of, load_graph, parse_fabric
 from windtunnel.spec import load_cluster, load_fabric
-from windtunnel.spec.catalog import names
+from windtunnel.spec.loading.catalog import names
 
 
 def up_of(graph: Graph, name: str) -> float:

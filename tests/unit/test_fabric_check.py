@@ -8,7 +8,7 @@ import windtunnel as wt
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.fabrics import BUILDERS
 from windtunnel.network.fabrics.check import check_fabric, unread_fields
-from windtunnel.spec.load import load_cluster, load_fabric
+from windtunnel.spec.loading.load import load_cluster, load_fabric
 
 JOB = "llama2-70b-64xh100"
 

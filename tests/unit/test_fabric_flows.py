@@ -20,7 +20,7 @@ from windtunnel.network.flows.flow_list import load_flows, make_flows, read_flow
 from windtunnel.network.flows.run import ROUTINGS, FlowOptions, FlowsResult, run_flows
 from windtunnel.network.simulate.collisions import collisions
 from windtunnel.network.simulate.packet_settings import PacketSettings
-from windtunnel.report.flows import flows_json
+from windtunnel.report.text.flows import flows_json
 
 TREE = parse_fabric("fat_tree:k=4,link=8Gb/s,latency=1us")  # 1 GB/s
 

@@ -18,7 +18,7 @@ import pytest
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
-from windtunnel.cli.fleet_source import aligned_run, read_run
+from windtunnel.cli.fleet.source import aligned_run, read_run
 from windtunnel.fleet.asked import AskedRun
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.findings.clocks import negative_arrows
@@ -31,9 +31,9 @@ from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.ship import ShipPolicy
 from windtunnel.fleet.ship.shipper import NodeShipper
 from windtunnel.records.sections import Section, Sections
-from windtunnel.report.fleet import fleet_dict, fleet_short
-from windtunnel.report.fleet_timeline import write_fleet_trace
-from windtunnel.report.fleet_view import flows_of, mesh_of, waits_of_ranks
+from windtunnel.report.fleet.run import fleet_dict, fleet_short
+from windtunnel.report.fleet.timeline import write_fleet_trace
+from windtunnel.report.fleet.view import flows_of, mesh_of, waits_of_ranks
 
 COLLECTORS = Path(__file__).resolve().parents[1] / "fleet_collectors.py"
 MS = 1_000_000

@@ -16,12 +16,12 @@ from windtunnel.fleet.monitor import Monitor
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.predict import predict
 from windtunnel.records.sections import Section, Sections, joined
-from windtunnel.report.fleet_compare import show_comparison
+from windtunnel.report.fleet.compare import show_comparison
 from windtunnel.runs.factors import stages_of
-from windtunnel.runs.fleet_comparison import FleetComparison, compare_sections
-from windtunnel.runs.fleet_expected import expected_sections
-from windtunnel.runs.fleet_usual import usual_sections
-from windtunnel.runs.fleet_watching import Expectation, calls_block, cores_of_rank
+from windtunnel.runs.fleet.comparison import FleetComparison, compare_sections
+from windtunnel.runs.fleet.expected import expected_sections
+from windtunnel.runs.fleet.usual import usual_sections
+from windtunnel.runs.fleet.watching import Expectation, calls_block, cores_of_rank
 from windtunnel.spec import Job, check, load_job
 from windtunnel.spec.runtime import Host
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from windtunnel.cli import app
 from windtunnel.fleet.diagnose.registry import TESTS
-from windtunnel.runs.fleet_diagnosis import expected_tests
+from windtunnel.runs.fleet.diagnosis import expected_tests
 from windtunnel.spec import load_cluster
 
 H100 = {one.test: one for one in expected_tests(load_cluster("h100-ib"))}

@@ -12,7 +12,7 @@ import pytest
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.alive import Beat, HangWatch
 from windtunnel.fleet.findings.hang import PendingCall, RankState, hang_report
-from windtunnel.formats.flight_recorder.reader import read_dumps
+from windtunnel.formats.traces.flight_recorder.reader import read_dumps
 from windtunnel.records.sections import Section, Sections
 
 ALL = {"dp": (0, 1, 2, 3)}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from windtunnel.cli import app
 from windtunnel.goodput.measured import FleetRun, twin
 from windtunnel.records.incidents import FILE, Incident, IncidentSeconds, append_incident
-from windtunnel.report.fleet_incidents import LEFT, WIDE, incidents_page
+from windtunnel.report.fleet.incidents import LEFT, WIDE, incidents_page
 
 SECONDS = IncidentSeconds(1.0, 2.0, 3.0, 4.0, 0.0, None)
 ONE = Incident(1, "j", 500.0, 501.0, "oom", "node1", (3, 4), "<b>out of memory</b>", "retry", 1, SECONDS, 40, 5, "recovered")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import app
 from windtunnel.records.incidents import FILE, Incident, IncidentSeconds, append_incident
-from windtunnel.runs.fleet_kept import fleet_run
+from windtunnel.runs.fleet.kept import fleet_run
 
 
 def kept(folder: Path, saves: int = 30) -> Path:

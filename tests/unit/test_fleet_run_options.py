@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from windtunnel.base.errors import SpecError, UnknownName, WindtunnelError
 from windtunnel.cli import app
-from windtunnel.cli.fleet_driver import step_range
+from windtunnel.cli.fleet.driver import step_range
 from windtunnel.predict import predict
 from windtunnel.spec import load_job
 

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.cli.fleet_startup import command
+from windtunnel.cli.fleet.startup import command
 
 app = typer.Typer()
 app.command()(command)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError, WindtunnelError
-from windtunnel.formats.accounting.values import held_of, outcome_of, seconds_of, time_of
 from windtunnel.formats.door import read_files
+from windtunnel.formats.machines.accounting.values import held_of, outcome_of, seconds_of, time_of
 from windtunnel.formats.reading import Content, Reading
 
 SACCT = """JobID|JobName|State|Submit|Start|End|Elapsed|NNodes|AllocTRES

@@ -18,7 +18,7 @@ from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.records.run import EventKind
 from windtunnel.records.trace_graph import TaskKind
-from windtunnel.runs.matching import match_calls
+from windtunnel.traces.matching import match_calls
 
 RESULTS = """ring of node 0, id: 0 dimension: local total nodes in ring: 2 index in ring: 0 offset: 1 total nodes in ring: 2
 sys[0] finished, 117780 cycles, exposed communication 17780 cycles.

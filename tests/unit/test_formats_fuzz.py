@@ -13,11 +13,11 @@ from row_columns import TRAINING
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats import from_config, from_deepspeed, from_torchtitan, import_job
-from windtunnel.formats.hf_families import COMMON_KEYS
-from windtunnel.formats.huggingface import FAMILIES
-from windtunnel.formats.megatron_flags import KINDS, OLD_NAMES
-from windtunnel.reality.jobs import draft
-from windtunnel.reality.rows import parse
+from windtunnel.formats.jobs.huggingface.config import FAMILIES
+from windtunnel.formats.jobs.huggingface.families import COMMON_KEYS
+from windtunnel.formats.jobs.megatron.flags import KINDS, OLD_NAMES
+from windtunnel.reality.jobs.job import draft
+from windtunnel.reality.rows.table import parse
 from windtunnel.spec import load_job
 
 KEYS = [

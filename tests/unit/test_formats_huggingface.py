@@ -10,8 +10,8 @@ import pytest
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName, WindtunnelError
 from windtunnel.formats import from_config, import_job
-from windtunnel.formats.huggingface import FAMILIES
-from windtunnel.formats.stated import Stated
+from windtunnel.formats.jobs.huggingface.config import FAMILIES
+from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.workload import parameter_count
 
 LLAMA: dict[str, Any] = {

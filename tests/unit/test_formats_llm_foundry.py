@@ -9,9 +9,9 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats import import_job, kind_of
-from windtunnel.formats.interpolation import interpolated
-from windtunnel.formats.llm_foundry import from_llm_foundry
-from windtunnel.formats.stated import Stated
+from windtunnel.formats.jobs.interpolation import interpolated
+from windtunnel.formats.jobs.llm_foundry import from_llm_foundry
+from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import load_job
 from windtunnel.workload import parameter_count
 

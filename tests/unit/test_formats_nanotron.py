@@ -8,9 +8,9 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats import kind_of
-from windtunnel.formats.megatron_table import from_table
-from windtunnel.formats.nanotron import from_nanotron
-from windtunnel.formats.stated import Stated
+from windtunnel.formats.jobs.megatron.table import from_table
+from windtunnel.formats.jobs.nanotron import from_nanotron
+from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import load_job
 from windtunnel.workload import parameter_count
 

@@ -8,9 +8,9 @@ import pytest
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.door import read_files
-from windtunnel.formats.hardware.host_lists import hosts_of
+from windtunnel.formats.machines.hardware.host_lists import hosts_of
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 
 TREE = """# core
 SwitchName=core Switches=spine[1-2]

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli import app
 from windtunnel.formats import import_job
-from windtunnel.formats.script_call import call_of, file_of
-from windtunnel.formats.shell import launch, words
-from windtunnel.formats.stated import Stated
+from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.scripts.command import launch, words
+from windtunnel.formats.jobs.scripts.script_call import call_of, file_of
 from windtunnel.workload import parameter_count
 
 SCRIPT = """#!/bin/bash

@@ -10,9 +10,9 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
-from windtunnel.cli.source import job_of, job_of_files
+from windtunnel.cli.shared.source import job_of, job_of_files
 from windtunnel.formats import import_job, kind_of
-from windtunnel.formats.several import together
+from windtunnel.formats.jobs.several import together
 from windtunnel.workload import parameter_count
 
 GPT3 = {"hidden": 12288, "feedforward": 49152, "seq_size": 2048, "attn_heads": 96, "attn_size": 128, "num_blocks": 96}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.shell import words
+from windtunnel.formats.jobs.scripts.command import words
 
 
 def launched(script: str) -> list[str]:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from windtunnel.base.errors import SpecError, WindtunnelError
-from windtunnel.cli.source import job_of, job_of_files
+from windtunnel.cli.shared.source import job_of, job_of_files
 from windtunnel.formats import kind_of
-from windtunnel.formats.harmless import split
-from windtunnel.formats.nemo_yaml import from_nemo
-from windtunnel.formats.stated import Stated
-from windtunnel.formats.trainer import from_trainer
+from windtunnel.formats.jobs.harmless_keys import split
+from windtunnel.formats.jobs.nemo_yaml import from_nemo
+from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.trainer import from_trainer
 from windtunnel.workload import parameter_count
 
 FSDP: dict[str, Any] = {

@@ -12,17 +12,17 @@ import pytest
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
+from windtunnel.exports.goal import schedule_of_job
 from windtunnel.formats.door import read_files
-from windtunnel.formats.goal import read_schedule
-from windtunnel.formats.goal.exporting import schedule_of_job
-from windtunnel.formats.goal.schedule import ANY, GoalSchedule, facts_of
-from windtunnel.formats.goal.text import schedule_lines
+from windtunnel.formats.traces.goal import read_schedule
+from windtunnel.formats.traces.goal.schedule import ANY, GoalSchedule, facts_of
+from windtunnel.formats.traces.goal.text import schedule_lines
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel.replay import replay
 from windtunnel.replay.introsort import by_key
 from windtunnel.replay.loggops import LogGOPS, parse_loggops, run_loggops
 from windtunnel.spec import load_job
-from windtunnel.spec.load import load_cluster
+from windtunnel.spec.loading.load import load_cluster
 
 TEXT = """// two ranks
 num_ranks 2

@@ -16,9 +16,9 @@ from windtunnel.goodput.of_job import conditions_of
 from windtunnel.goodput.reasons import reasons
 from windtunnel.memory import memory_of
 from windtunnel.predict import predict
-from windtunnel.report.goodput import report, to_json
 from windtunnel.report.json import dumps
-from windtunnel.report.terminal import figures
+from windtunnel.report.text.goodput import report, to_json
+from windtunnel.report.text.terminal import figures
 from windtunnel.spec import load_job
 from windtunnel.workload import build
 

@@ -15,7 +15,7 @@ from kineto_files import call, event, kernel, trace, written
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.formats.door import read_files
-from windtunnel.formats.kineto import sources
+from windtunnel.formats.traces.kineto import sources
 from windtunnel.records.run import EventKind, Run
 
 EVENTS = [

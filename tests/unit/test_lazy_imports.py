@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.formats.simai.workload import SimaiLayer, SimaiWorkload, workload_text
+from windtunnel.formats.simulators.simai.workload import SimaiLayer, SimaiWorkload, workload_text
 
 KEYS = {"tp": 8, "ep": 1, "pp": 1, "vpp": 1, "ga": 1, "gpus": 64}
 
@@ -39,7 +39,7 @@ def test_simai_needs_no_job_no_network_and_no_numpy(workload: Path) -> None:
 
 def test_a_trace_needs_no_job(workload: Path) -> None:
     modules = loaded(["import", str(workload), "--json", "-"])
-    assert "windtunnel.formats.simai.graph" in modules
+    assert "windtunnel.formats.simulators.simai.graph" in modules
     assert not modules & {"scipy", "windtunnel.spec.job", "windtunnel.workload", "windtunnel.network"}
 
 

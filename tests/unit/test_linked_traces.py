@@ -17,12 +17,12 @@ from kineto_files import Json, event, kernel, trace, written
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.formats.door import read_files
-from windtunnel.formats.pytorch_et.alignment import align
-from windtunnel.formats.pytorch_et.process_groups import groups_of
 from windtunnel.formats.reading import Content
+from windtunnel.formats.traces.pytorch_et.alignment import align
+from windtunnel.formats.traces.pytorch_et.process_groups import groups_of
 from windtunnel.records.trace_graph import TraceGraph
 from windtunnel.replay import ReplayOptions, replay
-from windtunnel.spec.load import load_cluster
+from windtunnel.spec.loading.load import load_cluster
 
 SAMPLES = "samples/3_profiler_traces"
 OPS = ("aten::mm", "aten::add")

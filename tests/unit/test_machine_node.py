@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.exports.exporters import exporter_of
+from windtunnel.exports.nccl_topology import topology_of
 from windtunnel.formats.door import read_files
-from windtunnel.formats.exporters import exporter_of
 from windtunnel.formats.head import head_of
-from windtunnel.formats.nccl.export_topology import topology_of
-from windtunnel.formats.nccl.topology import node_facts, recognises
-from windtunnel.formats.nccl.xml_tree import read_xml, xml_text
+from windtunnel.formats.machines.nccl.topology import node_facts, recognises
 from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.text.xml_tree import read_xml, xml_text
 from windtunnel.spec import load_job, load_node
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 
 
 def matrix(cells: dict[str, list[str]], colour: str = "") -> str:

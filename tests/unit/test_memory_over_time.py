@@ -19,7 +19,7 @@ from windtunnel.memory.replay import pooled
 from windtunnel.memory.walk import block_needs
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import pass_times
-from windtunnel.report.memory_picture import svg
+from windtunnel.report.page.memory import svg
 from windtunnel.spec import Job, check, load_job, names
 from windtunnel.workload import Workload, build
 

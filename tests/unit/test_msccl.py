@@ -12,7 +12,7 @@ from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Reading
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel.replay import replay
-from windtunnel.spec.load import load_cluster
+from windtunnel.spec.loading.load import load_cluster
 
 HEAD = (
     '<algo name="ring" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="allreduce" minBytes="0" maxBytes="2097152">'

@@ -14,8 +14,8 @@ from windtunnel.calibrate.collectives import Sample, accuracy, fit, refit, sampl
 from windtunnel.calibrate.recipes import fits
 from windtunnel.network import collective, flat_group
 from windtunnel.network.closed.fitted import NETS, NODES
-from windtunnel.reality.measurements import FOLDER
-from windtunnel.reality.rows import read
+from windtunnel.reality.rows.measurements import FOLDER
+from windtunnel.reality.rows.table import read
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 

@@ -11,9 +11,9 @@ import pytest
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
 from windtunnel.reality import validate
-from windtunnel.reality.collectives import score_collective
-from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.rows import CollectiveRow, TrainingRow, parse
+from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.rows.table import CollectiveRow, TrainingRow, parse
+from windtunnel.reality.score.collectives import score_collective
 
 FEW = "model,gpu,gpus,tp,pp,global_batch,seq,step_time"
 RUN = "llama3-8b,h100-sxm-80gb,8,2,1,128,8192,12.8"

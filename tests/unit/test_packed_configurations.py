@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import read_plain
 from windtunnel.cli import app
-from windtunnel.cli.source import job_of
+from windtunnel.cli.shared.source import job_of
 from windtunnel.formats.door import read_files
-from windtunnel.spec.files import MAX_BYTES, read_table
-from windtunnel.spec.load import dump_job
+from windtunnel.spec.loading.files import MAX_BYTES, read_table
+from windtunnel.spec.loading.load import dump_job
 
 LLAMA = json.dumps(
     {

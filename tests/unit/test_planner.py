@@ -14,7 +14,7 @@ import pytest
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.plan import amount, counts
 from windtunnel.predict import predict
-from windtunnel.report.plan import as_dict, reasons
+from windtunnel.report.text.plan import as_dict, reasons
 from windtunnel.search.first_plan import best_plan
 from windtunnel.search.planner import Alternative, plan
 from windtunnel.search.scaling import Sizing, loss, tokens_for

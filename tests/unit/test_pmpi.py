@@ -9,8 +9,8 @@ import pytest
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.formats.door import read_files
-from windtunnel.formats.pmpi import read
 from windtunnel.formats.reading import Content, Context
+from windtunnel.formats.traces.pmpi import read
 
 TEXT = """# collprof 0.9 output file
 

@@ -8,12 +8,12 @@ import pytest
 
 from windtunnel.memory import memory_of
 from windtunnel.predict import predict
-from windtunnel.reality.choices import TWINS_APART, PlanChoice, by_family, choices, set_aside
-from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.rows import TrainingRow
-from windtunnel.reality.scores import Score
+from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.rows.table import TrainingRow
+from windtunnel.reality.score.choices import TWINS_APART, PlanChoice, by_family, choices, set_aside
+from windtunnel.reality.score.scores import Score
+from windtunnel.reality.score.verdicts import failed, verdicts
 from windtunnel.reality.validate import score_training
-from windtunnel.reality.verdicts import failed, verdicts
 from windtunnel.spec import load_job
 from windtunnel.spec.layout import by_work
 from windtunnel.workload import build

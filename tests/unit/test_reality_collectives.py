@@ -6,8 +6,8 @@ import pytest
 
 from windtunnel.network import flat_group
 from windtunnel.network.groups.bandwidth import group_links
-from windtunnel.reality.collectives import CollectiveCall, call_of
-from windtunnel.reality.rows import parse
+from windtunnel.reality.rows.table import parse
+from windtunnel.reality.score.collectives import CollectiveCall, call_of
 from windtunnel.workload.ops import Comm
 
 HEADER = "id,family,gpu,gpus_per_node,nodes,gpus,fabric,collective,bytes,time_us,nics_per_node,nic_gbit_s,scaleup_gpus"

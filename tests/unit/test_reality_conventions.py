@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from windtunnel.reality import measurements
-from windtunnel.reality.conventions import mfu_pct
-from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.rows import TrainingRow, read
-from windtunnel.reality.skipped import Skipped
+from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.conventions import mfu_pct
+from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.table import TrainingRow, read
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}
 

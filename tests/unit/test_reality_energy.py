@@ -9,9 +9,9 @@ import pytest
 
 from windtunnel.calibrate.power import SHARED, fit_power, written_power
 from windtunnel.compute.power import FILE, DrawShares, statics, stored
-from windtunnel.reality import measurements
-from windtunnel.reality.measurements import fitted_families
-from windtunnel.reality.power_caps import board_shares, cap_pairs, cap_scores, read_caps, under_cap
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.measurements import fitted_families
+from windtunnel.reality.score.power_caps import board_shares, cap_pairs, cap_scores, read_caps, under_cap
 from windtunnel.reality.validate import validate
 
 HEAD = "id,family,gpu,dataset,batch,cap_w,epoch_s,mean_power_w\n"

@@ -17,13 +17,13 @@ from windtunnel.calibrate.search import GRIDS, search
 from windtunnel.compute import training
 from windtunnel.compute.training import TrainingFactor, training_factor
 from windtunnel.predict import predict
-from windtunnel.reality import measurements
-from windtunnel.reality.bars import NO_BAR, Bar, bars, measure, of_scores
-from windtunnel.reality.markdown import markdown
-from windtunnel.reality.report import Report
-from windtunnel.reality.rows import TrainingRow, read
-from windtunnel.reality.scores import Score
-from windtunnel.spec.catalog import ROOT
+from windtunnel.reality.page.markdown import markdown
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.table import TrainingRow, read
+from windtunnel.reality.score.bars import NO_BAR, Bar, bars, measure, of_scores
+from windtunnel.reality.score.report import Report
+from windtunnel.reality.score.scores import Score
+from windtunnel.spec.loading.catalog import ROOT
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.reality.goodput import FILE, GoodputRow, goodput_rows, goodput_scores, score
-from windtunnel.reality.markdown import markdown
-from windtunnel.reality.report import Report
+from windtunnel.reality.page.markdown import markdown
+from windtunnel.reality.score.goodput import FILE, GoodputRow, goodput_rows, goodput_scores, score
+from windtunnel.reality.score.report import Report
 
 SCORES = {one.id: one for one in goodput_scores()}
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from windtunnel.reality import measurements
-from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.rows import TrainingRow, read
-from windtunnel.reality.skipped import Skipped
-from windtunnel.reality.software import release_of, software_date
+from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.jobs.software import release_of, software_date
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.table import TrainingRow, read
 from windtunnel.spec.layout import uneven
 
 ROWS: dict[str, TrainingRow] = {row.id: row for path in measurements.tables() for row in read(path).training}

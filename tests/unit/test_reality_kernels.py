@@ -10,12 +10,12 @@ import pytest
 from windtunnel.base.errors import SpecError
 from windtunnel.compute import estimate
 from windtunnel.reality import validate
-from windtunnel.reality.collective_tables import NCCL
-from windtunnel.reality.kernel_rows import gpu_of, score_rows
-from windtunnel.reality.labels import label, shared_gpu
-from windtunnel.reality.page import page
-from windtunnel.reality.report import Report
-from windtunnel.reality.scores import Score
+from windtunnel.reality.page.html import page
+from windtunnel.reality.page.labels import label, shared_gpu
+from windtunnel.reality.score.collective_tables import NCCL
+from windtunnel.reality.score.kernel_rows import gpu_of, score_rows
+from windtunnel.reality.score.report import Report
+from windtunnel.reality.score.scores import Score
 from windtunnel.records import About, dataset, write
 from windtunnel.spec import load_gpu, load_runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase

@@ -9,9 +9,9 @@ import pytest
 from windtunnel.compute import estimate
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.isolated import alone
-from windtunnel.reality.layers import layer_scores, layer_seconds
-from windtunnel.reality.measurements import LAYERS
-from windtunnel.reality.module_rows import job_of, predicted, score_module_rows
+from windtunnel.reality.rows.measurements import LAYERS
+from windtunnel.reality.score.layers import layer_scores, layer_seconds
+from windtunnel.reality.score.module_rows import job_of, predicted, score_module_rows
 from windtunnel.reality.validate import validate
 from windtunnel.records import About, Dataset, dataset, write_shape
 from windtunnel.spec import Job, load_gpu, load_job

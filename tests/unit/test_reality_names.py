@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.reality.framework_names import framework_named
-from windtunnel.reality.gpu_names import gpu_named
-from windtunnel.reality.publications import releases, spellings
+from windtunnel.reality.jobs.framework_names import framework_named
+from windtunnel.reality.jobs.gpu_names import gpu_named
+from windtunnel.reality.rows.publications import releases, spellings
 from windtunnel.spec import names
 
 

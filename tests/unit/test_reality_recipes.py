@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from windtunnel.reality import publications
-from windtunnel.reality.rows import TrainingRow
-from windtunnel.reality.software import context_of
+from windtunnel.reality.jobs.software import context_of
+from windtunnel.reality.rows import publications
+from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.spec import load_cluster, load_model
 
 PARTIAL = ["attn", "moe_router", "moe_preprocess"]

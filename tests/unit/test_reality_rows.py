@@ -8,7 +8,7 @@ import pytest
 from row_columns import COLLECTIVE, TRAINING
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.reality.rows import parse, read
+from windtunnel.reality.rows.table import parse, read
 
 HEADER = ",".join(TRAINING)
 ROW = "X1,F,megatron,gpt,24,1024,16,4096,1024,64,,a100-sxm-80gb,8,8,none,1,1,8,none,full,bf16,0.5"

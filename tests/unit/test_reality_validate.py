@@ -11,15 +11,15 @@ from row_columns import TRAINING
 from windtunnel.base.errors import EngineError, FileError, SpecError
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction, StageMemory
-from windtunnel.reality import measurements
-from windtunnel.reality.blanks import choose, memory_alone
-from windtunnel.reality.conventions import mfu_pct
-from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.markdown import markdown
-from windtunnel.reality.power_caps import read_caps
-from windtunnel.reality.report import Report
-from windtunnel.reality.rows import TrainingRow, read
-from windtunnel.reality.scores import Score, summary
+from windtunnel.reality.jobs.blanks import choose, memory_alone
+from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.page.markdown import markdown
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.conventions import mfu_pct
+from windtunnel.reality.rows.table import TrainingRow, read
+from windtunnel.reality.score.power_caps import read_caps
+from windtunnel.reality.score.report import Report
+from windtunnel.reality.score.scores import Score, summary
 from windtunnel.reality.validate import score_training, validate
 from windtunnel.spec import Job
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 from report_fixture import make_prediction
 
-from windtunnel.reality import measurements
-from windtunnel.reality.record import record, steps
-from windtunnel.reality.report import Report
-from windtunnel.reality.rows import read
-from windtunnel.reality.scores import Score
+from windtunnel.reality.page.record import record, steps
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.table import read
+from windtunnel.reality.score.report import Report
+from windtunnel.reality.score.scores import Score
 from windtunnel.reality.validate import score_training
-from windtunnel.report.published import FEWEST, PublishedSteps, pooled, record_sentence
+from windtunnel.report.words.published import FEWEST, PublishedSteps, pooled, record_sentence
 from windtunnel.spec import load_job
-from windtunnel.spec.catalog import ROOT
+from windtunnel.spec.loading.catalog import ROOT
 
 ONE = Score("a", "F", "step_time_s", measured=2.0, predicted=1.8, claimed_pct=9.0, gpu="G", software="s")
 SCORES = (

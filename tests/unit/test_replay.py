@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.chakra import read_trace, sources
-from windtunnel.formats.chakra.groups import read_groups
-from windtunnel.formats.chakra.node import ChakraNode
-from windtunnel.formats.chakra.writing import encoded
+from windtunnel.exports.chakra.writing import encoded
+from windtunnel.exports.exporters import exporter_of, save
 from windtunnel.formats.door import read_files
-from windtunnel.formats.exporters import exporter_of, save
+from windtunnel.formats.traces.chakra import read_trace, sources
+from windtunnel.formats.traces.chakra.groups import read_groups
+from windtunnel.formats.traces.chakra.node import ChakraNode
 from windtunnel.network import collective
 from windtunnel.network.api import sweep
 from windtunnel.network.groups.shape import flat_group
@@ -23,7 +23,7 @@ from windtunnel.predict import predict
 from windtunnel.records.trace_graph import TraceGraph
 from windtunnel.replay import ReplayOptions, replay
 from windtunnel.spec import load_job
-from windtunnel.spec.load import load_cluster, load_gpu
+from windtunnel.spec.loading.load import load_cluster, load_gpu
 from windtunnel.workload.ops import Comm
 
 CLUSTER = load_cluster("h100-ib", ["gpus=16"])

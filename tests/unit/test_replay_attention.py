@@ -12,13 +12,13 @@ from test_replay_kernels import CLUSTER, event, node, tensor
 
 from windtunnel.compute.estimate import estimate
 from windtunnel.formats.door import read_files
-from windtunnel.formats.pytorch_et.attention import attention_of
-from windtunnel.formats.pytorch_et.shaped import read_shaped
 from windtunnel.formats.reading import Context
+from windtunnel.formats.traces.pytorch_et.attention import attention_of
+from windtunnel.formats.traces.pytorch_et.shaped import read_shaped
 from windtunnel.records.attention import AttentionShape
 from windtunnel.records.graph_file import read_graph, write_graph
 from windtunnel.replay import ReplayOptions, replay
-from windtunnel.spec.load import load_runtime
+from windtunnel.spec.loading.load import load_runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
 FORWARD, BACKWARD = "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_flash_attention_backward"

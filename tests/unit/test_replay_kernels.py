@@ -11,11 +11,11 @@ import pytest
 
 from windtunnel.compute.estimate import estimate
 from windtunnel.formats.door import read_files
-from windtunnel.formats.pytorch_et.shaped import read_shaped
 from windtunnel.formats.reading import Context
+from windtunnel.formats.traces.pytorch_et.shaped import read_shaped
 from windtunnel.records.graph_file import read_graph, write_graph
 from windtunnel.replay import ReplayOptions, replay
-from windtunnel.spec.load import load_cluster, load_runtime
+from windtunnel.spec.loading.load import load_cluster, load_runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
 CLUSTER = load_cluster("h100-ib", ["gpus=8"])

@@ -14,8 +14,8 @@ from windtunnel.base.errors import FileError
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import HOST_LAUNCH
 from windtunnel.predict.prediction import Span
-from windtunnel.report.html import page, write_html
-from windtunnel.report.picture import MOST_SPANS, pipeline
+from windtunnel.report.page.pipeline import MOST_SPANS, pipeline
+from windtunnel.report.page.prediction import page, write_html
 from windtunnel.spec import load_job
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&\u2028"

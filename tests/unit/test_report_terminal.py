@@ -10,10 +10,10 @@ from rich.console import Console
 
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.parts import GROUPS, axis_of, group_of, group_sums, label_of, parts_of
-from windtunnel.report.reason import reasons, sentences
-from windtunnel.report.terminal import bar, evidence_sentence, report, stripe
-from windtunnel.report.words import seconds
+from windtunnel.report.text.terminal import bar, evidence_sentence, report, stripe
+from windtunnel.report.words.numbers import seconds
+from windtunnel.report.words.parts import GROUPS, axis_of, group_of, group_sums, label_of, parts_of
+from windtunnel.report.words.reason import reasons, sentences
 from windtunnel.search import Advice, Change, advise
 from windtunnel.spec import load_job
 

@@ -20,12 +20,12 @@ from windtunnel.records.run import Run
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.runs.breakdown import breakdown
 from windtunnel.runs.calls import bus_factor, call_table
-from windtunnel.runs.clocks import align
-from windtunnel.runs.graph import graph_of
 from windtunnel.runs.hta import hta_figures
 from windtunnel.runs.kernel_classes import class_of
-from windtunnel.runs.matching import match_calls
 from windtunnel.runs.waits import waits_of
+from windtunnel.traces.clocks import align
+from windtunnel.traces.graph import graph_of
+from windtunnel.traces.matching import match_calls
 
 # Stream 7: gemm 10-30, norm 60-70 (launched at 45). Stream 20: all-reduce 20-50. Stream 7: copy 71-74, launched before.
 ONE = [

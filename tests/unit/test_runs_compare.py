@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.synthetic_runs import graph_of_job, noisy, with_known_factor, with_slow_tasks
 from windtunnel.cli import main
 from windtunnel.predict import predict
 from windtunnel.records.run import Run, Steps
@@ -17,7 +18,6 @@ from windtunnel.runs.calibrate import calibrate
 from windtunnel.runs.causes import with_factor
 from windtunnel.runs.comparison import compare_run
 from windtunnel.runs.expected import expected_run
-from windtunnel.runs.synthetic import graph_of_job, noisy, with_known_factor, with_slow_tasks
 from windtunnel.spec import Job, load_job
 
 SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=16", "plan.seq=4096", "model.layers=4", "plan.vpp=1"]
@@ -109,8 +109,8 @@ def test_the_verbs(dense: Job, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_profiler_traces_of_a_prediction_read_back_as_they_were(dense: Job, tmp_path: Path) -> None:
+    from windtunnel.exports.exporters import exporter_of, save
     from windtunnel.formats.door import read_files
-    from windtunnel.formats.exporters import exporter_of, save
     from windtunnel.runs.observed import observe
 
     save(exporter_of("kineto").export(dense, {}), tmp_path)
@@ -125,7 +125,7 @@ def test_traces_of_eight_ranks_lead_to_the_late_one(
     dense: Job, graph: TraceGraph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As a user has it: eight files of the profiler, a job, one command."""
-    from windtunnel.formats.kineto.exporting import text_of
+    from windtunnel.exports.kineto import text_of
 
     run = with_slow_tasks(dense, graph, rank=5, value=1.25)
     for trace in run.ranks:

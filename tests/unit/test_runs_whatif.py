@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.synthetic_runs import graph_of_job, with_slow_tasks
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.cli import main
 from windtunnel.predict import predict
@@ -15,10 +16,9 @@ from windtunnel.records.run import Run
 from windtunnel.records.run_file import write_run
 from windtunnel.runs.causes import with_factor
 from windtunnel.runs.expected import expected_run
-from windtunnel.runs.synthetic import graph_of_job, with_slow_tasks
 from windtunnel.runs.whatif import TracedMachine, what_if
 from windtunnel.spec import Job, check, dump_job, load_job
-from windtunnel.spec.load import load_cluster, load_gpu
+from windtunnel.spec.loading.load import load_cluster, load_gpu
 
 SMALL = ["cluster.gpus=8", "plan.dp=none", "plan.global_batch=8", "plan.seq=4096", "model.layers=4", "plan.vpp=1"]
 

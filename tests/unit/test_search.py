@@ -13,8 +13,8 @@ from rich.console import Console
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.memory.result import USABLE
 from windtunnel.predict import predict
-from windtunnel.report.search import front_lines, front_shown, reason_lines, render, space_lines
-from windtunnel.report.search_page import page
+from windtunnel.report.page.search import page
+from windtunnel.report.text.search import front_lines, front_shown, reason_lines, render, space_lines
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.explain import SPARE

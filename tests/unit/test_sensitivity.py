@@ -10,7 +10,7 @@ import pytest
 
 from windtunnel.cli import main
 from windtunnel.predict import predict
-from windtunnel.report.sensitivity import page, show, shown
+from windtunnel.report.page.sensitivity import page, show, shown
 from windtunnel.search.rates import CALLS, KERNELS, rates_of, seconds_faster
 from windtunnel.search.sensitivity import Sensitivity, sensitivity
 from windtunnel.spec import Job, load_job

@@ -12,11 +12,11 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
-from windtunnel.formats.simai.workload import SimaiLayer, SimaiWorkload, read_workload
+from windtunnel.formats.simulators.simai.ratios import DEFAULT, MULTI, ratio, read_table
+from windtunnel.formats.simulators.simai.workload import SimaiLayer, SimaiWorkload, read_workload
 from windtunnel.replay.simai.arithmetic import EndToEnd, end_to_end
 from windtunnel.replay.simai.busbw import bus_bandwidth
 from windtunnel.replay.simai.differences import differences
-from windtunnel.replay.simai.ratios import DEFAULT, MULTI, ratio, read_table
 from windtunnel.replay.simai.setting import SimaiSetting, scaled, ticks
 from windtunnel.replay.simai.table import csv_lines, summary_of
 

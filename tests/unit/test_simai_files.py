@@ -9,10 +9,10 @@ import pytest
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
+from windtunnel.exports.simai_topology import topology_of
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Content, Reading
-from windtunnel.formats.simai.topology import cluster_of, read_topology, topology_text
-from windtunnel.formats.simai.topology_exporting import topology_of
+from windtunnel.formats.simulators.simai.topology import cluster_of, read_topology, topology_text
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel.spec import load_job
 

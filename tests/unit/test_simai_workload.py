@@ -11,15 +11,15 @@ import pytest
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.exports.simai import workload_of
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Content
-from windtunnel.formats.simai.exporting import workload_of
-from windtunnel.formats.simai.graph import graph_of, groups_of
-from windtunnel.formats.simai.workload import facts_of, read_workload, workload_text
+from windtunnel.formats.simulators.simai.graph import graph_of, groups_of
+from windtunnel.formats.simulators.simai.workload import facts_of, read_workload, workload_text
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel.replay import replay
 from windtunnel.spec import load_job
-from windtunnel.spec.load import load_cluster
+from windtunnel.spec.loading.load import load_cluster
 
 HEAD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 2 ga: 1 all_gpus: 8"
 ROWS = (

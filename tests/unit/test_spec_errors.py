@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from windtunnel.base.errors import FileError, PlanError, SpecError, UnknownName
 from windtunnel.spec import Job, check, load_cluster, load_gpu, load_job, load_model, load_runtime
 from windtunnel.spec.common import Noun
-from windtunnel.spec.files import MAX_BYTES
+from windtunnel.spec.loading.files import MAX_BYTES
 
 JOB = "gpt3-175b-64"
 

@@ -23,10 +23,10 @@ from windtunnel.predict.program.unequal import lower_unequal
 from windtunnel.predict.ranks.draws import Draw, draws_of
 from windtunnel.predict.ranks.folding import MEETING, Replicas, fold
 from windtunnel.predict.ranks.places import ranks_of
-from windtunnel.report.html import page
 from windtunnel.report.json import to_json
-from windtunnel.report.terminal import report
-from windtunnel.report.unequal import sentence
+from windtunnel.report.page.prediction import page
+from windtunnel.report.text.terminal import report
+from windtunnel.report.text.unequal import sentence
 from windtunnel.spec import Host, Job, check, dump_job, load_job
 from windtunnel.spec.unequal import Documents, Unequal
 from windtunnel.workload import build

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.formats import word_lines
-from windtunnel.formats.text_lines import LogLines
-from windtunnel.formats.word_lines import WordLines
+from windtunnel.formats.text import word_lines
+from windtunnel.formats.text.lines import LogLines
+from windtunnel.formats.text.word_lines import WordLines
 
 WORDS = ("iteration", "...", "time (ms)", "[batch=", "NCCL")
 PIECES = (

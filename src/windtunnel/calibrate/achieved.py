@@ -21,7 +21,7 @@ from windtunnel.network.closed.cost import achieved as cost_of
 from windtunnel.network.closed.fitted import NETS, NODES
 from windtunnel.network.closed.measured import scaled
 from windtunnel.records.measured_calls import CallTable
-from windtunnel.spec.cluster import Achieved, Cluster
+from windtunnel.spec.machine.cluster import Achieved, Cluster
 
 FACTORS = ("launch", "inside_hop", "inside_rate", "inside_ll_rate", "inside_ll128_rate", "across_hop", "across_rate")
 SMALLEST = 256

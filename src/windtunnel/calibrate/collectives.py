@@ -23,10 +23,10 @@ from windtunnel.network.closed.cost import achieved
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.settings import parse_settings
-from windtunnel.reality.collectives import call_of
-from windtunnel.reality.rows import CollectiveRow
-from windtunnel.reality.skipped import Skipped
-from windtunnel.spec.cluster import Cluster
+from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.table import CollectiveRow
+from windtunnel.reality.score.collectives import call_of
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 BANDS = ((0, 65536, "< 64 KiB"), (65536, 2**20, "64 KiB to 1 MiB"), (2**20, math.inf, ">= 1 MiB"))

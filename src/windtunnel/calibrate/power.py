@@ -19,8 +19,8 @@ from scipy.optimize import least_squares
 from windtunnel.base.arrays import Floats
 from windtunnel.calibrate.record import FitRecord, compared, short
 from windtunnel.compute.power import FILE, DrawShares, statics, stored
-from windtunnel.reality import measurements
-from windtunnel.reality.power_caps import CapPair, board_shares, cap_pairs, read_caps, under_cap
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.score.power_caps import CapPair, board_shares, cap_pairs, read_caps, under_cap
 
 SHARED = ("memory", "floor")
 DEFAULT = "V100"

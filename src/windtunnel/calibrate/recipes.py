@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from windtunnel.base.strict import Strict
-from windtunnel.reality.rows import TrainingRow
-from windtunnel.spec.catalog import ROOT
+from windtunnel.reality.rows.table import TrainingRow
+from windtunnel.spec.loading.catalog import ROOT
 
 FILE = ROOT / "calibration" / "fits.toml"
 RECORDS = ROOT / "calibration" / "records"

@@ -25,11 +25,11 @@ from windtunnel.calibrate.search import Values, search
 from windtunnel.compute import training
 from windtunnel.compute.training import Factors, TrainingFactor
 from windtunnel.predict import predict
-from windtunnel.reality import measurements
-from windtunnel.reality.blanks import choose
-from windtunnel.reality.jobs import draft
-from windtunnel.reality.rows import TrainingRow, read
-from windtunnel.reality.skipped import Skipped
+from windtunnel.reality.jobs.blanks import choose
+from windtunnel.reality.jobs.job import draft
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.table import TrainingRow, read
 from windtunnel.spec import Job, load_runtime
 
 HOST_FIELDS = ("launch", "layer", "micro_batch", "step", "collective")

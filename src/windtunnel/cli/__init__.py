@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import WindtunnelError, nearest
-from windtunnel.cli.verbs import Verbs, bare
+from windtunnel.cli.shared.verbs import Verbs, bare
 
 VERBS: Verbs = {
     "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
@@ -40,7 +40,7 @@ VERBS: Verbs = {
     "fleet": ("fleet", "Training jobs that run: every rank times itself."),
     "export": ("exporting", "A job in the files of another tool, or as a file that needs no catalogue."),
 }
-"""The verbs; see `cli/verbs.py`."""
+"""The verbs; see `cli/shared/verbs.py`."""
 
 INTERRUPTED, BROKEN_PIPE = 130, 1
 """Exit codes after SIGINT (as in shells) and after a closed pipe (as in rich and click)."""

@@ -8,8 +8,8 @@ import numpy as np
 import typer
 
 from windtunnel.base.arrays import Floats
-from windtunnel.cli.common import Json, On, Sets, busy, notes, told, writable, write, write_json
-from windtunnel.cli.source import job_of
+from windtunnel.cli.shared.common import Json, On, Sets, busy, notes, told, writable, write, write_json
+from windtunnel.cli.shared.source import job_of
 from windtunnel.runs.factors import Factor
 
 EXAMPLES = """\b
@@ -29,10 +29,10 @@ def command(
 ) -> None:
     from pathlib import Path
 
-    from windtunnel.cli.runs_show import run_of
+    from windtunnel.cli.runs.show import run_of
     from windtunnel.records.run_file import is_run
     from windtunnel.runs.calibrate import calibrate
-    from windtunnel.spec.toml import toml_lines
+    from windtunnel.spec.loading.toml import toml_lines
 
     writable(("--out", out), ("--json", json))
     loaded = job_of(job, sets, on)

@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.cli.common import Json, writable, write, write_json
-from windtunnel.report import words as say
-from windtunnel.report.table import listing
+from windtunnel.cli.shared.common import Json, writable, write, write_json
+from windtunnel.report.text.table import listing
+from windtunnel.report.words import numbers as say
 from windtunnel.spec import load_cluster, load_fabric, load_gpu, load_job, load_law, load_model, load_node, load_region, names
-from windtunnel.spec.catalog import KINDS, entry
-from windtunnel.spec.load import load_reliability
-from windtunnel.spec.toml import toml_lines
+from windtunnel.spec.loading.catalog import KINDS, entry
+from windtunnel.spec.loading.load import load_reliability
+from windtunnel.spec.loading.toml import toml_lines
 
 EXAMPLES = """\b
 Examples:

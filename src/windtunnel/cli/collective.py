@@ -13,8 +13,8 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.collective_listing import as_csv, as_json, listing
-from windtunnel.cli.common import Json, Sets, notes, writable, write, write_json
-from windtunnel.cli.progress import stoppable
+from windtunnel.cli.shared.common import Json, Sets, notes, writable, write, write_json
+from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network import flat_group
 from windtunnel.network.api import OPS, op_of, sweep
 from windtunnel.network.lanes.algorithms import LOWERINGS
@@ -23,7 +23,7 @@ from windtunnel.network.lanes.send_files import Sends, read_sends
 from windtunnel.network.nccl.settings import KNOWN, as_set, parse_settings
 from windtunnel.network.simulate.collective import route_call
 from windtunnel.spec import load_cluster
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 SPLIT = frozenset({Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER})

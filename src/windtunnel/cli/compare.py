@@ -9,8 +9,8 @@ import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.common import Json, Network, On, Sets, busy, told, writable, write_json
-from windtunnel.cli.source import job_of
+from windtunnel.cli.shared.common import Json, Network, On, Sets, busy, told, writable, write_json
+from windtunnel.cli.shared.source import job_of
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -55,7 +55,7 @@ def _is_run(given: str) -> bool:
     from windtunnel.formats.door import importer_of
     from windtunnel.formats.head import head_of
     from windtunnel.formats.importers import CONFIGURATIONS
-    from windtunnel.formats.script_call import file_of
+    from windtunnel.formats.jobs.scripts.script_call import file_of
     from windtunnel.records.run_file import is_run
 
     path = Path(file_of(given))
@@ -68,7 +68,7 @@ def _two_jobs(
     names: tuple[str, str], both: list[str], own: tuple[list[str], list[str]], on: str | None, fidelity: str, json: str | None
 ) -> None:
     from windtunnel.predict import predict
-    from windtunnel.report.compare import compare, render
+    from windtunnel.report.text.compare import compare, render
 
     jobs = [job_of(name, [*both, *one], on).job for name, one in zip(names, own, strict=True)]
     with busy("predicting both"):
@@ -86,8 +86,8 @@ def _two_jobs(
 def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, json: str | None) -> None:
     from rich.console import Console
 
-    from windtunnel.cli.runs_show import run_of
-    from windtunnel.report.run_comparison import show
+    from windtunnel.cli.runs.show import run_of
+    from windtunnel.report.text.run_comparison import show
     from windtunnel.runs.comparison import compare_run
 
     loaded = job_of(name, sets, on)

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Source, writable, write_json
-from windtunnel.cli.progress import stoppable
 from windtunnel.cli.search_space import question
-from windtunnel.cli.source import LoadedJob, job_of
+from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Source, writable, write_json
+from windtunnel.cli.shared.progress import stoppable
+from windtunnel.cli.shared.source import LoadedJob, job_of
 from windtunnel.search.design import DesignField, Premium, design, field_of
 from windtunnel.search.space import SWITCHES, Space, parsed
 from windtunnel.spec import dump_job, load_job
@@ -59,7 +59,7 @@ def command(  # long: one option a line
     writable(("--json", json))
     from rich.console import Console
 
-    from windtunnel.report.design import render
+    from windtunnel.report.text.design import render
 
     pairs = [_pair("--set", text) for text in sets or []]
     varied = {key: values for key, values in pairs if _varies(key, values)}

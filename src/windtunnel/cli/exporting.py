@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.common import Megatron, ModelFile, On, Sets, Source, notes, told, writable
-from windtunnel.cli.source import cluster_of, job_of
-from windtunnel.formats.exporters import EXPORTERS, cluster_exporter_of, exporter_of, save
+from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, notes, told, writable
+from windtunnel.cli.shared.source import cluster_of, job_of
+from windtunnel.exports.exporters import EXPORTERS, cluster_exporter_of, exporter_of, save
 
 EXAMPLES = """\b
 Examples:

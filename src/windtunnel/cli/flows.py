@@ -11,8 +11,8 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.base.units import parse_size, parse_time
 from windtunnel.cli import INTERRUPTED
-from windtunnel.cli.common import Json, Quiet, busy, writable, write
-from windtunnel.cli.progress import stoppable
+from windtunnel.cli.shared.common import Json, Quiet, busy, writable, write
+from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault, parse_flap
 from windtunnel.network.flows.flow_list import load_flows
 from windtunnel.network.flows.run import NICS, ROUTINGS, UNTIL, FlowOptions, run_flows
@@ -114,7 +114,7 @@ def command(  # long: one option a line
         began = time.process_time()
         result = run_flows(graph, flow_list, options, progress)
         result.stats["cpu_s"] = time.process_time() - began
-    from windtunnel.report.flows import flows_json, flows_report
+    from windtunnel.report.text.flows import flows_json, flows_report
 
     if series is not None:
         from windtunnel.report.series import series_text

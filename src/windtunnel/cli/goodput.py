@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, told, writable, write_json
-from windtunnel.cli.progress import bar
-from windtunnel.cli.source import job_of
+from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, told, writable, write_json
+from windtunnel.cli.shared.progress import bar
+from windtunnel.cli.shared.source import job_of
 from windtunnel.goodput import goodput
 
 EXAMPLES = """\b
@@ -55,7 +55,7 @@ def command(
         )
     loaded.tell()
     told(assumed, "assumed")
-    from windtunnel.report.goodput import report, to_json
+    from windtunnel.report.text.goodput import report, to_json
 
     if json is not None:
         write_json(to_json(answer), json)

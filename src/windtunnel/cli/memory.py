@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, busy, writable, write_json
-from windtunnel.cli.source import job_of
-from windtunnel.formats.flags import flags_of, framework_name
+from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, busy, writable, write_json
+from windtunnel.cli.shared.source import job_of
 from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, why
 from windtunnel.memory import replay as play
 from windtunnel.memory import snapshot as take_snapshot
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import pass_times
 from windtunnel.search import Fix, fixes
+from windtunnel.search.flags import flags_of, framework_name
 from windtunnel.spec import Job
 from windtunnel.workload import Workload, build
 
@@ -52,7 +52,7 @@ def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
     """The figures of the model and of the replay, one row per stage."""
     from rich.table import Table
 
-    from windtunnel.report import words as say
+    from windtunnel.report.words import numbers as say
 
     title = "Model, and replay of PyTorch's caching allocator"
     table = Table("stage", title=title, title_justify="left", title_style="bold", box=None)
@@ -85,7 +85,7 @@ def _highest(moments: Sequence[OverTime]) -> Table:
     """Peaks of each stage's process."""
     from rich.table import Table
 
-    from windtunnel.report import words as say
+    from windtunnel.report.words import numbers as say
 
     table = Table("stage", title="Highest points of a replayed step", title_justify="left", title_style="bold", box=None)
     for head in ("allocated", "reserved", "nvidia-smi", "after"):
@@ -120,7 +120,7 @@ def command(
 ) -> None:
     writable(("--json", json), ("--snapshot", snapshot), ("--picture", picture))
     if picture is not None:
-        from windtunnel.report.memory_picture import check_name
+        from windtunnel.report.page.memory import check_name
 
         check_name(picture)
     loaded = job_of(job, sets, on, model, megatron)
@@ -129,7 +129,7 @@ def command(
     with busy(f"counting the memory of {loaded.job.name}"):
         counted = _counted(loaded.job, replay, picture is not None, stage)
         if picture is not None:
-            from windtunnel.report.memory_picture import write
+            from windtunnel.report.page.memory import write
 
             write(counted.moments, loaded.job.name, picture)
         if snapshot is not None:
@@ -188,7 +188,7 @@ def _plain(job: Job, counted: _Found) -> dict[str, object]:
             for one, pooled in zip(counted.stages, counted.replayed, strict=True)
         ]
     if counted.moments:
-        from windtunnel.report.memory_picture import plain
+        from windtunnel.report.page.memory import plain
 
         answer["over_time"] = [plain(one) for one in counted.moments]
     return answer
@@ -203,8 +203,8 @@ def _print(job: Job, counted: _Found) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from windtunnel.report import words as say
-    from windtunnel.report.terminal import memory
+    from windtunnel.report.text.terminal import memory
+    from windtunnel.report.words import numbers as say
 
     console = Console()
     console.print(Text(f"{job.name}: fullest GPU of each pipeline stage", style="bold"))

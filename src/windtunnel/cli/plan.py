@@ -9,8 +9,8 @@ import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.units import parse_count
-from windtunnel.cli.common import Json, Quiet, Sets, writable, write_json
-from windtunnel.cli.progress import bar
+from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
+from windtunnel.cli.shared.progress import bar
 
 EXAMPLES = """\b
 Examples:
@@ -94,18 +94,18 @@ def command(  # long: one option a line
     with bar("planning") as progress:
         answer = plan(wish, listed(on) or MACHINES, counts(gpus), own, progress)
     if json is not None:
-        from windtunnel.report.plan import as_dict
+        from windtunnel.report.text.plan import as_dict
 
         write_json(as_dict(answer), json)
     if not quiet and json != "-":
-        from windtunnel.report.plan import show
+        from windtunnel.report.text.plan import show
 
         show(answer)
 
 
 def _model(name: str, parameters: str | None, sets: list[str]) -> Any:
     """The model of `--model`, with the overrides that change it."""
-    from windtunnel.cli.source import model_beside
+    from windtunnel.cli.shared.source import model_beside
     from windtunnel.spec import load_model
 
     if parameters is not None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.common import (
+from windtunnel.cli.shared.common import (
     Json,
     Megatron,
     ModelFile,
@@ -25,8 +25,8 @@ from windtunnel.cli.common import (
     writable,
     write_json,
 )
-from windtunnel.cli.progress import bar
-from windtunnel.cli.source import job_of, with_calibration
+from windtunnel.cli.shared.progress import bar
+from windtunnel.cli.shared.source import job_of, with_calibration
 from windtunnel.predict import predict
 
 EXAMPLES = """\b
@@ -69,7 +69,7 @@ def command(  # long: one option a line
     fidelity = check_fidelity(network)
     writable(("--json", json), ("--trace", trace), ("--html", html))
     if html is not None and html != "-":
-        from windtunnel.report.frame import check_page
+        from windtunnel.report.page.frame import check_page
 
         check_page(html)
     for option, path in (("--trace", trace), ("--html", html)):
@@ -102,18 +102,18 @@ def command(  # long: one option a line
 
         write_json(to_json(prediction), json)
     if trace is not None:
-        from windtunnel.report.trace import write_trace
+        from windtunnel.report.timeline.trace import write_trace
 
         with busy("writing the timeline"):
             slices = write_trace(prediction, trace, prediction.kernel_timeline)
         notes().print(f"{trace}: {slices:,} slices", markup=False)
     if html is not None:
-        from windtunnel.report.html import write_html
+        from windtunnel.report.page.prediction import write_html
 
         with busy("writing the page"):
             write_html(prediction, html, shlex.join(["windtunnel", *sys.argv[1:]]))
         notes().print(f"{html}: the report as a page", markup=False)
     if not quiet and json != "-":
-        from windtunnel.report.terminal import report
+        from windtunnel.report.text.terminal import report
 
         report(prediction)

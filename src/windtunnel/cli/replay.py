@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.common import Json, Network, Quiet, Seed, busy, notes, told, writable, write_json
-from windtunnel.formats.chakra.groups import read_groups
+from windtunnel.cli.shared.common import Json, Network, Quiet, Seed, busy, notes, told, writable, write_json
+from windtunnel.formats.traces.chakra.groups import read_groups
 from windtunnel.records.trace_graph import TraceGraph
 
 EXAMPLES = """\b
@@ -81,7 +81,7 @@ def command(  # long: one option a line
         return
     from windtunnel.replay import ReplayOptions, replay
     from windtunnel.replay.options import CALLS, COMPUTE
-    from windtunnel.spec.load import load_cluster, load_gpu
+    from windtunnel.spec.loading.load import load_cluster, load_gpu
 
     for name, value, allowed in (("--compute", compute, COMPUTE), ("--calls", calls, CALLS)):
         if value not in allowed:
@@ -102,13 +102,13 @@ def command(  # long: one option a line
 
 def _graph(files: list[str], groups: str | None, form: str | None, compute: str) -> tuple[TraceGraph, tuple[str, ...]]:
     """The graph that the files hold, and what was assumed for it."""
-    from windtunnel.formats.chakra import read_trace, sources
     from windtunnel.formats.door import importer_of, listed, read_files
     from windtunnel.formats.head import head_of
     from windtunnel.formats.reading import Content, Context
+    from windtunnel.formats.traces.chakra import read_trace, sources
     from windtunnel.records.graph_file import read_graph
     from windtunnel.records.run_file import is_run, read_run
-    from windtunnel.runs.graph import graph_of
+    from windtunnel.traces.graph import graph_of
 
     if len(files) == 1 and files[0].endswith(".parquet"):
         return read_graph(Path(files[0])), ()
@@ -122,7 +122,7 @@ def _graph(files: list[str], groups: str | None, form: str | None, compute: str)
         raise SpecError("--comm-groups", groups, "a Chakra trace; other formats name their groups themselves")
     paths = [path for name in files for path in listed(Path(name))]
     if compute == "kernels" and all(importer_of(head_of(path), form).name == "kineto" for path in paths):
-        from windtunnel.formats.pytorch_et.shaped import read_shaped
+        from windtunnel.formats.traces.pytorch_et.shaped import read_shaped
 
         return read_shaped(paths, Context())
     reading = read_files(files, name=form)
@@ -136,9 +136,9 @@ def _graph(files: list[str], groups: str | None, form: str | None, compute: str)
 def _astra_sim(
     files: list[str], system: str, wires: str, memory: str | None, groups: str | None, aware: bool, json: str | None, quiet: bool
 ) -> None:
-    from windtunnel.formats.astrasim.configuration import RemoteMemory, read_memory, read_network, read_system
-    from windtunnel.formats.chakra import read_trace, sources
     from windtunnel.formats.door import listed
+    from windtunnel.formats.simulators.astrasim.configuration import RemoteMemory, read_memory, read_network, read_system
+    from windtunnel.formats.traces.chakra import read_trace, sources
     from windtunnel.replay.astrasim.files import AstraSetting, run_setting
 
     paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
@@ -195,8 +195,8 @@ def _show(result: dict[str, Any]) -> None:
 
 def _write_trace(result: Any, path: str) -> None:
     from windtunnel.replay.spans import spans_of
-    from windtunnel.report.trace import chrome, perfetto
-    from windtunnel.report.tracks import tracks_of
+    from windtunnel.report.timeline.trace import chrome, perfetto
+    from windtunnel.report.timeline.tracks import tracks_of
 
     if len(result.graph) > MOST_SPANS:
         raise SpecError("--trace", f"{len(result.graph):,} tasks", f"at most {MOST_SPANS:,} tasks in a timeline")

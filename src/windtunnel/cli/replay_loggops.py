@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.common import told, write_json
+from windtunnel.cli.shared.common import told, write_json
 
 MOST_HOSTS = 16
 """Ranks up to which each one's time is printed, as LogGOPSim does."""
@@ -15,7 +15,7 @@ MOST_HOSTS = 16
 
 def replay_loggops(files: list[str], parameters: str, json: str | None, quiet: bool) -> None:
     """Prints ns of each rank, or of the slowest. SpecError for several files and wrong parameters."""
-    from windtunnel.formats.goal import read_schedule
+    from windtunnel.formats.traces.goal import read_schedule
     from windtunnel.replay.loggops import parse_loggops, run_loggops
 
     if len(files) != 1:

@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
-from windtunnel.cli.progress import stoppable
 from windtunnel.cli.search_space import Question, question
-from windtunnel.cli.source import LoadedJob, job_of
+from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
+from windtunnel.cli.shared.progress import stoppable
+from windtunnel.cli.shared.source import LoadedJob, job_of
 
 EXAMPLES = """\b
 Examples:
@@ -66,7 +66,7 @@ def command(  # long: one option a line
         raise FileError("--out", out, "a name that ends in .parquet", "--json writes what is reported as JSON.")
     from rich.console import Console
 
-    from windtunnel.report.search import render, space_lines
+    from windtunnel.report.text.search import render, space_lines
     from windtunnel.search.api import search
     from windtunnel.search.objective import objectives
 
@@ -99,7 +99,7 @@ def command(  # long: one option a line
     if json is not None:
         write_json(result.as_dict(), json)
     if html is not None:
-        from windtunnel.report.search_page import write_page
+        from windtunnel.report.page.search import write_page
 
         write_page(result, html, shlex.join(["windtunnel", *sys.argv[1:]]))
         notes().print(f"{html}: the search as a page", markup=False)

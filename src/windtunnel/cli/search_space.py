@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
-from windtunnel.cli.source import LoadedJob
+from windtunnel.cli.shared.source import LoadedJob
 from windtunnel.search.change import typed, written
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.space import STAGES, SWITCHES, WITH_TP, Space, Values, check_path, frames, parsed
 from windtunnel.spec import Job
-from windtunnel.spec.files import read_table
+from windtunnel.spec.loading.files import read_table
 
 MOST_FRAMES = 256
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, writable, write_json
-from windtunnel.cli.progress import bar
-from windtunnel.cli.source import job_of
+from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, writable, write_json
+from windtunnel.cli.shared.progress import bar
+from windtunnel.cli.shared.source import job_of
 
 EXAMPLES = """\b
 Examples:
@@ -30,7 +30,7 @@ def command(
 ) -> None:
     writable(("--json", json), ("--html", html))
     if html is not None:
-        from windtunnel.report.frame import check_page
+        from windtunnel.report.page.frame import check_page
 
         check_page(html)
     from windtunnel.search.sensitivity import sensitivity
@@ -43,11 +43,11 @@ def command(
     if json is not None:
         write_json(result.as_dict(), json)
     if html is not None:
-        from windtunnel.report.frame import written
-        from windtunnel.report.sensitivity import page
+        from windtunnel.report.page.frame import written
+        from windtunnel.report.page.sensitivity import page
 
         written(page(result), html)
     if not quiet and json != "-":
-        from windtunnel.report.sensitivity import show
+        from windtunnel.report.page.sensitivity import show
 
         show(result)

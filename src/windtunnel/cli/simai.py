@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from windtunnel.cli.common import Json, Quiet, told, writable, write, write_json
+from windtunnel.cli.shared.common import Json, Quiet, told, writable, write, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -39,10 +39,10 @@ def command(
 ) -> None:
     writable(("--json", json), ("--out", out))
     from windtunnel.base.errors import SpecError
-    from windtunnel.formats.simai.workload import read_workload
+    from windtunnel.formats.simulators.simai.ratios import DEFAULT, read_ratios
+    from windtunnel.formats.simulators.simai.workload import read_workload
     from windtunnel.replay.simai.arithmetic import end_to_end
     from windtunnel.replay.simai.differences import differences
-    from windtunnel.replay.simai.ratios import DEFAULT, read_ratios
     from windtunnel.replay.simai.setting import SimaiSetting
     from windtunnel.replay.simai.table import csv_lines
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from windtunnel.cli.common import Dtype, Gpu, Json, Quiet, notes, writable, write, write_json
+from windtunnel.cli.shared.common import Dtype, Gpu, Json, Quiet, notes, writable, write, write_json
 from windtunnel.reality.validate import validate
 
 EXAMPLES = """\b
@@ -39,7 +39,7 @@ def command(
 ) -> None:
     writable(("--json", json), ("--markdown", markdown), ("--html", html), ("--record", record))
     if html is not None:
-        from windtunnel.report.frame import check_page
+        from windtunnel.report.page.frame import check_page
 
         check_page(html)
     console = notes()
@@ -61,15 +61,15 @@ def command(
     if json is not None:
         write_json(report.as_dict(), json)
     if markdown is not None:
-        from windtunnel.reality.markdown import markdown as page
+        from windtunnel.reality.page.markdown import markdown as page
 
         write(page(report, "windtunnel validate --markdown"), markdown, "--markdown")
     if record is not None:
-        from windtunnel.reality.record import record as by_machine
+        from windtunnel.reality.page.record import record as by_machine
 
         write(by_machine(report), record, "--record")
     if html is not None:
-        from windtunnel.reality.page import page as points
+        from windtunnel.reality.page.html import page as points
 
         founding = "Predicted from the catalogue's curves." if kernels is None else _founding(kernels)
         write(points(report, founding=founding), html, "--html")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.common import Json, Sets, busy, told, writable, write_json
+from windtunnel.cli.shared.common import Json, Sets, busy, told, writable, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -35,10 +35,10 @@ def command(
     step: Annotated[int | None, typer.Option("--step", help="One step of the run; default: all that was traced.")] = None,
     json: Json = None,
 ) -> None:
-    from windtunnel.cli.runs_show import run_of
-    from windtunnel.cli.source import job_of
+    from windtunnel.cli.runs.show import run_of
+    from windtunnel.cli.shared.source import job_of
     from windtunnel.runs.whatif import TracedMachine, what_if
-    from windtunnel.spec.load import load_cluster, load_gpu
+    from windtunnel.spec.loading.load import load_cluster, load_gpu
 
     writable(("--json", json))
     if not change:
@@ -55,7 +55,7 @@ def command(
         return
     from rich.console import Console
 
-    from windtunnel.report.run_comparison import seconds
+    from windtunnel.report.text.run_comparison import seconds
 
     console = Console(highlight=False)
     first = rows[0]

@@ -6,7 +6,7 @@ from windtunnel.compute.curves import Choice, Provenance
 from windtunnel.compute.kernel_file import available, is_path, load
 from windtunnel.compute.processor import is_processor, neutral
 from windtunnel.compute.transfer.carry import carried, unchanged
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 
 DEFAULT = "h100-sxm-80gb"
 """GPU whose curves are used for an architecture without a file: the best documented recent one. Such estimates are `assumed`."""

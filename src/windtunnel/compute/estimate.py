@@ -21,7 +21,7 @@ from windtunnel.compute.memory import memory_seconds
 from windtunnel.compute.processor import OPERATORS, Operator, is_processor, operator_of, table_bytes
 from windtunnel.compute.scan import ERROR, SOURCE, scan_seconds
 from windtunnel.compute.training import Factors, TrainingFactor, training_factor
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.ops import DTYPES, Kind, OpTable, Phase
 

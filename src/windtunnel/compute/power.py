@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 
 FILE = Path(__file__).resolve().parents[1] / "catalog" / "calibration" / "power.toml"
 SLOWEST = 0.02

@@ -52,7 +52,7 @@ class Monitor:
     """Not safe between threads.
 
     `align` puts the ranks on one clock before they are judged. `against` says what else is wrong with a run on one clock, such as
-    what leaves its prediction (`runs.fleet_watching.Expectation`). `share` of the time at most is spent on judging.
+    what leaves its prediction (`runs.fleet.watching.Expectation`). `share` of the time at most is spent on judging.
     """
 
     heartbeat: float = HEARTBEAT

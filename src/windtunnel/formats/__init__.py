@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 from windtunnel.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from windtunnel.formats.deepspeed import from_deepspeed
-    from windtunnel.formats.huggingface import from_config
-    from windtunnel.formats.imported import Imported
-    from windtunnel.formats.jobs import TABLE_FORMATS, import_job, kind_of
-    from windtunnel.formats.megatron import from_arguments
-    from windtunnel.formats.torchtitan import from_torchtitan
+    from windtunnel.formats.jobs.deepspeed.configuration import from_deepspeed
+    from windtunnel.formats.jobs.huggingface.config import from_config
+    from windtunnel.formats.jobs.import_job import TABLE_FORMATS, import_job, kind_of
+    from windtunnel.formats.jobs.imported import Imported
+    from windtunnel.formats.jobs.megatron.importer import from_arguments
+    from windtunnel.formats.jobs.torchtitan.configuration import from_torchtitan
 
 _HOME = {
-    "Imported": "imported",
-    "TABLE_FORMATS": "jobs",
-    "from_arguments": "megatron",
-    "from_config": "huggingface",
-    "from_deepspeed": "deepspeed",
-    "from_torchtitan": "torchtitan",
-    "import_job": "jobs",
-    "kind_of": "jobs",
+    "Imported": "jobs.imported",
+    "TABLE_FORMATS": "jobs.import_job",
+    "from_arguments": "jobs.megatron.importer",
+    "from_config": "jobs.huggingface.config",
+    "from_deepspeed": "jobs.deepspeed.configuration",
+    "from_torchtitan": "jobs.torchtitan.configuration",
+    "import_job": "jobs.import_job",
+    "kind_of": "jobs.import_job",
 }
 
 __all__ = [

@@ -13,7 +13,7 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.importers import ANYTHING, IMPORTERS, OWN_PREFIXES, TOGETHER, Importer
 from windtunnel.formats.reading import Context, ImporterModule, LinkingModule, Reading
-from windtunnel.formats.wrapped import bare, decoded, named, prefix_of, told, without_prefix
+from windtunnel.formats.text.wrapped import bare, decoded, named, prefix_of, told, without_prefix
 
 
 def importer_of(head: Head, name: str | None = None) -> Importer:

@@ -7,8 +7,8 @@ from windtunnel.goodput.checkpoint import checkpoint_cost, nodes_of
 from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.stated import conditions_at
 from windtunnel.predict.answer.startup import startup
-from windtunnel.spec.catalog import names
 from windtunnel.spec.job import Job
+from windtunnel.spec.loading.catalog import names
 
 
 def conditions_of(job: Job, step_time_s: float, exposed: float = 0.0) -> Conditions:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError
-from windtunnel.spec.cluster import Cluster, Node
-from windtunnel.spec.host import HostLink, MemoryPool, Place
-from windtunnel.spec.pcie import PCIE_X16
+from windtunnel.spec.machine.cluster import Cluster, Node
+from windtunnel.spec.machine.host import HostLink, MemoryPool, Place
+from windtunnel.spec.machine.pcie import PCIE_X16
 
 ACHIEVED = {"pcie": (0.85, 0.85), "c2c": (0.83, 0.66)}
 """Share of the line rate that copies of pinned memory reach, from the host and to it. PCIe: 13 of 15.75 GB/s (V100), 26 of 31.5

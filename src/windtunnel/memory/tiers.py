@@ -11,8 +11,8 @@ from windtunnel.memory.habits import MemoryHabits
 from windtunnel.memory.state import gradients_leave, state_of
 from windtunnel.memory.walk import Needs
 from windtunnel.spec.common import DTYPE_BYTES
-from windtunnel.spec.host import Place
 from windtunnel.spec.job import Job
+from windtunnel.spec.machine.host import Place
 from windtunnel.spec.offload import NO_OFFLOAD
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.passes.optimizer import updated_parameters

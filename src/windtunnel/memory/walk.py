@@ -19,7 +19,7 @@ from windtunnel.base.arrays import Floats
 from windtunnel.memory.habits import MemoryHabits, habits
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
-from windtunnel.spec.precision import NARROW
+from windtunnel.spec.requirements.precision import NARROW
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.blocks.quantise import copies, recipe
 from windtunnel.workload.graph import Chunk, Workload

@@ -14,7 +14,7 @@ from windtunnel.network.flows.run import FlowsResult as FlowsResult
 from windtunnel.network.lanes.send_files import Sends
 from windtunnel.network.simulate.collective import engine_sweep
 from windtunnel.network.simulate.packet_settings import PacketSettings
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 OPS = {comm.name.lower(): comm for comm in Comm if comm is not Comm.NONE}

@@ -23,9 +23,9 @@ from windtunnel.base.files import bare
 from windtunnel.base.strict import Strict
 from windtunnel.base.units import parse_bandwidth, parse_size, parse_time
 from windtunnel.engine.control import Control, Parameter, controls
-from windtunnel.spec.catalog import ROOT
-from windtunnel.spec.explain import explain
-from windtunnel.spec.files import SUFFIXES, check_shape, read_table
+from windtunnel.spec.loading.catalog import ROOT
+from windtunnel.spec.loading.explain import explain
+from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
 
 FOLDER = ROOT / "congestion"
 _MARKING = ("kmin", "kmax", "pmax")

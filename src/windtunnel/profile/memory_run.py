@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from windtunnel.profile.device import Device
-from windtunnel.profile.layers_timing import Run
+from windtunnel.profile.layer_timing import Run
 from windtunnel.profile.memory import Allocation, MemoryTimeline, of_snapshot, timeline
 
 

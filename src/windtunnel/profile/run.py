@@ -18,7 +18,7 @@ from windtunnel.profile.session import Report, Session
 from windtunnel.records import LEVELS, MODES, About, read
 
 if TYPE_CHECKING:
-    from windtunnel.profile.layers_study import Effort
+    from windtunnel.profile.layers.study import Effort
     from windtunnel.profile.memory import MemoryTimeline
 
 DEVICE_MODES = {True: MODES, False: ("eager", "compile")}
@@ -70,8 +70,8 @@ class RunSettings:
         return filled
 
     def effort(self) -> Effort:
-        """For `layers_study`; only after `on`."""
-        from windtunnel.profile.layers_study import Effort
+        """For `layers.study`; only after `on`."""
+        from windtunnel.profile.layers.study import Effort
 
         return Effort(self.warmup or 0, self.repeats or 1, self.layers, self.levels, self.tolerance or 0.0, self.seed)
 
@@ -151,9 +151,9 @@ def _one(
     unit: tuple[Case, str, str], device: Device, watch: Any, how: RunSettings, session: Session, outcome: Outcome, report: Report
 ) -> bool:
     """Measures one case in one implementation and mode; False if it was told to stop."""
-    from windtunnel.profile.layers_rows import Rows
-    from windtunnel.profile.layers_study import Study
-    from windtunnel.profile.layers_timing import Stopped
+    from windtunnel.profile.layer_timing import Stopped
+    from windtunnel.profile.layers.rows import Rows
+    from windtunnel.profile.layers.study import Study
     from windtunnel.profile.modules.compare import compare_or_reason
     from windtunnel.profile.modules.family import family_of
 

@@ -16,24 +16,24 @@ from windtunnel.base.errors import FileError, SpecError, nearest
 from windtunnel.compute.power import statics
 from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
-from windtunnel.reality import measurements
-from windtunnel.reality.bars import of_scores
-from windtunnel.reality.blanks import Predict, choose
-from windtunnel.reality.choices import choices, set_aside
-from windtunnel.reality.collectives import score_collective
-from windtunnel.reality.conventions import mfu_pct
-from windtunnel.reality.energy import energy_scores, is_energy_table
-from windtunnel.reality.goodput import goodput_scores
-from windtunnel.reality.jobs import Draft, draft
-from windtunnel.reality.kernel_tables import kernel_scores
-from windtunnel.reality.layers import is_layer_table, layer_scores
-from windtunnel.reality.measurements import Fitted
-from windtunnel.reality.power_caps import cap_scores, is_cap_table
-from windtunnel.reality.report import Report
-from windtunnel.reality.rows import MeasuredTable, TrainingRow, header_of, parse, read_text
-from windtunnel.reality.scores import Score
-from windtunnel.reality.skipped import Skipped
-from windtunnel.reality.verdicts import failed, verdicts
+from windtunnel.reality.jobs.blanks import Predict, choose
+from windtunnel.reality.jobs.job import Draft, draft
+from windtunnel.reality.rows import measurements
+from windtunnel.reality.rows.conventions import mfu_pct
+from windtunnel.reality.rows.measurements import Fitted
+from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.table import MeasuredTable, TrainingRow, header_of, parse, read_text
+from windtunnel.reality.score.bars import of_scores
+from windtunnel.reality.score.choices import choices, set_aside
+from windtunnel.reality.score.collectives import score_collective
+from windtunnel.reality.score.energy import energy_scores, is_energy_table
+from windtunnel.reality.score.goodput import goodput_scores
+from windtunnel.reality.score.kernel_tables import kernel_scores
+from windtunnel.reality.score.layers import is_layer_table, layer_scores
+from windtunnel.reality.score.power_caps import cap_scores, is_cap_table
+from windtunnel.reality.score.report import Report
+from windtunnel.reality.score.scores import Score
+from windtunnel.reality.score.verdicts import failed, verdicts
 
 Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""

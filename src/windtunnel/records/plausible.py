@@ -17,8 +17,8 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.records.kernel_dataset import About, Dataset
 from windtunnel.records.tell import tell
 from windtunnel.spec import GPU, load_gpu
-from windtunnel.spec.catalog import names
-from windtunnel.spec.load import match_gpu
+from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.load import match_gpu
 
 if TYPE_CHECKING:
     import pyarrow as pa

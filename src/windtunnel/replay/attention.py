@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.records.attention import CAUSAL_NOT_RECORDED, COLUMNS, LIBRARIES, AttentionShape
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 from windtunnel.workload.blocks.core import visible
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
 
@@ -22,7 +22,7 @@ def operator_seconds(attentions: Int64s, gpu: GPU, formats: Mapping[int, str]) -
     Each library's operators take the curve of that library, if the GPU has one.
     """
     from windtunnel.compute.estimate import estimate  # slow to import
-    from windtunnel.spec.load import load_runtime
+    from windtunnel.spec.loading.load import load_runtime
 
     seconds = np.zeros(len(attentions))
     distinct, which = np.unique(attentions[:, SHAPE:], axis=0, return_inverse=True)

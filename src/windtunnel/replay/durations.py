@@ -8,8 +8,8 @@ from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.replay.options import ReplayOptions
-from windtunnel.spec.cluster import GPU, Cluster
-from windtunnel.spec.host import Place
+from windtunnel.spec.machine.cluster import GPU, Cluster
+from windtunnel.spec.machine.host import Place
 
 PRODUCTS = ("gemm", "matmul", "::mm", "::bmm", "addmm", "linear", "conv", "attention", "flash", "cutlass", "cublas", "einsum")
 """Parts of the names of computations that FLOPs bound, where neither FLOPs nor bytes are stated."""

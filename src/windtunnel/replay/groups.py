@@ -11,7 +11,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.records.attention import COLUMNS, shares
 from windtunnel.records.trace_graph import TraceGraph
 from windtunnel.replay.attention import assumed_of, operator_seconds
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 from windtunnel.workload.ops import DTYPES, Kind, Op, Phase
 
 _FORMATS = {1: ("fp8",), 2: ("bf16", "fp16"), 4: ("fp32",)}
@@ -76,7 +76,7 @@ def _by_bytes(sizes: Floats, gpu: GPU) -> Floats:
 
 def _estimated(ops: list[Op], gpu: GPU) -> Floats:
     from windtunnel.compute.estimate import estimate  # slow to import
-    from windtunnel.spec.load import load_runtime
+    from windtunnel.spec.loading.load import load_runtime
     from windtunnel.workload.ops import OpTable
 
     return estimate(OpTable.of(ops), gpu, load_runtime("megatron-core")).seconds

@@ -11,7 +11,7 @@ import heapq
 from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.goal.schedule import ANY, GoalKind, GoalRank, GoalSchedule
+from windtunnel.formats.traces.goal.schedule import ANY, GoalKind, GoalRank, GoalSchedule
 from windtunnel.replay.introsort import by_key
 
 MESSAGE = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windtunnel.base.fidelity import CLOSED
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 
 COMPUTE = ("trace", "roofline", "kernels")
 CALLS = ("network", "trace")

@@ -16,7 +16,7 @@ from windtunnel.replay.durations import durations
 from windtunnel.replay.groups import PlacedGraph
 from windtunnel.replay.options import ReplayOptions
 from windtunnel.replay.result import MOVES, ReplayResult
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 
 
 def replay(

@@ -28,7 +28,7 @@ class Answer(Prediction):
 
     def report(self, console: Console | None = None) -> None:
         """Print the report, on `console` or standard output."""
-        from windtunnel.report.terminal import report
+        from windtunnel.report.text.terminal import report
 
         report(self, console)
 
@@ -40,12 +40,12 @@ class Answer(Prediction):
 
     def write_trace(self, path: str | Path, kernels: Iterable[Span] = ()) -> int:
         """Write the timeline for a trace viewer (Chrome's JSON where the name ends in .json) and return its number of slices."""
-        from windtunnel.report.trace import write_trace
+        from windtunnel.report.timeline.trace import write_trace
 
         return write_trace(self, path, kernels)
 
     def write_html(self, path: str | Path) -> None:
         """Write one self-contained page."""
-        from windtunnel.report.html import write_html
+        from windtunnel.report.page.prediction import write_html
 
         write_html(self, path)

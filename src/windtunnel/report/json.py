@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from windtunnel.base.json_text import json_text, plain
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.json_text import json_text, plain
-from windtunnel.report.whole_run import whole_run
+from windtunnel.report.words.whole_run import whole_run
 
 SCHEMA = "windtunnel.prediction/1"
 """Version; increases when a key changes its meaning or is removed, not for new keys."""

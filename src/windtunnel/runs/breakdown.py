@@ -15,7 +15,7 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.records.intervals import Intervals, cut, length, outside, overlap, union, within
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
 from windtunnel.runs.kernel_classes import class_of
-from windtunnel.runs.windows import Window, launch_of, windows_of
+from windtunnel.traces.windows import Window, launch_of, windows_of
 
 
 @dataclass(frozen=True)

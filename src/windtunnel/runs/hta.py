@@ -18,7 +18,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.records.intervals import length, overlap, union
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
-from windtunnel.runs.windows import launch_of
+from windtunnel.traces.windows import launch_of
 
 NEAR_US = 30.0
 """Gap under which HTA takes an idle stream as the delay of a launch (its default `consecutive_kernel_delay`)."""

@@ -12,11 +12,11 @@ from windtunnel.base.comm import Comm
 from windtunnel.records.run import EventKind, RankTrace, Run
 from windtunnel.runs.axes import AxisOf
 from windtunnel.runs.breakdown import StepTime, breakdown
-from windtunnel.runs.clocks import align
 from windtunnel.runs.kernel_classes import class_of
-from windtunnel.runs.matching import MatchedCalls, match_calls
-from windtunnel.runs.windows import WHOLE, windows_of
 from windtunnel.spec import Job
+from windtunnel.traces.clocks import align
+from windtunnel.traces.matching import MatchedCalls, match_calls
+from windtunnel.traces.windows import WHOLE, windows_of
 
 CLASSES = {
     "gemm": "gemm", "convolution": "gemm", "grouped gemm": "grouped_gemm", "attention": "attention", "scan": "scan", "norm": "norm",

@@ -11,10 +11,10 @@ import numpy as np
 from windtunnel.records.run import Run
 from windtunnel.runs.breakdown import StepTime, breakdown
 from windtunnel.runs.calls import CallRow, call_table
-from windtunnel.runs.clocks import Clocks, align
 from windtunnel.runs.hta import HtaFigures, hta_figures
-from windtunnel.runs.matching import match_calls
 from windtunnel.runs.waits import Waits, waits_of
+from windtunnel.traces.clocks import Clocks, align
+from windtunnel.traces.matching import match_calls
 
 _LOOSE = 1e-3
 """Seconds between the ends of matched calls above which a match is doubtful: a collective ends everywhere within microseconds."""

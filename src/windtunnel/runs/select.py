@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from windtunnel.records.run import Events, Run, Steps
-from windtunnel.runs.windows import windows_of
+from windtunnel.traces.windows import windows_of
 
 
 def with_steps(run: Run, numbers: Sequence[int]) -> Run:

@@ -9,7 +9,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats
 from windtunnel.base.comm import Comm
 from windtunnel.records.run import Run
-from windtunnel.runs.matching import MatchedCalls
+from windtunnel.traces.matching import MatchedCalls
 
 
 @dataclass(frozen=True)

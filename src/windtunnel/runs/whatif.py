@@ -20,13 +20,13 @@ from windtunnel.records.run import Run
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.replay.options import ReplayOptions
 from windtunnel.replay.run import replay
-from windtunnel.runs.graph import graph_of
 from windtunnel.runs.observed import label_class
-from windtunnel.runs.rank_tasks import HOST_GAP, LAUNCH_DELAY
 from windtunnel.runs.whatif_plan import DEGREES, OtherPlans
 from windtunnel.spec import Job
 from windtunnel.spec.calibration import KernelFactors
-from windtunnel.spec.cluster import GPU, Cluster
+from windtunnel.spec.machine.cluster import GPU, Cluster
+from windtunnel.traces.graph import graph_of
+from windtunnel.traces.rank_tasks import HOST_GAP, LAUNCH_DELAY
 
 COMPUTE_BOUND = ("gemm", "grouped_gemm", "attention", "scan")
 """Classes that scale with the FLOP rate; the others with the memory's bandwidth."""
@@ -112,7 +112,7 @@ def _measured(graph: TraceGraph) -> float:
 
 
 def _end(graph: TraceGraph, seconds: Floats, size: int) -> float:
-    from windtunnel.spec.load import load_cluster
+    from windtunnel.spec.loading.load import load_cluster
 
     cluster = load_cluster("h100-ib", [f"gpus={max(8, -(-size // 8) * 8)}"])  # only holds the ranks: calls take the trace's time
     result = replay(replace(graph, seconds=seconds), cluster, ReplayOptions(calls="trace"))
@@ -194,7 +194,7 @@ def _kernels(graph: TraceGraph) -> Bools:
 
 
 def _other_gpu(text: str, name: str, source: GPU) -> TraceChange:
-    from windtunnel.spec.load import load_gpu
+    from windtunnel.spec.loading.load import load_gpu
 
     target = load_gpu(name)
     flops, memory = source.peak["bf16"] / target.peak["bf16"], source.memory_bandwidth / target.memory_bandwidth
@@ -209,7 +209,7 @@ def _other_gpu(text: str, name: str, source: GPU) -> TraceChange:
 
 def _other_network(text: str, name: str, run: Run, machine: TracedMachine) -> TraceChange:
     """Every call whose bytes and ranks are known, by the ratio of its closed-form times on the two clusters."""
-    from windtunnel.spec.load import load_cluster
+    from windtunnel.spec.loading.load import load_cluster
 
     if machine.cluster is None:
         raise SpecError("--on", "nothing", "the cluster of the trace", f"{text} needs it.")

@@ -18,7 +18,7 @@ from windtunnel.search.space import Space
 from windtunnel.search.store import Store
 from windtunnel.search.workers import workers_of
 from windtunnel.spec import Job
-from windtunnel.spec.catalog import names
+from windtunnel.spec.loading.catalog import names
 
 
 def search(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from windtunnel.base.errors import SpecError
 from windtunnel.spec import Model
-from windtunnel.spec.load import load_model
+from windtunnel.spec.loading.load import load_model
 from windtunnel.workload import parameter_count
 
 HEAD = 128

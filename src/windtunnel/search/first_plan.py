@@ -13,9 +13,9 @@ from windtunnel.search.defaults import default_fields
 from windtunnel.search.space import Space, Values
 from windtunnel.search.start import start
 from windtunnel.spec import Model
-from windtunnel.spec.degrees import stated_in
-from windtunnel.spec.load import override
-from windtunnel.spec.resolve import merge
+from windtunnel.spec.loading.degrees import stated_in
+from windtunnel.spec.loading.load import override
+from windtunnel.spec.loading.resolve import merge
 
 GAP = 0.02
 """Share by which another plan of the space may be better: a planner compares machines, whose rates differ by more."""

@@ -21,9 +21,9 @@ from windtunnel.search.first_plan import best_plan
 from windtunnel.search.scaling import FLOPS_PER_PARAMETER, compute_for, loss, tokens_for
 from windtunnel.search.wish import Wish, checked
 from windtunnel.spec import Cluster, Model, load_cluster, names
-from windtunnel.spec.files import SUFFIXES
-from windtunnel.spec.load import override
-from windtunnel.spec.resolve import merge
+from windtunnel.spec.loading.files import SUFFIXES
+from windtunnel.spec.loading.load import override
+from windtunnel.spec.loading.resolve import merge
 from windtunnel.workload import parameter_count
 
 MACHINES = ("a100-ib", "h100-ib", "h200-ib", "b200-ib")

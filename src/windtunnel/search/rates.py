@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from windtunnel.search.change import Change, value_of
 from windtunnel.spec import GPU, Job
 from windtunnel.spec.calibration import PATHS, Calibration
-from windtunnel.spec.cluster import Achieved
+from windtunnel.spec.machine.cluster import Achieved
 
 Faster = Callable[[float], Job]
 """The job with a rate times k."""

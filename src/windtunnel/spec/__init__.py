@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from windtunnel.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from windtunnel.spec.catalog import names
-    from windtunnel.spec.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
     from windtunnel.spec.common import DTYPE_BYTES, Noun, Precision
     from windtunnel.spec.job import Job, check
-    from windtunnel.spec.json_schema import schema
-    from windtunnel.spec.load import (
+    from windtunnel.spec.loading.catalog import names
+    from windtunnel.spec.loading.json_schema import schema
+    from windtunnel.spec.loading.load import (
         dump_job,
         load_cluster,
         load_fabric,
@@ -25,39 +24,40 @@ if TYPE_CHECKING:
         load_runtime,
         match_gpu,
     )
+    from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
     from windtunnel.spec.model import Model
     from windtunnel.spec.plan import Plan
     from windtunnel.spec.runtime import Host, Runtime
 
 _HOME = {
-    "Cluster": "cluster",
+    "Cluster": "machine.cluster",
     "DTYPE_BYTES": "common",
-    "Fabric": "cluster",
-    "GPU": "cluster",
+    "Fabric": "machine.cluster",
+    "GPU": "machine.cluster",
     "Host": "runtime",
     "Job": "job",
     "Model": "model",
-    "Nic": "cluster",
-    "Node": "cluster",
+    "Nic": "machine.cluster",
+    "Node": "machine.cluster",
     "Noun": "common",
     "Plan": "plan",
     "Precision": "common",
     "Runtime": "runtime",
-    "ScaleUp": "cluster",
+    "ScaleUp": "machine.cluster",
     "check": "job",
-    "dump_job": "load",
-    "load_cluster": "load",
-    "load_fabric": "load",
-    "load_gpu": "load",
-    "load_job": "load",
-    "load_law": "load",
-    "load_model": "load",
-    "load_node": "load",
-    "load_region": "load",
-    "load_runtime": "load",
-    "match_gpu": "load",
-    "names": "catalog",
-    "schema": "json_schema",
+    "dump_job": "loading.load",
+    "load_cluster": "loading.load",
+    "load_fabric": "loading.load",
+    "load_gpu": "loading.load",
+    "load_job": "loading.load",
+    "load_law": "loading.load",
+    "load_model": "loading.load",
+    "load_node": "loading.load",
+    "load_region": "loading.load",
+    "load_runtime": "loading.load",
+    "match_gpu": "loading.load",
+    "names": "loading.catalog",
+    "schema": "loading.json_schema",
 }
 
 __all__ = [

@@ -11,26 +11,26 @@ from pydantic import BeforeValidator, Discriminator, Tag
 
 from windtunnel.base.errors import PlanError
 from windtunnel.base.units import parse_count
-from windtunnel.spec.adapters import check_adapters
 from windtunnel.spec.calibration import Calibration
-from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.common import Name, NonNegativeInt, Noun, PositiveFloat
-from windtunnel.spec.context import check_context, chunks_of
-from windtunnel.spec.differ import check_unequal
-from windtunnel.spec.experts import check_dispatch, check_experts, check_modules, check_offloaded
 from windtunnel.spec.graph_model import GraphModel, check_graph
-from windtunnel.spec.images import check_vision
-from windtunnel.spec.loss import check_loss
-from windtunnel.spec.mixers import check_mixers
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.spec.model import Model
 from windtunnel.spec.offload import check_offload
-from windtunnel.spec.optimizer import check_optimizer
 from windtunnel.spec.plan import CpKind, Plan
-from windtunnel.spec.precision import check_precision
 from windtunnel.spec.reliability import Reliability, check_reliability
+from windtunnel.spec.requirements.adapters import check_adapters
+from windtunnel.spec.requirements.context import check_context, chunks_of
+from windtunnel.spec.requirements.experts import check_dispatch, check_experts, check_modules, check_offloaded
+from windtunnel.spec.requirements.images import check_vision
+from windtunnel.spec.requirements.loss import check_loss
+from windtunnel.spec.requirements.mixers import check_mixers
+from windtunnel.spec.requirements.optimizer import check_optimizer
+from windtunnel.spec.requirements.precision import check_precision
+from windtunnel.spec.requirements.sharding import check_sharding
+from windtunnel.spec.requirements.unequal_ranks import check_unequal
 from windtunnel.spec.runtime import Runtime
 from windtunnel.spec.shapes import SHAPES, Places, check_batches, check_virtual
-from windtunnel.spec.sharding import check_sharding
 from windtunnel.spec.unequal import Unequal
 
 

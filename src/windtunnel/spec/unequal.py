@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from windtunnel.base.units import Seconds
-from windtunnel.spec.cluster import GPU, Node
 from windtunnel.spec.common import Flag, Fraction, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt
+from windtunnel.spec.machine.cluster import GPU, Node
 
 Ids = tuple[NonNegativeInt, ...]
 

@@ -21,7 +21,7 @@ from tests.faults.recovery.kept import NODES, PER_NODE, KeptJob, hurt
 from windtunnel.fleet.driver.sight import DetectionLimits
 from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.measured import FleetRun, measured_conditions, predict_fleet
-from windtunnel.runs.fleet_kept import fleet_run
+from windtunnel.runs.fleet.kept import fleet_run
 
 SCRIPT = Path(__file__).with_name("script.py")
 PRELOAD = ("numpy", "windtunnel.fleet.ring", "windtunnel.fleet.rings", "windtunnel.fleet.watch.beat")

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from windtunnel.calibrate.transfer.judge import Without
 from windtunnel.compute.transfer.law import distance, gemm_held, reach, sheet
 from windtunnel.spec import load_gpu
-from windtunnel.spec.catalog import names
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.machine.cluster import GPU
 
 TRAINED = ("volta", "ampere", "ada", "hopper", "blackwell")
 """Architectures of the vendor whose GPUs the shared curves are fitted on."""

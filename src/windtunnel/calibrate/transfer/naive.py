@@ -5,7 +5,7 @@ from __future__ import annotations
 from windtunnel.calibrate.transfer.method import Known, Predicted, nearest
 from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.transfer.law import sheet
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 
 
 def naive(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:

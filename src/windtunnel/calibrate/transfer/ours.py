@@ -12,7 +12,7 @@ from windtunnel.calibrate.transfer.method import Known, Predicted, nearest
 from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.transfer.law import sheet
 from windtunnel.compute.transfer.moved import attention_for, gemm_for
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 
 
 def ours(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from windtunnel.base.arrays import Floats
 from windtunnel.compute.gemm import gemm_bytes
 from windtunnel.records import Dataset
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 
 Words = npt.NDArray[np.str_]
 

@@ -10,7 +10,7 @@ import numpy as np
 from windtunnel.calibrate.transfer.method import Known, Predicted, nearest
 from windtunnel.calibrate.transfer.rows import TransferRows
 from windtunnel.compute.transfer.law import sheet
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 
 
 def two_formula(kind: str, rows: TransferRows, gpu: GPU, known: Known) -> Predicted:

@@ -12,8 +12,8 @@ from windtunnel.compute.transfer.joint import Stored, stored
 from windtunnel.compute.transfer.law import sheet, sheet_of
 from windtunnel.compute.transfer.moved import attention_for, gemm_for
 from windtunnel.spec import load_gpu
-from windtunnel.spec.catalog import names
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.machine.cluster import GPU
 
 SHARED = "shared"
 """Key of the attention curves shared by all measured GPUs; not a library's name, so every framework uses it."""

@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 from windtunnel.compute.attention import FULL
 from windtunnel.compute.curves import AttentionCurve, GemmCurve, KernelCurves
 from windtunnel.spec import load_gpu
-from windtunnel.spec.catalog import names
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.machine.cluster import GPU
 
 NODE = {
     "volta": 2.8,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
 from windtunnel.compute.transfer.joint import JointCurves
 from windtunnel.compute.transfer.law import Sheet, attention_moved, attention_with, gemm_held, gemm_moved, reach, sheet
-from windtunnel.spec.cluster import GPU
+from windtunnel.spec.machine.cluster import GPU
 
 WAYS = ("forward", "backward")
 

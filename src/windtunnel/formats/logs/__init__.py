@@ -12,7 +12,7 @@ from windtunnel.formats.reading import Context, Reading
 def recognises(head: Head) -> bool:
     """Lines of steps, or of the arguments that a framework prints before them."""
     from windtunnel.formats.logs.frameworks import FRAMEWORKS
-    from windtunnel.formats.text_lines import strip
+    from windtunnel.formats.text.lines import strip
 
     text = strip(head.data.decode("utf-8", "replace"))
     return text.lstrip()[:1] not in ("<",) and any(framework.KNOWN_BY.search(text) for framework in FRAMEWORKS)

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.facts_of_files import add_facts
 from windtunnel.formats.head import Head
-from windtunnel.formats.logs.power import PowerSource
-from windtunnel.formats.nccl.debug_lines import WORD as DEBUG_WORD
-from windtunnel.formats.nccl.debug_lines import DebugLines
+from windtunnel.formats.machines.hardware.power_series import PowerSource
+from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
+from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.word_lines import WordLines
+from windtunnel.formats.text.facts_of_files import add_facts
+from windtunnel.formats.text.word_lines import WordLines
 from windtunnel.records.run import Run, Steps
 
 MARK = ":::MLLOG "

@@ -14,10 +14,10 @@ from windtunnel.base.units import show_counted
 from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
 from windtunnel.formats.logs.step_log import StepLog, described, plain
-from windtunnel.formats.nccl.debug_lines import WORD as DEBUG_WORD
-from windtunnel.formats.nccl.debug_lines import DebugLines
+from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
+from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.word_lines import WordLines
+from windtunnel.formats.text.word_lines import WordLines
 from windtunnel.records.run import Run, Steps
 
 SHOWN_ARGUMENTS = (

@@ -18,7 +18,7 @@ from windtunnel.network.groups.shape import Group, flat_group
 from windtunnel.network.nccl.channels import ChannelSearch, graph
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.nccl.tuner import SizeRange, pieces
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from windtunnel.network.closed.fitted import NetConstants, NodeConstants, Triple
-from windtunnel.spec.cluster import Achieved
+from windtunnel.spec.machine.cluster import Achieved
 
 
 def scaled(node: NodeConstants, net: NetConstants, achieved: Achieved) -> tuple[NodeConstants, NetConstants]:

@@ -8,9 +8,9 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, FLOW
 from windtunnel.network.congestion import load_congestion
 from windtunnel.network.fabrics.registry import BUILDERS
-from windtunnel.spec.catalog import names
-from windtunnel.spec.cluster import Fabric
-from windtunnel.spec.load import load_fabric
+from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.load import load_fabric
+from windtunnel.spec.machine.cluster import Fabric
 
 _UNREAD = {
     CLOSED: ("topology", "nic_ports", "planes", "uplink_ratio", "routing", "congestion", "flows_per_connection"),

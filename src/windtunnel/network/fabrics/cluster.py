@@ -20,8 +20,8 @@ from windtunnel.network.fabrics.parameters import Builder, count, word
 from windtunnel.network.fabrics.placement import place
 from windtunnel.network.fabrics.server import Inside, add_servers
 from windtunnel.network.fabrics.servers import ends
-from windtunnel.spec.cluster import Cluster, Fabric
-from windtunnel.spec.load import load_cluster
+from windtunnel.spec.loading.load import load_cluster
+from windtunnel.spec.machine.cluster import Cluster, Fabric
 
 
 @dataclass(frozen=True)

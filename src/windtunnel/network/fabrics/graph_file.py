@@ -27,7 +27,7 @@ from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.parameters import MOST_NODES
 from windtunnel.spec.common import Flag, PositiveInt
-from windtunnel.spec.explain import explain
+from windtunnel.spec.loading.explain import explain
 
 MOST_BYTES = 2**30
 Label = Annotated[int, Field(ge=-1, le=10**9, strict=True)]

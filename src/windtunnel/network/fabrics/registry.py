@@ -19,8 +19,8 @@ from windtunnel.network.fabrics.parameters import Builder
 from windtunnel.network.fabrics.pcie import Pcie
 from windtunnel.network.fabrics.rail import Rail
 from windtunnel.network.fabrics.torus import Torus
-from windtunnel.spec.catalog import names
-from windtunnel.spec.load import load_fabric
+from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.load import load_fabric
 
 BUILDERS: dict[str, type[Builder]] = {
     b.NAME: b

@@ -13,8 +13,8 @@ import numpy as np
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.engine.graph import NodeKind
 from windtunnel.network.fabrics.columns import Columns
-from windtunnel.spec.cluster import Node
-from windtunnel.spec.pcie import nearest_pcie
+from windtunnel.spec.machine.cluster import Node
+from windtunnel.spec.machine.pcie import nearest_pcie
 
 CPU_RATE = {"intel": 22e9, "amd": 16e9, "arm": 52e9, "other": 16e9}
 """B/s between sockets: NCCL's figures for peer traffic over UPI (Sapphire Rapids) and Infinity Fabric (src/graph/topo.h); Arm

@@ -6,7 +6,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.server import Inside, Servers
-from windtunnel.spec.load import load_node
+from windtunnel.spec.loading.load import load_node
 
 
 def node_of(name: str, path: str) -> tuple[Inside, float]:

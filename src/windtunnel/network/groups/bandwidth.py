@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError
 from windtunnel.network.groups.shape import Group
-from windtunnel.spec.cluster import Cluster, ScaleUp
-from windtunnel.spec.pcie import nearest_pcie
+from windtunnel.spec.machine.cluster import Cluster, ScaleUp
+from windtunnel.spec.machine.pcie import nearest_pcie
 from windtunnel.workload.ops import Comm
 
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")

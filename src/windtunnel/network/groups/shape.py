@@ -15,8 +15,8 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.groups.ranks import EXPERTS, rows_of
-from windtunnel.spec.cluster import Cluster
 from windtunnel.spec.job import Job
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Axis
 
 Span = Literal["device", "node", "leaf", "pod", "core"]

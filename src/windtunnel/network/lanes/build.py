@@ -27,7 +27,7 @@ from windtunnel.network.lanes.send_files import Sends
 from windtunnel.network.lanes.timing import seconds
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.settings import DEFAULT, Settings
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 _WIRE = {c.LL: 2.0, c.LL128: 128.0 / 120.0, c.SIMPLE: 1.0}

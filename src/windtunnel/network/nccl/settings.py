@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.nccl.constants import ALGORITHMS, LL, LL128, PROTOCOLS, SIMPLE
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 
 _ALIASES = {
     "ring": "ring",

@@ -30,7 +30,7 @@ from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.packets import packet_options, sprays
 from windtunnel.network.simulate.paths import latencies, route_options, with_endpoints
 from windtunnel.network.simulate.ports import route_by_port
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 

@@ -23,7 +23,7 @@ from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_se
 from windtunnel.network.simulate.fluid import at_once, fluid
 from windtunnel.network.simulate.packets import packet_options, packet_size, settled, sprays
 from windtunnel.network.simulate.paths import PlacedRanks, lane_paths, latencies, narrowed, nics_each, place_ranks, route_options
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 SPRAYED = 8

@@ -18,7 +18,7 @@ from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.mesh_rings import MOST_IN_MESH, MeshRings, mesh_rings
 from windtunnel.network.nccl.settings import Settings
 from windtunnel.network.simulate.ports import route_by_port
-from windtunnel.spec.cluster import Cluster
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 

@@ -16,7 +16,7 @@ from windtunnel.predict.category import Category, Task
 from windtunnel.predict.program.shards import Held
 from windtunnel.predict.program.stage import HOST, Label, Stage
 from windtunnel.spec.common import DTYPE_BYTES
-from windtunnel.spec.host import Place
+from windtunnel.spec.machine.host import Place
 from windtunnel.workload import Stream
 from windtunnel.workload.identity import BlockKind
 from windtunnel.workload.passes.offload import windows

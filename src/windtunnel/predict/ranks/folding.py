@@ -10,7 +10,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.predict.ranks.draws import Draw
 from windtunnel.predict.ranks.places import Ranks, joined, smallest_connected, units_of
 from windtunnel.spec import Job
-from windtunnel.spec.differ import micro_batches
+from windtunnel.spec.requirements.unequal_ranks import micro_batches
 from windtunnel.spec.unequal import Unequal
 from windtunnel.workload import Axis
 

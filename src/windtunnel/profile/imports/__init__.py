@@ -20,7 +20,7 @@ from windtunnel.profile.imports.head import FileHead, head_of
 from windtunnel.records import About, dataset, read_any
 from windtunnel.records.schema import DTYPES
 from windtunnel.spec import GPU
-from windtunnel.spec.catalog import names
+from windtunnel.spec.loading.catalog import names
 
 __all__ = [
     "COLLECTIVES",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.spec import GPU, load_gpu
-from windtunnel.spec.catalog import names
-from windtunnel.spec.load import match_gpu
+from windtunnel.spec.loading.catalog import names
+from windtunnel.spec.loading.load import match_gpu
 
 USUAL = {"a100": "a100-sxm-80gb", "h100": "h100-sxm-80gb", "v100": "v100-sxm2-32gb"}
 """The variant that published tables mean by a word without form factor or memory."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
-from windtunnel.profile.layers_timing import fresh
+from windtunnel.profile.layer_timing import fresh
 from windtunnel.profile.modules.family import ModuleFamily, Own
 from windtunnel.profile.modules.layer import TORCH, Angles
 from windtunnel.profile.modules.rotary import tables

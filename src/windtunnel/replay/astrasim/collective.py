@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.formats.astrasim.configuration import System
+from windtunnel.formats.simulators.astrasim.configuration import System
 from windtunnel.replay.astrasim.blocks import Blocks
 from windtunnel.replay.astrasim.folded import folded
 from windtunnel.replay.astrasim.members import Members

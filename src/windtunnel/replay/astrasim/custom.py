@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.chakra.trace import ChakraTrace
+from windtunnel.formats.traces.chakra.trace import ChakraTrace
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel.replay.astrasim.blocks import Blocks
 from windtunnel.replay.astrasim.members import Members

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.astrasim.configuration import AnalyticalNetwork, RemoteMemory, System
-from windtunnel.formats.chakra.source import sources
-from windtunnel.formats.chakra.trace import ChakraTrace, read_trace
+from windtunnel.formats.simulators.astrasim.configuration import AnalyticalNetwork, RemoteMemory, System
+from windtunnel.formats.traces.chakra.source import sources
+from windtunnel.formats.traces.chakra.trace import ChakraTrace, read_trace
 from windtunnel.replay.astrasim.collective import Collectives
 from windtunnel.replay.astrasim.custom import run_custom
 from windtunnel.replay.astrasim.members import Members

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.formats.astrasim.configuration import System
+from windtunnel.formats.simulators.astrasim.configuration import System
 from windtunnel.replay.astrasim.members import Members
 from windtunnel.replay.astrasim.messages import Direct, Step, bundle, chain, direct
 from windtunnel.replay.astrasim.phases import RingPhase

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.astrasim.configuration import System
+from windtunnel.formats.simulators.astrasim.configuration import System
 from windtunnel.replay.astrasim.phases import AG, AR, RS, RingPhase
 
 FAST = 10

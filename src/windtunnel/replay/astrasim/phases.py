@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.astrasim.configuration import AnalyticalNetwork, System
+from windtunnel.formats.simulators.astrasim.configuration import AnalyticalNetwork, System
 
 AR, AG, RS, A2A = "ALL_REDUCE", "ALL_GATHER", "REDUCE_SCATTER", "ALL_TO_ALL"
 _KNOWN = re.compile(r"^(?P<one>one)?(?P<name>ring|direct|halvingdoubling|doublebinarytree)(?P<window>\d{0,5})$")

@@ -6,7 +6,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.astrasim.configuration import System
+from windtunnel.formats.simulators.astrasim.configuration import System
 from windtunnel.replay.astrasim.blocks import Blocks
 from windtunnel.replay.astrasim.members import Members
 from windtunnel.replay.astrasim.messages import Step, bundle, chain, direct

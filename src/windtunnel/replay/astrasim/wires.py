@@ -9,7 +9,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.astrasim.configuration import GIB_NS, AnalyticalNetwork
+from windtunnel.formats.simulators.astrasim.configuration import GIB_NS, AnalyticalNetwork
 
 
 @dataclass(frozen=True)

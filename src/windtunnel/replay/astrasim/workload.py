@@ -11,9 +11,9 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.dag import ChannelKind, ChannelTable, LaneTable, TaskTable, TaskTimes, run
-from windtunnel.formats.astrasim.configuration import MEMORIES, RemoteMemory, System
-from windtunnel.formats.chakra.schema import COLLECTIVES
-from windtunnel.formats.chakra.trace import ChakraTrace
+from windtunnel.formats.simulators.astrasim.configuration import MEMORIES, RemoteMemory, System
+from windtunnel.formats.traces.chakra.schema import COLLECTIVES
+from windtunnel.formats.traces.chakra.trace import ChakraTrace
 from windtunnel.records.trace_graph import TaskKind
 from windtunnel.replay.astrasim.collective import Collectives
 from windtunnel.replay.astrasim.wires import Wires

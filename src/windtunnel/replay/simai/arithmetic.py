@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.simai.workload import POLICIES, SimaiLayer, SimaiWorkload
+from windtunnel.formats.simulators.simai.ratios import DEFAULT, MULTI, Ratios, ratio
+from windtunnel.formats.simulators.simai.workload import POLICIES, SimaiLayer, SimaiWorkload
 from windtunnel.replay.simai.busbw import group_rate
-from windtunnel.replay.simai.ratios import DEFAULT, MULTI, Ratios, ratio
 from windtunnel.replay.simai.setting import GPU_RATES, NIC_RATES, SimaiSetting, scaled, single, ticks
 
 GIB = 2**30

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from windtunnel.formats.simai.workload import SimaiWorkload
+from windtunnel.formats.simulators.simai.ratios import DEFAULT, Ratios
+from windtunnel.formats.simulators.simai.workload import SimaiWorkload
 from windtunnel.replay.simai.arithmetic import EMBEDDING, GIB, SMALL, SMALL_NS, Degrees, EndToEnd, TimedLayer, Timer, group_of
 from windtunnel.replay.simai.busbw import NO_RATE, bus_bandwidth, group_rate
-from windtunnel.replay.simai.ratios import DEFAULT, Ratios
 from windtunnel.replay.simai.setting import SimaiSetting
 
 

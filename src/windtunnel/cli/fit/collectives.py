@@ -1,0 +1,39 @@
+"""`windtunnel fit collectives`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windtunnel.cli.fit.common import Record, Tables, show
+from windtunnel.cli.shared.common import Json, Quiet, busy, writable
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fit collectives                            stored and refitted constants of network/closed/fitted.py
+  windtunnel fit collectives mine.csv --record r.json   on a table of your own (columns: docs/validate.md)
+"""
+
+
+def command(
+    tables: Tables = None,
+    store: Annotated[
+        bool, typer.Option("--write", help="Store the record in the catalogue; constants are in network/closed/fitted.py.")
+    ] = False,
+    record: Record = None,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    writable(("--record", record), ("--json", json))
+    from windtunnel.calibrate.collectives import fit_record
+    from windtunnel.calibrate.recipes import RECORDS
+    from windtunnel.reality.rows import measurements
+    from windtunnel.reality.rows.table import read
+
+    paths = tables or [str(measurements.FOLDER / name) for name in ("collectives.csv", "collectives_other.csv")]
+    with busy("fitting collectives"):
+        outcome = fit_record([row for path in paths for row in read(path).collective])
+    show(outcome, record, json, quiet)
+    if store:
+        outcome.write(RECORDS / "collectives.json")

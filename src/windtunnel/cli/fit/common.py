@@ -1,0 +1,42 @@
+"""Shared by the verbs of `windtunnel fit`: their tables and their record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windtunnel.base.errors import SpecError
+from windtunnel.cli.shared.common import write_json
+
+if TYPE_CHECKING:
+    from windtunnel.calibrate.record import FitRecord
+
+Tables = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[FILE]...", help="Tables of measurements, as `validate` reads; default: the catalogue's."),
+]
+Record = Annotated[
+    str | None,
+    typer.Option("--record", metavar="FILE.json", help="Write what was fitted on which rows, with errors before and after."),
+]
+Write = Annotated[bool, typer.Option("--write", help="Store the constants and the record in the catalogue.")]
+
+
+def only_catalogue(tables: list[str] | None, write: bool) -> None:
+    """SpecError if constants of the catalogue would be fitted on rows outside of it."""
+    if write and tables:
+        raise SpecError("--write", ", ".join(tables), "no FILE", "The catalogue's constants come from the catalogue's rows.")
+
+
+def show(record: FitRecord, record_file: str | None, json: str | None, quiet: bool) -> None:
+    """Print a record, and write it to the files of the options."""
+    if record_file is not None:
+        record.write(Path(record_file))
+    if json is not None:
+        write_json(record.as_dict(), json)
+    if json == "-" or quiet:
+        return
+    for line in record.lines():
+        typer.echo(line)

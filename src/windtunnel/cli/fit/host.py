@@ -1,0 +1,28 @@
+"""`windtunnel fit host`."""
+
+from __future__ import annotations
+
+from windtunnel.cli.fit.common import Record, Tables, Write, only_catalogue, show
+from windtunnel.cli.shared.common import Json, Quiet, busy, writable
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fit host                      print stored and fitted costs, and the errors with both
+  windtunnel fit host --write              store them in catalog/frameworks, and the record
+"""
+
+
+def command(tables: Tables = None, write: Write = False, record: Record = None, json: Json = None, quiet: Quiet = False) -> None:
+    only_catalogue(tables, write)
+    writable(("--record", record), ("--json", json))
+    from windtunnel.calibrate.recipes import RECORDS, fits
+    from windtunnel.calibrate.training import fit_host, rows_of, written_host
+    from windtunnel.spec.loading.catalog import ROOT
+
+    with busy("fitting host costs"):
+        values, outcome = fit_host(rows_of(tables or ()))
+    show(outcome, record, json, quiet)
+    if write:
+        path = ROOT / "frameworks" / f"{fits().host.framework}.toml"
+        path.write_text(written_host(path.read_text(encoding="utf-8"), values), encoding="utf-8")
+        outcome.write(RECORDS / "host.json")

@@ -1,0 +1,109 @@
+"""`windtunnel fit kernels FILE... -o NAME.json`, also called `windtunnel profile fit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.cli.shared.common import Json, Quiet, notes, writable, write_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from windtunnel.calibrate.kernels.fit import Use
+
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fit kernels kernels.parquet -o my-gpu.json     then: windtunnel predict JOB --kernels my-gpu.json
+  windtunnel fit kernels a.parquet b.parquet --only gemm --from h100-sxm-80gb -o my-gpu.json
+"""
+
+
+def command(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Datasets of one GPU: Parquet of `windtunnel profile`.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="NAME.json", help="Where the constants go.")],
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="ID", help="The GPU that the datasets must be of.")] = None,
+    relative: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="ID|FILE.json", help="GPU whose constants fill the gaps; default: that of the architecture."
+        ),
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="CLASS", help="A class that must be fitted.")] = None,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    if not out.endswith(".json"):
+        raise SpecError("--out", out, "a name that ends in .json")
+    writable(("--out", out), ("--json", json))
+    from windtunnel.calibrate.kernels.fit import fit
+    from windtunnel.cli.shared.progress import stoppable
+    from windtunnel.compute.kernel_file import available, is_path, load, text
+    from windtunnel.records import read_any
+
+    if relative is not None and not is_path(relative) and relative not in available():
+        from windtunnel.base.errors import UnknownName
+
+        raise UnknownName("--from", relative, list(available()))
+    data = [read_any(file) for file in files]
+    for file, each in zip(files, data, strict=True):
+        if gpu is not None and each.about.gpu != gpu:
+            raise SpecError(f"{file}: about.gpu", each.about.gpu, gpu, "Leave --gpu out, or give that GPU's dataset.")
+    with stoppable("fitting") as report:
+        fitted = fit(data, load(relative) if relative is not None else None, only=tuple(only or ()), report=report)
+    try:
+        Path(out).write_text(text(fitted.kernels), encoding="utf-8")
+    except OSError as error:
+        raise FileError(out, error.strerror or str(error), "a file that can be written") from None
+    answer = summary(fitted)
+    if json is not None:
+        write_json({"file": out, **answer}, json)
+    if json == "-" or quiet:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("errors of rows held out of the fit")
+    for name in ("rows", "median %", "90 % below", "bias %"):
+        table.add_column(name, justify="right")
+    for row in answer["held_out"]:
+        table.add_row(
+            row["what"], f"{row['rows']:,}", f"{row['median_pct']:.1f}", f"{row['p90_pct']:.1f}", f"{row['bias_pct']:+.1f}"
+        )
+    console = Console()
+    console.print(f"{fitted.kernels.id}: {out}", highlight=False, markup=False)
+    console.print(table)
+    console.print(_uses(fitted.uses))
+    for message in fitted.messages:
+        notes().print(message, markup=False)
+
+
+def _uses(uses: list[Use]) -> Table:
+    """Each class: rows, rows that a fit needs, and the origin of its constants."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("class", "rows", "needed", "used"):
+        table.add_column(name, justify="right" if name in ("rows", "needed") else "left")
+    for each in uses:
+        table.add_row(each.what, f"{each.rows:,}", str(each.needed), each.used)
+    return table
+
+
+def summary(fitted: Any) -> dict[str, Any]:
+    """Summary of a fit: errors of held-out rows, and constants from other GPUs."""
+    from windtunnel.calibrate.kernels.solve import statistics
+
+    held_out = []
+    for what, errors in fitted.lines:
+        each = statistics(errors)
+        held_out.append(
+            {"what": what, "rows": int(each.n), "median_pct": each.median_pct, "p90_pct": each.p90_pct, "bias_pct": each.bias_pct}
+        )
+    classes = [{"class": each.what, "rows": each.rows, "needed": each.needed, "used": each.used} for each in fitted.uses]
+    return {"gpu": fitted.kernels.id, "held_out": held_out, "classes": classes, "messages": list(fitted.messages)}

@@ -1,0 +1,65 @@
+"""`windtunnel fleet compare RUN JOB`: a watched run beside the prediction of its job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windtunnel.base.errors import SpecError
+from windtunnel.cli.shared.common import Json, On, Sets, busy, writable, write_json
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fleet compare fleet/my-run job.toml
+  windtunnel fleet compare fleet/my-run llama3-8b-8xh100 --last 50 --json compared.json
+  windtunnel fleet compare fleet/today job.toml --usual fleet/last-week
+"""
+
+
+def command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a watched run: its rings, or what a collector keeps.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job that it is a run of: a name of the catalogue or a file.")],
+    sets: Sets = None,
+    on: On = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", metavar="PARQUET", help="Measurements of the job's GPU; they take precedence over fitted curves."
+        ),
+    ] = None,
+    usual: Annotated[
+        Path | None,
+        typer.Option("--usual", metavar="RUN", help="Compare with this earlier run of the job instead of the prediction."),
+    ] = None,
+    last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Compare the last N steps only.")] = None,
+    json: Json = None,
+) -> None:
+    from windtunnel.cli.fleet.source import aligned_run
+    from windtunnel.cli.shared.source import job_of
+    from windtunnel.report.fleet.compare import show_comparison
+    from windtunnel.runs.fleet.comparison import compare_sections
+    from windtunnel.runs.fleet.usual import usual_sections
+    from windtunnel.runs.fleet.watching import calls_block, cores_of_rank
+
+    writable(("--json", json))
+    if usual is not None and profile is not None:
+        raise SpecError("--profile", profile, "not together with --usual", "An earlier run needs no measurements of kernels.")
+    loaded = job_of(job, sets, on)
+    with busy("reading and comparing"):
+        recorded, _ = aligned_run(run)
+        blocking, expected = calls_block(recorded), None
+        if usual is not None:
+            expected = usual_sections(aligned_run(usual)[0].sections, loaded.job, blocking)
+        comparison = compare_sections(
+            recorded.sections, loaded.job, blocking=blocking, last=last, profile=profile, expected=expected,
+            cores=cores_of_rank(recorded),
+        )  # fmt: skip
+    loaded.tell()
+    if json is not None:
+        write_json(comparison.as_dict(), json)
+    if json != "-":
+        from rich.console import Console
+
+        show_comparison(comparison, Console())

@@ -1,0 +1,87 @@
+"""`windtunnel fleet diagnose`: the self-tests of this node, against what a cluster's description expects."""
+
+from __future__ import annotations
+
+import json as text_json
+import subprocess
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from windtunnel.cli.shared import complete
+from windtunnel.cli.shared.common import Json, Sets, busy, writable, write_json
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fleet diagnose
+  windtunnel fleet diagnose memory-copy gpu-burn --expect h100-ib
+  windtunnel fleet diagnose --expect h100-ib --plan --json tests.json
+"""
+
+
+def command(
+    tests: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Tests to run; default: all of one node.")] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            "--expect", metavar="CLUSTER", help="The cluster that this node belongs to.", autocompletion=complete.machines
+        ),
+    ] = None,
+    sets: Sets = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Run nothing; write the tests and their expected values for the driver.")
+    ] = False,
+    json: Json = None,
+) -> None:
+    from windtunnel.base.errors import SpecError, UnknownName
+    from windtunnel.fleet.diagnose.registry import TESTS
+    from windtunnel.runs.fleet.diagnosis import diagnosis_dict, expected_tests
+    from windtunnel.spec import load_cluster
+
+    writable(("--json", json))
+    for name in tests or ():
+        if name not in TESTS:
+            raise UnknownName("test", name, list(TESTS))
+    cluster = load_cluster(expect, sets or ()) if expect is not None else None
+    if plan:
+        if cluster is None:
+            raise SpecError(
+                "--plan", "no cluster", "--plan with --expect CLUSTER", "Type: windtunnel fleet diagnose --plan --expect h100-ib"
+            )
+        write_json(diagnosis_dict(cluster), json or "-")
+        return
+    expected = {one.test: one.options() for one in expected_tests(cluster)} if cluster is not None else {}
+    chosen = tests or [name for name, test in TESTS.items() if test.alone]
+    found = []
+    for name in chosen:
+        with busy(f"running {name}"):
+            found.append(_run(name, expected.get(name, [])))
+        if json != "-":
+            _tell(found[-1])
+    if json is not None:
+        write_json(found, json)
+    if any(one["passed"] is False for one in found):
+        raise typer.Exit(1)
+
+
+def _run(name: str, options: list[str]) -> dict[str, Any]:
+    """A test in a process of its own: one that hangs ends itself."""
+    from windtunnel.base.errors import SpecError
+
+    command = [sys.executable, "-m", "windtunnel.fleet.diagnose", name, "--json", *options]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode == 2:
+        raise SpecError("test", name, "a test of one node", ran.stderr.strip()[-300:])
+    try:
+        answer: dict[str, Any] = text_json.loads(ran.stdout)
+    except ValueError:
+        died = f"it died with {ran.returncode}: {ran.stderr.strip()[-300:]}"
+        answer = {"test": name, "backend": "unknown", "passed": False, "measured": None, "unit": "", "expected": None, "why": died}
+    return answer
+
+
+def _tell(one: dict[str, Any]) -> None:
+    state = {True: "passed", False: "FAILED", None: "not here"}[one["passed"]]
+    figure = "" if one["measured"] is None else f"{one['measured']:.4g} {one['unit']}; "
+    sys.stdout.write(f"{one['test']:<16} {state:<9} {figure}{one['why']} ({one['backend']})\n")

@@ -1,0 +1,99 @@
+"""`windtunnel fleet monitor RUN`: tells what goes wrong in a running job, as it comes."""
+
+from __future__ import annotations
+
+import json as text
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from windtunnel.fleet.findings.finding import Finding
+    from windtunnel.fleet.recorded import Recorded
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fleet monitor out/fleet
+  windtunnel fleet monitor out/fleet --json alarms.jsonl
+  windtunnel fleet monitor http://10.0.0.5:8470
+  windtunnel fleet monitor out/fleet --job job.toml
+"""
+
+ROWS, STEPS = 8192, 100
+"""Records of each rank that a judgement reads from rings; steps that it reads from a collector."""
+FEW_ROWS, FEW_STEPS = 1024, 5
+"""The same of a look that only asks whether the job moves."""
+
+
+def command(
+    run: Annotated[str, typer.Argument(metavar="RUN|URL", help="A watched run's folder, or the address of its collector.")],
+    every: Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Seconds between two looks.")] = 1.0,
+    json: Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Append each alarm as a line of JSON.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Option("--job", metavar="JOB", help="Also report differences from this job's prediction: a name or a file."),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="PARQUET", help="With --job: measurements of the job's GPU, preferred to fitted curves."),
+    ] = None,
+    steps: Annotated[int, typer.Option("--steps", metavar="N", min=4, help="With --job: compare the last N steps.")] = 10,
+    once: Annotated[
+        bool, typer.Option("--once", help="Run until the first alarm or the job's end; exit with 3 after an alarm.")
+    ] = False,
+    stay: Annotated[bool, typer.Option("--stay", help="Wait for the run to begin, and do not exit when it has ended.")] = False,
+    share: Annotated[
+        float,
+        typer.Option("--share", min=0.001, max=1.0, help="Largest share of the time to spend on judging which ranks are slow."),
+    ] = 1.0,
+) -> None:
+    from windtunnel.base.errors import FileError
+    from windtunnel.cli.fleet.source import aligned, read_run
+    from windtunnel.cli.shared.common import notes
+    from windtunnel.fleet.monitor import Monitor, over
+
+    monitor = Monitor(heartbeat=max(every, 1.0), align=aligned, share=share, against=_against(job, steps, profile))
+    target = None if json in (None, "-") else Path(str(json))
+    console = notes()
+    while True:
+        try:
+            recorded = read_run(run, FEW_STEPS, FEW_ROWS)
+            if monitor.due(recorded):
+                recorded = read_run(run, STEPS, ROWS)
+        except FileError:
+            if not stay:
+                raise
+            time.sleep(every)
+            continue
+        alarms = monitor.look(recorded)
+        for alarm in alarms:
+            line = text.dumps(alarm.as_dict())
+            if json == "-":
+                print(line, flush=True)
+            elif target is not None:
+                with target.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+            if json != "-":
+                stamp = time.strftime("%H:%M:%S", time.localtime(alarm.seconds))
+                state = "over: " if alarm.cleared else ""
+                console.print(f"{stamp} {alarm.verdict}: {state}{alarm.text}", markup=False, highlight=False, soft_wrap=True)
+        if once and alarms:
+            raise typer.Exit(3)
+        if over(recorded) and not stay:
+            return
+        time.sleep(every)
+
+
+def _against(job: str | None, steps: int, profile: str | None) -> Callable[[Recorded], Sequence[Finding]]:
+    """What leaves the prediction of a job; nothing without a job."""
+    if job is None:
+        return lambda recorded: ()
+    from windtunnel.cli.shared.source import job_of
+    from windtunnel.runs.fleet.watching import Expectation
+
+    loaded = job_of(job)
+    loaded.tell()
+    return Expectation(loaded.job, steps, profile)

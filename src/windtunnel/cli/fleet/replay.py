@@ -1,0 +1,105 @@
+"""`windtunnel fleet replay RUN|JOB`: what goodput predicts from a fleet's own faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windtunnel.cli.shared.common import Json, On, Sets, busy, writable, write_json
+
+if TYPE_CHECKING:
+    from windtunnel.goodput.conditions import Conditions
+    from windtunnel.goodput.measured import FleetRun
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fleet replay out/fleet/tutorial
+  windtunnel fleet replay llama3-8b-8xh100 --faults out/fleet/tutorial --nodes 2
+  windtunnel fleet replay llama3.1-405b-16384 --faults 0.004 --days 30
+"""
+
+FAILURES = "llama3-2024"
+"""Kinds of failures where a rate alone is given, and the job states none."""
+
+
+def command(
+    target: Annotated[str, typer.Argument(metavar="RUN|JOB", help="A kept run's folder; or a job, with --faults.")],
+    faults: Annotated[
+        str | None,
+        typer.Option("--faults", metavar="RUN|RATE", help="For a job: a kept run's folder, or failures per node and day."),
+    ] = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Nodes of the kept run.")] = 1,
+    spares: Annotated[int, typer.Option("--spares", min=0, help="Spare nodes of the kept run.")] = 0,
+    step: Annotated[
+        float | None, typer.Option("--step", metavar="SECONDS", help="Seconds of a step of the kept run, if no event states them.")
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option("--interval", metavar="SECONDS", help="Training between checkpoints, if no event states it.")
+    ] = None,
+    node_repair: Annotated[
+        str | None,
+        typer.Option("--node-repair", metavar="TIME", help="Time until a replaced node is back, such as 1d; also computes spares."),
+    ] = None,
+    days: Annotated[float, typer.Option("--days", min=0.001, help="Wall time of a job's run.")] = 30.0,
+    sets: Sets = None,
+    on: On = None,
+    json: Json = None,
+) -> None:
+    from windtunnel.base.errors import SpecError
+    from windtunnel.goodput.measured import predict_fleet, twin
+    from windtunnel.report.fleet.twin import show_twin, twin_dict
+    from windtunnel.runs.fleet.kept import fleet_run, is_kept
+    from windtunnel.spec.reliability import Duration
+
+    writable(("--json", json))
+    repair = Duration.model_validate(node_repair) if node_repair is not None else None
+    run: FleetRun | None = None
+    if Path(target).is_dir():
+        if faults is not None:
+            raise SpecError("--faults", faults, "--faults with a job", f"{target} is a run and has faults of its own.")
+        run = fleet_run(target, nodes, step, interval, spares)
+        found = twin(run, repair)
+    elif faults is None:
+        hint = f"Type: windtunnel fleet replay {target} --faults RUN"
+        raise SpecError("RUN|JOB", target, "a kept run's folder, or a job with --faults", hint)
+    else:
+        kept = fleet_run(faults, nodes, step, interval, spares) if is_kept(faults) else None
+        with busy("predicting"):
+            conditions, counted = _conditions(target, sets, on, faults, kept)
+            found = predict_fleet(conditions, days * 86400.0, counted)
+    if json is not None:
+        write_json(twin_dict(found, run), json)
+    if json != "-":
+        from rich.console import Console
+
+        show_twin(found, run, Console())
+
+
+def _conditions(job: str, sets: list[str] | None, on: str | None, faults: str, kept: FleetRun | None) -> tuple[Conditions, int]:
+    """A job's conditions with a kept run's faults, or with a rate; and how many faults they rest on."""
+    from windtunnel.base.errors import SpecError
+    from windtunnel.cli.shared.source import job_of
+    from windtunnel.goodput.answer import exposed_share
+    from windtunnel.goodput.measured import with_laws_of
+    from windtunnel.goodput.of_job import conditions_of
+    from windtunnel.predict.step import predict
+
+    loaded = job_of(job, sets, on)
+    if loaded.job.reliability is None:
+        loaded = job_of(job, [f"reliability={FAILURES}", *(sets or [])], on)
+    loaded.tell()
+    prediction = predict(loaded.job)
+    conditions = conditions_of(loaded.job, prediction.step_time_s, exposed_share(prediction))
+    if kept is not None:
+        return with_laws_of(conditions, kept), sum(one.outcome == "recovered" for one in kept.incidents)
+    try:
+        rate = float(faults)
+    except ValueError:
+        raise SpecError("--faults", faults, "a kept run's folder, or failures of a node in a day, such as 0.004") from None
+    total = sum(conditions.rate(kind) for _, kind in conditions.kinds) * 86400.0 / conditions.nodes
+    if not 0.0 < rate < 1e6 or total <= 0.0:
+        raise SpecError("--faults", faults, "failures of a node in a day above zero")
+    return replace(conditions, kinds=tuple((name, kind.often(rate / total)) for name, kind in conditions.kinds)), 0

@@ -1,0 +1,180 @@
+"""`windtunnel fleet run`: a training command under the monitor, with all that belongs beside it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from windtunnel.base.addresses import host_port
+from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.cli.fleet import run_options as kept
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fleet run -- torchrun --nproc-per-node 8 train.py --steps 100
+  windtunnel fleet run --collect -- torchrun --nproc-per-node 8 train.py
+  windtunnel fleet run --run job --collect --listen 0.0.0.0:8470 --secrets keys -- torchrun --nnodes 4 … train.py
+  windtunnel fleet run --run job --collector https://node0:8470 --secrets keys -- torchrun --nnodes 4 … train.py
+  windtunnel fleet run --nodes 2 --nproc-per-node 4 --spares 1 -- python train.py
+"""
+
+SUMMARY_STEPS = 200
+
+
+def command(
+    context: typer.Context,
+    program: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="The command that trains, after --.")],
+    folder: Annotated[Path, typer.Option("--dir", help="Folder in which the run's folder of records is made.")] = Path("out/fleet"),
+    run: Annotated[str, typer.Option("--run", help="The run's name, the same on every node; default: the time.")] = "",
+    collect: Annotated[bool, typer.Option("--collect", help="Start a collector beside the command; it ends with it.")] = False,
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="With --collect: the address for other nodes. Needs --secrets.")
+    ] = "127.0.0.1:0",
+    collector: Annotated[str, typer.Option("--collector", metavar="URL", help="Ship this node's records to a collector.")] = "",
+    secrets: Annotated[
+        Path | None,
+        typer.Option("--secrets", metavar="DIR", help="TLS to the collector: the folder of its secrets; --collect makes them."),
+    ] = None,
+    monitor: Annotated[
+        bool | None,
+        typer.Option("--monitor/--no-monitor", help="Print alarms while the job runs; default: on, but off with --collector."),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="full; steps:N records calls in every N-th step only; summary records no calls.")
+    ] = "full",
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", min=1, help="Start the job on N nodes by a driver that keeps it alive.")
+    ] = None,
+    per_node: kept.PerNode = 1,
+    spares: kept.Spares = 0,
+    driver_dir: kept.DriverDir = None,
+    retries: kept.Retries = 10,
+    shrink: kept.Shrink = False,
+    engine: kept.EngineName = "local",
+    driver_listen: kept.DriverListen = "127.0.0.1:0",
+    test: kept.Tests = None,
+    test_after: kept.TestAfter = False,
+    checkpoint: kept.CheckpointDir = None,
+    limit: kept.Limits = None,
+    expect_step: kept.ExpectStep = "",
+    store: kept.Store = "",
+) -> None:
+    """Exits as the command does."""
+    from windtunnel.fleet.watch.settings import WatchSettings
+
+    name = run or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    if "/" in name or name in (".", ".."):
+        raise SpecError("--run", name, "a name without /", "Say the folder with --dir.")
+    replace(WatchSettings(), detail=policy).every()
+    if nodes is not None:
+        from windtunnel.cli.fleet.driver import KeptAlive, keep_alive
+
+        asked = KeptAlive(
+            nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), test_after, checkpoint, limit or [],
+            expect_step, driver_listen, store,
+        )  # fmt: skip
+        raise typer.Exit(keep_alive(program, folder / name, policy, asked))
+    _refuse_without_nodes(context)
+    place = _place(listen if collect else "", collector, secrets)
+    raise typer.Exit(_watched(program, folder / name, policy, place, collector, secrets, monitor))
+
+
+def _place(listen: str, collector: str, secrets: Path | None) -> tuple[str, int] | None:
+    """Where to collect, if anywhere. SpecError for options that do not go together."""
+    if collector and listen:
+        raise SpecError(
+            "--collector", collector, "--collect or --collector URL", "--collect on one node, --collector on the others."
+        )
+    if secrets is not None and not listen and not collector.startswith("https://"):
+        raise SpecError("--secrets", str(secrets), "--secrets with --collect or --collector https://HOST:PORT")
+    return _listening(listen, secrets is not None) if listen else None
+
+
+def _refuse_without_nodes(context: typer.Context) -> None:
+    """SpecError for an option of --nodes that would do nothing."""
+    for option in context.command.params:
+        of_nodes = (getattr(option, "help", "") or "").startswith(kept.OF_NODES)
+        source = context.get_parameter_source(option.name or "")
+        if of_nodes and source is not None and source.name == "COMMANDLINE":
+            raise SpecError(option.opts[0], "no --nodes", "--nodes N beside it", "A driver keeps the job alive then.")
+
+
+def _watched(
+    program: list[str],
+    run: Path,
+    policy: str,
+    place: tuple[str, int] | None,
+    collector: str,
+    secrets: Path | None,
+    monitor: bool | None,
+) -> int:
+    """The command's exit status, once it has run with all that belongs beside it."""
+    from windtunnel.fleet.launch.agents import START_SECONDS, NodeAgents
+    from windtunnel.fleet.launch.command import environment, run_command
+    from windtunnel.fleet.ship.post import connection_to
+    from windtunnel.fleet.wire.secrets import FILE, VARIABLE
+
+    if secrets is not None:
+        os.environ[VARIABLE] = str((secrets / FILE).absolute())  # for the shipper, the monitor and who reads the run
+        until = time.monotonic() + START_SECONDS
+        while place is None and not (secrets / FILE).exists() and time.monotonic() < until:
+            time.sleep(0.2)  # all nodes start at once, and one of them makes the secrets
+    if collector:
+        connection_to(collector, 1.0)
+    agents = NodeAgents(run, place, collector, monitor if monitor is not None else not collector, secrets)
+    with agents:
+        at = f", collected at {agents.url}" if agents.url else ""
+        typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
+        code = run_command(program, environment(run.parent, run.name, policy, agents.url))
+    _summary(run, agents.url if collector else "", code)
+    return code
+
+
+def _listening(text: str, secret: bool) -> tuple[str, int]:
+    """Host and port of --listen. SpecError for another form, and where others could reach a collector that has neither a token nor
+    secrets."""
+    missing = [one for one in ("starlette", "uvicorn", "httptools", "sqlalchemy", "prometheus_client") if find_spec(one) is None]
+    if missing:
+        raise SpecError("--collect", f"no {', '.join(missing)}", "what a collector needs", "Type: pip install 'windtunnel[fleet]'")
+    host, port = host_port(text, "--listen", hint="For example --listen 0.0.0.0:8470.")
+    if host not in ("127.0.0.1", "localhost", "::1") and not secret and not os.environ.get("WINDTUNNEL_FLEET_TOKEN"):
+        raise SpecError(
+            "--listen", text, "an address of this machine alone, or secrets",
+            "Give --secrets DIR, or, without TLS, set WINDTUNNEL_FLEET_TOKEN on every node.",
+        )  # fmt: skip
+    return host, port
+
+
+def _summary(folder: Path, url: str, code: int) -> None:
+    """A few lines on what the run was, on standard error; whatever goes wrong here is no failure of the command."""
+    from windtunnel.cli.fleet.source import aligned_run
+    from windtunnel.cli.shared.common import notes
+    from windtunnel.fleet.findings.judge import judge
+    from windtunnel.fleet.monitor import killed
+    from windtunnel.report.fleet.run import fleet_short
+
+    console = notes()
+    try:
+        recorded, _ = aligned_run(folder, SUMMARY_STEPS)
+        lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed(recorded), code)
+    except WindtunnelError:
+        ended = f"; it ended with exit status {code}" if code else ""
+        console.print(
+            f"windtunnel fleet: nothing was recorded: no rank of the command has imported torch{ended}",
+            markup=False,
+            soft_wrap=True,
+        )
+        return
+    except Exception as error:
+        lines = [f"windtunnel fleet: no summary: {type(error).__name__}: {error}"]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(
+        f"  records: {url or folder}; a page: windtunnel fleet show {url or folder} --html run.html", markup=False, soft_wrap=True
+    )

@@ -1,0 +1,98 @@
+"""`windtunnel fleet show RUN`: what the records of a watched run say."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windtunnel.cli.shared.common import Json, busy, writable, write_json
+
+if TYPE_CHECKING:
+    from windtunnel.fleet.findings.hang import HangReport
+    from windtunnel.fleet.findings.judge import Judged
+    from windtunnel.fleet.recorded import Recorded
+
+EXAMPLES = """\b
+Examples:
+  windtunnel fleet show out/fleet
+  windtunnel fleet show out/fleet --html run.html --trace run.pftrace
+  windtunnel fleet show http://10.0.0.5:8470 --html run.html --follow
+"""
+
+FOLLOWED = 200
+"""Steps that a page that is followed shows, where nobody says how many."""
+
+
+def command(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|URL", help="A watched run's folder: its rings, or what a collector keeps. Or a collector's address."
+        ),
+    ],
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page: findings, heat map, mesh.")] = None,
+    trace: Annotated[
+        str | None, typer.Option("--trace", metavar="FILE", help="Write all ranks as one Perfetto trace (.pftrace or .json).")
+    ] = None,
+    last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Judge and draw the last N steps only.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Rewrite the page until the job ends; the page reloads itself.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=1.0, help="With --follow: seconds between two pages.")
+    ] = 5.0,
+    json: Json = None,
+) -> None:
+    from rich.console import Console
+
+    from windtunnel.base.errors import SpecError
+    from windtunnel.fleet.monitor import over
+    from windtunnel.report.fleet.run import fleet_dict, show_fleet
+    from windtunnel.report.fleet.timeline import write_fleet_trace
+    from windtunnel.report.page.frame import check_page
+
+    writable(("--json", json), ("--html", html), ("--trace", trace))
+    if html is not None:
+        check_page(html)
+    if follow and html is None:
+        raise SpecError("--follow", "no page", "--follow with --html", "Type: windtunnel fleet show RUN --html run.html --follow")
+    while True:
+        with busy("reading and judging"):
+            recorded, judged, hang, notes = _looked(run, last or (FOLLOWED if follow else None))
+        going = follow and not over(recorded)
+        if html is not None:
+            _page(run, html, recorded, judged, hang, notes, every if going else 0.0)
+        if not going:
+            break
+        time.sleep(every)
+    if trace is not None:
+        write_fleet_trace(recorded.sections, trace)
+    if json is not None:
+        write_json(fleet_dict(recorded, judged, hang), json)
+    if json != "-":
+        show_fleet(recorded, judged, notes, Console(), hang)
+
+
+def _looked(run: str, last: int | None) -> tuple[Recorded, Judged, HangReport | None, list[str]]:
+    """A run now: its records on one clock, the findings, why it does not move, and what all of it rests on."""
+    from windtunnel.cli.fleet.source import aligned_run
+    from windtunnel.fleet.findings.judge import judge
+    from windtunnel.fleet.monitor import standstill
+    from windtunnel.report.fleet.run import fleet_notes
+
+    recorded, clocks = aligned_run(run, last)
+    return recorded, judge(recorded.sections, recorded.meshes), standstill(recorded), fleet_notes(recorded, clocks)
+
+
+def _page(
+    run: str, html: str, recorded: Recorded, judged: Judged, hang: HangReport | None, notes: list[str], reload: float
+) -> None:  # fmt: skip
+    from windtunnel.cli.fleet.source import alarms_of
+    from windtunnel.report.fleet.page import fleet_page, write_fleet_page
+
+    text = fleet_page(
+        recorded.run or Path(run).name, recorded.sections, judged.table, judged.pace, judged.findings, hang, recorded.meshes, notes,
+        f"windtunnel fleet show {run} --html {html}{' --follow' if reload else ''}", alarms=alarms_of(run), reload=reload,
+    )  # fmt: skip
+    write_fleet_page(text, html)

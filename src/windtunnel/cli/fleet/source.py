@@ -1,0 +1,129 @@
+"""The records of a watched run, wherever they are, with the clocks of its machines on one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.launch.agents import ALARMS, COLLECTED
+from windtunnel.fleet.monitor import last_steps
+from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
+
+if TYPE_CHECKING:
+    from windtunnel.fleet.findings.clocks import MachineClocks
+
+_SURE = 64
+"""Machines of which the clocks' bounds are worked out: each takes two linear programmes."""
+
+
+def read_run(run: str, last: int | None = None, rows: int | None = None) -> Recorded:
+    """What a run's folder or its collector has: of the last `last` steps; of rings, the last `rows` records of each."""
+    if is_url(run):
+        from windtunnel.cli.fleet.collect import token_of
+
+        return recorded_of_url(run, token_of(None), last)
+    folder = run_folder(Path(run))
+    if (folder / "log").is_dir():
+        return recorded_of_store(folder, last)
+    recorded = recorded_of_rings(folder, rows)
+    return recorded if last is None else last_steps(recorded, last)
+
+
+def aligned_run(run: str | Path, last: int | None = None) -> tuple[Recorded, str]:
+    """What a run has, of the last `last` steps, on one clock, and a sentence on the clocks. FileError where there is no run."""
+    return aligned_with(read_run(str(run), last))
+
+
+def aligned(recorded: Recorded) -> Recorded:
+    """The records with the clocks of their machines on one."""
+    return aligned_with(recorded, bounds=False)[0]
+
+
+def aligned_with(recorded: Recorded, *, bounds: bool = True) -> tuple[Recorded, str]:
+    """The records on one clock, and what was done to the clocks; one machine: as they are, and nothing."""
+    nodes = set(recorded.sections.hosts.values())
+    if len(nodes) < 2 or not len(recorded.sections):
+        return recorded, ""
+    from windtunnel.fleet.findings.clocks import align, clocks_of  # here: one clock needs no linear programmes
+
+    clocks = clocks_of(recorded.sections, recorded.exchanges or None, bounds=bounds and len(nodes) <= _SURE)
+    return replace(recorded, sections=align(recorded.sections, clocks)), clocks_text(clocks)
+
+
+def clocks_text(clocks: MachineClocks) -> str:
+    """A sentence: how many clocks, how far they were off, and how sure that is."""
+    count = len(set(clocks.hosts.values()))
+    if np.isinf(clocks.slack) and not np.isfinite(clocks.bound).all():
+        return f"Clocks of {count} machines as they are: no message joins them."
+    largest = float(np.abs(clocks.values).max())
+    text = f"Clocks of {count} machines put on that of {clocks.reference}: largest correction {_short(largest)}"
+    known = clocks.bound[np.isfinite(clocks.bound)]
+    if len(known):
+        text += f", wrong by at most {_short(float(known.max()))}"
+    loose = int(np.isinf(clocks.bound).sum())
+    if loose:
+        text += f"; nothing joins {loose} of them to it"
+    return text + "."
+
+
+def _short(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * scale >= 1.0 or unit == "µs":
+            return f"{seconds * scale:.3g} {unit}"
+    return ""
+
+
+def is_url(run: str) -> bool:
+    """Whether a run is named by the address of its collector."""
+    return run.startswith(("http://", "https://", "unix:"))
+
+
+def run_folder(path: Path) -> Path:
+    """The folder with the records: a collector's, or one of rings; `path` itself, or the newest run below it. FileError where there
+    is none."""
+    if not path.is_dir():
+        raise FileError(str(path), "no folder", "the folder of a run that `windtunnel fleet run` watched", "See `ls out/fleet`.")
+    own = _records(path)
+    if own is not None:
+        return own
+    below = [(one.stat().st_mtime, found) for one in path.iterdir() if one.is_dir() and (found := _records(one)) is not None]
+    if not below:
+        raise FileError(
+            str(path), "neither rings nor a collector's log in it", "the folder of a run that `windtunnel fleet run` watched",
+            "Type: windtunnel fleet run -- torchrun … script.py",
+        )  # fmt: skip
+    return max(below)[1]
+
+
+def _records(path: Path) -> Path | None:
+    """Where a run's records are: what its collector has, if anything came; else the rings."""
+    for one in (path / COLLECTED, path):
+        kept = [*(one / "log").glob("*.wtlog"), *(one / "data").glob("*.parquet")]
+        if any(file.stat().st_size for file in kept):
+            return one
+    if (path / "log").is_dir():
+        return path  # a collector that waits for its first batch says so
+    return path if any(path.glob("*.ring")) else None
+
+
+def alarms_of(run: str) -> list[dict[str, Any]]:
+    """Alarms that a monitor wrote beside the records of a run, oldest first."""
+    if is_url(run) or not Path(run).is_dir():
+        return []
+    folder = run_folder(Path(run))
+    for one in (folder / ALARMS, folder.parent / ALARMS):
+        if one.is_file():
+            found = []
+            for line in one.read_text(encoding="utf-8", errors="replace").splitlines():
+                try:
+                    value = json.loads(line)
+                except ValueError:
+                    continue  # being written
+                found += [value] if isinstance(value, dict) and {"seconds", "verdict", "text"} <= value.keys() else []
+            return found
+    return []

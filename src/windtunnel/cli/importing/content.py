@@ -1,0 +1,126 @@
+"""What `windtunnel import` shows and writes of a source that is no job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.cli.shared.common import notes, told, write
+from windtunnel.formats.reading import Content, Reading
+
+NEXT = {
+    Content.GRAPH: "windtunnel replay {files} --on CLUSTER",
+    Content.RUN: "windtunnel runs show {files}",
+    Content.CLUSTER: "windtunnel predict MODEL --on {out}",
+    Content.COLLECTIVES: "windtunnel import {files} --cluster CLUSTER -o cluster.toml",
+}
+"""What a user does next with a source, as a command."""
+
+
+HINTS = {
+    Content.COLLECTIVES: "--cluster CLUSTER makes a cluster of measured calls.",
+    Content.SETTINGS: "These are facts alone: leave -o out; --json FILE keeps them.",
+}
+"""What to write in place of --out, for content that has no file."""
+
+
+def as_dict(reading: Reading) -> dict[str, Any]:
+    """The JSON of an import: stable keys, without the value itself."""
+    return {
+        "format": reading.format,
+        "content": reading.content.value,
+        "facts": dict(reading.facts),
+        "built": list(reading.built),
+        "ignored": list(reading.ignored),
+        "assumed": list(reading.assumed),
+        "broken": list(reading.broken),
+    }
+
+
+def show(reading: Reading, files: list[str], out: str | None) -> None:
+    """Facts on standard output, notes on standard error."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: {reading.format}", style="bold", markup=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for key, value in reading.facts.items():
+        table.add_row(key.replace("_", " "), _shown(value))
+    console.print(table)
+    for lines, title in (
+        (reading.built, "built"),
+        (reading.ignored, "ignored"),
+        (reading.assumed, "assumed"),
+        (reading.broken, "could not be read"),
+    ):
+        told(lines, title)
+    following = _next(reading, out)
+    if following is not None:
+        shown = " ".join(files[:1] + ["…"] * (len(files) > 1))
+        notes().print("Next: " + following.format(files=shown, out=out), markup=False)
+
+
+def _next(reading: Reading, out: str | None) -> str | None:
+    """The command that follows, or None where there is none."""
+    if reading.content is Content.CLUSTER and (out is None or isinstance(reading.value, dict)):
+        return f"windtunnel import {{files}} {'--cluster CLUSTER ' * isinstance(reading.value, dict)}-o cluster.toml"
+    if reading.content is Content.COLLECTIVES and not reading.value.tables:
+        return None
+    return NEXT.get(reading.content)
+
+
+def save(reading: Reading, out: str) -> None:
+    """Writes the value where the user wants it. SpecError for content that has no file of its own."""
+    if reading.content is Content.CLUSTER and isinstance(reading.value, dict):
+        raise SpecError("--cluster", Nothing(), "a cluster of the catalogue, which says what the file leaves open")
+    if reading.content not in SAVERS:
+        allowed = ", ".join(content.value for content in SAVERS)
+        hint = HINTS.get(reading.content, "")
+        raise SpecError("--out", reading.content.value, f"content that has a file: {allowed}", hint)
+    SAVERS[reading.content](reading.value, out)
+
+
+def _cluster(value: Any, out: str) -> None:
+    from windtunnel.spec.loading.toml import toml_lines
+
+    table = value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else value
+    write("\n".join(toml_lines(table)).lstrip() + "\n", out, "--out")
+
+
+def _run(value: Any, out: str) -> None:
+    from windtunnel.records.run_file import write_run
+
+    write_run(value, Path(out))
+
+
+def _graph(value: Any, out: str) -> None:
+    from windtunnel.records.graph_file import write_graph
+
+    write_graph(value, Path(out))
+
+
+def _dataset(value: Any, out: str) -> None:
+    from windtunnel.records import write as write_dataset
+
+    write_dataset(value, out)
+
+
+SAVERS: Mapping[Content, Callable[[Any, str], None]] = {
+    Content.CLUSTER: _cluster,
+    Content.RUN: _run,
+    Content.GRAPH: _graph,
+    Content.DATASET: _dataset,
+}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_shown(one)}" for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_shown(one) for one in value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)

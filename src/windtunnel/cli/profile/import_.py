@@ -1,0 +1,49 @@
+"""`windtunnel profile import PATH --gpu ID -o FILE.parquet`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from windtunnel.cli.shared.common import Dtype, Gpu, Json, Quiet, busy, writable, write_json
+from windtunnel.cli.shared.common import write as write_text
+
+
+def command(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A file, or a folder with the files of one GPU.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE.parquet", help="Where the dataset goes; .csv writes it as CSV.")],
+    gpu: Gpu = None,
+    format: Annotated[
+        str | None, typer.Option("--format", help="vidur, simumax, llmcompass or table; default: known by the content.")
+    ] = None,
+    dtype: Dtype = None,
+    json: Json = None,
+    quiet: Quiet = False,
+) -> None:
+    from windtunnel.profile.imports import import_measurements
+    from windtunnel.records import to_csv, write
+
+    writable(("--out", out), ("--json", json))
+    with busy(f"reading {path}"):
+        imported = import_measurements(path, gpu, format, dtype)
+        if out.endswith(".csv"):
+            write_text(to_csv(imported.data), out, "--out")
+        else:
+            write(imported.data, out)
+    from windtunnel.cli.profile.show import listing, summary
+
+    if json is not None:
+        notes = {"format": imported.format, "file": out, "ignored": list(imported.ignored), "assumed": list(imported.assumed)}
+        write_json({**notes, **summary(imported.data)}, json)
+    if quiet or json == "-":
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    console.print(Text(f"{len(imported.data):,} rows of {imported.data.about.gpu} from {imported.format}, in {out}", style="bold"))
+    console.print(listing(imported.data))
+    for word, lines in (("ignored", imported.ignored), ("assumed", imported.assumed)):
+        for line in lines:
+            console.print(Text(f"{word}: {line}", style="dim"))

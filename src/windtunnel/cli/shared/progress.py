@@ -1,0 +1,70 @@
+"""A progress bar for work that takes over a second, and a Ctrl-C handler that keeps partial results."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from windtunnel.cli.shared.common import notes
+
+_BETWEEN = 0.1  # seconds
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[float], None]]:
+    """Yields a function that takes the finished share.
+
+    The bar is drawn on standard error if that is a terminal, from the first report after a second on.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = notes()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    shown = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)
+    task = shown.add_task(what, total=1.0)
+    following = time.monotonic() + 1.0
+
+    def report(share: float) -> None:
+        nonlocal following
+        if console.is_terminal and time.monotonic() > following:
+            following = time.monotonic() + _BETWEEN
+            shown.start()
+            shown.update(task, completed=share)
+
+    try:
+        yield report
+    finally:
+        if shown.live.is_started:
+            shown.stop()
+
+
+@contextmanager
+def stoppable(what: str) -> Iterator[Callable[[float], bool]]:
+    """Yields a bar's function that also returns whether to stop.
+
+    The first Ctrl-C asks the work to stop at its next report; the second one ends it at once.
+    """
+    stop_requested = threading.Event()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop_requested.is_set():
+            raise KeyboardInterrupt
+        stop_requested.set()
+
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, ask) if here else None
+    try:
+        with bar(what) as shown:
+
+            def report(share: float) -> bool:
+                shown(share)
+                return stop_requested.is_set()
+
+            yield report
+    finally:
+        if here:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,1 @@
+"""A predicted step as Chakra execution traces."""

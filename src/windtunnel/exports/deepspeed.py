@@ -1,0 +1,76 @@
+"""A job as DeepSpeed's configuration (JSON); model, sequence and other axes are the training script's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+from windtunnel.exports.exporters import Written
+from windtunnel.exports.notes import left_out
+from windtunnel.formats.jobs.deepspeed.configuration import from_deepspeed
+from windtunnel.spec import DTYPE_BYTES, Job
+
+_STAGES = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "hsdp": 3, "mics": 3}
+_DEVICES = {"host": "cpu", "nvme": "nvme"}
+
+
+def export(job: Job, options: dict[str, str]) -> Written:
+    """The configuration of a job. SpecError for an option."""
+    if options:
+        raise SpecError("--option", next(iter(options)), "no option: deepspeed has none")
+    plan, runtime = job.plan, job.runtime
+    config: dict[str, Any] = {
+        "train_batch_size": plan.global_batch,
+        "train_micro_batch_size_per_gpu": plan.micro_batch,
+        "gradient_accumulation_steps": job.micro_batches,
+        "optimizer": {"type": {"adam": "AdamW", "lamb": "Lamb", "sgd": "SGD", "muon": "Muon"}.get(runtime.optimizer, "AdamW")},
+        "zero_optimization": _zero(job),
+    }
+    if plan.tp > 1:
+        config["tensor_parallel"] = {"autotp_size": plan.tp}
+    if plan.cp > 1 and job.cp_kind == "a2a":
+        config["sequence_parallel_size"] = plan.cp
+    half = runtime.weight_dtype
+    if half != "fp32":
+        config[half] = {"enabled": True}
+    config["communication_data_type"] = runtime.reduce_dtype
+    config["data_types"] = {"grad_accum_dtype": runtime.gradient_dtype}
+    back = from_deepspeed(config, job.model_copy(update={"plan": plan.model_copy(update={"tp": 1}) if plan.tp > 1 else plan}))
+    notes = ("the model, the sequence, recomputation and the axes beside tp: the training script says them",)
+    return Written({"ds_config.json": json.dumps(config, indent=2) + "\n"}, (*notes, *left_out(job, back)))
+
+
+def _zero(job: Job) -> dict[str, Any]:
+    plan, runtime, stage = job.plan, job.runtime, _STAGES[job.plan.sharding]
+    zero: dict[str, Any] = {
+        "stage": stage,
+        "overlap_comm": runtime.overlap_grad_reduce,
+        "contiguous_gradients": runtime.contiguous_gradients,
+        "reduce_scatter": runtime.reduce_with == "reduce_scatter",
+        "reduce_bucket_size": round(runtime.bucket / DTYPE_BYTES[runtime.reduce_dtype]),
+    }
+    if runtime.gather_bucket is not None and stage in (1, 2):
+        zero["allgather_bucket_size"] = round(runtime.gather_bucket / DTYPE_BYTES[runtime.weight_dtype])
+    if stage == 3:
+        for name, value in (
+            ("stage3_prefetch_bucket_size", runtime.prefetch_bucket),
+            ("stage3_max_live_parameters", runtime.live_parameters),
+            ("stage3_param_persistence_threshold", runtime.persistent_parameters),
+            ("mics_shard_size", plan.shard_group if plan.sharding in ("mics", "hsdp") else None),
+            ("zero_hpz_partition_size", plan.secondary_group),
+        ):
+            if value is not None:
+                zero[name] = round(value)
+        for name, flag in (
+            ("zero_quantized_weights", plan.quantised_gather),
+            ("zero_quantized_gradients", plan.quantised_reduce),
+            ("mics_hierarchical_params_gather", plan.hierarchical_gather),
+        ):
+            if flag:
+                zero[name] = True
+    if plan.offload.optimizer in _DEVICES:
+        zero["offload_optimizer"] = {"device": _DEVICES[plan.offload.optimizer], "ratio": plan.offload.optimizer_fraction}
+    if plan.offload.parameters in _DEVICES and stage == 3:
+        zero["offload_param"] = {"device": _DEVICES[plan.offload.parameters]}
+    return zero

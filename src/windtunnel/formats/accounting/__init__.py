@@ -1,5 +1,0 @@
-"""Tables of jobs that a scheduler kept: Slurm's `sacct`, LSF, and published traces of clusters."""
-
-from windtunnel.formats.accounting.reader import read, recognises
-
-__all__ = ["read", "recognises"]

@@ -1,0 +1,1 @@
+"""DeepSpeed's configuration, and the file that other configurations name."""

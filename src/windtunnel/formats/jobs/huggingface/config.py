@@ -1,0 +1,383 @@
+"""Hugging Face `config.json` to a Model: dense decoders, mixtures of experts and hybrids; the types are listed in `families` and
+`hybrids`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from windtunnel.base.errors import Nothing, SpecError, UnknownName, nearest
+from windtunnel.formats.jobs.huggingface.dense import DENSE
+from windtunnel.formats.jobs.huggingface.experts import MIXTURES, NOT_DECODERS, UNKNOWN, UNKNOWN_WITH_LAYERNORM
+from windtunnel.formats.jobs.huggingface.families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, Family
+from windtunnel.formats.jobs.huggingface.families import FAMILIES as DECODERS
+from windtunnel.formats.jobs.huggingface.hybrids import HYBRIDS, hybrid
+from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, mixed
+from windtunnel.formats.jobs.huggingface.vision import vision_of
+from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.spec import load_model
+from windtunnel.spec.common import LARGEST_LAYERS
+from windtunnel.spec.loading.explain import explain
+from windtunnel.spec.vision import Vision
+
+FORMAT = "huggingface"
+FAMILIES = DECODERS | DENSE | MIXTURES | HYBRIDS
+TEXT = {
+    "qwen2_vl": "qwen2",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen2_5_omni_text": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "glm4v_text": "glm4",
+    "glm4v_moe_text": "glm4_moe",
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_unified_text",
+    "phi3_v": "phi3",
+    "kimi_k25_text": "deepseek_v3",
+}
+"""Decoders that multimodal types name after themselves."""
+_FLAT = ("qwen2_vl", "qwen2_5_vl", "phi3_v")
+"""Multimodal types whose older files keep the decoder's keys at the top."""
+
+_INTEGERS = (
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "head_dim",
+    "global_kv_heads",
+    "global_head_dim",
+    "ffn",
+    "vocab",
+    "max_seq",
+    "window",
+    "experts",
+    "top_k",
+    "expert_ffn",
+    "router_groups",
+    "router_top_groups",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_nope_dim",
+    "qk_rope_dim",
+    "v_dim",
+    "moe_latent",
+    "ssm_heads",
+    "ssm_head_dim",
+    "ssm_groups",
+    "ssm_state",
+    "ssm_chunk",
+    "linear_heads",
+    "linear_key_heads",
+    "linear_key_dim",
+    "linear_value_dim",
+    "conv_width",
+)
+_OF_EXPERTS = (
+    "experts",
+    "top_k",
+    "expert_ffn",
+    "shared_ffn",
+    "layer_pattern",
+    "router",
+    "balance",
+    "router_groups",
+    "router_top_groups",
+)
+_SWITCHES = ("tied_embeddings", "qkv_bias", "linear_bias", "parallel_block", "qk_norm", "global_shared_kv")
+_REQUIRED = ("layers", "hidden", "heads", "vocab")
+_LAYERNORM = ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_epsilon")
+"""Keys of LayerNorm's constant."""
+_RECURRENT = (
+    "mamba_",
+    "ssm_",
+    "linear_num_",
+    "linear_attn",
+    "hybrid_",
+    "rwkv",
+    "conv_L_cache",
+    "time_",
+    "attn_type_list",
+    "is_encoder_decoder",
+)
+"""How keys begin that a decoder of attention alone does not have."""
+
+
+def from_config(config: Mapping[str, Any], name: str = "", stated: Stated | None = None) -> Imported:
+    """The model that `config` (the parsed config.json) describes; what the user has `stated` of it beats the file.
+
+    A `model_type` that is not known is read as a decoder like Llama's, or as a mixture, where the file has the usual keys.
+    Raises `SpecError` for a missing or wrong key and for networks that are known but not modelled.
+    """
+    used: set[str] = {"model_type"}
+    inner = _inner(config)
+    if inner is not None:
+        return _multimodal(config, inner, name, stated)
+    assumed: list[str] = []
+    kind, family = _family(config, stated or Stated(), assumed)
+    given = config
+    if family.rewrite is not None:
+        config, read = family.rewrite(config)
+        used |= read & set(given)
+    table: dict[str, Any] = dict(family.fixed)
+    if "position" not in table:
+        table["position"] = config.get("position")
+    table |= _read(config, family, stated or Stated(), used, assumed)
+    ignored = [key for key in given if key not in used]
+    ignored += _special(kind, family, config, table, used, assumed)
+    _activation(config, family, table)
+    table.setdefault("ffn", table.get("expert_ffn") or 4 * table["hidden"])
+    if not _present(config, family, "ffn") and kind not in ("mpt", "llama4_text"):
+        assumed.append(f"ffn {table['ffn']}: " + ("an expert's width" if table.get("expert_ffn") else "four times the hidden size"))
+    assumed += family.notes
+    table["name"] = name or str(config.get("_name_or_path") or f"{kind}-{table['hidden']}x{table['layers']}")
+    table["source"] = f"Hugging Face config.json, model_type {kind}"
+    model = load_model({key: value for key, value in table.items() if value is not None})
+    built = tuple(sorted(key for key in table if key not in ("name", "source")))
+    left = tuple(sorted(key for key in ignored if key not in used))
+    return Imported(FORMAT, model, built=built, ignored=left, assumed=tuple(assumed))
+
+
+def _inner(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The decoder's table of a multimodal configuration."""
+    kind = config.get("model_type")
+    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
+        inner = config.get(name)
+        if isinstance(inner, Mapping):
+            named = inner.get("model_type") or TEXT.get(str(kind))
+            return {**inner, "model_type": named} if isinstance(named, str) else None
+    if kind in _FLAT and isinstance(config.get("vision_config"), Mapping):
+        return {key: value for key, value in config.items() if key != "vision_config"}
+    return None
+
+
+def _multimodal(config: Mapping[str, Any], inner: Mapping[str, Any], name: str, stated: Stated | None) -> Imported:
+    """The decoder of `inner`, with the encoder of images where its type is known."""
+    decoder = from_config(
+        {**inner, "model_type": TEXT.get(str(inner["model_type"]), inner["model_type"])},
+        name or str(config.get("model_type", "")),
+        stated,
+    )
+    assumed: list[str] = []
+    vision = vision_of(config, decoder.model.hidden, assumed)
+    left = {key for key in config if key != "text_config"} if config.get("text_config") is not None else set()
+    left |= {f"text_config.{key}" if config.get("text_config") is not None else key for key in decoder.ignored}
+    if vision is None:
+        return Imported(
+            FORMAT,
+            decoder.model,
+            built=decoder.built,
+            ignored=tuple(sorted(left)),
+            assumed=("the language model alone (text_config)", *decoder.assumed),
+        )
+    try:
+        encoder = Vision(**vision)
+    except ValidationError as error:
+        raise explain(error, Vision, "vision_config") from None
+    model = decoder.model.model_copy(update={"vision": encoder})
+    return Imported(
+        FORMAT,
+        model,
+        built=tuple(sorted((*decoder.built, "vision"))),
+        ignored=tuple(sorted(left - {"model_type", "vision_config"})),
+        assumed=(*decoder.assumed, *assumed),
+    )
+
+
+def _family(config: Mapping[str, Any], stated: Stated, assumed: list[str]) -> tuple[str, Family]:
+    """The type and what is known of it; a type that is not known is `UNKNOWN`, where the file has the usual keys."""
+    kind = config.get("model_type")
+    kind = TEXT.get(kind, kind) if isinstance(kind, str) else kind
+    if kind is None and all(_lacks(config, stated, field) for field in _REQUIRED):
+        keys = ", ".join(map(str, list(config)[:6])) or "none"
+        raise SpecError(
+            "FILE", f"a table with the keys {keys}", "a kind of file that is known, such as a model's config.json with model_type",
+            "`windtunnel catalog formats` lists what is read.",
+        )  # fmt: skip
+    if not isinstance(kind, str):
+        raise SpecError(
+            "model_type",
+            Nothing() if kind is None else kind,
+            "a name, such as llama, qwen3 or deepseek_v3; docs/formats.md lists those that are known",
+            "Is this a config.json of a Hugging Face model?",
+        )
+    if kind in NOT_DECODERS:
+        raise SpecError("model_type", kind, "a decoder that is modelled", f"Not modelled: {NOT_DECODERS[kind]}.")
+    if kind in FAMILIES:
+        family = FAMILIES[kind]
+        moe = [key for key in EXPERT_KEYS if _is_set(config.get(key))] if not _mixture(kind, family) else []
+        if moe:
+            what = f"{kind} ({', '.join(moe)})"
+            raise SpecError("model_type", what, "a type with experts or latent attention", f"{kind} is read as a dense decoder.")
+        return kind, family
+    strange = [key for key in config if key.startswith(_RECURRENT) and _is_set(config[key])]
+    if strange:
+        raise SpecError(
+            "model_type", kind, "a type that is known", f"{', '.join(sorted(strange)[:4])} of this one are not understood."
+        )
+    missing = [key for field in _REQUIRED for key in (_spellings(UNKNOWN, field)[0],) if _lacks(config, stated, field)]
+    if len(missing) == len(_REQUIRED):
+        raise UnknownName("model_type", kind, sorted(FAMILIES))
+    experts = [key for key in EXPERT_KEYS if _is_set(config.get(key))]
+    near = nearest(kind, sorted(FAMILIES))
+    family, like = (UNKNOWN, "Llama's (RMS norm, rotary embedding)") if experts else _like(config)
+    assumed.append(
+        f"model_type {kind} is not known: taken for "
+        + (f"a mixture of experts ({', '.join(experts)})" if experts else f"a decoder like {like}")
+        + (f"; did you mean {near}?" if near else "")
+        + " --set model.FIELD=VALUE corrects a field"
+    )
+    return kind, family
+
+
+def _like(config: Mapping[str, Any]) -> tuple[Family, str]:
+    """What a dense type that is not known is taken for, by its norm's constant; and in words."""
+    if not any(config.get(key) is not None for key in _LAYERNORM) or any("rms" in key for key in config):
+        return UNKNOWN, "Llama's (RMS norm, rotary embedding)"
+    rope = any(key.startswith(("rope", "rotary")) and config[key] is not None for key in config)
+    family = replace(UNKNOWN_WITH_LAYERNORM, fixed={**UNKNOWN_WITH_LAYERNORM.fixed, "position": "rope" if rope else "learned"})
+    return family, f"{'GPT-NeoX' if rope else 'GPT-2'}'s (LayerNorm, {'rotary' if rope else 'learned'} positions, MLP without gate)"
+
+
+def _mixture(kind: str, family: Family) -> bool:
+    """Whether a type may have experts, latent attention or layers of several kinds."""
+    return kind in HYBRIDS or "experts" in family.keys or "kv_lora_rank" in family.keys
+
+
+def _lacks(config: Mapping[str, Any], stated: Stated, field: str) -> bool:
+    return stated.whole(f"model.{field}") is None and _present(config, UNKNOWN, field) is None
+
+
+def _is_set(value: object) -> bool:
+    return value not in (None, 0, 1, False) and value != {}
+
+
+def _read(config: Mapping[str, Any], family: Family, stated: Stated, used: set[str], assumed: list[str]) -> dict[str, Any]:
+    """Every field that a key of `config` or a default of the type gives."""
+    table: dict[str, Any] = {}
+    for field in (*COMMON_KEYS, *(extra for extra in family.keys if extra not in COMMON_KEYS)):
+        if field in family.fixed:
+            continue
+        key = _present(config, family, field)
+        if (typed := stated.whole(f"model.{field}")) is not None:
+            table[field] = typed
+            used.update(name for name in _spellings(family, field) if name in config)
+            continue
+        if key is not None and field == "window" and config[key] in (0, -1, False):  # no window
+            used.add(key)
+            continue
+        if key is not None:
+            used.add(key)
+            table[field] = _checked(key, field, config[key])
+            continue
+        for name in _spellings(family, field):
+            if name in config:  # written as null
+                used.add(name)
+        if field == "head_dim" and "head_dim" in config:  # written as null: what the hidden size gives
+            continue
+        if field in family.defaults:
+            table[field] = family.defaults[field]
+            assumed.append(f"{field} {family.defaults[field]}: the type's default")
+        elif field in _REQUIRED:
+            spelled = _spellings(family, field)
+            also = [f"model.{one}" for one in _REQUIRED if one not in table and _lacks(config, stated, one)]
+            known = ", ".join(sorted(used - {"model_type"})) or "none"
+            raise SpecError(
+                spelled[0],
+                Nothing(),
+                f"the key {' or '.join(spelled)} in config.json",
+                f"Or state it: {' '.join(f'--set {one}=N' for one in also or [f'model.{field}'])}. Keys understood: {known}.",
+            )
+        elif field == "kv_heads":
+            assumed.append("kv_heads: as many as heads")
+        elif field == "max_seq":
+            assumed.append("max_seq 2048")
+    return table
+
+
+def _spellings(family: Family, field: str) -> tuple[str, ...]:
+    return family.keys.get(field) or COMMON_KEYS.get(field, ())
+
+
+def _present(config: Mapping[str, Any], family: Family, field: str) -> str | None:
+    return next((name for name in _spellings(family, field) if config.get(name) is not None), None)
+
+
+def _checked(key: str, field: str, value: object) -> object:
+    largest = LARGEST_LAYERS if field == "layers" else LARGEST
+    if field in _INTEGERS and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest):
+        raise SpecError(key, value, f"a whole number from 1 to {largest}")
+    if field in _SWITCHES and not isinstance(value, bool):
+        raise SpecError(key, value, "true or false")
+    return value
+
+
+def _activation(config: Mapping[str, Any], family: Family, table: dict[str, Any]) -> None:
+    name = table["activation"]
+    plain = ACTIVATIONS.get(name) if isinstance(name, str) else None
+    if plain is None:
+        raise SpecError(str(_present(config, family, "activation")), name, ", ".join(sorted(ACTIVATIONS)))
+    if family is UNKNOWN and plain in ("relu", "squared_relu"):
+        table["activation"] = plain
+    elif family.gated:
+        gated = {"silu": "swiglu", "gelu": "geglu"}
+        if plain not in gated:
+            raise SpecError("hidden_act", name, "silu or gelu for a gated MLP")
+        table["activation"] = gated[plain]
+    elif plain == "silu":
+        raise SpecError("hidden_act", name, "gelu, relu or relu2 for an MLP without gate")
+    else:
+        table["activation"] = plain
+
+
+def _special(
+    kind: str, family: Family, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]
+) -> list[str]:
+    """What one type says in its own way; returns the keys below the top that it left out."""
+    ignored: list[str] = []
+    if kind in HYBRIDS:
+        hybrid(kind, config, table, used, assumed)
+    else:
+        mixed(kind, family, config, table, used, assumed)
+    if not table.get("experts") and kind not in HYBRIDS:
+        for name in _OF_EXPERTS:
+            table.pop(name, None)
+    if kind == "mpt":
+        ignored = _mpt(config, table, used, assumed)
+    drop = [key for key in ("resid_pdrop", "hidden_dropout", "dropout", "attention_dropout") if key in config]
+    used.update(drop)
+    rates = [config[key] for key in drop]
+    table["dropout"] = any(isinstance(rate, (int, float)) and not isinstance(rate, bool) and rate > 0 for rate in rates)
+    if kind == "opt" and config.get("word_embed_proj_dim") not in (None, table["hidden"]):
+        assumed.append("the projection between embedding and hidden size is left out (word_embed_proj_dim)")
+    return ignored
+
+
+def _mpt(config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> list[str]:
+    ratio = config.get("expansion_ratio", 4)
+    if isinstance(ratio, bool) or not isinstance(ratio, int) or not 1 <= ratio <= LARGEST:
+        raise SpecError("expansion_ratio", ratio, f"a whole number from 1 to {LARGEST}")
+    table["ffn"] = ratio * table["hidden"]
+    no_bias = config.get("no_bias", True)
+    if not isinstance(no_bias, bool):
+        raise SpecError("no_bias", no_bias, "true or false")
+    table["linear_bias"] = not no_bias
+    attention = config.get("attn_config") or {}
+    if not isinstance(attention, Mapping):
+        raise SpecError("attn_config", attention, "an object")
+    alibi = attention.get("alibi", False)
+    table["position"] = "alibi" if alibi else "rope" if attention.get("rope") else "learned"
+    if attention.get("kv_n_heads") is not None:
+        table["kv_heads"] = _checked("attn_config.kv_n_heads", "kv_heads", attention["kv_n_heads"])
+    used.update(key for key in ("expansion_ratio", "no_bias", "attn_config") if key in config)
+    for key, value in (("expansion_ratio", ratio), ("no_bias", no_bias)):
+        if key not in config:
+            assumed.append(f"{key} {value}: the type's default")
+    return [f"attn_config.{key}" for key in attention if key not in ("alibi", "rope", "kv_n_heads")]

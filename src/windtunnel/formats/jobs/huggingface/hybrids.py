@@ -1,0 +1,349 @@
+"""Hugging Face types whose layers are not all attention: Mamba-2, linear attention, and layers of one sub-module.
+
+Keys as in the configuration classes of transformers (`configuration_<type>.py`), and of the models' own repositories for nemotron_h
+and kimi_linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.jobs.huggingface.families import EXPERTS, LATENT, LLAMA, UNTIED, Family
+from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, natural, pattern
+
+_MAMBA = {
+    "ssm_heads": ("mamba_num_heads", "mamba_n_heads", "num_heads"),
+    "ssm_head_dim": ("mamba_head_dim", "mamba_d_head", "head_dim"),
+    "ssm_groups": ("n_groups", "mamba_n_groups"),
+    "ssm_state": ("ssm_state_size", "mamba_d_state", "state_size"),
+    "ssm_chunk": ("chunk_size", "mamba_chunk_size"),
+    "conv_width": ("conv_kernel", "mamba_d_conv"),
+}
+_DELTA = {
+    "linear_heads": ("linear_num_value_heads",),
+    "linear_key_heads": ("linear_num_key_heads",),
+    "linear_key_dim": ("linear_key_head_dim",),
+    "linear_value_dim": ("linear_value_head_dim",),
+    "conv_width": ("linear_conv_kernel_dim",),
+}
+_FIXED = {"norm": "rmsnorm", "linear_bias": False}
+_SHARED = {"shared_ffn": ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")}
+
+_CONVOLUTION = ("the gated short convolution counts as linear attention with as many multiplications",)
+_MINIMAX = Family(
+    LLAMA | _FIXED | {"qkv_bias": False, "conv_width": 1},
+    EXPERTS | {"expert_ffn": ("intermediate_size",)},
+    UNTIED | {"experts": 8, "top_k": 2},
+    notes=("lightning attention counts as linear attention with a gate a head",),
+)
+
+
+def _of_list(config: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Nemotron-H of transformers 5 has as many layers as its list or its letters."""
+    listed = config.get("layers_block_type") or config.get("hybrid_override_pattern")
+    many = {"num_hidden_layers": len(listed)} if isinstance(listed, (list, str)) and listed else {}
+    return many | dict(config), set()
+
+
+def _of_types(config: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """Kimi Linear of transformers 5 has lists of types and flat keys; files of its authors have `linear_attn_config`."""
+    if config.get("linear_attn_config") is not None or not isinstance(config.get("layer_types"), list):
+        return dict(config), set()
+    names = {"linear_num_heads": "num_heads", "linear_head_dim": "head_dim", "linear_conv_kernel_dim": "short_conv_kernel_size"}
+    inner = {theirs: config[ours] for ours, theirs in names.items() if ours in config}
+    inner["full_attn_layers"] = [i for i, kind in enumerate(config["layer_types"], 1) if kind == "full_attention"]
+    feeds = config.get("mlp_layer_types")
+    dense = {"first_k_dense_replace": feeds.count("dense")} if isinstance(feeds, list) else {}
+    return {**config, "linear_attn_config": inner} | dense, {*names, "layer_types", "mlp_layer_types"}
+
+
+HYBRIDS: dict[str, Family] = {
+    "nemotron_h": Family(
+        _FIXED | {"position": "none", "qkv_bias": False, "router": "sigmoid", "balance": "bias"},
+        _MAMBA
+        | EXPERTS
+        | _SHARED
+        | {
+            "head_dim": ("attention_head_dim", "head_dim"),
+            "activation": ("mlp_hidden_act",),
+            "ssm_head_dim": ("mamba_head_dim",),
+            "moe_latent": ("moe_latent_size",),
+            "router_groups": ("n_group",),
+            "router_top_groups": ("topk_group",),
+            "mtp_layers": ("num_nextn_predict_layers",),
+        },
+        {"activation": "relu2", "tied_embeddings": False, "ssm_groups": 8, "ssm_state": 128, "ssm_chunk": 128},
+        gated=False,
+        rewrite=_of_list,
+    ),
+    "mamba2": Family(
+        _FIXED | {"position": "none", "activation": "gelu"},
+        _MAMBA | {"heads": ("num_heads",)},
+        {
+            "tied_embeddings": False,
+            "ssm_heads": 128,
+            "heads": 128,
+            "ssm_head_dim": 64,
+            "ssm_groups": 8,
+            "ssm_state": 128,
+            "ssm_chunk": 256,
+        },
+        gated=False,
+    ),
+    "bamba": Family(
+        LLAMA | _FIXED,
+        _MAMBA | {"ssm_head_dim": ("mamba_d_head",)},
+        {"activation": "silu", "tied_embeddings": False, "ssm_heads": 128, "ssm_groups": 1, "ssm_state": 256, "ssm_chunk": 256},
+    ),
+    "granitemoehybrid": Family(
+        _FIXED | {"position": "none"},
+        _MAMBA
+        | EXPERTS
+        | _SHARED
+        | {
+            "ssm_head_dim": ("mamba_d_head",),
+            "expert_ffn": ("intermediate_size",),
+            "ffn": ("shared_intermediate_size", "intermediate_size"),
+        },
+        {"activation": "silu", "tied_embeddings": True, "ssm_groups": 1, "ssm_state": 256, "ssm_chunk": 256},
+    ),
+    "qwen3_next": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "attention_gate": True, "qkv_bias": False},
+        EXPERTS | _DELTA | _SHARED,
+        UNTIED
+        | {
+            "head_dim": 256,
+            "experts": 512,
+            "top_k": 10,
+            "expert_ffn": 512,
+            "shared_ffn": 512,
+            "linear_heads": 32,
+            "linear_key_heads": 16,
+        },
+    ),
+    "qwen3_5_text": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "attention_gate": True, "qkv_bias": False},
+        _DELTA,
+        UNTIED | {"head_dim": 256, "linear_heads": 32, "linear_key_heads": 16},
+    ),
+    "qwen3_5_moe_text": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "attention_gate": True, "qkv_bias": False},
+        EXPERTS | _DELTA | _SHARED,
+        UNTIED
+        | {
+            "head_dim": 256,
+            "experts": 256,
+            "top_k": 8,
+            "expert_ffn": 512,
+            "shared_ffn": 512,
+            "linear_heads": 32,
+            "linear_key_heads": 16,
+        },
+    ),
+    "olmo_hybrid": Family(LLAMA | _FIXED | {"qk_norm": True, "qkv_bias": False}, _DELTA, UNTIED),
+    "minimax": _MINIMAX,
+    "minimax_text_01": _MINIMAX,
+    "minimax_m1": _MINIMAX,
+    "jamba": Family(
+        _FIXED | {"position": "none", "qkv_bias": False, "ssm_groups": 1},
+        EXPERTS
+        | {
+            "expert_ffn": ("intermediate_size",),
+            "ssm_state": ("mamba_d_state",),
+            "conv_width": ("mamba_d_conv",),
+        },
+        UNTIED | {"experts": 16, "top_k": 2, "ssm_state": 16},
+        notes=("Mamba-1 counts as Mamba-2 of the same width: its scan and the projection of its time step are not modelled",),
+    ),
+    "lfm2": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "qkv_bias": False},
+        {"conv_width": ("conv_L_cache",), "ffn": ("intermediate_size", "block_ff_dim")},
+        {"activation": "silu", "tied_embeddings": True},
+        notes=_CONVOLUTION,
+    ),
+    "lfm2_moe": Family(
+        LLAMA | _FIXED | {"qk_norm": True, "qkv_bias": False, "router": "sigmoid", "balance": "bias"},
+        EXPERTS | {"conv_width": ("conv_L_cache",)},
+        {"activation": "silu", "tied_embeddings": True, "experts": 32, "top_k": 4},
+        notes=_CONVOLUTION,
+    ),
+    "kimi_linear": Family(
+        _FIXED | {"position": "none", "linear_decay": "channel"},
+        EXPERTS | LATENT | {"top_k": ("num_experts_per_token",), "router_groups": ("num_expert_group",)},
+        UNTIED,
+        rewrite=_of_types,
+    ),
+}
+
+
+_LETTERS = {"mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
+"""Of `layers_block_type`; transformers 5 writes linear_attention for Mamba and full_attention for attention."""
+_MIXERS = {"mamba": "M", "attention": "A", "full_attention": "A", "linear_attention": "L"}
+
+
+def hybrid(kind: str, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
+    """Fills `table` with what each layer is, and notes which keys were read."""
+    layers = int(table["layers"])
+    if kind == "nemotron_h":
+        _one_module(config, table, layers, used)
+        if table.pop("n_shared_experts", 1) and "n_shared_experts" in config:
+            used.add("n_shared_experts")
+    elif kind == "mamba2":
+        table |= {"layer_pattern": "M", "head_dim": table["ssm_head_dim"], "ffn": table["hidden"]}
+    elif kind == "bamba":
+        indices = _indices(config, "attn_layer_indices", layers, first=0)
+        used.add("attn_layer_indices")
+        table["mixer_pattern"] = pattern(["A" if i in indices else "M" for i in range(layers)])
+    elif kind == "kimi_linear":
+        _kimi(config, table, layers, used)
+    elif kind == "jamba":
+        _jamba(config, table, layers, used)
+    elif kind in ("lfm2", "lfm2_moe"):
+        _lfm2(config, table, layers, used)
+    else:
+        table["mixer_pattern"] = _types(config, layers, used, linear="M" if kind == "granitemoehybrid" else "L")
+    if kind.startswith("minimax"):
+        _lightning(config, table, used)
+    elif kind == "olmo_hybrid":
+        _olmo(table)
+    if kind == "granitemoehybrid" and not config.get("num_local_experts"):
+        for name in ("experts", "expert_ffn", "shared_ffn", "top_k"):
+            table.pop(name, None)
+    if table.get("experts") and not table.get("moe_latent"):
+        table.pop("moe_latent", None)
+    if table.get("mtp_layers"):
+        assumed.append(f"{table['mtp_layers']} layer(s) that predict further tokens are trained (mtp_layers = 0 leaves them out)")
+
+
+def _one_module(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:
+    """Nemotron-H's own pattern, or the list of types that later versions write."""
+    types = config.get("layers_block_type")
+    if isinstance(types, list):
+        used.add("layers_block_type")
+        if unknown := [name for name in types if not isinstance(name, str) or name not in _LETTERS]:
+            raise SpecError("layers_block_type", unknown[0], ", ".join(_LETTERS))
+        text = "".join(_LETTERS[name] for name in types)
+    else:
+        used.add("hybrid_override_pattern")
+        letters = config.get("hybrid_override_pattern", Nothing())
+        if not isinstance(letters, str) or not letters or set(letters) - set(_LETTERS.values()):
+            raise SpecError("hybrid_override_pattern", letters, "a letter for each layer: M, *, - or E")
+        text = letters
+    if len(text) != layers:
+        raise SpecError("num_hidden_layers", layers, f"{len(text)}, the length of the pattern")
+    table["layer_pattern"] = text
+    if "E" not in text:
+        for name in ("experts", "expert_ffn", "shared_ffn", "top_k", "router", "balance", "router_groups", "router_top_groups"):
+            table.pop(name, None)
+
+
+def _types(config: Mapping[str, Any], layers: int, used: set[str], linear: str) -> str:
+    """A letter for each layer from `layer_types`, or attention every so many layers; `linear` is that of `linear_attention`."""
+    names = ("layer_types", "layers_block_type", "full_attention_interval", "attn_type_list")
+    used.update(name for name in names if name in config)
+    types = config.get("layer_types") or config.get("layers_block_type")
+    numbers = config.get("attn_type_list")
+    if types is None and isinstance(numbers, list):  # MiniMax: 0 is linear attention
+        types = ["linear_attention" if number == 0 else "full_attention" for number in numbers]
+    if types is None:
+        every = config.get("full_attention_interval", 4)
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise SpecError("full_attention_interval", every, "a whole number of 1 or more")
+        return pattern([linear if (i + 1) % every else "A" for i in range(layers)])
+    if not isinstance(types, list) or len(types) != layers or not all(isinstance(name, str) and name in _MIXERS for name in types):
+        raise SpecError("layer_types", types, f"one of {', '.join(_MIXERS)} for each of the {layers} layers")
+    letters = _MIXERS | {"linear_attention": linear}
+    return pattern([letters[name] for name in types])
+
+
+def _kimi(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:
+    """`linear_attn_config` counts layers from 1; experts stand as in DeepSeek's models, under names of its own."""
+    linear = config.get("linear_attn_config")
+    if not isinstance(linear, Mapping):
+        raise SpecError("linear_attn_config", Nothing() if linear is None else linear, "an object")
+    attention = _indices(linear, "full_attn_layers", layers, first=1)
+    table["mixer_pattern"] = pattern(["A" if i in attention else "L" for i in range(1, layers + 1)])
+    for field, key, usual in (
+        ("linear_heads", "num_heads", None),
+        ("linear_key_dim", "head_dim", 128),
+        ("linear_value_dim", "head_dim", 128),
+        ("conv_width", "short_conv_kernel_size", 4),
+    ):
+        value = linear.get(key, usual)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+            raise SpecError(
+                f"linear_attn_config.{key}", Nothing() if value is None else value, f"a whole number from 1 to {LARGEST}"
+            )
+        table[field] = value
+    shared, dense = natural(config, "num_shared_experts", 0), natural(config, "first_k_dense_replace", 0)
+    table["shared_ffn"] = shared * int(table.get("expert_ffn") or 0)
+    table["layer_pattern"] = pattern(["D" if i < dense else "E" for i in range(layers)])
+    sigmoid = config.get("moe_router_activation_func", "sigmoid") == "sigmoid"
+    table |= {"router": "sigmoid", "balance": "bias"} if sigmoid else {}
+    used |= {"linear_attn_config", "num_shared_experts", "first_k_dense_replace", "moe_router_activation_func", "moe_layer_freq"}
+
+
+def _lightning(config: Mapping[str, Any], table: dict[str, Any], used: set[str]) -> None:
+    """Linear layers with as many heads, and as wide, as attention's."""
+    heads = int(table["heads"])
+    width = int(table.get("head_dim") or int(table["hidden"]) // heads)
+    table |= {"linear_heads": heads, "linear_key_heads": heads, "linear_key_dim": width, "linear_value_dim": width}
+    used.add("block_size")
+
+
+def _olmo(table: dict[str, Any]) -> None:
+    """Heads of linear attention default to attention's, keys to three quarters of the hidden size."""
+    heads = int(table.get("linear_heads") or table["heads"])
+    keys = int(table.get("linear_key_heads") or heads)
+    width = int(table.get("linear_key_dim") or 3 * int(table["hidden"]) // 4 // keys)
+    table |= {"linear_heads": heads, "linear_key_heads": keys, "linear_key_dim": width}
+    table.setdefault("linear_value_dim", 2 * width)
+
+
+def _jamba(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:
+    """Attention and experts each at a period and an offset; the others are Mamba layers and dense MLPs."""
+    names = {"attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_expand": 2}
+    every, first, every_moe, first_moe, expand = (natural(config, name, usual) for name, usual in names.items())
+    used.update(name for name in names if name in config)
+    table["mixer_pattern"] = pattern(["A" if i % max(1, every) == first else "M" for i in range(layers)])
+    if int(table["experts"]) > 1:
+        table["layer_pattern"] = pattern(["E" if i % max(1, every_moe) == first_moe else "D" for i in range(layers)])
+    else:
+        for name in ("experts", "top_k", "expert_ffn"):
+            table.pop(name, None)
+    table |= {"ssm_heads": max(1, max(1, expand) * int(table["hidden"]) // 64), "ssm_head_dim": 64}
+
+
+def _lfm2(config: Mapping[str, Any], table: dict[str, Any], layers: int, used: set[str]) -> None:
+    """Which layers are convolutions, and the inner width that the type rounds itself."""
+    hidden, types = int(table["hidden"]), config.get("layer_types")
+    used |= {"layer_types", "full_attn_idxs", "num_dense_layers", "tie_embedding"} & set(config)
+    if isinstance(types, list):
+        if len(types) != layers or set(map(str, types)) - {"conv", "full_attention"}:
+            raise SpecError("layer_types", types, f"conv or full_attention for each of the {layers} layers")
+        attention = frozenset(i for i, kind in enumerate(types) if kind == "full_attention")
+    else:
+        listed = "full_attn_idxs" in config
+        attention = _indices(config, "full_attn_idxs", layers, first=0) if listed else frozenset(range(layers))
+    table["mixer_pattern"] = pattern(["A" if i in attention else "L" for i in range(layers)])
+    heads = max(1, hidden // 128)
+    table |= {"linear_heads": heads, "linear_key_heads": heads, "linear_key_dim": 64, "linear_value_dim": hidden // heads}
+    if table.get("experts"):
+        dense = natural(config, "num_dense_layers", 2)
+        table["layer_pattern"] = pattern(["D" if i < dense else "E" for i in range(layers)])
+    elif config.get("block_auto_adjust_ff_dim", True):
+        factor, multiple = config.get("block_ffn_dim_multiplier", 1.0), max(1, natural(config, "block_multiple_of", 256))
+        used |= {"block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of"} & set(config)
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor < 1e3:
+            raise SpecError("block_ffn_dim_multiplier", factor, "a number above 0")
+        width = int(factor * int(2 * int(table.get("ffn") or 4 * hidden) / 3))
+        table["ffn"] = -(-width // multiple) * multiple
+
+
+def _indices(config: Mapping[str, Any], key: str, layers: int, first: int) -> frozenset[int]:
+    listed = config.get(key) or []
+    if not isinstance(listed, list) or not all(isinstance(i, int) and first <= i < layers + first for i in listed):
+        raise SpecError(key, listed, f"a list of layer numbers from {first} to {layers + first - 1}")
+    return frozenset(listed)

@@ -1,0 +1,1 @@
+"""Megatron-LM's command line to model, plan and runtime: a file for each group of flags."""

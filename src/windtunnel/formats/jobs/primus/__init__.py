@@ -1,0 +1,1 @@
+"""Primus experiments, and the files that they name."""

@@ -1,0 +1,343 @@
+"""Operators of a joint graph as kernels: matrix products with their shapes, all else by the bytes that it moves."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from windtunnel.formats.jobs.pytorch.tensors import GraphTensors, short
+from windtunnel.spec.graph_model import Kernel, KernelKind
+
+NARROW = 4
+"""Channels of a convolution's group up to which it is no matrix product for tensor cores (depthwise): counted by its bytes."""
+
+NORMS = (
+    "native_layer_norm",
+    "native_group_norm",
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_batch_norm_with_update",
+    "_native_batch_norm_legit_functional",
+    "_batch_norm_with_update_functional",
+    "cudnn_batch_norm",
+    "_fused_rms_norm",
+    "rms_norm",
+    "batch_norm_backward",
+    "_native_batch_norm_legit_no_training",
+)
+SOFTMAX = ("_softmax", "_log_softmax", "_safe_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
+REDUCTIONS = (
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "prod",
+    "var",
+    "var_mean",
+    "std",
+    "any",
+    "all",
+    "argmax",
+    "argmin",
+    "norm",
+    "linalg_vector_norm",
+    "logsumexp",
+    "cumsum",
+    "sort",
+    "topk",
+    "nll_loss_forward",
+    "nll_loss_backward",
+    "nll_loss2d_forward",
+    "nll_loss2d_backward",
+    "mse_loss",
+    "mse_loss_backward",
+    "argsort",
+    "count_nonzero",
+)
+MOVES = (
+    "clone",
+    "_to_copy",
+    "copy",
+    "cat",
+    "stack",
+    "constant_pad_nd",
+    "slice_backward",
+    "select_backward",
+    "slice_scatter",
+    "select_scatter",
+    "index_put",
+    "index",
+    "index_select",
+    "gather",
+    "scatter",
+    "scatter_add",
+    "index_add",
+    "repeat",
+    "roll",
+    "flip",
+    "embedding_renorm",
+    "zeros",
+    "zeros_like",
+    "ones",
+    "ones_like",
+    "full",
+    "full_like",
+    "new_zeros",
+    "new_full",
+    "new_ones",
+    "new_empty",
+    "empty",
+    "empty_like",
+    "new_empty_strided",
+    "arange",
+    "scalar_tensor",
+    "_unsafe_index",
+    "unfold_backward",
+    "tril",
+    "triu",
+    "eye",
+    "diagonal_backward",
+    "as_strided_scatter",
+    "pixel_shuffle",
+    "linspace",
+    "fill",
+    "im2col",
+    "col2im",
+    "_unsafe_index_put",
+    "repeat_interleave",
+    "one_hot",
+    "masked_scatter",
+    "resize",
+    "set",
+    "bincount",
+    "split_with_sizes_copy",
+    "permute_copy",
+    "_foreach_copy",
+)
+STENCILS = (
+    "max_pool2d_with_indices",
+    "avg_pool2d",
+    "_adaptive_avg_pool2d",
+    "upsample",
+    "_upsample",
+    "max_pool3d_with_indices",
+    "avg_pool3d",
+    "grid_sampler",
+    "reflection_pad",
+    "replication_pad",
+    "_adaptive_avg_pool3d",
+    "adaptive_max_pool2d",
+    "avg_pool1d",
+    "native_dropout",
+    "bernoulli",
+    "rand",
+    "randn",
+    "rand_like",
+    "randn_like",
+    "multinomial",
+    "uniform",
+    "normal",
+    "binary_cross_entropy",
+    "smooth_l1_loss",
+    "huber_loss",
+    "glu",
+    "_prelu_kernel",
+    "dropout",
+    "polar",
+    "complex",
+    "view_as_complex_copy",
+    "where",
+    "nonzero",
+    "addcmul",
+    "addcdiv",
+    "lerp",
+)
+ATTENTION = tuple(
+    f"_scaled_dot_product_{kind}_attention{where}"
+    for kind, where in (("flash", ""), ("efficient", ""), ("cudnn", ""), ("flash", "_for_cpu"), ("fused", "_overrideable"))
+)
+SPARSE = ("embedding", "index_select", "gather", "index")
+"""Operators that read of their first input only as much as they write."""
+
+
+@dataclass
+class Reader:
+    """Writes kernels of operators and remembers what it did not know: bytes by operator."""
+
+    tensors: GraphTensors
+    unknown: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def kernels(self, node: Any, module: str, backward: bool) -> list[Kernel]:
+        """What runs on the device for one operator; `module` is where in its block it stands."""
+        name, phase = short(node), self._phase(node, backward)
+        words = f"{module} {name}".strip()
+        if name in ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul"):
+            return [self._product(node, words, phase)]
+        if name == "convolution":
+            return [self._convolution(node, words)]
+        if name == "convolution_backward":
+            return self._convolution_backward(node, words)
+        if name.removesuffix("_backward") in ATTENTION:
+            return [self._attention(node, module)]
+        moved = self.tensors.moved(node)
+        if name in SPARSE:
+            table = self.tensors.owner[node.all_input_nodes[0]]
+            out = self.tensors.bytes_of(node)
+            moved = moved - self.tensors.bytes_of(table) + min(out, self.tensors.bytes_of(table))
+        kind, launches = self._kind(node, name)
+        m, n = _rows(node, kind)
+        self.seen[kind] += 1
+        return [Kernel(words, kind, phase, 1, m, n, 0, 1, 0.0, moved, launches)]
+
+    def _phase(self, node: Any, backward: bool) -> Any:
+        if not backward:
+            return "forward"
+        made = self.tensors.outputs(node)
+        return "wgrad" if made and all(out in self.tensors.of_weights for out in made) else "dgrad"
+
+    def _kind(self, node: Any, name: str) -> tuple[KernelKind, int]:
+        base = name.removesuffix("_backward").rstrip("_")
+        if name in NORMS or base in NORMS:
+            return "norm", 2 if name.endswith("_backward") else 1
+        if name in SOFTMAX:
+            return "softmax", 1
+        if name in ("embedding", "embedding_dense_backward"):
+            return "embedding", 3 if name.endswith("backward") else 1
+        if base in REDUCTIONS:
+            return "reduce", 1
+        if base in MOVES:
+            return "copy", 1
+        if (
+            any(tag.name == "pointwise" for tag in getattr(node.target, "tags", ()))
+            or name.endswith("_backward")
+            or any(base.startswith(known) for known in STENCILS)
+        ):
+            return "elementwise", 1
+        self.unknown[name] += int(self.tensors.moved(node))
+        return "elementwise", 1
+
+    def _product(self, node: Any, words: str, phase: Any) -> Kernel:
+        first = 1 if short(node) in ("addmm", "baddbmm") else 0
+        left, right = (node.args[first + i].meta["val"].shape for i in (0, 1))
+        out = node.meta["val"].shape
+        k, n = int(left[-1]), int(out[-1])
+        batch = int(math.prod(out[:-2])) if len(right) > 2 else 1
+        m = int(math.prod(out)) // max(1, n * batch)
+        return self._gemm(words, phase, batch, m, n, k, 2.0 * batch * m * n * k, self.tensors.moved(node))
+
+    def _gemm(self, words: str, phase: Any, batch: int, m: int, n: int, k: int, flops: float, moved: float) -> Kernel:
+        self.seen["gemm"] += 1
+        words = words if phase == "forward" or words.endswith(phase) else f"{words} {phase}"
+        return Kernel(words, "gemm", phase, batch, m, n, max(1, k), 1, flops, moved, 1)
+
+    def _convolution(self, node: Any, words: str) -> Kernel:
+        data, weight, out = (n.meta["val"].shape for n in (node.args[0], node.args[1], node))
+        conv = _Convolution(data, weight, out, node.args[6], node.args[8])
+        return self._implicit(words, "forward", conv, self.tensors.moved(node))
+
+    def _convolution_backward(self, node: Any, words: str) -> list[Kernel]:
+        """Up to three kernels: gradients of the input, of the weight and of the bias."""
+        grad, data, weight = (n.meta["val"] for n in node.args[:3])
+        conv = _Convolution(data.shape, weight.shape, grad.shape, node.args[7], node.args[9])
+        sizes = [float(t.numel() * t.element_size()) for t in (grad, data, weight)]
+        made = []
+        for wanted, phase, moved in zip(node.args[10], ("dgrad", "wgrad", "bias"), (sum(sizes), sum(sizes), sizes[0]), strict=True):
+            if wanted and phase == "bias":
+                made.append(Kernel(f"{words} bias", "reduce", "wgrad", 1, 0, 0, 0, 1, 0.0, moved, 1))
+            elif wanted:
+                made.append(self._implicit(f"{words} {phase}", phase, conv, moved))
+        return made
+
+    def _implicit(self, words: str, phase: Any, conv: _Convolution, moved: float) -> Kernel:
+        m, n, k = conv.product(phase)
+        flops = conv.flops
+        if conv.narrow:
+            self.seen["depthwise convolution"] += 1
+            return Kernel(words, "elementwise", phase, 1, 0, 0, 0, 1, flops, moved, 1)
+        self.seen["convolution"] += 1
+        return self._gemm(words, phase, conv.groups, m, n, k, flops, moved)
+
+    def _attention(self, node: Any, module: str) -> Kernel:
+        backward = short(node).endswith("_backward")
+        query, key = (node.args[i + backward].meta["val"].shape for i in (0, 1))
+        arguments = {
+            a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
+            for i, a in enumerate(node.target._schema.arguments)
+        }
+        batch, m, n, k = int(query[0] * query[1]), int(query[2]), int(key[2]), int(query[3])
+        seen = (n + 1) / 2 if arguments.get("is_causal") and m == n else float(n)
+        flops = 4.0 * batch * m * seen * k * (2.5 if backward else 1.0)
+        self.seen["attention"] += 1
+        kind: KernelKind = "attention_backward" if backward else "attention"
+        words = f"{module} attention{' grad' if backward else ''}".strip()
+        return Kernel(
+            words,
+            kind,
+            "dgrad" if backward else "forward",
+            batch,
+            m,
+            n,
+            k,
+            max(1, int(query[1] // key[1])),
+            flops,
+            self.tensors.moved(node),
+            3 if backward else 1,
+        )
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    """Shapes of data (N, C, ...), weight and output, and how to see them as a matrix product in each direction."""
+
+    data: Any
+    weight: Any
+    out: Any
+    transposed: bool
+    groups: int
+
+    @property
+    def taps(self) -> int:
+        return int(math.prod(self.weight[2:]))
+
+    @property
+    def narrow(self) -> bool:
+        return self.groups > 1 and int(self.data[1]) // self.groups <= NARROW
+
+    @property
+    def flops(self) -> float:
+        """2 x positions x channels in and out of a group x taps; positions of the input where it is transposed."""
+        where = self.data if self.transposed else self.out
+        positions = int(where[0]) * int(math.prod(where[2:]))
+        return 2.0 * positions * int(self.data[1]) * int(self.out[1]) * self.taps / self.groups
+
+    def product(self, phase: str) -> tuple[int, int, int]:
+        """(m, n, k) of a group: rows are positions, or output channels for the gradient of the weight."""
+        into, outof = int(self.data[1]) // self.groups, int(self.out[1]) // self.groups
+        at_data, at_out = (int(s[0]) * int(math.prod(s[2:])) for s in (self.data, self.out))
+        if phase == "wgrad":
+            m, n = (into, outof * self.taps) if self.transposed else (outof, into * self.taps)
+        else:
+            m, n = (at_data, into) if phase == "dgrad" else (at_out, outof)
+        return m, n, max(1, round(self.flops / (2.0 * self.groups * m * n)))
+
+
+def _rows(node: Any, kind: KernelKind) -> tuple[int, int]:
+    """Rows and columns of a norm, a softmax or an embedding; zeros for the rest."""
+    if kind not in ("norm", "softmax", "embedding"):
+        return 0, 0
+    value = node.meta["val"]
+    if short(node) == "embedding_dense_backward":
+        value = node.args[0].meta["val"]
+    first = value[0] if isinstance(value, (tuple, list)) else value
+    if first is None or not len(first.shape):
+        return 0, 0
+    columns = int(first.shape[-1])
+    if short(node).startswith(("native_group_norm",)):
+        groups = cast(int, node.args[7 if not short(node).endswith("backward") else 8]) if len(node.args) > 8 else node.args[6]
+        columns = int(math.prod(first.shape[1:])) // max(1, int(groups))
+    return int(first.numel()) // max(1, columns), columns

@@ -1,0 +1,1 @@
+"""Python recipes of Megatron-Bridge, NeMo and torchtitan, read without running them."""

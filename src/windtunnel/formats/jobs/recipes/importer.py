@@ -1,0 +1,39 @@
+"""Python recipes of Megatron-Bridge, NeMo and torchtitan: `FILE.py`, or `FILE.py:FUNCTION` where a file has several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windtunnel.base.errors import SpecError
+from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.recipes import megatron_bridge as megatron_recipe
+from windtunnel.formats.jobs.recipes import nemo as nemo_recipe
+from windtunnel.formats.jobs.recipes import torchtitan as torchtitan_recipe
+from windtunnel.formats.jobs.recipes.names import split
+from windtunnel.formats.jobs.recipes.reader import module_of, read_recipe, recipes_of
+from windtunnel.formats.text.source import read_source
+from windtunnel.spec import Job
+
+
+def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None = None) -> Imported:
+    """The job or the nouns of one function.
+
+    Raises SpecError with the list of recipes where a file has several and none is named.
+    """
+    file, name = split(str(source))
+    text, where = read_source(Path(file))
+    module = module_of(text, where, Path(file))
+    listed = recipes_of(module)
+    if name is None:
+        if len(listed) != 1:
+            shown = ", ".join(listed[:40]) + (f" and {len(listed) - 40} more" if len(listed) > 40 else "")
+            allowed = f"FILE.py:RECIPE with one of {shown}" if listed else "a file with functions that return a configuration"
+            raise SpecError("recipe", f"{file} with {len(listed)} recipes", allowed)
+        name = listed[0]
+    recipe = read_recipe(module, name)
+    if torchtitan_recipe.telling(recipe):
+        return torchtitan_recipe.from_recipe(recipe, Path(file), on, stated)
+    if nemo_recipe.telling(recipe):
+        return nemo_recipe.from_recipe(recipe, Path(file).stem, on, stated)
+    return megatron_recipe.from_recipe(recipe, on, stated)

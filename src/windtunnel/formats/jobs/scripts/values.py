@@ -1,0 +1,389 @@
+"""Values of a shell script: variables, arrays, expansions, arithmetic and conditions, from the nodes of its syntax tree."""
+
+from __future__ import annotations
+
+import fnmatch
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from windtunnel.base.errors import FileError
+from windtunnel.formats.jobs.scripts.expansion import INSTEAD, cut, operator_of, slice_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+LARGEST_FILLED = 2**20
+"""Characters of all values together that are put in place of variables: ten variables of ten of the one before are 10^10."""
+
+_Whole = TypeVar("_Whole", str, list[str])
+_DEEPEST = 60
+_LARGEST_NUMBER = 10**15
+_NUMBER = re.compile(r"-?\d{1,18}")
+_SUMS: dict[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv, "%": operator.mod,
+    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+_OPEN = re.compile(r"\$(?:(\d)(?!\d)|\{(\d{1,3})\})")
+_BLANKS = re.compile(rb"(?:\s|\\\n)*")
+_COMPARED = {"-eq": "==", "-ne": "!=", "-lt": "<", "-gt": ">", "-le": "<=", "-ge": ">="}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A question of a condition: is the parameter at a position, or the variable of a name, this `option`? None asks for a number.
+
+    `value` is what it is; None for a parameter that was not given.
+    """
+
+    subject: int | str
+    value: str | None
+    option: str | None
+
+
+@dataclass
+class Values:
+    """The variables of a script. A variable is a list of words; a plain one has one word."""
+
+    where: str
+    positional: list[str] = field(default_factory=list)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    filled: int = 0
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        self._lists: dict[str, list[str]] = {name: [value] for name, value in self.environment.items()}
+        self.shifted = 0
+        self.in_function = False
+        self.copies: dict[int, str] = {}  # position: the variable that it goes to
+        self.overruled: dict[str, None] = {}  # of the environment
+        self.compared: list[Compared] = []
+        self.assigned: dict[str, None] = {}  # in order
+        self.used: set[str] = set()
+
+    def of(self, name: str) -> list[str]:
+        """The words of a variable; none where it is not set."""
+        return self._lists.get(name, [])
+
+    def set(self, name: str, listed: list[str]) -> None:
+        """Sets a variable."""
+        self._lists[name] = listed
+        self.assigned.setdefault(name)
+
+    def assign(self, node: Node) -> None:
+        """An assignment `NAME=VALUE`, `NAME+=VALUE` or `NAME=(…)`."""
+        name_node, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name_node is None or name_node.type != "variable_name":
+            return
+        name = _text(name_node)
+        reference = _reference(value) if value is not None else None
+        if reference is not None and reference[0].isdecimal() and not self.in_function:
+            self.copies.setdefault(int(reference[0][:3]) + self.shifted, name)
+        elif name in self.environment and (value is None or not re.search(rf"\b{name}\b", _text(value))):
+            self.overruled.setdefault(name)
+        if value is None:
+            listed: list[str] = []
+        elif value.type == "array":
+            listed = [word for child in value.named_children for word in self.words(child)]
+        else:
+            listed = [self.text(value, keep=True)]
+        if any(child.type == "+=" for child in node.children):
+            before = self.of(name)
+            joined = value is not None and value.type != "array"
+            listed = ["".join((*before[:1], *listed)), *before[1:]] if joined else before + listed
+        self.set(name, listed)
+
+    def words(self, node: Node) -> list[str]:
+        """The words that a node stands for: an array's elements, the pieces of an unquoted variable, else one word."""
+        if node.type == "comment":
+            return []
+        reference = _reference(node)
+        if reference is not None and not operator_of(node)[0]:
+            name, index = reference
+            if name in ("@", "*"):
+                return self._part(node, ["", *self.positional])[0 if slice_of(node) else 1 :]
+            if name not in self._lists and not (node.type == "string" and not self._default(node)):
+                return [word for word in self.text(node, keep=True).split() if word]
+            self._use(name)
+            listed = self.of(name)
+            listed = self._part(node, listed) if index in ("@", "*") else [self._part(node, word) for word in listed]
+            if index in ("@", "*") or node.type != "string":
+                self._count(sum(map(len, listed)))
+                return [piece for word in listed for piece in ([word] if index else word.split())]
+        text = self.text(node, keep=True)
+        if node.type in ("expansion", "simple_expansion"):
+            return text.split()
+        return [text] if text else []
+
+    def text(self, node: Node, keep: bool = False) -> str:
+        """The text that a node stands for. What the script does not set is empty, or stays as written with `keep`."""
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise FileError(self.where, f"values nested deeper than {_DEEPEST}", "a launch script")
+        try:
+            return self._text(node, keep)
+        finally:
+            self.depth -= 1
+
+    def _text(self, node: Node, keep: bool) -> str:
+        match node.type:
+            case "raw_string":
+                return _text(node)[1:-1]
+            case "string":
+                return _unescaped(self._joined(node, keep).strip('"') if not node.named_children else self._joined(node, keep))
+            case "simple_expansion" | "expansion":
+                return self._expansion(node, keep)
+            case "arithmetic_expansion":
+                value = self.number(node)
+                return _text(node) if value is None else str(value)
+            case "concatenation" | "command_name":
+                return self._joined(node, keep)
+            case "string_content":
+                return _text(node)
+            case "command_substitution":
+                return _text(node) if keep else ""
+        return _text(node).replace("\\\n", "").replace("\\", "")
+
+    def _joined(self, node: Node, keep: bool) -> str:
+        """A node's text with its children's values in place of them."""
+        source, start, pieces, at = node.text or b"", node.start_byte, [], 0
+        for child in node.children:
+            if not child.is_named:
+                if child.type == '"':
+                    pieces.append(source[at : child.start_byte - start])
+                    at = child.end_byte - start
+                continue
+            pieces.append(source[at : child.start_byte - start])
+            if child.type == "expansion":  # the grammar counts blanks in front of `${` to it
+                pieces.append(_BLANKS.match(child.text or b"").group())  # type: ignore[union-attr]
+            pieces.append(self.text(child, keep).encode())
+            at = child.end_byte - start
+        pieces.append(source[at:])
+        return b"".join(pieces).decode("utf-8", "replace")
+
+    def _expansion(self, node: Node, keep: bool) -> str:
+        reference = _reference(node)
+        if reference is None:
+            return _text(node) if keep else ""
+        name, _ = reference
+        default = self._default(node)
+        value = self._value(name)
+        sign, behind = operator_of(node)
+        if sign and (value is not None or sign in INSTEAD):
+            return self._changed(name, value or "", sign, behind, keep)
+        if value is not None and (value or default is None):
+            value = self._part(node, value)
+            self._use(name)
+            self._count(len(value))
+            return value
+        if default is not None:
+            text = self.text(default, keep)
+            if any(child.type in (":=", "=") for child in node.children):
+                self.set(name, [text])
+            return text
+        if value is None and any(child.type in (":-", "-", ":=", "=") for child in node.children):
+            return ""
+        if name.isdecimal() and name != "0":
+            return self._open(int(name[:3]), keep)
+        return _text(node) if keep else ""
+
+    def _part(self, node: Node, whole: _Whole) -> _Whole:
+        """What `${x:begin:length}` takes of a text or a list; all of it for other expansions, and where a number is not known."""
+        numbers = [self.text(part).strip() for part in slice_of(node)]
+        if not numbers or not all(map(_NUMBER.fullmatch, numbers)):
+            return whole
+        rest = whole[int(numbers[0]) :]
+        return rest if len(numbers) == 1 else rest[: int(numbers[1])]
+
+    def _changed(self, name: str, value: str, sign: str, behind: Node | None, keep: bool) -> str:
+        """A value that an operator cuts, or what stands in the place of one that is not empty."""
+        self._use(name)
+        if sign in INSTEAD:
+            return self.text(behind, keep) if value and behind is not None else ""
+        changed = cut(value, sign, "" if behind is None else self.text(behind))
+        self._count(len(changed))
+        return changed
+
+    def _open(self, position: int, keep: bool) -> str:
+        """A positional parameter without a value: empty in a function, else as written, counted from the script's first."""
+        if self.in_function or not keep:
+            return ""
+        position += self.shifted
+        return f"${position}" if position < 10 else f"${{{position}}}"
+
+    @contextmanager
+    def own_parameters(self, words: list[str]) -> Iterator[None]:
+        """Positional parameters of a function or of another script: `words`."""
+        before = self.positional, self.in_function
+        self.positional, self.in_function = words, True
+        yield
+        self.positional, self.in_function = before
+
+    def shift(self, count: int) -> None:
+        """The parameters without their first `count`."""
+        if not self.in_function:
+            self.shifted += count
+        self.positional = self.positional[count:]
+
+    def known(self, node: Node) -> str:
+        """As `text` for a condition: a parameter without a value is empty, also in the variable that it was copied to."""
+        return _OPEN.sub("", text) if (text := self.text(node)) and "$" in text else text
+
+    def note(self, node: Node, option: str | None) -> None:
+        """Remembers that a condition asks whether a parameter or a variable is `option`; None for a number."""
+        text, reference = self.text(node, keep=True), _reference(node)
+        if positions := open_positions(text):
+            self.compared.extend(Compared(position, None, option) for position in positions)
+        elif reference is not None and reference[0] not in ("#", "@", "*", "?"):
+            named = int(reference[0][:3]) + self.shifted if reference[0].isdecimal() else reference[0]
+            value = None if isinstance(named, str) and named not in self._lists else text
+            self.compared.append(Compared(named, value, option))
+
+    def _value(self, name: str) -> str | None:
+        if name.isdecimal():
+            at = int(name[:3]) - 1
+            if 0 <= at < len(self.positional):
+                return self.positional[at]
+            copied = None if self.in_function else self.copies.get(at + 1 + self.shifted)
+            if copied is None or copied not in self.environment:
+                return None
+            self._use(copied)
+            return self.environment[copied]
+        if name == "#":
+            return str(len(self.positional))
+        if name in ("@", "*"):
+            return " ".join(self.positional)
+        return " ".join(self._lists[name]) if name in self._lists else None
+
+    def _default(self, node: Node) -> Node | None:
+        """The word behind `:-`, `-` or `:=` of an expansion."""
+        after = False
+        for child in node.children:
+            if child.type in (":-", "-", ":=", "="):
+                after = True
+            elif after and child.is_named:
+                return child
+        return None
+
+    def number(self, node: Node) -> int | None:
+        """The value of an arithmetic expression; None where it is not known."""
+        self.depth += 1
+        try:
+            if self.depth > _DEEPEST:
+                raise FileError(self.where, f"arithmetic nested deeper than {_DEEPEST}", "a launch script")
+            return self._number(node)
+        finally:
+            self.depth -= 1
+
+    def _number(self, node: Node) -> int | None:
+        if node.type in ("arithmetic_expansion", "parenthesized_expression"):
+            return self.number(node.named_children[0]) if len(node.named_children) == 1 else None
+        if node.type == "binary_expression":
+            left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+            sign = next((_text(child) for child in node.children if _text(child) in _SUMS), "")
+            if left is None or right is None or not sign:
+                return None
+            a, b = self.number(left), self.number(right)
+            if a is None or b is None or sign in "/%" and b == 0:
+                return None
+            value = int(_SUMS[sign](a, b))
+            return value if abs(value) <= _LARGEST_NUMBER else None
+        name = _text(node)
+        text = self._value(name) if node.type in ("variable_name", "word") and name.isidentifier() else self.text(node)
+        if node.type in ("variable_name", "word") and text is not None:
+            self._use(name)
+        return int(text) if text is not None and _NUMBER.fullmatch(text.strip()) else None
+
+    def _use(self, name: str) -> None:
+        self.used.add(name)
+
+    def _count(self, characters: int) -> None:
+        self.filled += characters
+        if self.filled > LARGEST_FILLED:
+            what = f"variables whose values are longer than {LARGEST_FILLED} characters together"
+            raise FileError(self.where, what, "the arguments of one job")
+
+
+def holds(node: Node, values: Values) -> bool:
+    """Whether a condition holds, as far as the text tells; false where it does not."""
+    children = node.named_children
+    if node.type in ("test_command", "parenthesized_expression", "redirected_statement") and children:
+        return holds(children[0], values)
+    if node.type == "negated_command" and children:
+        return not holds(children[0], values)
+    if node.type in ("list", "binary_expression") and any(child.type in ("&&", "||") for child in node.children):
+        first, second = children[0], children[-1]
+        both = any(child.type == "&&" for child in node.children)
+        return holds(first, values) and holds(second, values) if both else holds(first, values) or holds(second, values)
+    if node.type == "unary_expression":
+        return _unary(node, values)
+    if node.type == "binary_expression":
+        return _compared(node, values)
+    return _text(node) == "true" if node.type == "command" else False
+
+
+def _unary(node: Node, values: Values) -> bool:
+    sign = _text(node.children[0])
+    if sign == "!":
+        return not holds(node.children[-1], values)
+    text = values.known(node.children[-1])
+    return bool(text) if sign == "-n" else not text if sign == "-z" else False
+
+
+def _compared(node: Node, values: Values) -> bool:
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    signs = [_text(child) for child in node.children if child is not None and child != left and child != right]
+    sign = signs[0] if signs else ""
+    if left is None or right is None:
+        return False
+    a, b = values.known(left), values.known(right)
+    whole = sign not in ("=", "==", "!=")
+    values.note(left, None if whole else b)
+    if b == "" or _reference(right) is not None:
+        values.note(right, None if whole else a)
+    if sign in ("=", "=="):
+        return fits(a, b)
+    if sign == "!=":
+        return not fits(a, b)
+    if sign in _COMPARED or sign in ("<", ">", "<=", ">="):
+        one, other = (int(t) if _NUMBER.fullmatch(t.strip() or "x") else values.number(n) for t, n in ((a, left), (b, right)))
+        return one is not None and other is not None and bool(_SUMS[_COMPARED.get(sign, sign)](one, other))
+    return False
+
+
+def fits(text: str, pattern: str) -> bool:
+    """Whether a text fits a shell pattern, which may list several with `|`."""
+    return len(pattern) < 200 and len(text) < 10_000 and any(fnmatch.fnmatchcase(text, one.strip()) for one in pattern.split("|"))
+
+
+def open_positions(text: str) -> list[int]:
+    """Positional parameters that a text still names, other commands' texts left out."""
+    if "`" in text or re.search(r"\$\((?!\()", text):
+        return []
+    return [int(one or other) for one, other in _OPEN.findall(text) if (one or other) != "0"]
+
+
+def _reference(node: Node) -> tuple[str, str] | None:
+    """(variable, index) of an expansion, or of a string that is one: `${A[@]}` is ("A", "@")."""
+    if node.type == "string":
+        return _reference(node.named_children[0]) if len(node.named_children) == 1 else None
+    if node.type not in ("simple_expansion", "expansion"):
+        return None
+    for child in node.named_children:
+        if child.type == "subscript":
+            name, index = child.child_by_field_name("name"), child.child_by_field_name("index")
+            return (_text(name), _text(index)) if name is not None and index is not None else None
+        if child.type in ("variable_name", "special_variable_name"):
+            return _text(child), ""
+    return None
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([\\\"$`])", r"\1", text.replace("\\\n", ""))
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")

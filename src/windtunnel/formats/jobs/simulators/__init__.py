@@ -1,0 +1,1 @@
+"""Job and machine descriptions of analytical simulators: Calculon, SimuMax, llm-analysis."""

@@ -1,0 +1,1 @@
+"""torchtitan's configurations and model flavors."""

@@ -1,0 +1,209 @@
+"""Hugging Face's Trainer and what is built on it: Accelerate's configuration, TrainingArguments (also LLaMA-Factory's), Axolotl.
+
+Keys: accelerate `commands/config/config_args.py` and `utils/dataclasses.py`; transformers `training_args.py`; axolotl
+`utils/schemas/config.py`. Several files (Accelerate's and the arguments) come as one table of `parts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.jobs.deepspeed.named_files import fields_of, left_in, precision_of
+from windtunnel.formats.jobs.hub_names import catalogue_model
+from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.keys import Keys
+from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.several import PARTS, plan_of
+from windtunnel.formats.jobs.trainer_keys import first_count, flagged, lora_of, named_stage, optimizer_of
+from windtunnel.spec import Job, Model, Plan, Runtime, check, load_runtime
+
+_ACCELERATE = {"distributed_type", "compute_environment", "fsdp_config", "megatron_lm_config"}
+_ARGUMENTS = {"per_device_train_batch_size", "per_gpu_train_batch_size"}
+_SHARDING = {
+    "FULL_SHARD": "fsdp",
+    "SHARD_GRAD_OP": "zero2",
+    "NO_SHARD": "none",
+    "HYBRID_SHARD": "hsdp",
+    "HYBRID_SHARD_ZERO2": "hsdp",
+    "1": "fsdp",
+    "2": "zero2",
+    "3": "none",
+    "4": "hsdp",
+}
+_SEQUENCES = ("max_seq_length", "max_length", "cutoff_len", "sequence_len", "block_size", "model_max_length", "max_source_length")
+_USUAL_SEQ = 2048
+
+
+def telling(table: Mapping[str, Any]) -> bool:
+    """Whether a table is Accelerate's, the Trainer's or Axolotl's, or several of them."""
+    listed = table.get(PARTS)
+    tables = listed if isinstance(listed, list) and listed else [table]
+    return all(isinstance(one, Mapping) and bool(_name(one)) for one in tables)
+
+
+def _name(table: Mapping[str, Any]) -> str:
+    keys = set(table)
+    if "base_model" in keys and keys & {"micro_batch_size", "sequence_len", "adapter", "datasets"}:
+        return "axolotl"
+    if keys & _ARGUMENTS:
+        return "trainer"
+    return "accelerate" if keys & _ACCELERATE and keys & {"num_processes", "mixed_precision", "num_machines"} else ""
+
+
+def from_trainer(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+    """Model (by its name on the hub, or --model), plan and runtime; with `on`, also a job on that job's cluster."""
+    stated, assumed = stated or Stated(), list[str]()
+    listed = table.get(PARTS)
+    tables = listed if isinstance(listed, list) else [table]
+    form = " and ".join(dict.fromkeys(_name(one) for one in tables))
+    keys = Keys({key: value for one in tables for key, value in one.items()})
+    model = _model(keys, stated, assumed)
+    model = model.model_copy(update={"lora": lora_of(keys, assumed)})
+    gpus = stated.own_gpus or first_count(keys, ("num_processes",)) or stated.gpus_on(on, assumed)
+    plan = _plan(keys, model, gpus, stated, assumed)
+    runtime = _runtime(keys, plan, assumed)
+    job = None
+    if on is not None:
+        cluster = on.cluster.model_copy(update={"gpus": gpus or on.cluster.gpus})
+        steps = first_count(keys, ("max_steps",)) if keys.get("max_steps") != -1 else None
+        nouns: dict[str, Any] = {"model": model, "plan": plan, "runtime": runtime, "cluster": cluster}
+        tokens = float(steps * plan.global_batch * plan.seq) if steps else on.tokens
+        job = check(Job(name=model.name, tokens=tokens, seed=on.seed, source=f"{form} configuration", **nouns))
+    ignored = (*keys.left_over(), *left_in(_file(keys) or {}))
+    return Imported(form, model, plan, runtime, job, keys.built(), ignored, tuple(assumed))
+
+
+def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
+    name = keys.text("base_model") or keys.text("model_name_or_path") or keys.text("model_name")
+    keys.get("base_model_config")
+    if stated.model is not None:
+        return stated.model
+    known = catalogue_model(name) if name else None
+    if known is None:
+        raise SpecError(
+            "base_model" if "base_model" in keys.table else "model_name_or_path",
+            name or Nothing(),
+            "a model of the catalogue",
+            "Give the model beside it: --model NAME or --model CONFIG.JSON.",
+        )
+    assumed.append(f"model {known.name} of the catalogue, for {name}")
+    return known
+
+
+def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
+    head, lm = "parallelism_config.parallelism_config_", "megatron_lm_config.megatron_lm_"
+    tp = stated.whole("plan.tp") or first_count(keys, ("tensor_parallel_size", f"{head}tp_size", f"{lm}tp_degree")) or 1
+    pp = stated.whole("plan.pp") or first_count(keys, (f"{lm}pp_degree",)) or 1
+    cp = stated.whole("plan.cp") or first_count(keys, ("context_parallel_size", "sequence_parallel_degree", f"{head}cp_size")) or 1
+    if gpus is None:
+        raise SpecError("num_processes", Nothing(), "how many GPUs: --set cluster.gpus=N, or a machine with --on")
+    if gpus % (tp * pp * cp):
+        raise SpecError("num_processes", gpus, f"a multiple of tp x pp x cp = {tp * pp * cp}")
+    dp = gpus // (tp * pp * cp)
+    inside = ("deepspeed.train_micro_batch_size_per_gpu",) if _file(keys) is not None else ()
+    batches = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size", *inside)
+    micro = stated.whole("plan.micro_batch") or first_count(keys, batches)
+    if micro is None:
+        micro = 1
+        assumed.append("micro batch 1 (per_device_train_batch_size left out)")
+    accumulated = ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps")
+    steps = first_count(keys, (*accumulated, *([f"deepspeed.{accumulated[0]}"] if inside else []))) or 1
+    sequence = stated.whole("plan.seq") or first_count(keys, _SEQUENCES)
+    if sequence is None:
+        sequence = _USUAL_SEQ
+        assumed.append(f"sequences of {sequence} tokens (none of {', '.join(_SEQUENCES[:4])} is there; --set plan.seq=N)")
+    group = first_count(keys, ("dp_shard_size", f"{head}dp_shard_size"))
+    sharding = _sharding(keys, assumed)
+    recompute = flagged(keys, "gradient_checkpointing") or flagged(keys, "fsdp_config.fsdp_activation_checkpointing")
+    return plan_of(
+        {
+            "tp": tp,
+            "pp": pp,
+            "cp": cp,
+            "dp": dp,
+            "micro_batch": micro,
+            "global_batch": stated.whole("plan.global_batch") or micro * steps * dp,
+            "seq": sequence,
+            "sharding": "hsdp" if group and sharding == "fsdp" and group < dp else sharding,
+            "shard_group": group
+            if group and group < dp and sharding == "fsdp"
+            else 8
+            if sharding == "hsdp" and dp % 8 == 0
+            else None,
+            "recompute": "full" if recompute else "none",
+            "offload": _offload(keys),
+            **(fields_of(file, assumed) if (file := _file(keys)) is not None and sharding.startswith("zero") else {}),
+        }
+    )
+
+
+def _file(keys: Keys) -> Mapping[str, Any] | None:
+    """The DeepSpeed configuration, where its file was opened or it stands inside."""
+    table = keys.table.get("deepspeed")
+    return table if isinstance(table, Mapping) else None
+
+
+def _sharding(keys: Keys, assumed: list[str]) -> str:
+    """DeepSpeed's stage, FSDP's strategy, or plain data parallelism."""
+    stage = first_count(keys, ("deepspeed_config.zero_stage", "zero_stage"))
+    file = keys.get("deepspeed") or keys.get("deepspeed_config.deepspeed_config_file")
+    if stage is None and isinstance(file, Mapping):
+        value = file.get("zero_optimization", {})
+        stage = value.get("stage", 0) if isinstance(value, Mapping) else 0
+    if stage is None and isinstance(file, str) and (stage := named_stage(file)) is not None:
+        assumed.append(f"ZeRO {stage}, as the name {file} says: the file is not beside this one")
+    if stage is not None:
+        if stage not in (0, 1, 2, 3):
+            raise SpecError("zero_stage", stage, "0, 1, 2 or 3")
+        return f"zero{stage}" if stage else "none"
+    strategy = keys.get("fsdp_config.fsdp_sharding_strategy")
+    version = first_count(keys, ("fsdp_version", "fsdp_config.fsdp_version"))
+    listed = keys.get("fsdp")
+    words = " ".join(map(str, listed)) if isinstance(listed, list) else str(listed or "")
+    if strategy is None and isinstance(keys.get("fsdp_config.reshard_after_forward"), bool):
+        strategy = "FULL_SHARD"
+    if strategy is not None:
+        if str(strategy).upper() not in _SHARDING:
+            raise SpecError("fsdp_config.fsdp_sharding_strategy", strategy, "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD")
+        return _SHARDING[str(strategy).upper()]
+    for word, ours in (("hybrid_shard", "hsdp"), ("shard_grad_op", "zero2"), ("full_shard", "fsdp")):
+        if word in words:
+            return ours
+    fsdp = keys.text("distributed_type") == "FSDP" or version is not None or keys.get("fsdp_config")
+    if keys.text("distributed_type") == "DEEPSPEED":
+        assumed.append("ZeRO 2: deepspeed_config states no stage")
+        return "zero2"
+    return "fsdp" if fsdp else "none"
+
+
+def _offload(keys: Keys) -> dict[str, Any]:
+    devices = {"cpu": "host", "nvme": "nvme"}
+    optimizer, parameters = (keys.get(f"deepspeed_config.offload_{name}_device") for name in ("optimizer", "param"))
+    whole = flagged(keys, "fsdp_config.fsdp_offload_params") or flagged(keys, "fsdp_config.offload_params")
+    fields = {"optimizer": devices.get(str(optimizer), "none"), "parameters": devices.get(str(parameters), "none")}
+    return {"optimizer": "host", "parameters": "host"} if whole else fields
+
+
+def _runtime(keys: Keys, plan: Plan, assumed: list[str]) -> Runtime:
+    mixed = keys.text("mixed_precision") or ""
+    flags = {name: keys.get(name) for name in ("bf16", "fp16", "tf32")}
+    precision = mixed if mixed in ("bf16", "fp16", "fp8") else precision_of(_file(keys) or {})
+    if not precision:
+        on = ("auto", True, "true", "full")
+        precision = (
+            "bf16" if flags["bf16"] in on else "fp16" if flags["fp16"] in on else "tf32" if flags["tf32"] is True else "fp32"
+        )
+    fields: dict[str, Any] = {"precision": precision, **optimizer_of(keys, assumed)}
+    attention = str(keys.get("attn_implementation") or keys.get("flash_attn") or "")
+    flagged(keys, "flash_attention")
+    fields["attention"] = "unfused" if attention in ("eager", "disabled") else "flash"
+    compiled = flagged(keys, "torch_compile") or str(keys.get("dynamo_config.dynamo_backend") or "no").lower() not in ("no", "none")
+    deepspeed = plan.sharding.startswith("zero") and (keys.get("deepspeed") or keys.get("deepspeed_config"))
+    if deepspeed:
+        return load_runtime("deepspeed", **fields)
+    fields["launch"] = "compile" if compiled else "eager"
+    if plan.shards_parameters and keys.get("fsdp_config.fsdp_reshard_after_forward") is False:
+        fields["reshard_after_forward"] = False
+    return load_runtime("fsdp", **fields)

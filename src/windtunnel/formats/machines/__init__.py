@@ -1,0 +1,1 @@
+"""Facts about machines: hardware listings, NCCL files and logs, micro-benchmarks, accounting tables."""

@@ -1,0 +1,88 @@
+"""Readings of GPUs over time as monitors of the vendors print them: watts and joules of each GPU, means of all else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windtunnel.formats.machines.hardware.power_series import PowerSource
+
+_KEPT = 2_000_000
+"""Readings that are kept at most."""
+_NAMES = 100
+
+
+@dataclass
+class Meters:
+    """What a file says: readings by GPU as (ms since 1970 or NaN, watts), and sums of other columns."""
+
+    power: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    other: dict[str, tuple[float, int]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    readings: int = 0
+    blank: int = 0
+    untimed: int = 0
+    bad: int = 0
+    dropped: int = 0
+
+    def take(self, gpu: str, milliseconds: float | None, watts: float) -> bool:
+        """A reading of power; False for one beyond those that are kept."""
+        if self.readings >= _KEPT:
+            self.dropped += 1
+            return False
+        self.readings += 1
+        self.untimed += milliseconds is None
+        self.power.setdefault(gpu, []).append((math.nan if milliseconds is None else milliseconds, watts))
+        return True
+
+    def also(self, column: str, value: float) -> None:
+        """A number of another column."""
+        total, count = self.other.get(column, (0.0, 0))
+        self.other[column] = total + value, count + 1
+
+    def device(self, name: str) -> None:
+        """What a GPU is called."""
+        if len(self.names) < _NAMES:
+            self.names.add(name)
+
+    def facts(self) -> dict[str, Any]:
+        """Means of each GPU and of all, and joules where times are known."""
+        by_gpu = {which: _of_gpu(readings) for which, readings in sorted(self.power.items())}
+        means = [own["mean_w"] for own in by_gpu.values()]
+        facts: dict[str, Any] = {"gpus": len(by_gpu), "readings": self.readings, "devices": sorted(self.names)}
+        if means:
+            facts |= {"mean_w_per_gpu": round(sum(means) / len(means), 2), "mean_w": round(sum(means), 2)}
+        joules = [own["joules"] for own in by_gpu.values() if "joules" in own]
+        if joules:
+            facts["joules"] = round(sum(joules), 1)
+        facts["mean"] = {name: round(total / count, 2) for name, (total, count) in self.other.items()}
+        return facts | {"by_gpu": by_gpu}
+
+    @property
+    def broken(self) -> list[str]:
+        """What could not be read, with counts."""
+        counts = ((self.bad, "rows that are cut off"), (self.dropped, f"readings beyond the first {_KEPT}"))
+        return [f"{count} {what}" for count, what in counts if count]
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Cells that say nothing."""
+        return (f"{self.blank} cells without a number",) if self.blank else ()
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What is made of readings without a time."""
+        return (f"{self.untimed} readings without a time count for means and not for joules",) if self.untimed else ()
+
+
+def _of_gpu(readings: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    watts = [value for _, value in readings]
+    own = {"readings": len(watts), "mean_w": round(sum(watts) / len(watts), 2), "min_w": min(watts), "max_w": max(watts)}
+    timed = PowerSource()
+    for time, value in sorted(reading for reading in readings if not math.isnan(reading[0])):
+        timed.take("power", time, value)
+    if timed.readings > 1:
+        own |= {"seconds": round((timed.times[-1] - timed.times[0]) * 1e-3, 3), "joules": round(timed.energy(), 1)}
+    return own

@@ -1,0 +1,42 @@
+"""A log with `NCCL INFO` lines (NCCL_DEBUG=INFO) and nothing else that is read: what NCCL found and chose."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError
+from windtunnel.formats.head import Head
+from windtunnel.formats.machines.nccl.debug_lines import INFO, WORD, DebugLines
+from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.text.facts_of_files import add_facts
+from windtunnel.formats.text.word_lines import WordLines
+
+_LINE = re.compile(rb":\d+:\d+ (?:\(\d+\) )?\[\d+\] (?:\S{1,200}:\d+ )?NCCL (?:INFO|WARN) ")
+
+
+def recognises(head: Head) -> bool:
+    """Whether lines of NCCL with host, process and device are there."""
+    return _LINE.search(head.data) is not None
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """Counts of what NCCL printed; as content, settings of the communicator. FileError without a line of NCCL."""
+    facts: dict[str, Any] = {}
+    broken: list[str] = []
+    for path in files:
+        lines, debug = WordLines(path, (WORD,), context.progress), DebugLines()
+        for text in lines:
+            debug.line(text)
+        broken.extend(lines.broken)
+        if not debug.lines and not debug.warnings:
+            broken.append(f"{path}: no line of NCCL")
+            continue
+        own = {"lines": lines.count, **debug.facts()}
+        add_facts(facts, path, own)
+    if not facts:
+        raise FileError(str(files[0]), "no line of NCCL", f"a log with {INFO} lines")
+    built = (f"{facts['nccl_info']} lines of NCCL {' '.join(facts['version'])}",)
+    return Reading("nccl-debug", Content.SETTINGS, facts, facts, built, (), (), tuple(broken))

@@ -1,0 +1,195 @@
+"""Logs of nccl-tests and rccl-tests, in any prefix, several tests in a log, and their JSON (`-J`)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.comm import Comm
+from windtunnel.base.errors import FileError
+from windtunnel.base.files import MIB, read_bytes
+from windtunnel.formats.head import Head
+from windtunnel.formats.machines.nccl.debug_lines import DebugLines
+from windtunnel.formats.machines.nccl.tests_json import is_json, tables_of_json
+from windtunnel.formats.machines.nccl.tests_rows import Row, comm_of, parse_row, ranks_of
+from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.text.facts_of_files import add_facts
+from windtunnel.formats.text.lines import LogLines
+from windtunnel.records.measured_calls import CallTable, MeasuredCall, MeasuredCalls
+
+LARGEST_JSON = 256 * MIB
+_HEADER = re.compile(
+    r"#\s+size\s+count\s+type|minBytes \d+ maxBytes \d+|# Avg bus bandwidth|Collective test (?:starting|concluded):"
+)
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+(\d{1,9})\s+\[[^\]]*\]\s+(.*\S)")
+_OPTIONS = re.compile(r"# nThreads?:? (\d.*\S)")
+_VERSION = re.compile(r"# nccl-tests version (.*\S)")
+_PROGRAM = re.compile(r"Collective test (starting|concluded): (\S+)")
+_COMMAND = re.compile(r"(\w+)_perf(?:_mpi)?\b")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\d{1,15}(?:\.\d{0,15})?)")
+_MOST_ROWS = 200_000
+
+
+class TestsLog:
+    """What the lines of a log say so far. A header of columns begins a table."""
+
+    __test__ = False  # no test of ours, whatever pytest thinks of the name
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.tables: list[tuple[list[Row], str, tuple[int, int, str]]] = []
+        self.ranks: dict[int, tuple[str, str]] = {}
+        self.version: str | None = None
+        self.options: str | None = None
+        self.programs: set[str] = set()
+        self.averages: list[float] = []
+        self.columns: Counter[int] = Counter()
+        self.ends: list[str] = []
+        self.debug = DebugLines()
+        self.dropped = 0
+        self._program = ""
+        self._rows: list[Row] = []
+
+    def line(self, text: str) -> None:
+        """Takes one line."""
+        self.debug.line(text)
+        if "#" in text or "_perf" in text:
+            self._comment(text)
+        row = parse_row(text) if "#" not in text.split(":")[-1][:2] else None
+        if row is not None:
+            if sum(self.columns.values()) >= _MOST_ROWS:
+                self.dropped += 1
+                return
+            self._rows.append(row)
+            self.columns[row.columns] += 1
+            self.ends = [self.ends[0] if self.ends else row.text, row.text]
+
+    def close(self) -> None:
+        """Ends the table that is open."""
+        if self._rows:
+            hosts = {host for host, _ in self.ranks.values()}
+            devices = sorted({device for _, device in self.ranks.values()})
+            self.tables.append((self._rows, self._program, (len(self.ranks), len(hosts), devices[0] if devices else "")))
+        self._rows = []
+
+    def _comment(self, text: str) -> None:
+        if match := _RANK.search(text):
+            if self._rows or (int(match[1]) == 0 and 0 in self.ranks and self.ranks[0][0] != match[2]):
+                self.close()
+                self.ranks = {}
+            if len(self.ranks) < 1_000_000:
+                self.ranks[int(match[1])] = match[2], match[4]
+        elif "# Using devices" in text:
+            self.close()
+            self.ranks = {}
+        elif match := _OPTIONS.search(text):
+            self.close()
+            self.options = match[1]
+        elif match := _VERSION.search(text):
+            self.version = match[1]
+        elif match := _AVERAGE.search(text):
+            self.averages.append(float(match[1]))
+            self.close()
+        elif "#" in text and "size" in text and "count" in text and "type" in text:
+            self.close()
+        elif match := _PROGRAM.search(text):
+            self.close()
+            self.programs.add(match[2])
+            if match[1] == "starting":
+                self._program = match[2]
+            elif self.tables and not self.tables[-1][1]:
+                rows, _, about = self.tables[-1]
+                self.tables[-1] = (rows, match[2], about)
+        elif match := _COMMAND.search(text):
+            self._program = self._program or match[0]
+
+
+def recognises(head: Head) -> bool:
+    """Headers of the tables, or rows under any prefix; or the JSON of `-J`."""
+    if is_json(head):
+        return True
+    text = head.text or head.data.decode("utf-8", "replace")
+    return _HEADER.search(text) is not None or sum(parse_row(line) is not None for line in text.splitlines()[:400]) >= 3
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """Measured calls by test. FileError for files without a row."""
+    tables: list[CallTable] = []
+    facts: dict[str, Any] = {}
+    broken: list[str] = []
+    assumed: list[str] = []
+    ignored: list[str] = []
+    for path in files:
+        start, size = read_bytes(path, 256, "a log")
+        if start.lstrip()[:1] == b"{":
+            if size > LARGEST_JSON:
+                raise FileError(str(path), f"{size} bytes", f"JSON of nccl-tests of at most {LARGEST_JSON} bytes")
+            found, own = tables_of_json(path, broken)
+        else:
+            found, own = _log(path, context, broken, assumed, ignored)
+        tables.extend(found)
+        add_facts(facts, path, own)
+    if not tables and not ignored:
+        raise FileError(str(files[0]), "no row of a test", "a log of nccl-tests or rccl-tests", broken[0] if broken else "")
+    facts["tests"] = [
+        f"{table.comm.name.lower()}, {table.ranks or 'unknown'} ranks on {table.nodes or 'unknown'} nodes" for table in tables
+    ]
+    measured = MeasuredCalls(tuple(tables))
+    built = (f"{sum(len(table.calls) for table in tables)} measured calls of {len(tables)} tests",)
+    return Reading(
+        "nccl-tests", Content.COLLECTIVES, measured, facts, built, tuple(ignored), tuple(dict.fromkeys(assumed)), tuple(broken)
+    )
+
+
+def _log(
+    path: Path, context: Context, broken: list[str], assumed: list[str], ignored: list[str]
+) -> tuple[list[CallTable], dict[str, Any]]:
+    lines, log = LogLines(path, context.progress), TestsLog(str(path))
+    for text in lines:
+        log.line(text)
+    log.close()
+    broken.extend(lines.broken)
+    if log.dropped:
+        broken.append(f"{path}: {log.dropped} rows beyond the first {_MOST_ROWS}")
+    tables = [table for one in log.tables if (table := _table(one, path, assumed, ignored)) is not None]
+    sizes = [row.size for rows, _, _ in log.tables for row in rows]
+    ranks = max((about[0] for _, _, about in log.tables), default=0)
+    facts: dict[str, Any] = {
+        "ranks": ranks, "hosts": max((about[1] for _, _, about in log.tables), default=0),
+        "devices": sorted({about[2] for _, _, about in log.tables if about[2]}), "version_line": log.version,
+        "options": log.options, "programs": sorted(log.programs), "rows": sum(log.columns.values()),
+        "columns_per_row": {str(key): count for key, count in sorted(log.columns.items())},
+        "sizes": [min(sizes), max(sizes)] if sizes else None, "avg_busbw_footer": log.averages,
+        "first_row": log.ends[0] if log.ends else None, "last_row": log.ends[-1] if log.ends else None,
+    }  # fmt: skip
+    return tables, facts | ({"nccl": log.debug.facts()} if log.debug.lines else {})
+
+
+def _table(
+    one: tuple[list[Row], str, tuple[int, int, str]], path: Path, assumed: list[str], ignored: list[str]
+) -> CallTable | None:
+    rows, program, (ranks, hosts, device) = one
+    comm, _ = comm_of(rows, program)
+    if comm is None:
+        comm = next((comm for comm in [comm_of(rows, path.stem)[0]] if comm is not None), None)
+        if comm is None:
+            ignored.append(
+                f"{path}: a table of {len(rows)} rows whose collective neither a line nor the columns name; a file that is named "
+                "after its test, such as all_gather.log, says it"
+            )
+            return None
+        assumed.append(f"{path}: the collective {comm.name.lower()}, from the file's name")
+    if not ranks and (ranks := ranks_of(rows, comm)):
+        assumed.append(f"{ranks} ranks, from the ratio of bus and algorithm bandwidth")
+    wide = comm in (Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL)
+    calls = []
+    for row in rows:
+        for turn, seconds in enumerate(row.seconds):
+            if row.size > 0 and seconds > 0:
+                calls.append(MeasuredCall(float(row.size), seconds, turn == 1, row.wrong[turn]))
+    if wide and ranks < 2:
+        ignored.append(f"{path}: {comm.name.lower()} of an unknown number of ranks cannot be compared")
+    return CallTable(comm, ranks, hosts, tuple(calls), "nccl", device, False, str(path))

@@ -1,0 +1,195 @@
+"""Which of ASTRA-sim's configuration files a file is, and what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from windtunnel.base.errors import SpecError
+from windtunnel.base.files import MIB, read_text
+from windtunnel.formats.reading import Content, Reading
+from windtunnel.formats.simulators.astrasim.cluster import cluster_of
+from windtunnel.formats.simulators.astrasim.configuration import SHAPES, memory_of, network_of, system_of
+from windtunnel.formats.simulators.astrasim.first import READ_KEYS, first_system, is_first_network, today_network
+from windtunnel.formats.simulators.astrasim.topology import is_physical, read_physical
+from windtunnel.formats.traces.chakra.groups import groups_of, is_groups
+
+_KEY = re.compile(r"^\s*topology\s*:", re.MULTILINE)
+_SYSTEM_KEYS = (
+    "scheduling-policy",
+    "preferred-dataset-splits",
+    "endpoint-delay",
+    "active-chunks-per-dimension",
+    "all-reduce-implementation",
+)
+
+
+def kind_of(text: str, whole: bool = True) -> str | None:
+    """`network`, `system`, `memory`, `groups`, `logical` or `physical`; None for another file. JSON must be whole to be told."""
+    start = text.lstrip()[:1]
+    if start == "{" and whole:
+        try:
+            table = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        return _json_kind(table)
+    if _KEY.search(text) and "npus_count" in text and whole:
+        try:
+            table = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            return None
+        return "network" if isinstance(table, dict) and _shapes(table.get("topology")) else None
+    if whole and len(text) < MIB and first_system(text) is not None:
+        return "first system"
+    return "physical" if is_physical(text.splitlines(), whole) else None
+
+
+def _json_kind(table: object) -> str | None:
+    if not isinstance(table, dict) or not table:
+        return None
+    if "memory-type" in table:
+        return "memory"
+    if is_first_network(table):
+        return "first network"
+    if "logical-dims" in table or set(table) == {"physical-dims"}:
+        return "logical"
+    if sum(key in table for key in _SYSTEM_KEYS) >= 2:
+        return "system"
+    return "groups" if is_groups(table) and all(str(key).isdigit() for key in table) else None
+
+
+def _shapes(value: object) -> bool:
+    if isinstance(value, str):  # one dimension, its name alone
+        return value in SHAPES
+    return isinstance(value, list) and bool(value) and all(one in SHAPES for one in value)
+
+
+def is_known(path: Path) -> bool:
+    """Whether a file is one of the configuration files."""
+    try:
+        return kind_of(read_text(path, 16 * MIB)) is not None
+    except SpecError:
+        return False
+
+
+def read(paths: Sequence[Path]) -> Reading:
+    """What one configuration file says."""
+    if len(paths) > 1:
+        raise SpecError(
+            "FILE",
+            f"{len(paths)} files",
+            "one file of ASTRA-sim at a time",
+            "`windtunnel replay TRACE --astra-sim …` takes them together.",
+        )
+    text = read_text(paths[0], 16 * MIB)
+    kind = kind_of(text) or ""
+    return _READERS[kind](text, str(paths[0]))
+
+
+def _first_network(text: str, name: str) -> Reading:
+    table = json.loads(text)
+    reading = _of_network(today_network(table, name), name)
+    ignored = tuple(f"{key} (of ASTRA-sim 1)" for key in table if key not in READ_KEYS)
+    assumed = ("links of a dimension add up to the bandwidth of an NPU", *reading.assumed)
+    return replace(reading, format="ASTRA-sim 1 network", ignored=ignored, assumed=assumed)
+
+
+def _first_system(text: str, name: str) -> Reading:
+    return replace(_of_system(first_system(text) or {}, name), format="ASTRA-sim 1 system")
+
+
+def _network(text: str, name: str) -> Reading:
+    return _of_network(yaml.safe_load(text), name)
+
+
+def _of_network(table: Mapping[str, Any], name: str) -> Reading:
+    network = network_of(table, name)
+    cluster, assumed = cluster_of(network)
+    facts = {
+        "topology": list(network.topology),
+        "npus_count": list(network.npus_count),
+        "npus": network.npus,
+        "bandwidth_GBps": list(network.bandwidth),
+        "bandwidth_bytes_per_s": [one * 2**30 for one in network.bandwidth],
+        "latency_ns": list(network.latency),
+    }
+    built = ('a cluster; "GB/s" of the file are 2^30 B/s, as ASTRA-sim reads them',)
+    return Reading("ASTRA-sim network", Content.CLUSTER, cluster, facts, built, _unknown(network.unknown), assumed)
+
+
+def _system(text: str, name: str) -> Reading:
+    return _of_system(json.loads(text), name)
+
+
+def _of_system(table: Mapping[str, Any], name: str) -> Reading:
+    system = system_of(table, name)
+    facts = {
+        "scheduling_policy": system.policy,
+        "collective_optimization": system.optimization,
+        "implementations": {call: list(names) for call, names in system.implementations.items()},
+        "custom": dict(system.custom),
+        "endpoint_delay_ns": system.endpoint_delay,
+        "active_chunks_per_dimension": system.active_chunks,
+        "preferred_dataset_splits": system.splits,
+        "local_mem_bytes_per_s": system.local_mem_bw,
+        "peak_flops": system.peak_perf,
+        "roofline": system.roofline,
+        "replay_only": system.replay_only,
+    }
+    assumed = () if system.local_mem_bw else ("no local-mem-bw: ASTRA-sim then waits for ever at the first reduction",)
+    built = ("settings of `windtunnel replay --astra-sim`; GB/s of the memory are 10^9 B/s, TFLOP/s 10^12",)
+    ignored = _unknown(system.unknown) + (("model-shared-bus: the bus is not modelled",) if system.shared_bus else ())
+    return Reading("ASTRA-sim system", Content.SETTINGS, system, facts, built, ignored, assumed)
+
+
+def _memory(text: str, name: str) -> Reading:
+    memory = memory_of(json.loads(text), name)
+    facts = {
+        "memory_type": memory.kind,
+        "latency_ns": memory.latency,
+        "bandwidth_bytes_per_s": memory.bandwidth * 1e9,
+        "nodes": memory.nodes,
+        "npus_per_node": memory.npus_per_node,
+    }
+    built = ("settings of `windtunnel replay --astra-memory`; the bandwidth is in B/ns",)
+    return Reading("ASTRA-sim remote memory", Content.SETTINGS, memory, facts, built, _unknown(memory.unknown))
+
+
+def _groups(text: str, name: str) -> Reading:
+    groups = groups_of(text, name)
+    sizes = sorted({len(ranks) for ranks in groups.values()})
+    facts = {"groups": len(groups), "sizes": sizes, "ranks": len({rank for ranks in groups.values() for rank in ranks})}
+    return Reading("communicator groups", Content.SETTINGS, groups, facts, ("groups of `windtunnel replay --comm-groups`",))
+
+
+def _logical(text: str, name: str) -> Reading:
+    table = json.loads(text)
+    key = "logical-dims" if "logical-dims" in table else "physical-dims"
+    dims = table[key]
+    if not isinstance(dims, list) or not all(str(one).isdigit() and int(str(one)[:9]) > 0 for one in dims) or not dims:
+        raise SpecError(f"{name}: {key}", dims, 'numbers as strings: ["8", "2"]')
+    values = [int(str(one)[:9]) for one in dims]
+    facts = {key.replace("-", "_"): values}
+    return Reading(f"ASTRA-sim {key[:-5]} topology", Content.SETTINGS, values, facts, ("dimensions of an ns-3 run",))
+
+
+def _physical(text: str, name: str) -> Reading:
+    return read_physical(text, name)
+
+
+def _unknown(keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{key}: ASTRA-sim does not know this key and ignores it" for key in keys)
+
+
+_READERS: Mapping[str, Callable[[str, str], Reading]] = {
+    "network": _network, "system": _system, "memory": _memory, "groups": _groups, "logical": _logical, "physical": _physical,
+    "first network": _first_network, "first system": _first_system,
+}  # fmt: skip
+
+__all__ = ["is_known", "kind_of", "read"]

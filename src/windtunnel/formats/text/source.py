@@ -1,0 +1,49 @@
+"""Reads a source file or text; size, encoding and nesting are checked before anything is parsed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError
+from windtunnel.spec.loading.files import parse_json as spec_json
+from windtunnel.spec.loading.files import read_text, shape_trouble
+
+LARGEST = 4 * 2**20
+"""Bytes. The longest configurations in use are some tens of KiB."""
+
+_WANTED = "a text file of at most 4 MiB"
+
+
+def read_source(source: str | Path) -> tuple[str, str]:
+    """(text, where it came from) of a path, or of text given as such: several lines, a JSON object, or a line of flags.
+
+    Raises `FileError` for a file that is missing, empty, larger than 4 MiB or not UTF-8 text.
+    """
+    if isinstance(source, str) and not source.strip():
+        raise FileError("source", source, "a path, or the text of a configuration")
+    if isinstance(source, str) and _is_text(source):
+        if len(source) > LARGEST:
+            raise FileError("text", f"{len(source)} characters", _WANTED)
+        return source, "text"
+    return read_text(Path(source), LARGEST, _WANTED), str(source)
+
+
+def parse_json(text: str, where: str) -> dict[str, Any]:
+    """The object in `text`; `FileError` if it is cut off, is not an object, repeats a key, nests too deep or holds NaN."""
+    try:
+        data = spec_json(text)
+    except RecursionError:
+        raise FileError(where, "objects in each other without end", "at most 50 levels") from None
+    except ValueError as error:
+        raise FileError(where, " ".join(str(error).split())[:160], "a complete JSON document") from None
+    if not isinstance(data, dict):
+        raise FileError(where, type(data).__name__, "a JSON object at the top")
+    trouble = shape_trouble(data)
+    if trouble:
+        raise FileError(where, *trouble)
+    return data
+
+
+def _is_text(source: str) -> bool:
+    return "\n" in source or source.lstrip()[:1] == "{" or source.lstrip()[:2] == "--" or " --" in source

@@ -1,0 +1,193 @@
+"""A node of a Chakra trace, whatever its schema: the properties that are used, and which attributes it had."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from windtunnel.formats.traces.chakra.framing import fields
+from windtunnel.formats.traces.chakra.schema import COLLECTIVES, NODE_TYPES, OLDER_COLLECTIVES, messages
+from windtunnel.formats.traces.chakra.version import Schema
+
+SECONDS = "windtunnel_seconds"
+"""Attribute of ours: a node's seconds as a double, since `duration_micros` is a whole number. Other tools ignore it."""
+
+WORLD_SIZE = "windtunnel_ranks"
+"""Attribute of ours in the metadata: ranks of the job, where the files are those of a part of them."""
+
+Attributes = dict[str, Any]
+
+
+@dataclass(slots=True)
+class ChakraNode:
+    """One node. `kind` is a name of NODE_TYPES; `micros` its duration as written; `attributes` by name (lists as lists)."""
+
+    id: int
+    name: str
+    kind: str
+    data_deps: list[int] = field(default_factory=list)
+    ctrl_deps: list[int] = field(default_factory=list)
+    start: int = 0
+    micros: int = 0
+    attributes: Attributes = field(default_factory=dict)
+    values: str = ""  # inputs.values: process groups of a metadata node
+
+    def number(self, name: str) -> float | None:
+        """A numeric attribute, None where it is missing or no number."""
+        value = self.attributes.get(name)
+        return value if isinstance(value, (int, float)) else None
+
+    def whole(self, name: str) -> int | None:
+        """An attribute as a whole number, None where it is none; a string of digits counts."""
+        value = self.attributes.get(name)
+        if isinstance(value, str):
+            return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
+        return int(value) if isinstance(value, (int, float)) and abs(value) < 2**63 else None
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it runs on the CPU; like ASTRA-sim, a node that does not say is the device's."""
+        return bool(self.attributes.get("is_cpu_op", False))
+
+
+def reader(schema: Schema) -> Callable[[bytes], ChakraNode]:
+    """What turns a message of a schema into a node. The function raises ValueError for a message that is none."""
+    return {Schema.CURRENT: _current(), Schema.ATTRIBUTES: _attributes, Schema.EG: _eg()}[schema]
+
+
+def metadata_of(data: bytes) -> dict[str, Any]:
+    """What a GlobalMetadata message says. ValueError for another message."""
+    found = _parsed(messages()["GlobalMetadata"], data)
+    said = {_text(one.name): _value(one) for one in found.attr}
+    return ({"version": _text(found.version)} if found.version else {}) | said
+
+
+def _parsed(message: Any, data: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+
+    try:
+        return message.FromString(data)
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
+
+
+def _current() -> Callable[[bytes], ChakraNode]:
+    message = messages()["Node"]
+
+    def read(data: bytes) -> ChakraNode:
+        raw = _parsed(message, data)
+        kind = raw.type
+        return ChakraNode(
+            raw.id, _text(raw.name), NODE_TYPES[kind] if kind < len(NODE_TYPES) else f"TYPE_{kind}", list(raw.data_deps),
+            list(raw.ctrl_deps), raw.start_time_micros, raw.duration_micros, {_text(one.name): _value(one) for one in raw.attr},
+            _text(raw.inputs.values) if kind == 1 else "",
+        )  # fmt: skip
+
+    return read
+
+
+def _value(attribute: Any) -> Any:
+    """A scalar or a list; None for an attribute without a value, as STG writes some."""
+    which = attribute.WhichOneof("value")
+    if which is None:
+        return None
+    value = getattr(attribute, which)
+    if which.endswith("_list"):
+        return [_text(one) if isinstance(one, bytes) else one for one in value.values]
+    return _text(value) if isinstance(value, bytes) else value
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _eg() -> Callable[[bytes], ChakraNode]:
+    message = messages()["OldNode"]
+    wanted = ("tensor_size", "num_ops", "comm_src", "comm_dst", "comm_size", "comm_tag", "comm_priority", "tensor_loc")
+
+    def read(data: bytes) -> ChakraNode:
+        raw = _parsed(message, data)
+        said: Attributes = {name: getattr(raw, name) for name in wanted if getattr(raw, name)}
+        if raw.node_type == 6:
+            said |= {"comm_size": raw.comm_size, "comm_type": _code(OLDER_COLLECTIVES[1], raw.comm_type)}
+        if raw.communicator_id:
+            said["pg_name"] = str(raw.communicator_id)
+        if len(raw.involved_dim):
+            said["involved_dim"] = list(raw.involved_dim)
+        return ChakraNode(raw.id, _text(raw.name), _old_kind(raw.node_type), list(raw.parent), [], 0, raw.simulated_run_time, said)
+
+    return read
+
+
+def _old_kind(number: int) -> str:
+    """A type before METADATA was put in between."""
+    at = number + 1 if number else 0
+    return NODE_TYPES[at] if at < len(NODE_TYPES) else f"TYPE_{number}"
+
+
+def _code(names: dict[int, str], number: int) -> int | None:
+    """Today's number of a collective."""
+    name = names.get(number)
+    return None if name is None else COLLECTIVES.index(name)
+
+
+def _attributes(data: bytes) -> ChakraNode:
+    """A node of v0.0.2 or v0.0.3; the two tell apart by where an attribute's value stands."""
+    node = ChakraNode(0, "", "INVALID")
+    kind, newer = 0, False
+    for number, wire, value in fields(data):
+        if number == 1 and isinstance(value, int):
+            node.id = value
+        elif number == 2 and isinstance(value, bytes):
+            node.name = _text(value)
+        elif number == 3 and isinstance(value, int):
+            kind = value
+        elif number == 4:
+            node.data_deps += [value] if isinstance(value, int) else _packed(value)
+        elif number == 11 and isinstance(value, bytes):
+            name, said, third = _old_attribute(value)
+            node.attributes[name] = said
+            newer = newer or third
+        elif wire not in (0, 2):
+            raise ValueError(f"field {number} with wire type {wire}")
+    newer = newer or kind == 7
+    node.kind = (NODE_TYPES[kind] if kind < len(NODE_TYPES) else f"TYPE_{kind}") if newer else _old_kind(kind)
+    for name in ("comm_type", "collective_type"):
+        if isinstance(node.attributes.get(name), int):
+            node.attributes["comm_type"] = _code(OLDER_COLLECTIVES[2], node.attributes[name])
+    for name in ("runtime", "simulated_run_time", "duration"):
+        if isinstance(node.attributes.get(name), (int, float)):
+            node.micros = int(node.attributes[name])
+    return node
+
+
+def _old_attribute(data: bytes) -> tuple[str, Any, bool]:
+    """Name, value, and whether only v0.0.3 writes it so."""
+    name = ""
+    value: Any = None
+    newer = False
+    for number, wire, raw in fields(data):
+        if number == 1 and isinstance(raw, bytes):
+            name = _text(raw)
+        elif number >= 4 and wire == 0:
+            value = raw if not (isinstance(raw, int) and raw >= 2**63) else int(raw) - 2**64
+            newer = newer or number in (4, 6)
+        elif number >= 4 and wire == 5 and isinstance(raw, bytes):
+            value = float(struct.unpack("<f", raw)[0])
+            newer = newer or number == 5
+        elif number >= 4 and isinstance(raw, bytes):
+            value = _text(raw)
+    return name, value, newer
+
+
+def _packed(data: int | bytes) -> list[int]:
+    from windtunnel.formats.traces.chakra.framing import varint
+
+    out: list[int] = []
+    at = 0
+    while isinstance(data, bytes) and at < len(data):
+        value, at = varint(data, at)
+        out.append(value)
+    return out

@@ -1,0 +1,186 @@
+"""Dumps of the flight recorder as a run, and the first call that went wrong.
+
+A dump has `pg_config` (process groups with their ranks), `entries` (the last calls in the order in which they were enqueued) and
+`pg_status`; see torch/csrc/distributed/c10d/FlightRecorder.hpp of PyTorch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from windtunnel.base.comm import Comm
+from windtunnel.base.errors import FileError
+from windtunnel.base.files import read_plain
+from windtunnel.base.units import show_counted
+from windtunnel.formats.reading import Content, Reading
+from windtunnel.formats.traces.flight_recorder.entries import group_of, is_number, number_of, peer_of, time_of
+from windtunnel.formats.traces.flight_recorder.mismatch import first_mismatch
+from windtunnel.formats.traces.flight_recorder.state import hang_of, has_pending
+from windtunnel.formats.traces.flight_recorder.unpickle import plain
+from windtunnel.formats.traces.kineto.calls import element_bytes, ranks_of, total_bytes
+from windtunnel.records.comm_kernels import comm_of
+from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
+
+LARGEST = 256 * 1024 * 1024
+
+
+def read_dumps(files: Sequence[Path]) -> Reading:
+    """The dumps of a job. FileError where none can be read."""
+    dumps: dict[int, dict[str, Any]] = {}
+    names: dict[int, str] = {}
+    broken, assumed = [], []
+    for path in files:
+        try:
+            dump = _dump(path)
+        except FileError as error:
+            if len(files) == 1:
+                raise
+            broken.append(str(error))
+            continue
+        rank, certain = _rank(dump, path, dumps)
+        if not certain:
+            assumed.append(f"{path.name}: rank {rank}")
+        dumps[rank], names[rank] = dump, str(path)
+    if not dumps:
+        raise FileError(
+            str(files[0]), "no dump that can be read", "dumps of PyTorch's NCCL flight recorder", broken[0] if broken else ""
+        )
+    created = [time_of(e) for dump in dumps.values() for e in dump["entries"]]
+    zero = min((at for at in created if at == at), default=0.0)
+    traces = tuple(_trace(rank, dumps[rank], zero, names[rank]) for rank in sorted(dumps))
+    facts = {
+        "ranks": len(dumps),
+        "entries": sum(len(dump["entries"]) for dump in dumps.values()),
+        "groups": len({str(name) for dump in dumps.values() for name in dump["pg_config"]}),
+        "first_mismatch": first_mismatch(dumps),
+        "hang": hang_of(dumps).as_dict() if any(map(has_pending, dumps.values())) else None,
+        "per_rank": {str(rank): _counts(dumps[rank]) for rank in sorted(dumps)},
+    }
+    named = {rank for dump in dumps.values() for group in dump["pg_config"].values() for rank in ranks_of(group.get("ranks"))}
+    if facts["hang"] is not None and (lost := len(named - set(dumps))):
+        assumed.append(f"{lost} of {len(named)} ranks left no dump here, so they look like culprits: import the dumps of all ranks")
+    run = Run(Steps.of([], []), traces, {"nccl": str(next(iter(dumps.values())).get("nccl_version", ""))}, str(files[0]))
+    built = (f"a run of {show_counted(len(dumps), 'rank')} with the calls that they had enqueued",)
+    return Reading("flight-recorder", Content.RUN, run, facts, built, ("stack frames",), tuple(assumed), tuple(broken))
+
+
+def _dump(path: Path) -> dict[str, Any]:
+    data = read_plain(path, LARGEST, "a dump of the flight recorder")
+    if data[:1] == b"\x80":
+        value = plain(str(path), data)
+    else:
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise FileError(str(path), "broken JSON", "a dump of the flight recorder", f"{error}.") from None
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        value = {"entries": value}
+    if not isinstance(value, dict):
+        raise FileError(str(path), f"a {type(value).__name__}", "a table with `pg_config` and `entries`")
+    entries, config = value.get("entries", []), value.get("pg_config", {})
+    kept = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    kept = [{"collective_seq_id": entry.get("seq_id"), **entry} for entry in kept]
+    groups = {str(k): v for k, v in config.items() if isinstance(v, dict)} if isinstance(config, dict) else {}
+    return {**value, "entries": kept, "pg_config": groups}
+
+
+def _rank(dump: Mapping[str, Any], path: Path, taken: Mapping[int, object]) -> tuple[int, bool]:
+    """The rank of a dump, and whether it is certain: the file's last number, where the dump's groups allow it."""
+    listed = [set(ranks_of(group.get("ranks"))) for group in dump["pg_config"].values()]
+    listed = [ranks for ranks in listed if ranks]
+    possible = set.intersection(*listed) if listed else set()
+    numbers = re.findall(r"\d{1,7}", path.name)
+    named = int(numbers[-1]) if numbers else -1
+    if named >= 0 and named not in taken and (not possible or named in possible):
+        return named, True
+    free = sorted(possible - set(taken))
+    if free:
+        return free[0], len(possible) == 1
+    return next(rank for rank in range(len(taken) + 1) if rank not in taken), False
+
+
+def _trace(rank: int, dump: Mapping[str, Any], zero: float, source: str) -> RankTrace:
+    entries = sorted(dump["entries"], key=lambda e: time_of(e) if time_of(e) == time_of(e) else math.inf)
+    names: dict[str, int] = {}
+    groups: dict[str, int] = {}
+    config = dump["pg_config"]
+    rows = []
+    for entry in entries:
+        name = str(entry.get("profiling_name", ""))
+        group = group_of(entry)[0]
+        ranks = ranks_of(config.get(group, {}).get("ranks"))
+        if ranks:
+            groups.setdefault(group, len(groups))
+        comm = comm_of(name.split(":", 1)[-1])
+        start, end = entry.get("time_discovered_started_ns"), entry.get("time_discovered_completed_ns")
+        seconds = max((end - start) * 1e-9, 0.0) if is_number(start) and is_number(end) else 0.0
+        at = time_of(entry)
+        rows.append(
+            (
+                names.setdefault(name, len(names)), at - zero if at == at else 0.0, seconds, int(comm),
+                _bytes(entry, comm, len(ranks)),
+                groups.get(group, -1), number_of(entry.get("collective_seq_id")),
+                peer_of(name, ranks, rank),
+            )
+        )  # fmt: skip
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 8
+    count = len(rows)
+    none = np.full(count, -1, np.int64)
+    events = Events(
+        np.full(count, EventKind.CALL, np.uint8), np.array(columns[0], np.int32), np.zeros(count, np.int32),
+        np.array(columns[1], np.float64), np.array(columns[2], np.float64), none, none, np.array(columns[3], np.uint8),
+        np.array(columns[4], np.float64), np.array(columns[5], np.int32), np.array(columns[6], np.int64),
+        np.array(columns[7], np.int32), tuple(names), tuple(ranks_of(config[g].get("ranks")) for g in groups),
+        tuple(str(config[g].get("desc", "")) for g in groups),
+    )  # fmt: skip
+    world = max((len(ranks_of(group.get("ranks"))) for group in config.values()), default=0)
+    return RankTrace(rank, events, zero, "", world, source)
+
+
+def _bytes(entry: Mapping[str, Any], comm: Comm, size: int) -> float:
+    sent, received = (_side(entry, side) for side in ("input", "output"))
+    return total_bytes(comm, sent, received, size) if comm is not Comm.NONE else float("nan")
+
+
+def _side(entry: Mapping[str, Any], side: str) -> float:
+    sizes, kinds = entry.get(f"{side}_sizes"), entry.get(f"{side}_dtypes")
+    if not isinstance(sizes, (list, tuple)) or not isinstance(kinds, (list, tuple)):
+        return float("nan")
+    total = 0.0
+    for shape, kind in zip(sizes, kinds, strict=False):
+        if not isinstance(shape, (list, tuple)) or not all(is_number(extent) for extent in shape):
+            return float("nan")
+        total += float(np.prod([float(extent) for extent in shape])) * element_bytes(kind)
+    return total
+
+
+def _counts(dump: Mapping[str, Any]) -> dict[str, Any]:
+    entries = dump["entries"]
+    times = [int(e["time_created_ns"]) for e in entries if is_number(e.get("time_created_ns"))]
+    facts: dict[str, Any] = {
+        "entries": len(entries),
+        "states": dict(Counter(str(e.get("state")) for e in entries)),
+        "names": dict(Counter(str(e.get("profiling_name", "")).split(" ")[0] for e in entries)),
+        "pgs": len(dump["pg_config"]),
+        "groups_in_entries": sorted({group_of(e)[1] for e in entries}),
+        "version": str(dump.get("version", "")),
+        "nccl": str(dump.get("nccl_version", "")),
+        "has_frames": any("frames" in e for e in entries),
+    }
+    if times:
+        facts["created_ns"] = [min(times), max(times)]
+    if entries:
+        last = entries[-1]
+        facts["last"] = {
+            "pg": list(group_of(last)), "name": str(last.get("profiling_name", "")), "seq":
+            number_of(last.get("collective_seq_id")), "state": str(last.get("state")), "sizes": last.get("input_sizes"),
+        }  # fmt: skip
+    return facts

@@ -1,0 +1,31 @@
+"""Profiler traces as Chrome JSON: Kineto (PyTorch), pipeline traces of Megatron and its relatives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from windtunnel.formats.head import Head
+from windtunnel.formats.reading import Context, Reading
+
+_EVENT = re.compile(r'[\[,]\s*\{[^{}]*"(?:ph|ts)"\s*:')
+_MEMBER = 512  # bytes of a tar header
+
+
+def recognises(head: Head) -> bool:
+    """Trace events of Chrome's JSON, as an object or as a bare array, also inside a tar file."""
+    packed = head.data[257:262] == b"ustar"
+    first = head.data.find(b"{", _MEMBER) if packed else 0
+    text = head.data[max(first, 0) :].decode("utf-8", "replace")  # names in traces are not always UTF-8
+    start = text[:4096].lstrip("\ufeff \t\r\n")[:1]
+    if start == "{":
+        return '"traceEvents"' in text or ('"deviceProperties"' in text and '"schemaVersion"' in text)
+    return start == "[" and _EVENT.search(text[:65536]) is not None
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """A run from the traces of its ranks. WindtunnelError for files that hold no events."""
+    from windtunnel.formats.traces.kineto.reader import read_traces
+
+    return read_traces(files, context)

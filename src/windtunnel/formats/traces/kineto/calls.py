@@ -1,0 +1,161 @@
+"""Communication calls of a trace: which call, how many bytes, which ranks.
+
+Kernels of PyTorch 2.3 and later carry the call in their arguments. In older traces the host range that launched the kernel says
+the call (`nccl:all_to_all`), and its tensors the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from windtunnel.base.comm import Comm
+from windtunnel.formats.traces.kineto.columns import floats, integers
+from windtunnel.formats.traces.kineto.fields import Args
+from windtunnel.records.comm_kernels import comm_of
+
+BARRIER_BYTES = 4.0
+MOST_RANKS = 2**22
+
+_SIZES: tuple[tuple[str, int], ...] = (  # c10's names and C++'s, lower case; the first that the text ends with
+    ("complexdouble", 16), ("complexfloat", 8), ("complex<double>", 16), ("complex<float>", 8),
+    ("bfloat16", 2), ("half", 2), ("float16", 2), ("double", 8), ("float64", 8), ("float32", 4), ("float", 4),
+    ("e4m3fn", 1), ("e5m2", 1), ("e4m3fnuz", 1), ("e5m2fnuz", 1), ("e8m0fnu", 1),
+    ("unsigned char", 1), ("signed char", 1), ("char", 1), ("byte", 1), ("bool", 1), ("int8", 1), ("uint8", 1),
+    ("short int", 2), ("short", 2), ("int16", 2), ("uint16", 2), ("long int", 8), ("long", 8), ("int64", 8), ("uint64", 8),
+    ("int32", 4), ("uint32", 4), ("int", 4),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CallArgs:
+    """What is known of one call. `bytes`: the total buffer, as nccl-tests counts it; NaN unknown."""
+
+    comm: Comm
+    bytes: float = float("nan")
+    group: int = -1
+    sequence: int = -1
+    peer: int = -1
+
+
+@dataclass
+class Groups:
+    """The process groups that a trace names, numbered; `configured` are those of `distributedInfo`."""
+
+    configured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    numbers: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    partial: int = 0  # groups whose list of ranks was cut short and is given nowhere else
+
+    def of(self, args: Args) -> int:
+        """The group of a call; -1 where its ranks are unknown."""
+        name = str(args.group_name) if args.group_name is not None else ""
+        ranks = self._ranks(args, name)
+        if not ranks:
+            return -1
+        key = (name, ranks)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.numbers)
+            self.texts.append(str(args.group_text) if args.group_text not in (None, "undefined", "") else name)
+        return self.numbers[key]
+
+    def _ranks(self, args: Args, name: str) -> tuple[int, ...]:
+        listed, size = ranks_of(args.group_ranks), _count(args.group_size)
+        if listed and len(listed) >= size:
+            return listed
+        if name in self.configured:
+            return self.configured[name]
+        start, stride = _count(args.group_start, -1), _count(args.group_stride)
+        if start >= 0 and stride > 0 and 0 < size <= MOST_RANKS:
+            return tuple(range(start, start + size * stride, stride))
+        self.partial += bool(listed)
+        return ()
+
+
+def configured(info: object) -> dict[str, tuple[int, ...]]:
+    """Process groups by name from `distributedInfo.pg_config`."""
+    entries = info.get("pg_config") if isinstance(info, dict) else None
+    entries = list(entries.values()) if isinstance(entries, dict) else entries if isinstance(entries, list) else []
+    named: dict[str, tuple[int, ...]] = {}
+    for entry in entries:
+        if isinstance(entry, dict) and (ranks := ranks_of(entry.get("ranks"))) and len(ranks) >= _count(entry.get("pg_size")):
+            named[str(entry.get("pg_name", ""))] = ranks
+    return named
+
+
+def ranks_of(value: object) -> tuple[int, ...]:
+    """Ranks from a list or its text, up to where the profiler cut it short with an ellipsis."""
+    if isinstance(value, str):
+        value = [int(part) for part in re.findall(r"\d{1,9}", value.split("...")[0])[:MOST_RANKS]]
+    if not isinstance(value, list):
+        return ()
+    return tuple(rank for rank in value if isinstance(rank, int) and 0 <= rank < 2**31)
+
+
+def call_of(args: Args, groups: Groups) -> CallArgs | None:
+    """A call from its own arguments; None where they name none."""
+    comm = comm_of(str(args.collective))
+    if comm is Comm.NONE:
+        return None
+    size, element = _count(args.group_size), element_bytes(args.dtype)
+    sent, received = floats([args.elements_in])[0] * element, floats([args.elements_out])[0] * element
+    peer = _peer(args) if comm is Comm.SEND_RECV else -1
+    total = BARRIER_BYTES if "barrier" in str(args.collective) else total_bytes(comm, sent, received, size)
+    return CallArgs(comm, total, groups.of(args), int(integers([args.sequence])[0]) if args.sequence is not None else -1, peer)
+
+
+def total_bytes(comm: Comm, sent: float, received: float, size: int) -> float:
+    """The buffer as nccl-tests counts it from the bytes that a rank puts in and takes out. A group of `size`; 0 unknown."""
+    largest = max(sent, received) if sent == sent and received == received else sent if sent == sent else received
+    if comm in (Comm.ALL_GATHER, Comm.GATHER):
+        return max(largest, sent * size) if received != received or received <= sent else received
+    if comm in (Comm.REDUCE_SCATTER, Comm.SCATTER):
+        return sent if sent == sent and sent > 0 else received * size
+    if comm is Comm.ALL_TO_ALL:
+        return sent if sent == sent and sent > 0 else received
+    return largest
+
+
+def from_range(name: str, args: Args | None) -> CallArgs:
+    """A call from the name of the host range that launched it, such as `nccl:all_to_all`, and the range's first tensor."""
+    comm = comm_of(name.split(":", 1)[-1])
+    if args is None or comm is Comm.NONE:
+        return CallArgs(comm)
+    shapes, kinds = _decoded(args.shapes), _decoded(args.types)
+    if not shapes or not isinstance(shapes[0], list) or not kinds:
+        return CallArgs(comm)
+    count = 1.0
+    for extent in shapes[0]:
+        if not isinstance(extent, int):
+            return CallArgs(comm)
+        count *= extent
+    size = count * element_bytes(kinds[0]) if shapes[0] else float("nan")
+    return CallArgs(comm, float("nan") if comm in (Comm.ALL_GATHER, Comm.GATHER) else size)  # its input is one rank's part
+
+
+def element_bytes(dtype: object) -> float:
+    """Bytes of an element; NaN for a type that is not known."""
+    word = str(dtype).lower().removeprefix("c10::").removeprefix("torch.")
+    return next((float(size) for name, size in _SIZES if word.endswith(name)), float("nan"))
+
+
+def _peer(args: Args) -> int:
+    own = int(integers([args.rank])[0]) if args.rank is not None else -1
+    ends = [int(integers([end])[0]) for end in (args.source, args.target) if end is not None]
+    others = [end for end in ends if 0 <= end < 2**31 and end != own]
+    return others[0] if others else -1
+
+
+def _count(value: object, otherwise: int = 0) -> int:
+    return int(integers([value])[0]) if value is not None else otherwise
+
+
+def _decoded(raw: Any) -> list[Any]:
+    try:
+        value = json.loads(bytes(raw)) if raw else []
+    except (ValueError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []

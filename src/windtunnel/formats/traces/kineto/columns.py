@@ -1,0 +1,222 @@
+"""Complete events (ph X, or pairs of B and E) in columns, gathered batch by batch so that memory holds columns only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.formats.traces.kineto.batches import EVENTS, Layout
+from windtunnel.formats.traces.kineto.fields import NO_ARGS, Args, TraceEvent, ValuedArgs
+
+_LARGEST = 1e18  # microseconds: 30,000 years
+
+
+@dataclass(frozen=True)
+class Noted:
+    """An event whose arguments matter one by one: a call, a synchronisation, a mark of an iteration."""
+
+    row: int
+    args: Args
+
+
+@dataclass(frozen=True)
+class Table:
+    """R complete events in columns, in the order of the file."""
+
+    place: Int32s  # [R] index of `places`
+    name: Int32s  # [R] index of `names`
+    begin: Floats  # [R] us
+    duration: Floats  # [R] us; NaN where there is none
+    correlation: Int64s  # [R] -1 none
+    external: Int64s
+    stream: Int64s
+    device: Int64s
+    bytes: Floats
+    places: tuple[tuple[object, object, object], ...]  # (category, process, thread)
+    names: tuple[str, ...]
+
+
+@dataclass
+class EventColumns:
+    """EventColumns of the complete events so far, as lists of arrays; texts are numbered. `layout`: what is read of an event."""
+
+    layout: ClassVar[Layout[TraceEvent]] = EVENTS
+    place: list[Int32s] = field(default_factory=list)  # index of `places`
+    name: list[Int32s] = field(default_factory=list)
+    begin: list[Floats] = field(default_factory=list)  # us
+    duration: list[Floats] = field(default_factory=list)  # us; NaN where there is none
+    correlation: list[Int64s] = field(default_factory=list)
+    external: list[Int64s] = field(default_factory=list)
+    stream: list[Int64s] = field(default_factory=list)
+    device: list[Int64s] = field(default_factory=list)
+    bytes: list[Floats] = field(default_factory=list)
+    places: dict[tuple[object, object, object], int] = field(default_factory=dict)  # (category, process, thread)
+    names: dict[str, int] = field(default_factory=dict)
+    phases: Counter[str] = field(default_factory=Counter)
+    noted: list[Noted] = field(default_factory=list)
+    marks: list[tuple[str, object, object, float, Args]] = field(default_factory=list)  # instants: name, process, thread, us, args
+    peak: float = 0.0  # largest "Total Allocated" of a GPU, bytes
+    rows: int = 0
+    unpaired: int = 0
+    threads: dict[tuple[object, object], str] = field(default_factory=dict)  # names by process and thread
+    open: dict[tuple[object, object], list[TraceEvent]] = field(default_factory=dict)  # B events that wait for their E
+
+    def add(self, events: list[TraceEvent]) -> None:
+        """One batch."""
+        self.phases.update([event.ph if isinstance(event.ph, str) else "?" for event in events])
+        complete = [event for event in events if event.ph == "X"]
+        for event in events:
+            if event.ph in ("B", "E"):
+                self._pair(event, complete)
+            elif event.ph in ("i", "I"):
+                self._mark(event)
+            elif event.ph == "M" and event.name == "thread_name" and event.args:
+                self.threads[_process_thread(event)] = str(event.args.name)
+        if complete:
+            self._append(complete)
+
+    def table(self) -> Table:
+        """The columns as arrays; the lists are emptied, so that memory holds one copy."""
+        kinds: dict[str, Any] = {
+            "place": np.int32, "name": np.int32, "begin": np.float64, "duration": np.float64, "correlation": np.int64,
+            "external": np.int64, "stream": np.int64, "device": np.int64, "bytes": np.float64,
+        }  # fmt: skip
+        arrays = {}
+        for name, kind in kinds.items():
+            parts = getattr(self, name)
+            arrays[name] = np.concatenate(parts) if parts else np.empty(0, kind)
+            parts.clear()
+        return Table(**arrays, places=tuple(self.places), names=tuple(self.names))
+
+    def _append(self, events: list[TraceEvent]) -> None:
+        places, names = self.places, self.names
+        place = [places.setdefault(_key(e), len(places)) for e in events]
+        name = [names.setdefault(n if type(n := e.name) is str else str(n), len(names)) for e in events]
+        args = [a if (a := e.args) is not None else NO_ARGS for e in events]
+        self.place.append(np.array(place, np.int32))
+        self.name.append(np.array(name, np.int32))
+        self.begin.append(floats([e.ts for e in events]))
+        self.duration.append(floats([e.dur for e in events]))
+        self.correlation.append(integers([a.correlation for a in args]))
+        self.external.append(integers([b if (b := a.external) is not None else a.external_old for a in args]))
+        self.stream.append(integers([a.stream for a in args]))
+        self.device.append(integers([a.device for a in args]))
+        self.bytes.append(floats([a.bytes for a in args]))
+        first = self.rows
+        self.noted.extend(Noted(first + i, _kept(a)) for i, a in enumerate(args) if _matters(a, events[i]))
+        self.rows += len(events)
+
+    def _pair(self, event: TraceEvent, complete: list[TraceEvent]) -> None:
+        stack = self.open.setdefault(_process_thread(event), [])
+        if event.ph == "B":
+            stack.append(event)
+            return
+        if not stack:
+            self.unpaired += 1
+            return
+        start = stack.pop()
+        begin, end = floats([start.ts])[0], floats([event.ts])[0]
+        args = event.args if event.args not in (None, NO_ARGS) else start.args
+        complete.append(
+            TraceEvent(
+                "X",
+                start.cat,
+                start.name if start.name is not None else event.name,
+                start.pid,
+                start.tid,
+                start.ts,
+                end - begin,
+                args,
+            )
+        )
+
+    def _mark(self, event: TraceEvent) -> None:
+        args = event.args or NO_ARGS
+        if event.name == "[memory]":
+            if args.device_type == 1 and isinstance(args.allocated, (int, float)) and args.allocated < 1e15:
+                self.peak = max(self.peak, float(args.allocated))
+        elif args.iteration is not None:
+            self.marks.append((str(event.name), event.pid, event.tid, float(floats([event.ts])[0]), args))
+
+
+def _key(event: TraceEvent) -> tuple[object, object, object]:
+    process, thread = _process_thread(event)
+    return (event.cat if isinstance(event.cat, str) else None, process, thread)
+
+
+def _process_thread(event: TraceEvent) -> tuple[object, object]:
+    process, thread = event.pid, event.tid
+    return (
+        process if isinstance(process, (str, int, float)) else str(process),
+        thread if isinstance(thread, (str, int, float)) else str(thread),
+    )
+
+
+def _matters(args: Args, event: TraceEvent) -> bool:
+    if args is NO_ARGS:
+        return False
+    return (
+        args.collective is not None
+        or args.sync_stream != -1
+        or args.iteration is not None
+        or args.step is not None
+        or (
+            bool(args.shapes)
+            and isinstance(event.name, str)
+            and event.name.startswith(("nccl:", "gloo:", "c10d::", "record_param"))
+        )
+    )
+
+
+def _kept(args: Args) -> Args:
+    """The arguments without a view of the text that they were read from, which would stay in memory."""
+    if args.shapes or args.types:
+        args.shapes, args.types = args.shapes.copy(), args.types.copy()
+    if isinstance(args, ValuedArgs):
+        args.concrete = args.concrete.copy()
+    return args
+
+
+def floats(values: Sequence[Any]) -> Floats:
+    """Numbers, also written as text; NaN for anything else and for what no clock can say."""
+    try:
+        numbers = np.array(values, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        numbers = np.array([_float(value) for value in values], np.float64)
+    if numbers.ndim != 1:
+        numbers = np.array([_float(value) for value in values], np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(numbers) < _LARGEST, numbers, np.nan)
+
+
+def integers(values: Iterable[Any]) -> Int64s:
+    """Whole numbers, also written as text; -1 for anything else."""
+    listed = list(values)
+    try:
+        numbers = np.array(listed, np.int64)
+        if numbers.ndim == 1:
+            return numbers
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return np.array([_integer(value) for value in listed], np.int64)
+
+
+def _float(value: object) -> float:
+    if not isinstance(value, (int, float, str)):
+        return float("nan")
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return float("nan")
+
+
+def _integer(value: object) -> int:
+    number = _float(value)
+    if not abs(number) < 2**62:
+        return -1
+    return value if isinstance(value, int) else int(number)

@@ -1,0 +1,167 @@
+"""The nodes of each rank's execution trace in columns."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from windtunnel.base.comm import Comm
+from windtunnel.base.errors import FileError
+from windtunnel.formats.reading import Context
+from windtunnel.formats.traces.kineto.batches import Around, batches
+from windtunnel.formats.traces.kineto.sources import sources
+from windtunnel.formats.traces.pytorch_et.attention import ATTENTIONS, attention_of
+from windtunnel.formats.traces.pytorch_et.nodes import (
+    COMMS,
+    GROUPS,
+    NODES,
+    NodeCall,
+    Product,
+    TracedNode,
+    attribute,
+    call_of_node,
+    element_of,
+    first_tensor,
+    moves_nothing,
+    parent_of,
+    product_of,
+    side,
+    storages,
+    tensor_bytes,
+)
+from windtunnel.formats.traces.pytorch_et.process_groups import groups_of
+from windtunnel.records.attention import AttentionShape
+
+
+@dataclass
+class NodeColumns:
+    """N nodes of a rank in the order of the file, and its counts; texts are numbered.
+
+    `number` is autograd's sequence number, -1 none. With `tensors`, the storages that node i reads are
+    `reads[read_start[i]:read_start[i+1]]`, those that it writes `writes[write_start[i]:write_start[i+1]]`.
+    """
+
+    source: str
+    order: int
+    tensors: bool = False
+    id: array[int] = field(default_factory=lambda: array("q"))
+    name: array[int] = field(default_factory=lambda: array("i"))  # [N] index of `names`
+    thread: array[int] = field(default_factory=lambda: array("i"))
+    parent: array[int] = field(default_factory=lambda: array("q"))
+    record: array[int] = field(default_factory=lambda: array("q"))  # [N] number of the record function; 0 none
+    number: array[int] = field(default_factory=lambda: array("q"))
+    operator: array[int] = field(default_factory=lambda: array("b"))
+    bytes: array[float] = field(default_factory=lambda: array("d"))  # [N] read and written, or a call's; NaN unknown
+    products: dict[int, Product] = field(default_factory=dict)  # by node
+    attentions: dict[int, AttentionShape | None] = field(default_factory=dict)  # by node; None where the inputs do not tell
+    idle: set[int] = field(default_factory=set)  # operators that start no kernel
+    reads: array[int] = field(default_factory=lambda: array("q"))
+    read_start: array[int] = field(default_factory=lambda: array("q", [0]))
+    writes: array[int] = field(default_factory=lambda: array("q"))
+    write_start: array[int] = field(default_factory=lambda: array("q", [0]))
+    names: dict[str, int] = field(default_factory=dict)
+    calls: dict[int, NodeCall] = field(default_factory=dict)  # by node
+    call_counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # ranks of the process groups by name
+    around: Around = field(default_factory=Around)
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def add(self, node: TracedNode) -> None:
+        """Appends a node."""
+        name = node.name if isinstance(node.name, str) else str(node.name)
+        size = float("nan")
+        if name == COMMS:
+            size = self._call(node)
+        elif name == GROUPS:
+            self.groups.update(groups_of(side(node, "inputs")[0]))
+        operator = bool(attribute(node, "op_schema"))
+        inputs, outputs = side(node, "inputs"), side(node, "outputs")
+        if operator:
+            size = float(sum(one for one in (tensor_bytes(*inputs), tensor_bytes(*outputs)) if one == one))
+            if (product := product_of(name, inputs[1], inputs[2])) is not None:
+                self.products[len(self)] = product
+            if name in ATTENTIONS:
+                self.attentions[len(self)] = attention_of(name, inputs[1], element_of(inputs[2], ATTENTIONS[name].query), inputs[0])
+            if moves_nothing(name, node):
+                self.idle.add(len(self))
+        self.id.append(_bounded(node.id, 62))
+        self.name.append(self.names.setdefault(name, len(self.names)))
+        self.thread.append(_bounded(attribute(node, "tid"), 31))
+        self.parent.append(parent_of(node))
+        self.operator.append(operator)
+        self.bytes.append(size)
+        if self.tensors:
+            self.record.append(max(_bounded(attribute(node, "rf_id"), 62), 0))
+            self.number.append(_bounded(attribute(node, "seq_id"), 62))
+            self.reads.extend(storages(inputs[0], inputs[2]))
+            self.read_start.append(len(self.reads))
+            self.writes.extend(storages(outputs[0], outputs[2]))
+            self.write_start.append(len(self.writes))
+
+    def _call(self, node: TracedNode) -> float:
+        call = call_of_node(node)
+        entry = self.call_counts.setdefault(call.name, {"n": 0, "first_input_elems": 0, "first_input_bytes": 0})
+        elements, first = first_tensor(node)
+        entry["n"] += 1
+        entry["first_input_elems"] += elements
+        entry["first_input_bytes"] += int(first)
+        if call.comm is not Comm.NONE:
+            self.calls[len(self)] = call
+        return call.bytes
+
+    def around_attention(self) -> dict[int, int]:
+        """Node -> the outermost attention operator that it is, or is inside of, for all nodes of these."""
+        of_id: dict[int, int] = {}
+        found: dict[int, int] = {}
+        if self.attentions:
+            for at in sorted(range(len(self)), key=lambda at: self.id[at]):
+                outer = of_id.get(self.parent[at], at if at in self.attentions else -1)
+                if outer >= 0:
+                    of_id[self.id[at]] = found[at] = outer
+        return found
+
+    @property
+    def rank(self) -> int:
+        """The last number of the file's name, or the place among the files."""
+        numbers = re.findall(r"\d{1,7}", self.source.rsplit("/", 1)[-1].split(".")[0])
+        return int(numbers[-1]) if numbers else self.order
+
+    @property
+    def broken(self) -> list[str]:
+        """What could not be read, with counts."""
+        lost = self.around.broken_events
+        return [*([f"{lost} nodes that are not valid JSON"] if lost else []), *self.around.broken]
+
+
+def read_ranks(files: Sequence[Path], context: Context, tensors: bool = False) -> tuple[list[NodeColumns], int]:
+    """The traces in the files, streamed, and how many files of archives are none. FileError for a file without nodes."""
+    ranks: list[NodeColumns] = []
+    beside = 0
+    named = {str(path) for path in files}
+    for source in sources(files, context.progress):
+        first = next(source.chunks, b"")
+        if source.name not in named and first.lstrip()[:1] != b"{":  # generated kernels, which lie in the archive of newer traces
+            beside += 1
+            continue
+        rank = NodeColumns(source.name, len(ranks), tensors)
+        for batch in batches(source.name, chain([first], source.chunks), rank.around, NODES):
+            for node in batch:
+                rank.add(node)
+        rank.around.broken.extend(source.broken)
+        if not len(rank):
+            raise FileError(source.name, "an execution trace without nodes", NODES.what)
+        ranks.append(rank)
+    if not ranks:
+        raise FileError(str(files[0]), "an archive without a trace", NODES.what)
+    return ranks, beside
+
+
+def _bounded(value: object, bits: int) -> int:
+    """A whole number that fits; -1 for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 2**bits else -1

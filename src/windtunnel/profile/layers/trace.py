@@ -1,0 +1,203 @@
+"""Kernels and gaps of a stack's passes from the profiler, as sums for the closure check and as rows."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any, NamedTuple
+
+from windtunnel.profile.device import Device
+from windtunnel.profile.layer_timing import PHASES, Clock, Run, Tick
+from windtunnel.profile.power import Reading
+from windtunnel.profile.timing import KernelTiming, timing_of
+from windtunnel.profile.trace import Slice, Trace, profile_call
+
+CLASSES = (
+    ("attention", r"scaled_dot_product|flash|efficient_attention"),
+    ("gemm", r"::(mm|addmm|bmm|baddbmm)$"),
+    ("grouped_gemm", r"grouped_mm"),
+    ("cross_entropy", r"log_softmax|nll_loss"),
+    ("norm", r"norm"),
+    ("softmax", r"softmax"),
+    ("embedding", r"embedding|index_select"),
+    ("optimizer", r"_fused_adam|_foreach"),
+    ("permute", r"index|gather|scatter|sort|topk"),
+    ("copy", r"copy|::cat$|fill_|zero_|clone|contiguous"),
+    ("reduce", r"::(sum|mean)$"),
+)
+"""Kernel class by the operator that launched it, the first that matches; all others are elementwise."""
+
+NO_WORK = re.compile(
+    r"::(_unsafe_view|_reshape_alias|view\w*|reshape|transpose|t|expand\w*|empty\w*|as_strided|detach\w*|slice|"
+    r"select|unsqueeze|squeeze|permute|narrow|chunk|split\w*|linear|matmul|unbind|alias|resolve_\w+|is_\w+|to|item|lift_fresh|"
+    r"_?(fused_)?rms_norm|layer_norm|scaled_dot_product_attention|cross_entropy\w*|embedding|result_type|type_as)$"
+)
+"""Operators of a CPU that only describe a tensor or call another operator."""
+
+FORMATS = {"float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16", "c10::Float8_e4m3fn": "fp8"}
+"""The profiler's names of number formats."""
+
+
+class Busy(NamedTuple):
+    """Of one pass: seconds in kernels, seconds between them, and their number (on a CPU: of operators)."""
+
+    kernels: float
+    gaps: float
+    launches: int
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Traces of a stack's forward and backward, the times of plain passes in turn with them, and what the profiler costs (`cost`).
+
+    `part_of`: the stack's module paths -> what they are.
+    """
+
+    traces: list[Trace]
+    plain: dict[str, KernelTiming]
+    cost: float
+    part_of: dict[str, str]
+
+
+def traced(run: Run, module: Any, part_of: dict[str, str], device: Device, repeats: int, tick: Tick) -> Traced:
+    """One trace of forward and backward a repetition, and plain passes in turn.
+
+    The profiler's clock also runs while other programs use a CPU, so a trace is scaled to the thread's own time: each pass by its
+    own share, since others may have taken the core in the one and not in the other.
+    """
+    clock = Clock(replace(run, update=None), device)
+    points: list[tuple[Any, float]] = []
+
+    def once() -> None:
+        tick()
+        run.clear()
+        points[:] = [(device.mark(), time.perf_counter())]
+        out = run.forward()
+        points.append((device.mark(), time.perf_counter()))
+        run.backward(out)
+        points.append((device.mark(), time.perf_counter()))
+
+    traces = []
+    for _ in range(repeats):
+        trace = profile_call(once, device, module)
+        traces.append(trace if device.cuda else trace.scaled_by_phase(shares(points, device)))
+        for number in range(3):
+            clock.repeat(keep=number > 0)  # the first pass after the profiler differs from the others
+    run.clear()
+    return Traced(traces, clock.timings(), operator_cost(device), part_of)
+
+
+def shares(points: list[tuple[Any, float]], device: Device) -> dict[str, float]:
+    """The device's seconds over those of the clock, of the two passes between three points, relative to both passes together."""
+    own = [device.between(begin[0], end[0]) for begin, end in pairwise(points)]
+    wall = [end[1] - begin[1] for begin, end in pairwise(points)]
+    both = sum(own) / sum(wall)
+    return {phase: mine / seconds / both for phase, mine, seconds in zip(PHASES, own, wall, strict=False)}
+
+
+def operator_cost(device: Device, count: int = 300) -> float:
+    """Seconds by which the profiler slows one operator of a CPU, from a chain of small ones; on a GPU kernels run beside it."""
+    if device.cuda:
+        return 0.0
+    x = device.torch.ones(8)
+
+    def chain() -> None:
+        for _ in range(count):
+            x.add_(1.0)
+
+    plain, slow = [], []
+    for _ in range(5):
+        slow.append(profile_call(chain, device).seconds)
+        for _ in range(3):
+            begin = device.mark()
+            chain()
+            plain.append(device.between(begin, device.mark()))
+    return max(0.0, min(slow) - min(plain)) / count
+
+
+def busy(taken: list[Trace], phase: str) -> Busy:
+    """Medians over traces. The wait before the first kernel of all is not a gap."""
+    kernels, gaps, launches = [], [], []
+    for trace in taken:
+        inside = [one for one in trace.slices if one.phase == phase]
+        kernels.append(sum(one.seconds for one in inside))
+        gaps.append(sum(one.gap for one in inside) - (inside[0].gap if inside and phase == "forward" else 0.0))
+        launches.append(len(inside))
+    return Busy(median(kernels), median(gaps), round(median(launches)))
+
+
+def by_part(taken: list[Trace], part_of: Mapping[str, str]) -> dict[tuple[str, str], float]:
+    """Kernel seconds of one execution by (part, phase): the median over traces of the mean over parts of that name.
+
+    `part_of`: module path -> the part's name; a kernel belongs to the part whose path encloses its module's.
+    """
+    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * len(taken))
+    for number, trace in enumerate(taken):
+        for one in trace.slices:
+            words = one.module.split(".")
+            paths = (".".join(words[:length]) for length in range(len(words), 0, -1))
+            part = next((part_of[path] for path in paths if path in part_of), None)
+            if part is not None:
+                sums[part, one.phase][number] += one.seconds
+    equals = Counter(part_of.values())
+    return {(part, phase): median(seconds) / equals[part] for (part, phase), seconds in sums.items()}
+
+
+def class_of(op: str) -> str:
+    """One of records.OPS."""
+    return next((name for name, pattern in CLASSES if re.search(pattern, op)), "elementwise")
+
+
+def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
+    """One row for each distinct (module, pass, operator, kernel, shapes), over all times it ran.
+
+    Operators of a CPU that only describe tensors are left out. `name` is the module's path without layer numbers, and the operator;
+    `note` says the shapes of the operator's inputs.
+    """
+    groups: dict[tuple[Any, ...], list[Slice]] = defaultdict(list)
+    for trace in taken:
+        for one in trace.slices:
+            described = one.kernel == one.op and (not one.op.startswith("aten::") or NO_WORK.search(one.op))
+            if one.seconds > 0 and not described:
+                module = ".".join(part for part in one.module.split(".") if not part.isdigit())
+                groups[module, one.phase, one.op, one.kernel, one.shapes, one.dtypes].append(one)
+    rows = []
+    for (module, phase, op, kernel, shapes, dtypes), same in groups.items():
+        timing = timing_of([one.seconds for one in same], None, 1, None, Reading())
+        dtype = next((FORMATS[name] for name in dtypes if name in FORMATS), "")
+        listed = " ".join("x".join(map(str, shape)) for shape in shapes if shape)
+        rows.append(
+            {
+                "op": class_of(op),
+                "name": f"{module}:{op}" if module else op,
+                "phase": phase,
+                "kernel": kernel,
+                "dtype": dtype,
+                "launches": 1,
+                "note": f"inputs {listed}" if listed else None,
+                **sizes(op, shapes),
+                **timing.fields(),
+            }
+        )
+    return rows
+
+
+def sizes(op: str, shapes: tuple[tuple[int, ...], ...]) -> dict[str, int | float]:
+    """batch, m, n, k and flops of a matrix product; m and n of anything else: rows, and columns of its first input."""
+    matrices = [shape for shape in shapes if len(shape) >= 2]
+    if class_of(op) == "gemm" and len(matrices) >= 2:
+        a, b = matrices[-2:]
+        batch = a[0] if len(a) == 3 else 1
+        return {"batch": batch, "m": a[-2], "n": b[-1], "k": a[-1], "flops": 2.0 * batch * a[-2] * b[-1] * a[-1]}
+    first = next((shape for shape in shapes if shape), ())
+    if not first:
+        return {}
+    rows = 1
+    for size in first[:-1]:
+        rows *= size
+    return {"m": rows, "n": first[-1]}

@@ -1,0 +1,101 @@
+"""The network of a row, from its dimensions and its `arch` column.
+
+A table prints dimensions; norm, activation and position embedding follow from the architecture's name, as
+`catalog/publications/architectures.toml` has them with their sources.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windtunnel.base.errors import nearest
+from windtunnel.reality.jobs.mixture import mixture_of, released_of
+from windtunnel.reality.jobs.software import dates_of
+from windtunnel.reality.rows import publications
+from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.table import TrainingRow
+from windtunnel.spec import names
+from windtunnel.spec.model import Lora, Model
+
+DEFAULT_VOCAB = 51200
+"""GPT-2's 50,257 tokens padded as Megatron pads them for 8-way tensor parallelism."""
+
+_MOST_HEADS = 4096
+_SIZE_TOLERANCE = 0.03
+"""Tolerance between a printed parameter count and the counted one: rounding, and sizes counted before the vocabulary was padded."""
+
+
+def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[str]) -> Model | Skipped:
+    """The row's network; assumptions are appended to `assumed`. `software`: (year, month) of the framework."""
+    arch, architectures = row.arch or "", publications.architectures()
+    if arch == "moe" or row.experts or row.attention not in (None, "mha"):
+        return mixture_of(row, assumed)
+    if (arch not in architectures or row.layers is row.hidden is None) and (released := released_of(row, assumed)) is not None:
+        return released
+    if arch not in architectures:
+        if not row.model:
+            return Skipped(f"architecture {arch or 'not published'!r} without a model's name")
+        near = nearest(row.model, names("models"))
+        hint = f" (the nearest is {near})" if near else ""
+        return Skipped(f"the layers of {row.model!r} are not in the row, and the catalogue has no model of that name{hint}")
+    layers, hidden, ffn, seq = row.layers or _usual_layers(row), row.hidden, row.ffn, row.seq
+    heads = row.heads if row.heads is not None else _usual_heads(hidden or 0, row.tp or 1)
+    if not (layers and hidden and heads and ffn and seq):
+        blank = [name for name in ("layers", "hidden", "ffn", "seq") if not getattr(row, name)] or ["heads"]
+        return Skipped(f"{', '.join(blank)} not published")
+    facts = dict(architectures[arch])
+    if row.layers is None:
+        assumed.append(f"{layers} layers (not published: the multiple of pp = {row.pp} nearest to {row.params_b:g}e9 parameters)")
+    if row.heads is None:
+        assumed.append(f"{heads} heads of {hidden // heads} (not published: the width nearest to 128 that the plan can cut)")
+    if row.vocab is None:
+        assumed.append(f"vocabulary {DEFAULT_VOCAB} (not published)")
+    if row.kv_heads is None:
+        assumed.append("as many key/value heads as heads (not published)")
+    facts |= _published(row, software, seq, assumed)
+    return Model(
+        name=row.model or f"{arch}-{hidden}x{layers}",
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=row.kv_heads,
+        ffn=ffn,
+        vocab=row.vocab or DEFAULT_VOCAB,
+        max_seq=seq,
+        source=row.source or "",
+        **facts,
+    )
+
+
+def _usual_heads(hidden: int, tp: int) -> int:
+    """Heads whose width is nearest to 128, the usual one, of those that divide `hidden` and that `tp` divides; else 0."""
+    candidates = [heads for heads in range(tp, min(hidden, _MOST_HEADS) + 1, tp) if hidden % heads == 0]
+    return min(candidates, key=lambda heads: (abs(hidden / heads - 128.0), heads), default=0)
+
+
+def _usual_layers(row: TrainingRow) -> int | None:
+    """Layers that divide evenly over the stages and are nearest to the printed size, if that is within 3 %; else None.
+
+    Counts 12 h^2 + 13 h for a layer and V h for the embedding (Narayanan et al. 2021, arXiv:2104.04473, equation 2).
+    """
+    hidden, pp, size = row.hidden or 0, row.pp or 0, 1e9 * (row.params_b or 0.0)
+    if not (hidden and pp and size) or row.ffn != 4 * hidden:
+        return None
+    layer, rest = 12.0 * hidden**2 + 13.0 * hidden, float((row.vocab or DEFAULT_VOCAB) * hidden)
+    layers = max(1, round((size - rest) / layer / pp)) * pp
+    return layers if abs(layers * layer + rest - size) <= _SIZE_TOLERANCE * size else None
+
+
+def _published(row: TrainingRow, software: tuple[int, int] | None, seq: int, assumed: list[str]) -> dict[str, Any]:
+    """Fields of the model that the row's publication states: switches of the network, window, adapters."""
+    fields: dict[str, Any] = {}
+    for fact in publications.facts_for(publications.columns_of(row) | dates_of(row, software)):
+        fields |= fact.model
+        if fact.window_of_seq is not None:
+            fields["window"] = max(1, int(seq * fact.window_of_seq))
+        if fact.lora is not None:
+            adapters = fact.lora.model_dump(exclude={"all_to_all_of"})
+            fields["lora"] = Lora(**adapters, all_to_all=row.framework in fact.lora.all_to_all_of)
+        if fact.assumed and (fact.model or fact.window_of_seq is not None or fact.lora is not None):
+            assumed.append(fact.assumed)
+    return fields

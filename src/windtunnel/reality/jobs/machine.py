@@ -1,0 +1,191 @@
+"""The cluster of a row: a machine of the catalogue with the row's counts and rates.
+
+A machine that the row names (Selene, Eos, Jean Zay, …) is taken before a generic one with the same GPU and kind of fabric.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from pydantic import ValidationError
+
+from windtunnel.base.errors import UnknownName
+from windtunnel.reality.jobs.gpu_names import gpu_named
+from windtunnel.reality.rows.skipped import Skipped
+from windtunnel.reality.rows.table import TrainingRow
+from windtunnel.spec import Cluster, Fabric, Nic, Node, load_cluster, load_fabric, load_node, names
+
+KINDS = {
+    "ib": "infiniband",
+    "infiniband": "infiniband",
+    "roce": "roce",
+    "efa": "efa",
+    "opa": "opa",
+    "ethernet": "ethernet",
+    "tcp": "ethernet",
+    "slingshot": "ethernet",
+    "none": "none",
+    "nvlink": "none",
+    "xgmi": "none",
+    "pcie": "none",
+    "ici": "none",
+}
+"""Spellings of the `fabric` column."""
+
+GENERIC = ("infiniband", "roce", "efa", "ethernet")
+"""Kinds of fabric in the order of preference if none is stated."""
+
+_NOT_A_NAME = re.compile(r"^(aws|ib|roce|efa|opa|pcie|\d+gb|[abhlmv]\d+\w*|gb\d+|nvl\d+|p\d\w*)$")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The columns of a table about a machine. NIC rate in Gbit/s per NIC each way; `text`: any text that may name the machine."""
+
+    gpu: str
+    gpus_per_node: int
+    scaleup_gpus: int | None
+    nics_per_node: int | None
+    nic_gbit_s: float | None
+    fabric: str | None
+    gpus: int
+    text: str = ""
+
+
+def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
+    """The machine of a training row; a run on part of a node keeps the full node."""
+    if not (row.gpu and row.gpus):
+        return Skipped("gpu or gpus not published")
+    if row.gpus_per_node is None:
+        assumed.append("8 GPUs in a node (not published)")
+    text = " ".join(filter(None, (row.family, row.source, row.network_text)))
+    place = Place(
+        row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text
+    )
+    cluster = machine(_networked(place, assumed))
+    if isinstance(cluster, Cluster) and row.gpu.casefold() not in (cluster.gpu.id, *map(str.casefold, cluster.gpu.names)):
+        assumed.append(f"GPU {row.gpu!r} is the catalogue's {cluster.gpu.id}")
+    return cluster
+
+
+def _networked(place: Place, assumed: list[str]) -> Place:
+    """`place` with NICs and fabric of a catalogue machine, if a job of several nodes does not state them."""
+    domain = max(place.gpus_per_node, place.scaleup_gpus or 0)
+    if place.gpus <= domain or (place.nics_per_node and place.nic_gbit_s):
+        return place
+    try:
+        gpu = gpu_named(place.gpu).id
+    except UnknownName:
+        return place  # `machine` refuses it
+    kinds = [KINDS.get(place.fabric.lower())] if place.fabric else GENERIC
+    for kind in kinds:
+        similar = _known(place, gpu, kind) if kind else None
+        nic = similar.node.nic if similar else None
+        if similar is None or nic is None:
+            continue
+        count, rate = place.nics_per_node or nic.count, place.nic_gbit_s or 8e-9 * nic.bandwidth
+        assumed.append(f"{count} NICs of {rate:g} Gb/s and {similar.fabric.kind} (not stated: as {similar.id})")
+        return replace(place, nics_per_node=count, nic_gbit_s=rate, fabric=place.fabric or similar.fabric.kind)
+    return place
+
+
+def _share(row: TrainingRow, assumed: list[str]) -> int | None:
+    """GPUs of a scale-up domain that the run uses. With experts over several domains it is the same number in each: schedulers
+    assign segments of racks so that no expert group spans two."""
+    domain, gpus = row.scaleup_gpus, row.gpus or 1
+    if domain is None or (row.ep or 1) == 1 or gpus <= domain:
+        return domain
+    domains = -(-gpus // domain)
+    if gpus % domain == 0 or gpus % domains or gpus // domains % (row.gpus_per_node or 8):
+        return domain
+    assumed.append(f"{gpus // domains} of the {domain} GPUs of each scale-up domain (not published)")
+    return gpus // domains
+
+
+def machine(place: Place) -> Cluster | Skipped:
+    """A cluster of `place.gpus` GPUs; `Skipped` for a GPU or fabric that the catalogue lacks."""
+    try:
+        gpu = gpu_named(place.gpu)
+    except UnknownName as error:
+        return Skipped(f"GPU {place.gpu!r} is not in the catalogue; known: {error.allowed}. {error.hint}".rstrip(". ") + ".")
+    kind = KINDS.get((place.fabric or "none").lower())
+    if kind is None:
+        return Skipped(f"fabric {place.fabric!r} is not modelled")
+    similar = _known(place, gpu.id, kind)
+    node = similar.node if similar else _node(place, gpu.id)
+    if node is None:
+        return Skipped(f"no node with GPU {place.gpu!r} in the catalogue")
+    networked = bool(place.nics_per_node and place.nic_gbit_s)
+    fabric = similar.fabric if similar and networked else _fabric(kind if networked else "none")
+    if fabric is None:
+        return Skipped(f"no {kind} fabric in the catalogue")
+    nic = None
+    if networked:
+        table: dict[str, object] = {"count": place.nics_per_node, "bandwidth": f"{place.nic_gbit_s}Gb/s", "source": "the row"}
+        if node.nic:
+            table["latency"] = node.nic.latency
+        try:
+            nic = Nic.model_validate(table)
+        except ValidationError as error:
+            return Skipped(f"NICs: {error.errors()[0]['msg']}")
+    scale_up = node.scale_up.model_copy(update={"size": place.scaleup_gpus or place.gpus_per_node})
+    node = node.model_copy(update={"gpu": gpu, "gpus": place.gpus_per_node, "scale_up": scale_up, "nic": nic})
+    if similar:
+        return similar.model_copy(update={"node": node, "fabric": fabric, "gpus": place.gpus})
+    name = f"{place.gpu}-{place.fabric or 'none'}"
+    try:
+        return Cluster.model_validate({"id": name, "node": node, "fabric": fabric, "gpus": place.gpus, "source": "the row"})
+    except ValidationError as error:
+        return Skipped(f"cluster: {error.errors()[0]['msg']}")
+
+
+def _known(place: Place, gpu: str, kind: str) -> Cluster | None:
+    """The catalogue's cluster with this GPU and kind of fabric: one that the text names, else a generic one, else the first."""
+    words = re.findall(r"[a-z]+", place.text.lower())
+    stated_words = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}
+    same = [
+        cluster
+        for cluster in _clusters()
+        if cluster.node.gpu.id == gpu and cluster.fabric.kind == kind and cluster.node.gpus == place.gpus_per_node
+    ]
+
+    def order(cluster: Cluster) -> tuple[int, float, str]:
+        name = "".join(part for part in cluster.id.split("-") if not _NOT_A_NAME.match(part))
+        return (0 if name and name in stated_words else 1 if not name else 2), _nic_gap(cluster.node, place), cluster.id
+
+    return min(same, key=order, default=None)
+
+
+def _node(place: Place, gpu: str) -> Node | None:
+    """The catalogue's node with this GPU, the one nearest in GPUs and in NICs (then by name)."""
+    same = [node for node in _nodes() if node.gpu.id == gpu]
+    return min(same, key=lambda node: (abs(node.gpus - place.gpus_per_node), _nic_gap(node, place), node.id), default=None)
+
+
+def _nic_gap(node: Node, place: Place) -> float:
+    have = node.nic.count * node.nic.bandwidth if node.nic else 0.0
+    want = (place.nics_per_node or 0) * (place.nic_gbit_s or 0.0) * 1e9 / 8.0
+    return abs(have - want)
+
+
+def _fabric(kind: str) -> Fabric | None:
+    """The catalogue's fabric of that kind with the shortest name: the generic one."""
+    same = [fabric for fabric in _fabrics() if fabric.kind == kind]
+    return min(same, key=lambda fabric: (len(fabric.id), fabric.id), default=None)
+
+
+@lru_cache(maxsize=1)
+def _clusters() -> tuple[Cluster, ...]:
+    return tuple(load_cluster(name) for name in names("clusters"))
+
+
+@lru_cache(maxsize=1)
+def _nodes() -> tuple[Node, ...]:
+    return tuple(load_node(name) for name in names("nodes"))
+
+
+@lru_cache(maxsize=1)
+def _fabrics() -> tuple[Fabric, ...]:
+    return tuple(load_fabric(name) for name in names("fabrics"))

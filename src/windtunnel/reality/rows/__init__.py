@@ -1,0 +1,1 @@
+"""Published measurements as tables, and facts about their publications."""

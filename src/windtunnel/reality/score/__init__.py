@@ -1,0 +1,1 @@
+"""Predictions beside measurements: one score a measured quantity, with summaries by family."""

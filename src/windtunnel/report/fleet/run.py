@@ -1,0 +1,187 @@
+"""A watched run in the terminal and as JSON: what is wrong, the ranks' paces, what the records rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from windtunnel.fleet.findings.finding import listed
+from windtunnel.fleet.findings.hang import HangReport
+from windtunnel.fleet.findings.judge import Judged
+from windtunnel.fleet.findings.slow import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
+from windtunnel.fleet.findings.steps import StepTable
+from windtunnel.fleet.recorded import Recorded
+from windtunnel.records.sections import Section
+from windtunnel.report.fleet.hang import show_hang
+from windtunnel.report.text.table import listing
+from windtunnel.report.words import numbers as say
+
+MOST_RANKS = 8
+
+
+def fleet_notes(recorded: Recorded, clocks: str = "") -> list[str]:
+    """What the records are of, and what they lack."""
+    devices = ", ".join(str(one) for one in recorded.facts.get("devices", ())) or "an unknown device"
+    backend = recorded.facts.get("backend")
+    timed = (
+        "CUDA events on the streams"
+        if any(str(one) != "cpu" for one in recorded.facts.get("devices", ()))
+        else "the process's clock"
+    )
+    notes = [
+        f"{len(recorded.sections):,} records of {len(recorded.beats)} of {recorded.world} ranks on {devices}; times are of {timed}."
+    ]
+    if backend:
+        notes.append(f"Process groups ran on {backend}.")
+    if clocks:
+        notes.append(clocks)
+    if recorded.facts.get("policy") == "summary":
+        notes.append("Recorded without calls (--policy summary): links, and which rank waits for which, are unknown.")
+    for one in recorded.facts.get("unseen", ()):
+        notes.append(f"Not recorded: {one}.")
+    if recorded.lost:
+        notes.append(f"{recorded.lost:,} older records are lost: the ring overwrote them before they were read.")
+    missing = sorted(set(range(recorded.world)) - set(recorded.beats))
+    if missing:
+        shown = ", ".join(str(rank) for rank in missing[:8])
+        notes.append(f"There are no records of {len(missing)} ranks: {shown}{' …' if len(missing) > 8 else ''}.")
+    return notes
+
+
+NO_STEP = (
+    "No rank has ended a step, so there is nothing to compare. A step ends with an optimizer of torch.optim that follows a "
+    "backward; a loop without one says so with windtunnel.fleet.watch.step()."
+)
+
+
+def without_findings(table: StepTable, pace: RankPace) -> str:
+    """What is said of a run in which nothing was found; also why ranks could not be compared."""
+    if not table.ended:
+        return NO_STEP
+    if np.isfinite(pace.excess).any():
+        return "Nothing stands out."
+    if table.ended < WARM_UP + FEWEST_STEPS:
+        return f"Too short to judge: ranks are compared after {WARM_UP + FEWEST_STEPS} steps, and {table.ended} have ended."
+    others = FEWEST_EQUALS - 1
+    return f"Nothing stands out, but ranks were not compared: none has {others} others that do the same work."
+
+
+def _headline(recorded: Recorded, judged: Judged) -> str:
+    """How many ranks, machines and steps, and how long a step takes."""
+    table = judged.table
+    middle = float(np.nanmedian(table.step)) if np.isfinite(table.step).any() else float("nan")
+    step = f", a step takes {say.seconds(middle)}" if middle == middle else ""
+    hosts, ranks, steps = len({beat.host for beat in recorded.beats.values()}), len(recorded.beats), table.ended
+    return (
+        f"{ranks} rank{'s' if ranks != 1 else ''} on {hosts} machine{'s' if hosts != 1 else ''}, "
+        f"{steps} step{'s' if steps != 1 else ''}{step}"
+    )
+
+
+def fleet_short(recorded: Recorded, judged: Judged, killed: Sequence[int] = (), code: int = 0) -> list[str]:
+    """The end of a run in a few lines: its size, and each finding in one line. `killed`: ranks that did not end by themselves;
+    `code`: the command's exit status."""
+    lines = [f"windtunnel fleet: {_headline(recorded, judged)}"]
+    lines += [f"  {number}. {one.text[:1].upper()}{one.text[1:]}" for number, one in enumerate(judged.findings, 1)]
+    if code:
+        lines.append(
+            f"  the command ended with exit status {code}{'' if judged.table.ended else ', before any rank had ended a step'}"
+        )
+    elif not judged.findings:
+        lines.append(f"  {without_findings(judged.table, judged.pace)}")
+    if killed:
+        lines.append(f"  did not end by {'itself' if len(killed) == 1 else 'themselves'}: {listed(list(killed))}")
+    return lines
+
+
+def show_fleet(
+    recorded: Recorded, judged: Judged, notes: list[str], console: Console, hang: HangReport | None = None
+) -> None:  # fmt: skip
+    """Why the job does not move, if it does not; the findings; then the slowest ranks and the usual step."""
+    console.print(f"[bold]{say.clean(recorded.run) or 'run'}[/]: {_headline(recorded, judged)}", highlight=False)
+    console.print()
+    if hang is not None:
+        console.print("The job does not move", style="bold")
+        show_hang(hang.as_dict(), console)
+        console.print()
+    if not judged.findings:
+        before = hang is not None and judged.table.ended
+        console.print("Nothing stood out before." if before else without_findings(judged.table, judged.pace), highlight=False)
+    for number, one in enumerate(judged.findings, 1):
+        console.print(f"{number}. {one.text[:1].upper()}{one.text[1:]}.", markup=False, highlight=False)
+        for text in (*one.evidence, *(f"not {text}" for text in one.excluded)):
+            console.print(f"     {text}", markup=False, highlight=False)
+    console.print()
+    _parts(judged, console)
+    _paces(judged, console)
+    for note in notes:
+        console.print(note, style="dim", markup=False, highlight=False)
+
+
+def _parts(judged: Judged, console: Console) -> None:
+    """Where a step goes: the middle rank's seconds by section."""
+    table = judged.table
+    rows = [(section.name.lower().replace("_", " "), values) for section, values in table.work.items() if np.isfinite(values).any()]
+    rows.append(("blocked in calls", table.blocked))
+    shown = listing(("a step, own time", "left"), ("middle", "right"), ("slowest rank", "right"))
+    for name, values in rows:
+        settled = values[:, WARM_UP:]
+        if np.isfinite(settled).any():
+            means = np.nan_to_num(settled).mean(axis=1)
+            shown.add_row(name, say.seconds(float(np.median(means))), say.seconds(float(means.max())))
+    if shown.row_count:
+        console.print(shown)
+        console.print()
+
+
+def _paces(judged: Judged, console: Console) -> None:
+    pace = judged.pace
+    if not np.isfinite(pace.excess).any():
+        needed = f"{WARM_UP + FEWEST_STEPS} steps and {FEWEST_EQUALS} ranks that do the same work"
+        console.print(f"Ranks were not compared: that needs {needed}.", style="dim", highlight=False)
+        return
+    shown = listing(
+        ("rank", "right"), ("machine", "left"), ("own work", "right"), ("against its equals", "right"), ("error", "right")
+    )
+    for index in np.argsort(-np.nan_to_num(pace.excess, nan=-9.0), kind="stable")[:MOST_RANKS]:
+        shown.add_row(
+            str(int(pace.ranks[index])), say.clean(judged.table.hosts[index]), say.seconds(float(pace.own[index])),
+            f"{pace.excess[index]:+.1%}", f"{pace.error[index]:.1%}",
+        )  # fmt: skip
+    console.print(shown)
+    console.print()
+
+
+def fleet_dict(recorded: Recorded, judged: Judged, hang: HangReport | None = None) -> dict[str, Any]:
+    """Plain data: run, ranks with their paces, findings, seconds of a step by section, and why the job does not move."""
+    table, pace = judged.table, judged.pace
+    parts = {
+        **{Section(one).name.lower(): values for one, values in table.work.items()},
+        "own": table.own,
+        "blocked": table.blocked,
+    }
+    ranks = [
+        {
+            "rank": int(rank), "host": table.hosts[index], "excess": _plain(pace.excess[index]), "error": _plain(pace.error[index]),
+            "chance": _plain(pace.chance[index]),
+            **{f"{name}_s": _mean(values[index]) for name, values in parts.items()},
+        }
+        for index, rank in enumerate(table.ranks)
+    ]  # fmt: skip
+    return {
+        "run": recorded.run, "world": recorded.world, "steps": table.ended, "records": len(recorded.sections),
+        "lost": recorded.lost, "step_time_s": _mean(table.step.ravel()), "facts": dict(recorded.facts),
+        "findings": [one.as_dict() for one in judged.findings], "hang": None if hang is None else hang.as_dict(), "ranks": ranks,
+    }  # fmt: skip
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _mean(values: Any) -> float | None:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else None

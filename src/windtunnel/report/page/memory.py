@@ -1,0 +1,133 @@
+"""Memory over one step, one drawing per stage: tensors stacked by content, reserved bytes, and total bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.memory import PARTS, OverTime
+from windtunnel.report.words import numbers as say
+from windtunnel.report.words.parts import MEMORY_COLOUR
+
+MOMENTS = 400
+"""Moments of a stage that are drawn, or written as JSON, at most."""
+SUFFIXES = (".svg", ".html")
+COLOUR = {part: MEMORY_COLOUR.get(part, MEMORY_COLOUR["workspace"]) for part in PARTS}
+LEFT, WIDE, TALL, GAP = 70.0, 1160.0, 190.0, 62.0
+_STYLE = "text{font:12px system-ui,sans-serif;fill:#5b6472}.strong{fill:#111827;font-weight:600}"
+
+
+def plain(over_time: OverTime) -> dict[str, Any]:
+    """For JSON: lists by part and in all, bytes at `time_s`."""
+    thin = over_time.thinned(MOMENTS)
+    parts = {part: thin.parts[:, at] for at, part in enumerate(PARTS)}
+    return {
+        "stage": thin.stage,
+        "time_s": thin.time,
+        **parts,
+        "allocated": thin.allocated,
+        "reserved": thin.reserved,
+        "shown": thin.shown,
+        "context": thin.context,
+        "capacity": thin.capacity,
+    }
+
+
+def check_name(path: str) -> None:
+    """Raise SpecError for a file name without a picture's ending."""
+    if not path.lower().endswith(SUFFIXES):
+        raise SpecError("--picture", path, "a name that ends in .svg or .html")
+
+
+def write(stages: Sequence[OverTime], name: str, path: str) -> None:
+    """The picture as a file, .svg or .html; FileError where it cannot be written."""
+    drawn = svg(stages, name)
+    text = drawn if path.lower().endswith(".svg") else _page(drawn, name)
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FileError("--picture", path, "a file that can be written", f"{error.strerror}.") from error
+
+
+def svg(stages: Sequence[OverTime], name: str) -> str:
+    """All stages below each other, on one clock and one scale."""
+    thin = [stage.thinned(MOMENTS) for stage in stages]
+    end = max(float(stage.time[-1]) for stage in thin) or 1.0
+    top = 1.05 * max(max(float(stage.shown.max()) for stage in thin), max(stage.capacity for stage in thin))
+    height = 44.0 + len(thin) * (TALL + GAP)
+    body = [f'<text class="strong" x="{LEFT}" y="16">{escape(say.clean(name))}: memory of the fullest GPU over one step</text>']
+    x = LEFT
+    for label, colour in (*COLOUR.items(), ("reserved", "#111827"), ("nvidia-smi", "#b91c1c")):
+        body.append(
+            f'<rect x="{x:.0f}" y="24" width="11" height="11" fill="{colour}"/><text x="{x + 15:.0f}" y="34">{label}</text>'
+        )
+        x += 30.0 + 7.5 * len(label)
+    body += [_stage(stage, 62.0 + at * (TALL + GAP), end, top) for at, stage in enumerate(thin)]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE + 20:.0f} {height + 20:.0f}" role="img" '
+        f'aria-label="Memory over one step"><style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>'
+        f"{''.join(body)}</svg>\n"
+    )
+
+
+def _stage(stage: OverTime, y: float, end: float, top: float) -> str:
+    """Stacked areas of one stage; allocation is a step function."""
+    gib = 2.0**30
+    xs = [LEFT + (WIDE - LEFT) * float(t) / end for t in stage.time]
+    highest = int(stage.allocated.argmax())
+    title = (
+        f"stage {stage.stage}: {stage.allocated[highest] / gib:.1f} GiB allocated at most, after "
+        f"{say.seconds(float(stage.time[highest]))}; {stage.reserved.max() / gib:.1f} reserved; "
+        f"{stage.shown.max() / gib:.1f} in nvidia-smi"
+    )
+
+    def at(value: float) -> float:
+        return y + TALL * (1.0 - value / top)
+
+    out = [f'<text class="strong" x="{LEFT}" y="{y - 4:.1f}">{title}</text>']
+    for share in (0.0, 0.5, 1.0):
+        level = share * stage.capacity
+        out.append(
+            f'<line x1="{LEFT}" x2="{WIDE}" y1="{at(level):.1f}" y2="{at(level):.1f}" stroke="#dfe3e8"/>'
+            f'<text x="{LEFT - 8}" y="{at(level) + 4:.1f}" text-anchor="end">{level / gib:.0f} GiB</text>'
+        )
+    below = [0.0] * len(xs)
+    for part, name in enumerate(PARTS):
+        above = [low + float(size) for low, size in zip(below, stage.parts[:, part], strict=True)]
+        if max(high - low for high, low in zip(above, below, strict=True)) > 0.0:
+            points = _steps(xs, [at(v) for v in above]) + _steps(xs, [at(v) for v in below])[::-1]
+            out.append(f'<polygon points="{_text(points)}" fill="{COLOUR[name]}"><title>{name}</title></polygon>')
+        below = above
+    for values, colour, dash, name in ((stage.reserved, "#111827", "", "reserved"), (stage.shown, "#b91c1c", "5 3", "nvidia-smi")):
+        line = _text(_steps(xs, [at(float(v)) for v in values]))
+        out.append(
+            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.4" stroke-dasharray="{dash}">'
+            f"<title>{name}</title></polyline>"
+        )
+    out.append(
+        f'<text x="{LEFT}" y="{y + TALL + 16:.1f}">0</text><text x="{WIDE}" y="{y + TALL + 16:.1f}" text-anchor="end">'
+        f"{say.seconds(end)}</text>"
+    )
+    return "".join(out)
+
+
+def _steps(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:
+    """Corners of a step function."""
+    points = [(xs[0], ys[0])]
+    for x, y, before in zip(xs[1:], ys[1:], ys, strict=False):
+        points += [(x, before), (x, y)]
+    return points
+
+
+def _text(points: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def _page(drawn: str, name: str) -> str:
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(say.clean(name))}: memory</title></head>'
+        f'<body style="margin:20px;max-width:1240px">{drawn}</body></html>\n'
+    )

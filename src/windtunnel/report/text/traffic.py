@@ -1,0 +1,54 @@
+"""Link traffic in the terminal: a summary, load by level, the busiest links, calls slowed by contention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from windtunnel.network.simulate.traffic import Traffic
+from windtunnel.report.text.table import listing
+from windtunnel.report.words import numbers as say
+
+
+def network_sentence(traffic: Traffic) -> str:
+    """Engine, size of the graph, hash collisions, and counters of flow and congestion control."""
+    parts = [
+        f"{traffic.engine} engine over {traffic.endpoints:,} endpoints, {traffic.switches:,} switches and {traffic.links:,} links",
+        f"{say.seconds(traffic.seconds)} of traffic",
+    ]
+    if traffic.collisions:
+        worst, mean = traffic.collisions.get("worst", 0.0), traffic.collisions.get("mean", 0.0)
+        parts.append(f"hash collisions put {worst:.2g} times an even share on the worst link, {mean:.2g} times on the mean flow's")
+    parts += [f"{say.count(number)} {name.replace('_', ' ')}" for name, number in sorted(traffic.events.items()) if number]
+    return "; ".join(parts) + "."
+
+
+def traffic(measured: Traffic, rows: int, width: int) -> RenderableType:
+    """The section of the report."""
+    wide = width >= 110
+    levels = listing(("from → to", "left"), ("links", "right"), ("rate each", "right"), ("bytes", "right"), ("load", "right"),
+                     ("fullest", "right"), gap=2 if wide else 1)  # fmt: skip
+    for v in measured.levels:
+        levels.add_row(v.name, f"{v.links:,}", say.rate(v.rate), say.size(v.bytes), say.percent(v.mean_utilisation),
+                       say.percent(v.max_utilisation))  # fmt: skip
+    lines: list[RenderableType] = [Text(network_sentence(measured)), Text(), levels]
+    if measured.hot:
+        hot = listing(("hot link", "left"), ("rate", "right"), ("bytes", "right"), ("load", "right"), wraps=("hot link",))
+        for h in measured.hot[: max(3, rows // 2)]:
+            hot.add_row(Text(say.clean(h.name)), say.rate(h.rate), say.size(h.bytes), say.percent(h.utilisation))
+        lines += [Text(), hot]
+    if measured.slowest:
+        slow = listing(("slowed by others", "left"), ("times", "right"), ("mean time", "right"), ("over alone", "right"),
+                       wraps=("slowed by others",))  # fmt: skip
+        for t in measured.slowest[: max(3, rows // 2)]:
+            slow.add_row(Text(str(t["name"])), f"{_number(t, 'count'):,.0f}", say.seconds(_number(t, "seconds")),
+                         f"{_number(t, 'slowdown'):.2f}")  # fmt: skip
+        lines += [Text(), slow]
+    return Group(*lines)
+
+
+def _number(row: Mapping[str, object], key: str) -> float:
+    value = row.get(key)
+    return float(value) if isinstance(value, (int, float)) else 0.0

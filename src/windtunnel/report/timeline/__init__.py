@@ -1,0 +1,1 @@
+"""Timelines for trace viewers."""

@@ -1,0 +1,1 @@
+"""Watched runs: observed sections beside those that a prediction or an earlier run expects."""

@@ -1,0 +1,95 @@
+"""The self-tests of a cluster's nodes with the figures that its description expects, as plain data for whoever runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windtunnel.memory.host_copies import host_memory_rate, legs
+from windtunnel.network.api import sweep
+from windtunnel.spec.machine.cluster import GPU, Cluster
+
+SCHEMA = "windtunnel.diagnosis/1"
+NEIGHBOURS = 4
+"""Nodes of an all-reduce, all under one leaf switch."""
+ALL_REDUCE_BYTES = 256 << 20
+SHARE, CPU_SHARE, SHEET_SHARE = 0.8, 0.3, 0.5
+"""Least shares of an expected figure that pass: of one that rests on measured rates; of one that numpy on the CPU reaches; of a
+data sheet's peak that nobody has measured. Assumed; the fleet's own figures should replace them."""
+
+
+@dataclass(frozen=True)
+class ExpectedTest:
+    """A self-test to run on each node: `test` by its name, `expect` in `unit`, the least `share` of it, `limit` in seconds. `size`:
+    bytes of its buffer. `ranks`: nodes that run it together. `why`: where the figure comes from."""
+
+    test: str
+    expect: float | None
+    unit: str
+    share: float
+    limit: float
+    size: int
+    ranks: int
+    why: str
+
+    def options(self) -> list[str]:
+        """The options of `python -m windtunnel.fleet.diagnose NAME`."""
+        expected = [] if self.expect is None else ["--expect", f"{self.expect:.6g}", "--share", f"{self.share:g}"]
+        return [*expected, "--limit", f"{self.limit:g}", "--size", str(self.size)]
+
+
+def expected_tests(cluster: Cluster) -> tuple[ExpectedTest, ...]:
+    """The tests that a node of the cluster can do, in the order from cheap to expensive."""
+    return tuple(_tests(cluster))
+
+
+def diagnosis_dict(cluster: Cluster) -> dict[str, Any]:
+    """The tests as JSON data."""
+    return {"schema": SCHEMA, "cluster": cluster.id, "tests": [asdict(one) for one in expected_tests(cluster)]}
+
+
+def _tests(cluster: Cluster) -> Iterator[ExpectedTest]:
+    node, size = cluster.node, 64 << 20
+    copies = host_memory_rate(node)
+    yield ExpectedTest("memory-copy", copies, "B/s", CPU_SHARE, 30.0, 1 << 30, 1, "the host's memory, as streams reach it")
+    for name, out in (("gpu-copy-in", False), ("gpu-copy-out", True)):
+        rate = legs(cluster, "host", out)[0].rate
+        yield ExpectedTest(name, rate, "B/s", SHARE, 30.0, 256 << 20, 1, "the link between GPU and host, all GPUs at once")
+    yield ExpectedTest(
+        "gpu-copy-within", node.gpu.memory_bandwidth, "B/s", SHARE, 30.0, 1 << 30, 1, "the GPU's memory, by its data sheet"
+    )
+    products, share, why = _products(node.gpu)
+    yield ExpectedTest("gpu-burn", products, "FLOP/s", share, 60.0, size, 1, why)
+    if node.gpus > 1 and node.scale_up.size > 1:
+        yield ExpectedTest(
+            "gpu-peer",
+            node.scale_up.bandwidth,
+            "B/s",
+            SHEET_SHARE,
+            60.0,
+            256 << 20,
+            1,
+            "all links of a GPU; a mesh has fewer to a peer",
+        )
+    if node.nic is None:
+        return
+    yield ExpectedTest("nic-loopback", node.nic.bandwidth, "B/s", SHARE, 60.0, size, 1, "line rate of a NIC; TCP does not count")
+    yield ExpectedTest(
+        "pair", None, "B/s", SHARE, 60.0, size, 2, "one TCP connection does not fill a NIC: compare with other pairs"
+    )
+    ranks = min(NEIGHBOURS, max(1, cluster.gpus // cluster.gpus_of_node))
+    if ranks > 1:
+        row = sweep(cluster, "all_reduce", ranks, [ALL_REDUCE_BYTES], per_node=1)[0]
+        bus = float(str(row["busbw_GBs"])) * 1e9
+        yield ExpectedTest(
+            "all-reduce", bus, "B/s", SHARE, 120.0, ALL_REDUCE_BYTES, ranks, "one GPU of each neighbour, as predicted"
+        )
+
+
+def _products(gpu: GPU) -> tuple[float | None, float, str]:
+    """Rate of products in bfloat16, the share of it that passes, and where it comes from."""
+    measured, peak = gpu.achievable.get("bf16"), gpu.peak.get("bf16")
+    if measured is not None:
+        return measured, SHARE, "the best rate that was measured on such a GPU"
+    return peak, SHEET_SHARE, "the data sheet's peak; nobody's best rate is known"

@@ -1,0 +1,1 @@
+"""Reads nouns from catalogue names, files and tables, and writes them."""

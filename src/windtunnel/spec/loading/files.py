@@ -1,0 +1,124 @@
+"""Reads a TOML, YAML or JSON file, plain or gzip, into a table of plain values; every failure is a FileError with its reason."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.files import bare, read_unpacked
+
+MAX_BYTES = 16 * 2**20
+MAX_DEPTH = 50
+MAX_VALUES = 1_000_000
+SUFFIXES = (".toml", ".yaml", ".yml", ".json")
+_WANTED = "a TOML, YAML or JSON file (.toml, .yaml, .yml, .json, or one of these in .gz) of at most 16 MiB"
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """The table in the file at `path`; FileError if it cannot be read, decoded or parsed, or is not a table."""
+    text = read_text(path, MAX_BYTES, _WANTED)
+    suffix = bare(path).suffix
+    parser = _PARSERS.get(suffix.lower())
+    if parser is None:
+        raise FileError(str(path), suffix or "no suffix", _WANTED)
+    try:
+        table = parser(text)
+    except FileError:
+        raise
+    except RecursionError:
+        raise FileError(str(path), "tables or lists in each other without end", f"at most {MAX_DEPTH} levels") from None
+    except (ValueError, TypeError, OverflowError, _YamlTrouble) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise FileError(str(path), reason, f"a complete {suffix[1:].upper()} document") from None
+    if not isinstance(table, dict):
+        raise FileError(str(path), type(table).__name__, "a table of fields at the top")
+    trouble = shape_trouble(table)
+    if trouble:
+        raise FileError(str(path), *trouble)
+    return table
+
+
+def check_shape(path: str, value: object) -> None:
+    """SpecError if `value`, nested tables from Python, is too deep, cyclic, too large or has keys that are not text."""
+    trouble = shape_trouble(value)
+    if trouble:
+        raise SpecError(path, *trouble)
+
+
+def shape_trouble(value: object) -> tuple[str, str] | None:
+    """(mistake, allowed) for the nesting of `value`, or None. Iterative, so that depth cannot overflow the stack."""
+    todo: list[tuple[object, int]] = [(value, 1)]
+    seen = 0
+    while todo:
+        item, depth = todo.pop()
+        seen += 1
+        if depth > MAX_DEPTH:
+            return f"more than {MAX_DEPTH} levels of tables and lists", f"at most {MAX_DEPTH} levels"
+        if seen > MAX_VALUES:
+            return f"more than {MAX_VALUES} values", f"at most {MAX_VALUES} values"
+        if isinstance(item, dict):
+            bad = next((key for key in item if not isinstance(key, str)), None)
+            if bad is not None:
+                return f"a key that is a {type(bad).__name__}", "keys that are text"
+            todo.extend((child, depth + 1) for child in item.values())
+        elif isinstance(item, (list, tuple)):
+            todo.extend((child, depth + 1) for child in item)
+    return None
+
+
+def read_text(path: Path, largest: int, wanted: str) -> str:
+    """UTF-8 text of a file, plain or gzip; FileError, with what is `wanted`, if it is missing, empty, binary, a broken gzip stream,
+    or over `largest` bytes, packed or unpacked."""
+    shown = str(path)[:200]
+    data, _ = read_unpacked(path, largest + 1, wanted)
+    if len(data) > largest:
+        raise FileError(shown, f"more than {largest >> 20} MiB", wanted)
+    if not data.strip():
+        raise FileError(shown, "an empty file", wanted)
+    if b"\0" in data:
+        raise FileError(shown, "a binary file", wanted)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FileError(shown, "bytes that are not UTF-8 text", wanted) from None
+
+
+def parse_json(text: str) -> object:
+    """The document in `text`; ValueError if it is cut off, repeats a key or holds NaN, RecursionError if it nests without end."""
+    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_once)
+
+
+def _refuse(name: str) -> object:
+    raise ValueError(f"{name} is not a number that can be used")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        names = [key for key, _ in pairs]
+        raise ValueError(f"key {next(key for key in names if names.count(key) > 1)!r} is written twice")
+    return table
+
+
+class _YamlTrouble(Exception):
+    """A YAML error, renamed so that callers need not import yaml."""
+
+
+def _yaml(text: str) -> object:
+    from windtunnel.spec.loading.yaml_loader import loader, yaml_package
+
+    try:
+        yaml = yaml_package()
+    except ImportError:
+        raise _YamlTrouble("reading YAML needs the package PyYAML; TOML and JSON need nothing") from None
+    try:
+        return yaml.load(text, Loader=loader())
+    except yaml.YAMLError as error:
+        raise _YamlTrouble(str(error)) from None
+
+
+_PARSERS: dict[str, Callable[[str], object]] = {".toml": tomllib.loads, ".json": parse_json, ".yaml": _yaml, ".yml": _yaml}

@@ -1,0 +1,183 @@
+"""Replaces names, `base` and framework defaults by one plain table, which the nouns then validate.
+
+A noun inside a job is a catalogue name, or a table; a table may say `base = "name"` and override fields at any depth.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from windtunnel.base.errors import SpecError
+from windtunnel.spec.loading.catalog import entry
+from windtunnel.spec.reliability import KINDS_OF_FAILURE
+
+NO_BASE = "none"
+"""`runtime.base = "none"`: take nothing from the catalogue; every field is in the table."""
+
+_INNER: dict[str, dict[str, str]] = {
+    "jobs": {"model": "models", "cluster": "clusters", "runtime": "frameworks", "reliability": "reliability"},
+    "clusters": {"node": "nodes", "fabric": "fabrics", "region": "regions"},
+    "nodes": {"gpu": "gpus"},
+}
+_NAMED_BY = {"models": "name", "jobs": "name", "frameworks": "framework"}
+_OPTIONAL = {
+    "nodes": ("nic", "power_w", "draw", "dollars", "host_memory", "host_memory_bandwidth", "host_link", "storage", "expansion"),
+    "plan": ("dp", "stages", "shard_group", "recompute_layers"),
+    "models": (
+        "kv_heads",
+        "head_dim",
+        "global_kv_heads",
+        "global_head_dim",
+        "qkv_bias",
+        "window",
+        "window_pattern",
+        "experts",
+        "expert_ffn",
+        "layer_pattern",
+        "q_lora_rank",
+        "kv_lora_rank",
+        "lora",
+        "vision",
+        "mixer_pattern",
+        "moe_latent",
+        "ssm_heads",
+        "linear_heads",
+        "linear_key_heads",
+    ),
+    "clusters": ("price_per_gpu_hour", "memory_pool", "region"),
+    "jobs": ("tokens", "unequal", "reliability"),
+    "reliability": ("queue", "gpus_of_node", "spares", *KINDS_OF_FAILURE),
+    "failure": ("gap",),
+    "checkpoint": ("steps", "size", "capacity", "block", "slowdown", "load_time"),
+    "gpus": ("l2", "sms", "clock_hz", "power_w", "power_cap_w", "clock_lock", "draw", "kernels_from"),
+}
+_PARTS = {
+    "jobs": {"plan": "plan"},
+    "reliability": {"checkpoint": "checkpoint", **dict.fromkeys(KINDS_OF_FAILURE, "failure")},
+}
+"""Tables inside an entry that are no entries themselves -> the key of their optional fields."""
+_CONDITIONS = ("version", "precision", "fp8_recipe", "launch")
+
+
+def resolve(kind: str, value: object, path: str) -> object:
+    """`value` (a name or a table of `kind`) with every name replaced by its table; other types pass, for the nouns to refuse."""
+    if kind == "frameworks":
+        return _runtime(value, path)
+    table = _flat(kind, value, path, ())
+    if not isinstance(table, dict):
+        return table
+    _drop_none(kind, table)
+    for field, inner in _INNER.get(kind, {}).items():
+        if field in table:
+            table[field] = resolve(inner, table[field], f"{path}.{field}" if kind != "jobs" else field)
+    for field, inner in _PARTS.get(kind, {}).items():
+        if isinstance(table.get(field), dict):
+            table[field] = dict(table[field])
+            _drop_none(inner, table[field])
+    if kind == "jobs" and isinstance(table.get("unequal"), dict):
+        table["unequal"] = _unequal(table["unequal"])
+    return table
+
+
+def _unequal(table: dict[str, Any]) -> dict[str, Any]:
+    """The table with the names of other GPUs and nodes replaced by theirs."""
+    mixed = table.get("mixed")
+    if not isinstance(mixed, (list, tuple)):
+        return table
+    rows = []
+    for at, row in enumerate(mixed):
+        if isinstance(row, dict):
+            known = {"gpu": "gpus", "node": "nodes"}
+            row = {
+                key: resolve(known[key], item, f"unequal.mixed[{at}].{key}") if key in known else item for key, item in row.items()
+            }
+        rows.append(row)
+    return {**table, "mixed": rows}
+
+
+def merge(low: dict[str, Any], high: dict[str, Any]) -> dict[str, Any]:
+    """Merges `high` over `low`, table by table. A table over a name overrides fields of the named entry; a table with a `base`
+    replaces it."""
+    merged = dict(low)
+    for key, value in high.items():
+        old = merged.get(key)
+        if isinstance(value, dict) and "base" not in value and isinstance(old, dict):
+            merged[key] = merge(old, value)
+        elif isinstance(value, dict) and "base" not in value and isinstance(old, str):
+            merged[key] = {"base": old, **value}
+        else:
+            merged[key] = value
+    return merged
+
+
+def _flat(kind: str, value: object, path: str, trail: tuple[str, ...]) -> object:
+    """A copy of `value` with its chain of `base` merged; the nouns inside stay as they are written."""
+    if isinstance(value, str):
+        return _entry(kind, value, path, trail)
+    if not isinstance(value, dict):
+        return value
+    own = {key: item for key, item in value.items() if key != "base"}
+    if "base" not in value:
+        return own
+    if not isinstance(value["base"], str):
+        raise SpecError(f"{path}.base", value["base"], f"the name of an entry in catalogue {kind}")
+    return merge(_entry(kind, value["base"], f"{path}.base", trail), own)
+
+
+def _entry(kind: str, name: str, path: str, trail: tuple[str, ...]) -> dict[str, Any]:
+    """The catalogue's table `name` with its own chain of `base` merged, and named after its file unless it says otherwise."""
+    if name in trail:
+        raise SpecError(path, name, "a chain of bases that ends", " -> ".join((*trail, name)))
+    own = {_NAMED_BY.get(kind, "id"): name, **entry(kind, name, path)}
+    base = own.pop("base", None)
+    return own if base is None else merge(_entry(kind, base, f"{path}.base", (*trail, name)), own)
+
+
+def _runtime(value: object, path: str) -> object:
+    """A runtime table over its framework's defaults, and over the sections of `[when.*]` that its fields choose."""
+    table = {"framework": value} if isinstance(value, str) else value
+    if not isinstance(table, dict):
+        return value
+    table = dict(table)
+    base = table.pop("base", None)
+    if base is not None and not isinstance(base, str):
+        raise SpecError(f"{path}.base", base, "the name of an entry in catalogue frameworks, or none")
+    if base == NO_BASE:
+        return table
+    name = base if base is not None and "framework" not in table else table.get("framework")
+    if not isinstance(name, str):
+        return table
+    low = _entry("frameworks", name, f"{path}.framework", ())
+    return merge(_chosen(low, table), {**table, "framework": name})
+
+
+def _chosen(low: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    """`low` without its `when`, under the sections that its fields and those of `table` choose; sections may hold others."""
+    when = low.pop("when", {})
+    for field in _CONDITIONS:
+        chosen = table.get(field, low.get(field, ""))
+        if not isinstance(chosen, str):  # the noun refuses it
+            continue
+        for section in _sections(field, chosen, when.get(field, {})):
+            low = _chosen(merge(low, section), table)
+    return low
+
+
+def _sections(field: str, chosen: str, sections: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sections that hold for the `chosen` value: the equal one, or for versions all up to it, oldest first."""
+    if field != "version":
+        return [sections[chosen]] if chosen in sections else []
+    have = _version(chosen)
+    return [sections[key] for key in sorted(sections, key=_version) if have and _version(key) <= have]
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"[0-9]{1,9}", text))
+
+
+def _drop_none(kind: str, table: dict[str, Any]) -> None:
+    """TOML has no null: `dp = "none"` leaves out an optional field, even if a base sets it."""
+    for field in _OPTIONAL.get(kind, ()):
+        if isinstance(value := table.get(field), str) and value == "none":
+            del table[field]

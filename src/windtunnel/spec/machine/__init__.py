@@ -1,0 +1,1 @@
+"""The machine: GPU, node, host memory, fabric, power and cost."""

@@ -1,0 +1,179 @@
+"""The machine: GPU, node, fabric, cluster."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from windtunnel.base.units import FlopRate, GpuBandwidth, NicBandwidth, NodeBandwidth, OwnedBandwidth, Seconds, Size
+from windtunnel.spec.common import Flag, Fraction, Name, NonNegativeFloat, Noun, PositiveFloat, PositiveInt, PrecisionName
+from windtunnel.spec.machine.economics import Economics, Region
+from windtunnel.spec.machine.host import Expansion, HostLink, MemoryPool, Storage
+from windtunnel.spec.machine.power import GpuDraw, NodeDraw, SwitchDraw
+
+
+class GPU(Noun):
+    """One accelerator as its driver reports it (a GCD of an MI250X is one GPU).
+
+    `peak` is dense FLOP/s by number format; `achievable` the best matmul rate measured on it (MAMF), where known;
+    `names` are the strings that the vendor's tool prints, matched whole.
+    """
+
+    id: Name
+    name: str
+    names: tuple[str, ...] = ()
+    vendor: Literal["nvidia", "amd", "intel", "google", "other"] = "nvidia"
+    architecture: str = Field(description="volta, ampere, hopper, blackwell, cdna3, … : keys the kernel models and NCCL's tables")
+    peak: dict[PrecisionName, FlopRate]
+    achievable: dict[PrecisionName, FlopRate] = {}
+    memory: Size = Field(ge=2**20, description="a number without a unit is bytes: 80GiB, 80e9")
+    memory_bandwidth: GpuBandwidth
+    l2: Size | None = Field(None, gt=0)
+    sms: PositiveInt | None = None
+    clock_hz: PositiveFloat | None = None
+    power_w: PositiveFloat | None = Field(None, description="power limit of the board as sold (TDP)")
+    power_cap_w: PositiveFloat | None = Field(None, description="a lower limit that an operator sets: it lowers the clock")
+    clock_lock: Fraction | None = Field(None, description="a clock that an operator sets, as a share of that under power_w")
+    draw: GpuDraw | None = Field(None, description="shares of power_w by what the GPU does, where they differ from the stored ones")
+    kernels_from: str | None = Field(None, description="id of the GPU whose fitted kernel curves are used")
+    source: str = ""
+    notes: str = ""
+
+
+class ScaleUp(Noun):
+    """The fast domain inside which GPUs reach each other without a NIC."""
+
+    kind: Literal["nvswitch", "nvlink_mesh", "pcie", "xgmi", "ici", "ethernet"] = "nvswitch"
+    size: PositiveInt = Field(description="GPUs in one domain; may span nodes (NVL72)")
+    bandwidth: OwnedBandwidth = Field(description="per GPU each way, all its links together")
+    links: PositiveInt = 1
+    in_switch_reduction: Flag = Field(False, description="NVLS (NVLink SHARP)")
+    source: str = ""
+
+
+class Nic(Noun):
+    """Network interfaces of one node."""
+
+    count: PositiveInt
+    bandwidth: NicBandwidth
+    latency: Seconds = Field(0.0, description="latency that NCCL's topology file states for the NIC")
+    source: str = ""
+
+
+class Node(Noun):
+    """A server: GPUs, scale-up links, NICs, host."""
+
+    id: Name
+    name: str = ""
+    gpu: GPU
+    gpus: PositiveInt = 8
+    scale_up: ScaleUp
+    nic: Nic | None = None
+    pcie_gen: PositiveInt = 4
+    cpu_vendor: Literal["intel", "amd", "arm", "other"] = "amd"
+    host_memory: Size | None = Field(None, gt=0)
+    host_speed: PositiveFloat = Field(
+        1.0, description="speed of a CPU thread relative to the CPUs on which the frameworks' host costs were measured"
+    )
+    host_memory_bandwidth: NodeBandwidth | None = Field(
+        None, description="of all sockets; default: two sockets of the generation that goes with pcie_gen"
+    )
+    host_link: HostLink | None = Field(None, description="default: 16 lanes of pcie_gen per GPU")
+    storage: Storage | None = Field(None, description="local solid-state disks")
+    expansion: Expansion | None = Field(None, description="memory beside DRAM (CXL)")
+    power_w: PositiveFloat | None = Field(None, description="stated maximum of the node; default: power of its GPUs / 0.6")
+    draw: NodeDraw | None = Field(None, description="watts beside the GPUs while it trains; default: a share of the stated maximum")
+    dollars: PositiveFloat | None = Field(None, description="price of the node with its NICs, US dollars")
+    dollars_source: str = ""
+    source: str = ""
+
+    @property
+    def domain(self) -> int:
+        """GPUs that count as one node for bandwidth: the node, or the scale-up domain where that is larger (NVL72)."""
+        return max(self.gpus, self.scale_up.size)
+
+
+class Fabric(Noun):
+    """The scale-out network between nodes."""
+
+    id: Name
+    kind: Literal["infiniband", "roce", "efa", "opa", "ethernet", "ici", "none"]
+    topology: Literal["fat_tree", "rail", "none"] = "fat_tree"
+    leaf_nodes: PositiveInt = Field(32, description="nodes that share one set of leaf switches")
+    pod_nodes: PositiveInt = Field(1024, description="nodes below one set of spine switches")
+    oversubscription: PositiveFloat = Field(1.0, description="down-link / up-link bandwidth of a leaf switch")
+    pod_oversubscription: PositiveFloat = Field(1.0, description="the same for traffic that leaves a pod")
+    nic_ports: int = Field(
+        1, ge=1, le=4, strict=True, description="ports of a NIC, each on a leaf of its own (2: dual ToR), sharing its rate"
+    )
+    planes: int = Field(
+        1, ge=1, le=4, strict=True, description="1: all leaves share the spines; otherwise each NIC port has spines of its own"
+    )
+    uplink_ratio: PositiveFloat = Field(1.0, description="rate of a leaf's up-link / down port (MegaScale: 2)")
+    routing: Literal["ecmp", "spray", "adaptive", "flowlet"] | None = Field(
+        None, description="choice among equal-cost paths; default: adaptive on InfiniBand, spray on EFA, else ECMP by flow hash"
+    )
+    congestion: str | None = Field(
+        None, description="congestion control, as in `flows --cc`; default: dcqcn on RoCE and Ethernet, else none"
+    )
+    flows_per_connection: int = Field(
+        1, ge=1, le=64, strict=True, description="hash values that one connection spreads over (E-ECMP)"
+    )
+    builder: str | None = Field(None, description="topology builder with parameters, as in `windtunnel flows --fabric`")
+    hop_latency: Seconds = 1e-6
+    efficiency: Fraction = Field(0.92, description="payload rate / line rate inside a leaf")
+    ecmp_efficiency: Fraction = Field(1.0, description="factor on it for hash collisions of flows that cross leaves")
+    in_network_reduction: Flag = False
+    draw: SwitchDraw = SwitchDraw()
+    source: str = ""
+
+
+class Achieved(Noun):
+    """Factors on the fitted constants of collectives, from calls that were measured on this cluster (`import --cluster`).
+
+    1: as on the machines behind the constants. `launch`: seconds of a call before data moves; `hop`: seconds of a step from GPU to
+    GPU; `rate`: bandwidth, of NCCL's Simple protocol, its switch reduction and sends, beside those of LL and LL128; `inside` a
+    scale-up domain and `across` the fabric.
+    """
+
+    launch: PositiveFloat = 1.0
+    inside_hop: PositiveFloat = 1.0
+    inside_rate: PositiveFloat = 1.0
+    inside_ll_rate: PositiveFloat = 1.0
+    inside_ll128_rate: PositiveFloat = 1.0
+    across_hop: PositiveFloat = 1.0
+    across_rate: PositiveFloat = 1.0
+    relative_error: PositiveFloat | None = Field(None, description="of a call's time, on sizes that were left out of the fit")
+    source: str = ""
+
+
+class Cluster(Noun):
+    """Nodes on a fabric, with what they cost."""
+
+    id: Name
+    name: str = ""
+    node: Node
+    fabric: Fabric
+    gpus: int = Field(ge=1, le=10**7, strict=True, description="published size; a job says how many it uses")
+    memory_pool: MemoryPool | None = Field(None, description="memory that all nodes share")
+    achieved: Achieved | None = Field(None, description="what measured collectives of this cluster achieve")
+    price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")
+    pue: PositiveFloat = Field(1.1, ge=1, description="power of the building over that of its computers")
+    economics: Economics = Economics()
+    region: Region | None = Field(None, description="power grid, by name; default: united-states")
+    gpu_spread: NonNegativeFloat = Field(0.0, description="relative spread (1 sigma) of good GPUs' speed, if it was measured")
+    slow_nodes: NonNegativeFloat = Field(0.005, le=1, description="share of slow nodes; 0.5 % in MegaScale (NSDI'24, 5.1)")
+    slow_node_factor: PositiveFloat = Field(
+        1.1, ge=1, description="time of a slow node / time of a good one: about 10 % longer (same source)"
+    )
+    source: str = ""
+
+    @property
+    def gpu(self) -> GPU:
+        return self.node.gpu
+
+    @property
+    def gpus_of_node(self) -> int:
+        """GPUs of one node that are in use."""
+        return min(self.node.gpus, self.gpus)
