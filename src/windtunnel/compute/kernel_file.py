@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_text
+from windtunnel.base.package_data import CATALOG
 from windtunnel.base.strict import Strict
 from windtunnel.compute.curves import (
     PROVENANCES,
@@ -34,7 +35,7 @@ from windtunnel.compute.curves import (
     Provenance,
 )
 
-FOLDER = Path(__file__).resolve().parent.parent / "catalog" / "kernels"
+FOLDER = CATALOG / "kernels"
 FORMAT = 1
 LARGEST_FILE = 16 * MIB
 WANTED = "a file that `windtunnel fit kernels` wrote"

@@ -12,12 +12,12 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from pathlib import Path
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.package_data import CATALOG
 from windtunnel.spec.machine.cluster import GPU
 
-FILE = Path(__file__).resolve().parents[1] / "catalog" / "calibration" / "power.toml"
+FILE = CATALOG / "calibration" / "power.toml"
 SLOWEST = 0.02
 """Lowest clock of the law; a cap that asks for less is refused for jobs."""
 

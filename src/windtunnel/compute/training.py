@@ -6,9 +6,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
-FILE = Path(__file__).resolve().parents[1] / "catalog" / "calibration" / "training.toml"
+from windtunnel.base.package_data import CATALOG
+
+FILE = CATALOG / "calibration" / "training.toml"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from windtunnel.base.lazy import lazy
 
 if TYPE_CHECKING:
     from windtunnel.spec.common import DTYPE_BYTES, Noun, Precision
-    from windtunnel.spec.job import Job, check
+    from windtunnel.spec.consistency import check
+    from windtunnel.spec.job import Job
     from windtunnel.spec.loading.catalog import names
     from windtunnel.spec.loading.json_schema import schema
     from windtunnel.spec.loading.load import (
@@ -44,7 +45,7 @@ _HOME = {
     "Precision": "common",
     "Runtime": "runtime",
     "ScaleUp": "machine.cluster",
-    "check": "job",
+    "check": "consistency",
     "dump_job": "loading.load",
     "load_cluster": "loading.load",
     "load_fabric": "loading.load",

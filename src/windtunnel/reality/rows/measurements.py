@@ -8,8 +8,9 @@ from pathlib import Path
 from pydantic import RootModel, ValidationError
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.package_data import CATALOG
 
-FOLDER = Path(__file__).resolve().parents[2] / "catalog" / "measurements"
+FOLDER = CATALOG / "measurements"
 
 
 LAYERS = FOLDER / "layers.csv"

@@ -16,10 +16,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError, field_validator
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.package_data import CATALOG
 from windtunnel.base.strict import Strict
 from windtunnel.reality.rows.table import TrainingRow
 
-FOLDER = Path(__file__).resolve().parents[2] / "catalog" / "publications"
+FOLDER = CATALOG / "publications"
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 Context = Mapping[str, Any]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
-from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import UnknownName
+from windtunnel.base.package_data import CATALOG
 from windtunnel.spec.loading.files import read_table
 
-ROOT = Path(__file__).resolve().parents[2] / "catalog"
+ROOT = CATALOG
 KINDS = ("gpus", "nodes", "fabrics", "clusters", "regions", "laws", "models", "frameworks", "jobs", "reliability")
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from windtunnel.base.errors import PlanError
+from windtunnel.spec.job import Job
 from windtunnel.spec.shapes import check_batches
 from windtunnel.spec.unequal import Mixed, Unequal, Where
-
-if TYPE_CHECKING:
-    from windtunnel.spec.job import Job
 
 
 def check_unequal(job: Job, unequal: Unequal) -> None:
