@@ -17,7 +17,8 @@ from pathlib import Path
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.cli.shared.source import SEVERAL, job_of, job_of_files
-from windtunnel.formats import TABLE_FORMATS, kind_of
+from windtunnel.formats import format_of_table
+from windtunnel.formats.importers import IMPORTERS
 from windtunnel.formats.jobs.recipes.reader import module_of, recipes_of
 from windtunnel.formats.jobs.simulators import calculon, simumax
 from windtunnel.spec.loading.files import read_table
@@ -51,7 +52,7 @@ def kind(path: Path) -> str:
         table = read_table(path)
     except WindtunnelError:
         return "unread"
-    named = kind_of(table)
+    named = format_of_table(table)
     return named if named != "huggingface" or "model_type" in table else "other"
 
 
@@ -104,7 +105,8 @@ def main() -> None:
     parser.add_argument("--model", default="llama3-8b", help="for configurations that name none (DeepSpeed)")
     arguments = parser.parse_args()
     paths = sorted(path for folder in arguments.folders for path in folder.rglob("*") if path.suffix in SUFFIXES)
-    print(f"{len(paths)} files; formats of tables: {', '.join(form.name for form in TABLE_FORMATS)}")
+    tables = ", ".join(one.name for one in IMPORTERS if one.reads == "table")
+    print(f"{len(paths)} files; formats of tables: {tables}")
     for named, tried in sorted(tries(paths, arguments.on, arguments.model).items()):
         loaded = sum(1 for _, message in tried if not message)
         aside = sum(1 for what, message in tried if apart(what, message))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats import import_job, kind_of
+from windtunnel.formats import format_of_table, import_job
 from windtunnel.formats.jobs.interpolation import interpolated
-from windtunnel.formats.jobs.llm_foundry import from_llm_foundry
+from windtunnel.formats.jobs.llm_foundry import import_table as from_llm_foundry
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import load_job
 from windtunnel.workload import parameter_count
@@ -72,7 +72,7 @@ def test_a_file_with_interpolations(tmp_path: Path) -> None:
 
 
 def test_the_7b_model_and_its_recomputation() -> None:
-    assert kind_of(table()) == "llm-foundry"
+    assert format_of_table(table()) == "llm-foundry"
     imported = from_llm_foundry(table())
     assert imported.plan is not None and imported.plan.recompute == "full"
     assert parameter_count(imported.model) == pytest.approx(6.66e9, rel=2e-3)

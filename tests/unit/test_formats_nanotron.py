@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats import kind_of
-from windtunnel.formats.jobs.megatron.table import from_table
-from windtunnel.formats.jobs.nanotron import from_nanotron
+from windtunnel.formats import format_of_table
+from windtunnel.formats.jobs.megatron.table import import_table as from_table
+from windtunnel.formats.jobs.nanotron import import_table as from_nanotron
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import load_job
 from windtunnel.workload import parameter_count
@@ -37,7 +37,7 @@ def table(**sections: dict[str, Any]) -> dict[str, Any]:
 
 def test_model_plan_and_runtime() -> None:
     """A layer: q and o of 2048 x 2048, k and v of 2048 x 256, three matrices of 2048 x 11008, two norms; one tied embedding."""
-    assert kind_of(table()) == "nanotron"
+    assert format_of_table(table()) == "nanotron"
     job = from_nanotron(table(), load_job("llama3-8b-8xh100")).job
     assert job is not None
     layer = 2 * 2048 * 2048 + 2 * 2048 * 256 + 3 * 2048 * 11008 + 2 * 2048
@@ -114,7 +114,7 @@ def test_flags_of_megatron_as_a_table() -> None:
         "--recompute-granularity": "selective", "--recompute-modules": "[core_attn layernorm]",
     }  # fmt: skip
     given = {"ENV_VARS": {"NCCL_ALGO": "Ring"}, "MODEL_ARGS": flags, "TEST_TYPE": "regular"}
-    assert kind_of(given) == "megatron-table"
+    assert format_of_table(given) == "megatron-table"
     imported = from_table(given, load_job("llama3-8b-8xh100"))
     assert imported.job is not None and imported.plan is not None
     assert (imported.model.layers, imported.model.activation, imported.model.linear_bias) == (12, "swiglu", True)

@@ -9,8 +9,8 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
-from windtunnel.formats import kind_of
-from windtunnel.formats.jobs.neox import from_neox
+from windtunnel.formats import format_of_table
+from windtunnel.formats.jobs.neox import import_table as from_neox
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.workload import parameter_count
 
@@ -41,7 +41,7 @@ TWENTY: dict[str, Any] = {
 
 def test_the_20b() -> None:
     """arXiv 2204.06745: 96 GPUs, tp 2, pp 4, 1,538 sequences of 2,048; 20.55 billion parameters."""
-    assert kind_of(TWENTY) == "gpt-neox"
+    assert format_of_table(TWENTY) == "gpt-neox"
     imported = from_neox(TWENTY, None, Stated({}, gpus=96))
     plan, runtime = imported.plan, imported.runtime
     assert plan is not None and runtime is not None

@@ -11,7 +11,7 @@ import pytest
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
 from windtunnel.cli.shared.source import job_of, job_of_files
-from windtunnel.formats import import_job, kind_of
+from windtunnel.formats import format_of_table, import_job
 from windtunnel.formats.jobs.several import together
 from windtunnel.workload import parameter_count
 
@@ -121,7 +121,7 @@ def test_the_order_of_files_does_not_matter_and_on_beats_the_system(tmp_path: Pa
 
 def test_a_model_alone_is_a_model(tmp_path: Path) -> None:
     (path,) = _write(tmp_path, model=GPT3)
-    assert kind_of(GPT3) == "calculon"
+    assert format_of_table(GPT3) == "calculon"
     imported = import_job(Path(path))
     assert imported.plan is None and imported.model.layers == 96
     assert any("vocabulary 51200" in line for line in imported.assumed)
@@ -139,7 +139,7 @@ def test_simumax_with_uneven_stages(tmp_path: Path) -> None:
 def test_llm_analysis_counts_two_matrices_in_the_mlp() -> None:
     """Its Llama-2-7b has ffn_embed_dim 16384 = 4 x 4096: 12 h^2 a layer, 6.57 billion with tied embeddings."""
     table = {"name": "l", "num_layers": 32, "n_head": 32, "hidden_dim": 4096, "vocab_size": 32000, "ffn_embed_dim": 16384}
-    assert kind_of(table) == "llm-analysis"
+    assert format_of_table(table) == "llm-analysis"
     imported = import_job(json.dumps({**table, "model_type": "llama", "max_seq_len": 4096}))
     assert parameter_count(imported.model) == pytest.approx(32 * 12 * 4096**2 + 32000 * 4096, rel=0.001)
 

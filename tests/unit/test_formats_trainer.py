@@ -10,11 +10,11 @@ import pytest
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.cli.shared.source import job_of, job_of_files
-from windtunnel.formats import kind_of
+from windtunnel.formats import format_of_table
 from windtunnel.formats.jobs.harmless_keys import split
-from windtunnel.formats.jobs.nemo_yaml import from_nemo
+from windtunnel.formats.jobs.nemo_yaml import import_table as from_nemo
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.trainer import from_trainer
+from windtunnel.formats.jobs.trainer import import_table as from_trainer
 from windtunnel.workload import parameter_count
 
 FSDP: dict[str, Any] = {
@@ -88,7 +88,7 @@ def test_accelerate_and_its_arguments_are_one_job(tmp_path: Path) -> None:
 
 
 def test_axolotl_with_adapters() -> None:
-    assert kind_of(AXOLOTL) == "trainer"
+    assert format_of_table(AXOLOTL) == "trainer"
     imported = from_trainer(AXOLOTL, None, Stated(gpus=8))
     assert imported.plan is not None and imported.model.lora is not None and imported.runtime is not None
     assert (imported.format, imported.model.name, imported.plan.sharding, imported.plan.global_batch) == (
@@ -117,7 +117,7 @@ def test_what_is_wrong_is_named(table: dict[str, Any], named: str) -> None:
 
 def test_nemo_1() -> None:
     """Llama 2 7B: 6.738 billion parameters."""
-    assert kind_of(NEMO) == "nemo"
+    assert format_of_table(NEMO) == "nemo"
     imported = from_nemo(NEMO)
     plan, runtime = imported.plan, imported.runtime
     assert plan is not None and runtime is not None

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName, WindtunnelError
-from windtunnel.profile.imports import Imported, gpu_of_path, import_all, import_measurements
-from windtunnel.profile.imports.vidur import LAYER
+from windtunnel.formats.machines.kernels.found import Imported
+from windtunnel.formats.machines.kernels.gpu import gpu_of_path
+from windtunnel.formats.machines.kernels.measurements import import_all, import_measurements
+from windtunnel.formats.machines.kernels.vidur import LAYER
 from windtunnel.records import write
 
 H100, A100 = "h100-sxm-80gb", "a100-sxm-80gb"

@@ -8,7 +8,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.exports.exporters import Written
 from windtunnel.exports.notes import left_out
-from windtunnel.formats.jobs.deepspeed.configuration import from_deepspeed
+from windtunnel.formats.jobs.deepspeed.configuration import import_table as from_deepspeed
 from windtunnel.spec import DTYPE_BYTES, Job
 
 _STAGES = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "hsdp": 3, "mics": 3}

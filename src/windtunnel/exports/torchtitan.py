@@ -8,7 +8,8 @@ from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.exports.exporters import Written
 from windtunnel.exports.notes import left_out
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.torchtitan.configuration import SCHEDULES, from_torchtitan
+from windtunnel.formats.jobs.torchtitan.configuration import SCHEDULES
+from windtunnel.formats.jobs.torchtitan.configuration import import_table as from_torchtitan
 from windtunnel.formats.jobs.torchtitan.flavors import FLAVORS
 from windtunnel.spec import Job, names
 from windtunnel.spec.graph_model import GraphModel

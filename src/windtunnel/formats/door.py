@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import cast
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.head import Head, head_of
-from windtunnel.formats.importers import ANYTHING, IMPORTERS, OWN_PREFIXES, TOGETHER, Importer
+from windtunnel.formats.importers import ANYTHING, IMPORTERS, OWN_PREFIXES, TOGETHER, Importer, module_of
+from windtunnel.formats.jobs import configuration
 from windtunnel.formats.reading import Context, ImporterModule, LinkingModule, Reading
 from windtunnel.formats.text.wrapped import bare, decoded, named, prefix_of, told, without_prefix
 
@@ -43,12 +43,19 @@ def importer_of(head: Head, name: str | None = None) -> Importer:
 
 
 def _first(head: Head) -> Importer | None:
-    return next((reader for reader in IMPORTERS if module_of(reader).recognises(head)), None)
+    return next((reader for reader in IMPORTERS if _recognises(reader, head)), None)
 
 
-def module_of(reader: Importer) -> ImporterModule:
-    """The reader's module, imported when it is asked."""
-    return cast(ImporterModule, import_module(f"windtunnel.formats.{reader.module}"))
+def _recognises(reader: Importer, head: Head) -> bool:
+    module = module_of(reader)
+    if reader.reads == "table":
+        return head.table is not None and bool(module.recognises_table(head.table))
+    return bool(module.recognises(head))
+
+
+def _reader(importer: Importer) -> ImporterModule:
+    """The module that reads the importer's files: of a table, the one that reads configurations."""
+    return cast(ImporterModule, configuration if importer.reads == "table" else module_of(importer))
 
 
 def read_files(files: Sequence[str | Path], context: Context | None = None, name: str | None = None) -> Reading:
@@ -100,7 +107,7 @@ def _plain(paths: Sequence[Path], name: str | None, stack: ExitStack) -> tuple[d
             copy = decoded(path, head.encoding, stack)
         importer = importer_of(head, name)
         prefix = None if importer.name in (*OWN_PREFIXES, *ANYTHING) else prefix_of(head)
-        if prefix is not None and module_of(importer).recognises(without_prefix(head, prefix)):
+        if prefix is not None and _recognises(importer, without_prefix(head, prefix)):
             copy = bare(copy, prefix, stack)
         if copy != path:
             copies[copy] = path
@@ -116,7 +123,7 @@ def _read(by_importer: dict[Importer, list[Path]], context: Context) -> Reading:
     if importer is None:
         kinds = " and ".join(f"{listed[0].name} ({one.name})" for one, listed in by_importer.items())
         raise SpecError("FILE", kinds, "files of one format", "Name those of one format, or import them one by one.")
-    return module_of(importer).read(by_importer[importer], context)
+    return _reader(importer).read(by_importer[importer], context)
 
 
 def _pair(files: Mapping[Importer, list[Path]]) -> tuple[Importer, Importer] | None:

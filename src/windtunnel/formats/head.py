@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import GZIP, read_bytes
+from windtunnel.base.files import GZIP, bare, read_bytes
+from windtunnel.spec.loading.files import SUFFIXES, parse_table
 
 SIZE = 256 * 1024
 """Bytes that a reader may look at to recognise its format."""
+
+PARQUET = b"PAR1"
 
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")
 """Terminal colours and cursor moves."""
@@ -53,6 +59,43 @@ class Head:
     def lines(self) -> list[str]:
         """The lines of the text."""
         return self.text.splitlines()
+
+    @cached_property
+    def table(self) -> Mapping[str, Any] | None:
+        """The table that a configuration is: YAML and TOML by the file's name, JSON by its first character. None for other content,
+        for a table that is broken, and where the head is not the whole file."""
+        suffix = bare(self.path).suffix.lower()
+        suffix = ".json" if self.text.lstrip()[:1] == "{" else suffix
+        if not self.complete or suffix not in SUFFIXES:
+            return None
+        try:
+            return parse_table(self.text, suffix, str(self.path))
+        except FileError:
+            return None
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The cells of a CSV's first line, or the fields of a Parquet file."""
+        if self.data[:4] == PARQUET:
+            return self._parquet[0]
+        first = next((line for line in self.lines if line.strip()), "")
+        return tuple(cell.strip() for cell in next(csv.reader([first]), []))
+
+    @property
+    def parquet_keys(self) -> frozenset[bytes]:
+        """Keys of the metadata of a Parquet file; none for another file."""
+        return self._parquet[1] if self.data[:4] == PARQUET else frozenset()
+
+    @cached_property
+    def _parquet(self) -> tuple[tuple[str, ...], frozenset[bytes]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            schema = pq.read_metadata(self.path).schema.to_arrow_schema()
+            return tuple(schema.names), frozenset(schema.metadata or {})
+        except (OSError, ValueError, pa.ArrowException):
+            return (), frozenset()
 
     @property
     def complete(self) -> bool:

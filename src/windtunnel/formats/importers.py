@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Importer:
-    """An importer: its name, its module (see `reading.ImporterModule`), and what it reads, for `windtunnel catalog formats`."""
+    """An importer: its name, its module below `windtunnel.formats`, and what it reads, for `windtunnel catalog formats`."""
 
     name: str
     module: str
     what: str
+    reads: str = "file"
+    """"table": a configuration in TOML, YAML or JSON; its module is a `jobs.configuration.TableImporterModule`. "kernels": measured
+    kernels; a `reading.ImporterModule` that `windtunnel profile import` asks too. "file": any other `reading.ImporterModule`."""
 
 
 IMPORTERS: tuple[Importer, ...] = (
@@ -35,7 +40,7 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nsight", "traces.nsight", "Nsight Systems' SQLite exports, a file a node or a rank"),
     Importer("straggler", "traces.straggler", "ByteDance's straggler analysis: traces (Parquet), results, degrees"),
     Importer("memory-timeline", "traces.memory_timeline", "PyTorch's memory timelines, the raw form"),
-    Importer("primus", "traces.primus_timings", "Primus' pipeline timings, a file a rank"),
+    Importer("primus-timings", "traces.primus_timings", "Primus' pipeline timings, a file a rank"),
     Importer("flight-recorder", "traces.flight_recorder", "dumps of PyTorch's NCCL flight recorder, a file a rank"),
     Importer("mlperf", "logs.mlperf", "MLPerf Training logs (:::MLLOG), and power readings beside them"),
     Importer("training-log", "logs", "training logs: Megatron-LM, NeMo, torchtitan, DeepSpeed, llm-foundry, MaxText, …"),
@@ -72,12 +77,29 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nodes", "machines.accounting.nodes", "lists of nodes with their GPUs, CSV"),
     Importer("tracelens", "traces.tracelens", "tables of TraceLens's reports, CSV"),
     Importer("llmcompass", "machines.llmcompass", "hardware descriptions of LLMCompass"),
+    Importer("vidur", "machines.kernels.vidur", "Vidur's profiles of layers and attention", reads="kernels"),
+    Importer("kernel-table", "machines.kernels.table", "kernel times, CSV or Parquet with an op and a time", reads="kernels"),
     Importer("not-read", "not_read", "(tables and stand-ins that are refused by name, with what to give instead)"),
+    Importer("calculon", "jobs.simulators.calculon", "Calculon's model, execution and system files", reads="table"),
+    Importer("simumax", "jobs.simulators.simumax", "SimuMax's model, strategy and system files", reads="table"),
+    Importer("llm-analysis", "jobs.simulators.llm_analysis", "llm-analysis's model, dtype and GPU files", reads="table"),
+    Importer("nanotron", "jobs.nanotron", "nanotron's configurations", reads="table"),
+    Importer("primus", "jobs.primus.experiment", "Primus' experiments, with the files that they name", reads="table"),
+    Importer("llm-foundry", "jobs.llm_foundry", "llm-foundry's configurations", reads="table"),
+    Importer("megatron-table", "jobs.megatron.table", "Megatron-LM's flags as a table (MODEL_ARGS)", reads="table"),
+    Importer("torchtitan", "jobs.torchtitan.configuration", "torchtitan's configurations, TOML or dumped JSON", reads="table"),
+    Importer("nemo", "jobs.nemo_yaml", "NeMo 1's YAML: trainer and model", reads="table"),
+    Importer("trainer", "jobs.trainer", "Accelerate, Hugging Face's Trainer, LLaMA-Factory, Axolotl", reads="table"),
+    Importer("gpt-neox", "jobs.neox", "GPT-NeoX's configurations", reads="table"),
     Importer(
-        "configuration",
-        "jobs.configuration",
-        "configurations of models and frameworks: Hugging Face, Megatron-LM, torchtitan, DeepSpeed, NeMo, Axolotl, Calculon, …",
+        "deepspeed", "jobs.deepspeed.configuration", "DeepSpeed's configuration over a job that says the rest", reads="table"
     ),
+    Importer("huggingface", "jobs.huggingface.config", "config.json of a model of Hugging Face", reads="table"),
+    Importer("recipe", "jobs.recipes.importer", "Python recipes of Megatron-Bridge, NeMo and torchtitan"),
+    Importer("command-line", "jobs.command_line", "launch scripts and command lines with Megatron-LM's flags"),
+    # Behind the reader of any text: only `--as` and `windtunnel profile import` ask these, whose files look like others'.
+    Importer("simumax-kernels", "machines.kernels.simumax", "efficiencies of operators in SimuMax's system files", reads="kernels"),
+    Importer("llmcompass-kernels", "machines.kernels.llmcompass", "LLMCompass's tables without a header", reads="kernels"),
 )
 
 TOGETHER: dict[str, str] = {"pytorch-et": "kineto"}
@@ -86,8 +108,13 @@ TOGETHER: dict[str, str] = {"pytorch-et": "kineto"}
 OWN_PREFIXES = frozenset({"training-log", "mlperf", "nccl-tests", "nccl-debug", "goal"})
 """Readers that find their lines behind any prefix, and may tell ranks by it; in GOAL, what stands before a line is its label."""
 
-ANYTHING = frozenset({"configuration", "not-read"})
-"""The last two readers, which take any text."""
-
-CONFIGURATIONS = frozenset({"configuration"})
+CONFIGURATIONS = frozenset({*(importer.name for importer in IMPORTERS if importer.reads == "table"), "recipe", "command-line"})
 """Readers whose files describe a job or a model, so that `windtunnel predict FILE` takes them too."""
+
+ANYTHING = CONFIGURATIONS | {"not-read"}
+"""Readers of texts that may lie beside the traces and logs of a run, without being a part of it."""
+
+
+def module_of(importer: Importer) -> Any:
+    """The module of an importer, imported when it is first asked."""
+    return import_module(f"windtunnel.formats.{importer.module}")

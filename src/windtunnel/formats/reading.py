@@ -50,6 +50,8 @@ class Context:
 
     on: Job | None = None
     cluster: str | None = None  # --cluster: a name of the catalogue or a file
+    gpu: str | None = None  # --gpu: the GPU of a table of kernels that does not name it
+    dtype: str | None = None  # --dtype: the number format of kernels that do not say theirs
     progress: Callable[[str, int, int], None] | None = None  # (what, done, of)
 
 

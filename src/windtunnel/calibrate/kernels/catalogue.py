@@ -1,6 +1,6 @@
 """The catalogue's kernel constants from published measurements, and the table of their errors.
 
-The command is `windtunnel fit published FOLDER`. Files are made by `profile.imports` and `calibrate.kernels.fit`, like those of
+The command is `windtunnel fit published FOLDER`. Files are made by `formats.machines` and `calibrate.kernels.fit`, like those of
 users.
 """
 
@@ -19,7 +19,7 @@ from windtunnel.calibrate.kernels.memory_classes import MemoryClass
 from windtunnel.calibrate.kernels.solve import statistics
 from windtunnel.compute.curves import Basis, KernelCurves, MemoryCurve, Provenance
 from windtunnel.compute.kernel_file import FOLDER
-from windtunnel.profile.imports import import_measurements
+from windtunnel.formats.machines.kernels.measurements import import_measurements
 from windtunnel.records import About, Dataset, dataset
 from windtunnel.spec import load_gpu
 

@@ -71,7 +71,7 @@ def command(
 def _cases(paths: Sequence[str]) -> list[MeasuredGpu]:
     """Every dataset of the paths; a folder without one is read as one GPU's files."""
     from windtunnel.calibrate.transfer import case
-    from windtunnel.profile.imports import import_all
+    from windtunnel.formats.machines.kernels.measurements import import_all
     from windtunnel.reality.score.kernel_rows import gpu_of
 
     cases = []

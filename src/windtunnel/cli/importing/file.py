@@ -63,7 +63,7 @@ def command(
     from windtunnel.cli.shared.progress import bar
 
     with bar("reading") as shown:
-        context = Context(job, cluster, lambda _, done, size: shown(done / max(1, size)))
+        context = Context(job, cluster, progress=lambda _, done, size: shown(done / max(1, size)))
         reading = read_files(files, context, form)
     if reading.content is Content.COLLECTIVES and cluster is not None:
         from windtunnel.cli.importing.calls import cluster_of

@@ -21,7 +21,7 @@ def command(
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
-    from windtunnel.profile.imports import import_measurements
+    from windtunnel.formats.machines.kernels.measurements import import_measurements
     from windtunnel.records import to_csv, write
 
     writable(("--out", out), ("--json", json))

@@ -11,7 +11,7 @@ from typing import Any
 from windtunnel.base.errors import FileError, Nothing, PlanError, SpecError, UnknownName, nearest, unknown_machine
 from windtunnel.base.files import bare
 from windtunnel.cli.shared.common import told
-from windtunnel.formats import Imported, from_arguments, import_job, kind_of
+from windtunnel.formats import Imported, format_of_table, from_arguments, import_job
 from windtunnel.formats.jobs.deepspeed.configuration import implied_ranks
 from windtunnel.formats.jobs.harmless_keys import split as split_ignored
 from windtunnel.formats.jobs.hub_names import catalogue_model
@@ -191,7 +191,7 @@ def is_foreign(source: str) -> bool:
     if suffix not in (".json", ".toml", ".yaml", ".yml"):
         return True
     table = read_table(path)
-    return kind_of(table) != "huggingface" or suffix == ".json" and bool(HUGGING_FACE_KEYS & set(table))
+    return format_of_table(table) != "huggingface" or suffix == ".json" and bool(HUGGING_FACE_KEYS & set(table))
 
 
 def model_file(source: str) -> Imported | None:
@@ -259,7 +259,7 @@ def is_deepspeed(source: str) -> bool:
     """Whether `source` is a file with a DeepSpeed configuration."""
     path = Path(source)
     try:
-        return bare(path).suffix.lower() == ".json" and path.is_file() and kind_of(read_table(path)) == "deepspeed"
+        return bare(path).suffix.lower() == ".json" and path.is_file() and format_of_table(read_table(path)) == "deepspeed"
     except OSError:
         return False
 
@@ -268,7 +268,11 @@ def is_part(source: str) -> bool:
     """Whether `source` is one of the files of a simulator whose job is several."""
     path = Path(source)
     try:
-        return bare(path).suffix.lower() in (".json", ".yml", ".yaml") and path.is_file() and kind_of(read_table(path)) in SEVERAL
+        return (
+            bare(path).suffix.lower() in (".json", ".yml", ".yaml")
+            and path.is_file()
+            and format_of_table(read_table(path)) in SEVERAL
+        )
     except OSError:
         return False
 

@@ -29,13 +29,13 @@ _NODE = 8
 """GPUs of a node, over which HYBRID_SHARD shards."""
 
 
-def telling(table: Mapping[str, Any]) -> bool:
+def recognises_table(table: Mapping[str, Any]) -> bool:
     """Whether a table is llm-foundry's: Composer's batch, and a model by its name in the registry."""
     model = table.get("model")
     return "global_train_batch_size" in table and isinstance(model, Mapping) and "name" in model
 
 
-def from_llm_foundry(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model, plan and runtime; with `on`, also a job on that job's cluster. What the user has `stated` beats the file."""
     stated, assumed = stated or Stated(), list[str]()
     keys = Keys({key: value for key, value in interpolated(table).items() if key != "variables"})

@@ -28,7 +28,7 @@ _EXPERT_FFN, _SHARED_FFN, _EXPERTS, _TOP_K = 1408, 5632, 8, 2
 """Defaults of `MoEConfig`."""
 
 
-def telling(table: Mapping[str, Any]) -> bool:
+def recognises_table(table: Mapping[str, Any]) -> bool:
     """Whether a table is nanotron's: the sections that it cannot do without."""
     return (
         {"model", "parallelism", "tokens"} <= set(table)
@@ -37,7 +37,7 @@ def telling(table: Mapping[str, Any]) -> bool:
     )
 
 
-def from_nanotron(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model, plan and runtime; with `on`, also a job on that job's cluster. What the user has `stated` beats the file."""
     stated, assumed = stated or Stated(), list[str]()
     keys = Keys(table)

@@ -35,13 +35,13 @@ _ACTIVATIONS["squared-relu"] = "squared-relu"
 _NORMS = {"rmsnorm": "RMSNorm", "layernorm1p": "LayerNorm", "layernorm": "LayerNorm", "low_precision_layernorm": "LayerNorm"}
 
 
-def telling(table: Mapping[str, Any]) -> bool:
+def recognises_table(table: Mapping[str, Any]) -> bool:
     """Whether a table has NeMo's sections of trainer and model."""
     model = table.get("model")
     return isinstance(table.get("trainer"), Mapping) and isinstance(model, Mapping) and "tensor_model_parallel_size" in model
 
 
-def from_nemo(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model, plan and runtime; with `on`, also a job on that job's cluster. SpecError for what NeMo would refuse too."""
     stated, args, keys = stated or Stated(), Arguments({}), Keys(table)
     model: Mapping[str, Any] = table["model"]

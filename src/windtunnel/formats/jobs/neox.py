@@ -34,7 +34,7 @@ _PILE = 50277
 """The Pile's tokenizer of GPT-NeoX-20B and Pythia (20B_tokenizer.json)."""
 
 
-def telling(table: Mapping[str, Any]) -> bool:
+def recognises_table(table: Mapping[str, Any]) -> bool:
     """Whether a table is GPT-NeoX's: keys that no other configuration has together."""
     keys = {str(key).replace("-", "_") for key in table}
     return {"num_layers", "hidden_size", "num_attention_heads"} <= keys and bool(
@@ -42,7 +42,7 @@ def telling(table: Mapping[str, Any]) -> bool:
     )
 
 
-def from_neox(config: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+def import_table(config: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model, plan and runtime; with `on`, also a job on that job's cluster. What the user has `stated` beats the file."""
     stated, assumed = stated or Stated(), list[str]()
     if "autotuning" in config:

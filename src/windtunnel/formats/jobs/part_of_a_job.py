@@ -9,7 +9,7 @@ from typing import Any
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.base.files import bare
 from windtunnel.formats.jobs.deepspeed.configuration import implied_ranks
-from windtunnel.formats.jobs.import_job import kind_of
+from windtunnel.formats.jobs.import_job import format_of_table
 from windtunnel.formats.jobs.simulators import calculon, llm_analysis, simumax
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.spec.loading.files import SUFFIXES, read_table
@@ -33,7 +33,7 @@ def part_alone(path: Path) -> Reading | None:
         table = read_table(path)
     except WindtunnelError:
         return None
-    kind = kind_of(table)
+    kind = format_of_table(table)
     if kind == "deepspeed":
         ranks = implied_ranks(table)
         facts = ({} if ranks is None else {"data_parallel_ranks": ranks}) | dict(_leaves(table, ""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +43,19 @@ def together(files: Sequence[str]) -> str:
     return json.dumps({PARTS: [opened(read_table(Path(file)), Path(file).parent) for file in files]}, default=str)
 
 
-def telling(reader: Simulator, table: Mapping[str, Any]) -> bool:
+def table_importer(reader: Simulator) -> tuple[Callable[[Mapping[str, Any]], bool], Callable[..., Imported]]:
+    """`recognises_table` and `import_table` of a simulator's module; see `reading.TableImporterModule`."""
+    return partial(_recognises, reader), partial(_import, reader)
+
+
+def _recognises(reader: Simulator, table: Mapping[str, Any]) -> bool:
     """Whether a table is a part of the simulator's, or several of them."""
     listed = table.get(PARTS)
     tables = listed if isinstance(listed, list) and listed else [table]
     return all(isinstance(one, Mapping) and reader.part(one) for one in tables)
 
 
-def read(reader: Simulator, table: Mapping[str, Any], on: Job | None, stated: Stated | None) -> Imported:
+def _import(reader: Simulator, table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """The nouns that the parts state; a job where there is a machine: the system file's, or that of `on`."""
     stated, assumed = stated or Stated(), list[str]()
     parts: dict[str, Keys] = {}

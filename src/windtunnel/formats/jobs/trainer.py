@@ -36,7 +36,7 @@ _SEQUENCES = ("max_seq_length", "max_length", "cutoff_len", "sequence_len", "blo
 _USUAL_SEQ = 2048
 
 
-def telling(table: Mapping[str, Any]) -> bool:
+def recognises_table(table: Mapping[str, Any]) -> bool:
     """Whether a table is Accelerate's, the Trainer's or Axolotl's, or several of them."""
     listed = table.get(PARTS)
     tables = listed if isinstance(listed, list) and listed else [table]
@@ -52,7 +52,7 @@ def _name(table: Mapping[str, Any]) -> str:
     return "accelerate" if keys & _ACCELERATE and keys & {"num_processes", "mixed_precision", "num_machines"} else ""
 
 
-def from_trainer(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model (by its name on the hub, or --model), plan and runtime; with `on`, also a job on that job's cluster."""
     stated, assumed = stated or Stated(), list[str]()
     listed = table.get(PARTS)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.formats.machines.kernels.gpu import gpu_of_path
 from windtunnel.network import collective, flat_group
-from windtunnel.profile.imports import gpu_of_path
 from windtunnel.reality.jobs.machine import Place, machine
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.rows.skipped import Skipped

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from windtunnel.profile.imports import Imported, format_of, gpu_named, import_all
+from windtunnel.formats.machines.kernels.found import Imported
+from windtunnel.formats.machines.kernels.gpu import gpu_named
+from windtunnel.formats.machines.kernels.measurements import format_of, import_all
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.rows.table import header_of, read_text
 from windtunnel.reality.score.collective_tables import collective_scores, is_collective_table

@@ -20,25 +20,28 @@ _WANTED = "a TOML, YAML or JSON file (.toml, .yaml, .yml, .json, or one of these
 
 def read_table(path: Path) -> dict[str, Any]:
     """The table in the file at `path`; FileError if it cannot be read, decoded or parsed, or is not a table."""
-    text = read_text(path, MAX_BYTES, _WANTED)
-    suffix = bare(path).suffix
+    return parse_table(read_text(path, MAX_BYTES, _WANTED), bare(path).suffix, str(path))
+
+
+def parse_table(text: str, suffix: str, where: str) -> dict[str, Any]:
+    """The table in `text`, whose format is that of files with this suffix; FileError at `where` if it is none."""
     parser = _PARSERS.get(suffix.lower())
     if parser is None:
-        raise FileError(str(path), suffix or "no suffix", _WANTED)
+        raise FileError(where, suffix or "no suffix", _WANTED)
     try:
         table = parser(text)
     except FileError:
         raise
     except RecursionError:
-        raise FileError(str(path), "tables or lists in each other without end", f"at most {MAX_DEPTH} levels") from None
+        raise FileError(where, "tables or lists in each other without end", f"at most {MAX_DEPTH} levels") from None
     except (ValueError, TypeError, OverflowError, _YamlTrouble) as error:
         reason = " ".join(str(error).split())[:200]
-        raise FileError(str(path), reason, f"a complete {suffix[1:].upper()} document") from None
+        raise FileError(where, reason, f"a complete {suffix[1:].upper()} document") from None
     if not isinstance(table, dict):
-        raise FileError(str(path), type(table).__name__, "a table of fields at the top")
+        raise FileError(where, type(table).__name__, "a table of fields at the top")
     trouble = shape_trouble(table)
     if trouble:
-        raise FileError(str(path), *trouble)
+        raise FileError(where, *trouble)
     return table
 
 

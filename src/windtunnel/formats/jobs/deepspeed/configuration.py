@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
+from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import DTYPE_BYTES, Job, Plan, check, load_runtime
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.offload import Offload
@@ -41,8 +42,14 @@ _DTYPES = {
 }
 
 
-def from_deepspeed(config: Mapping[str, Any], on: Job | None) -> Imported:
-    """Plan and runtime of `config` over those of `on`, whose model, sequence, machine and other axes stay.
+def recognises_table(table: Mapping[str, Any]) -> bool:
+    """Whether a table has DeepSpeed's keys, and is no model of Hugging Face, whose configuration may quote them."""
+    return bool(TELLING & set(table)) and "model_type" not in table
+
+
+def import_table(config: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+    """Plan and runtime of `config` over those of `on`, whose model, sequence, machine and other axes stay. Nothing of what a user
+    has `stated` is a key of DeepSpeed's.
 
     Raises SpecError without `on`, and for what is not modelled.
     """

@@ -19,12 +19,15 @@ from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, mixed
 from windtunnel.formats.jobs.huggingface.vision import vision_of
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.spec import load_model
+from windtunnel.spec import Job, check, load_model
 from windtunnel.spec.common import LARGEST_LAYERS
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.vision import Vision
 
 FORMAT = "huggingface"
+KEYS = frozenset({"model_type", "architectures", "transformers_version", "hidden_size", "n_embd", "num_hidden_layers"})
+"""Keys of a config.json, of which each has at least one."""
+
 FAMILIES = DECODERS | DENSE | MIXTURES | HYBRIDS
 TEXT = {
     "qwen2_vl": "qwen2",
@@ -108,6 +111,21 @@ _RECURRENT = (
     "is_encoder_decoder",
 )
 """How keys begin that a decoder of attention alone does not have."""
+
+
+def recognises_table(table: Mapping[str, Any]) -> bool:
+    """Whether a table has keys of a config.json of Hugging Face."""
+    return bool(KEYS & set(table))
+
+
+def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+    """As `from_config`; with `on`, also a job with that job's plan, runtime and cluster."""
+    imported = from_config(table, stated=stated)
+    if on is None:
+        return imported
+    nouns: dict[str, Any] = {"plan": on.plan, "runtime": on.runtime, "cluster": on.cluster, "tokens": on.tokens, "seed": on.seed}
+    job = check(Job(name=imported.model.name, model=imported.model, source=imported.model.source, **nouns))
+    return replace(imported, plan=job.plan, runtime=job.runtime, job=job)
 
 
 def from_config(config: Mapping[str, Any], name: str = "", stated: Stated | None = None) -> Imported:

@@ -22,13 +22,13 @@ from windtunnel.spec import Job
 _FLAGS = "MODEL_ARGS"
 
 
-def telling(table: Mapping[str, Any]) -> bool:
+def recognises_table(table: Mapping[str, Any]) -> bool:
     """Whether a table has Megatron-LM's flags under `MODEL_ARGS`."""
     flags = table.get(_FLAGS)
     return isinstance(flags, Mapping) and any(str(flag).startswith("--") for flag in flags)
 
 
-def from_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """As `importer.from_arguments` of the same flags."""
     stated = stated or Stated()
     given = parse(" ".join(_words(flag, value) for flag, value in table[_FLAGS].items()), _FLAGS, stated)

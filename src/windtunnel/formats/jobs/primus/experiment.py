@@ -18,7 +18,7 @@ from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.importer import from_given, from_settings
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.primus.files import OPENED, module_of
-from windtunnel.formats.jobs.torchtitan.configuration import from_torchtitan
+from windtunnel.formats.jobs.torchtitan.configuration import import_table as from_torchtitan
 from windtunnel.spec import Job, Model
 from windtunnel.spec.loading.resolve import merge
 
@@ -46,12 +46,12 @@ _TRAINER: dict[str, Any] = {"bf16": True, "use_distributed_optimizer": True, "us
 """What `pre_trainer.yaml` sets that a step depends on, where the file is not in reach."""
 
 
-def telling(table: Mapping[str, Any]) -> bool:
+def recognises_table(table: Mapping[str, Any]) -> bool:
     """Whether a table is an experiment of Primus: a module with a framework and a model."""
     return module_of(table) is not None
 
 
-def from_primus(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model, plan and runtime; with `on`, also a job on that job's cluster. What the user has `stated` beats the files.
 
     SpecError names the file that is missing where neither it nor the catalogue has the model.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
+from windtunnel.formats.head import Head
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.recipes import megatron_bridge as megatron_recipe
@@ -12,8 +14,22 @@ from windtunnel.formats.jobs.recipes import nemo as nemo_recipe
 from windtunnel.formats.jobs.recipes import torchtitan as torchtitan_recipe
 from windtunnel.formats.jobs.recipes.names import split
 from windtunnel.formats.jobs.recipes.reader import module_of, read_recipe, recipes_of
+from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.source import read_source
 from windtunnel.spec import Job
+
+
+def recognises(head: Head) -> bool:
+    """Whether a file is Python with functions."""
+    return head.path.suffix == ".py" and "def " in head.text
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """The job or the nouns of a file with one recipe."""
+    if len(files) != 1:
+        raise SpecError("FILE", f"{len(files)} files", "one recipe at a time")
+    imported = from_recipe(files[0], context.on)
+    return Reading(imported.format, Content.JOB, imported, {}, imported.built, imported.ignored, imported.assumed)
 
 
 def from_recipe(source: str | Path, on: Job | None = None, stated: Stated | None = None) -> Imported:

@@ -11,7 +11,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.several import Simulator, even_stages, plan_of
+from windtunnel.formats.jobs.several import Simulator, even_stages, plan_of, table_importer
 from windtunnel.formats.jobs.simulators.machine import Rates, cluster_of, number
 from windtunnel.spec import Cluster, Model, Plan, Runtime, load_model, load_runtime
 
@@ -129,3 +129,4 @@ def _system(keys: Keys, gpus: int, assumed: list[str]) -> Cluster:
 
 
 READER = Simulator("calculon", part, _model, _plan, _system, lambda keys: keys.count("num_procs"))
+recognises_table, import_table = table_importer(READER)

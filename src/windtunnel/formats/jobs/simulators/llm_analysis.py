@@ -12,7 +12,7 @@ from typing import Any
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.several import Simulator
+from windtunnel.formats.jobs.several import Simulator, table_importer
 from windtunnel.formats.jobs.simulators.machine import Rates, cluster_of, number
 from windtunnel.spec import Cluster, Model, Plan, Runtime, load_model
 
@@ -73,3 +73,4 @@ def _system(keys: Keys, gpus: int, assumed: list[str]) -> Cluster:
 
 
 READER = Simulator("llm-analysis", part, _model, _plan, _system, lambda keys: None)
+recognises_table, import_table = table_importer(READER)

@@ -36,7 +36,12 @@ SCHEDULES = {
 _DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
 
 
-def from_torchtitan(config: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+def recognises_table(table: Mapping[str, Any]) -> bool:
+    """Whether a table has torchtitan's sections, and is no job file of ours, which has a plan or a cluster."""
+    return bool(TELLING & set(table)) and not {"plan", "cluster"} & set(table)
+
+
+def import_table(config: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model (by name and flavor), plan and runtime; with `on`, also a job on that job's cluster.
 
     A degree of -1 is what the GPUs leave: those `stated`, or the machine's. Where every degree is written out, their product is

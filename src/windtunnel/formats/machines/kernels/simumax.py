@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
-from windtunnel.profile.imports.head import document_of
+from windtunnel.formats.head import Head
+from windtunnel.formats.machines.kernels.file_checks import document_of
+from windtunnel.formats.machines.kernels.found import LARGEST, Bad, Found, Row, label
+from windtunnel.formats.machines.kernels.measurements import read_dataset
+from windtunnel.formats.reading import Context, Reading
 from windtunnel.records.work import with_work
+
+FORMAT, WHAT = "simumax", "a SimuMax system file"
 
 LAYOUTS = {"TN": "forward", "NN": "dgrad", "NT": "wgrad"}
 STAGES = {"fwd": "forward", "bwd_grad_act": "dgrad", "bwd_grad_w": "wgrad"}
@@ -23,7 +28,17 @@ STAGES = {"fwd": "forward", "bwd_grad_act": "dgrad", "bwd_grad_w": "wgrad"}
 Key = dict[str, str]
 
 
-def read(files: Sequence[Path], dtype: str | None) -> Found:
+def recognises(head: Head) -> bool:
+    """A system whose accelerator states efficiencies of operators."""
+    return head.starts_json("accelerator", "op")
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """A dataset of one GPU."""
+    return read_dataset(FORMAT, files, context)
+
+
+def read_rows(files: Sequence[Path], dtype: str | None) -> Found:
     """GEMM, grouped GEMM and attention of one system file (several: of one GPU)."""
     rows: list[Row] = []
     ignored: list[str] = []

@@ -7,65 +7,58 @@ a word of the path is used only if neither states it, and is listed as assumed.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
-from windtunnel.profile.imports import llmcompass, simumax, table, vidur
-from windtunnel.profile.imports.found import Bad, Found, Imported, Row, label
-from windtunnel.profile.imports.gpu import gpu_named, gpu_of_path
-from windtunnel.profile.imports.head import FileHead, head_of
+from windtunnel.formats.head import Head
+from windtunnel.formats.importers import IMPORTERS, module_of
+from windtunnel.formats.machines.kernels.file_checks import checked_head
+from windtunnel.formats.machines.kernels.found import Found, Imported, label
+from windtunnel.formats.machines.kernels.gpu import gpu_named, gpu_of_path
+from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.records import About, dataset, read_any
+from windtunnel.records.kernel_dataset import KEY
 from windtunnel.records.schema import DTYPES
+from windtunnel.records.text import MARK
 from windtunnel.spec import GPU
 from windtunnel.spec.loading.catalog import names
 
-__all__ = [
-    "COLLECTIVES",
-    "FORMATS",
-    "Bad",
-    "Found",
-    "Imported",
-    "Row",
-    "format_of",
-    "gpu_named",
-    "gpu_of_path",
-    "import_all",
-    "import_measurements",
-]
-
-
-@dataclass(frozen=True)
-class Format:
-    """A format: the test of a file, the reader of files of one GPU (paths, dtype -> Found), and a description for messages."""
-
-    known: Callable[[FileHead], bool]
-    read: Callable[[Sequence[Path], str | None], Found | list[Found]]
-    what: str
-
-
-FORMATS: dict[str, Format] = {
-    "vidur": Format(lambda head: _has(head, vidur.LAYER) or _has(head, vidur.ATTENTION), vidur.read, "Vidur's layer profiles"),
-    "simumax": Format(lambda head: bool(head.document) and "op" in _accelerator(head), simumax.read, "a SimuMax system file"),
-    "llmcompass": Format(lambda head: llmcompass.is_table(head.columns), llmcompass.read, "LLMCompass's headerless tables"),
-    "table": Format(lambda head: table.is_table(head.columns), table.read, "CSV or Parquet with columns of the schema"),
-}
-"""Format -> its test and reader. Datasets of windtunnel are read directly."""
-
 COLLECTIVES = (("size(B)", "time(ns)"), ("collective", "devices_per_node", "num_workers", "rank"))
 """Columns of tables that time collectives."""
+FORMATS = ("vidur", "simumax", "llmcompass", "table")
+"""What `--format` takes."""
+
+
+def _modules() -> dict[str, Any]:
+    """Format -> the module of its reader, in the registry's order."""
+    return {module.FORMAT: module for importer in IMPORTERS if importer.reads == "kernels" for module in [module_of(importer)]}
+
+
+def is_dataset(head: Head) -> bool:
+    """Whether a file is a dataset of windtunnel, as Parquet or as CSV."""
+    return KEY in head.parquet_keys or head.data.startswith(MARK.encode())
 
 
 def format_of(path: Path) -> str | None:
-    """The format of one file: a key of `FORMATS`, `dataset`, `collectives`, or None. FileError if it cannot be read."""
-    head = head_of(path)
-    if head.dataset:
+    """The format of one file: one of `FORMATS`, `dataset`, `collectives`, or None. FileError if it cannot be read."""
+    head = checked_head(path)
+    if is_dataset(head):
         return "dataset"
-    if any(_has(head, columns) for columns in COLLECTIVES):
+    if any(set(columns) <= set(head.columns) for columns in COLLECTIVES):
         return "collectives"
-    return next((name for name, each in FORMATS.items() if each.known(head)), None)
+    return next((name for name, module in _modules().items() if module.recognises(head)), None)
+
+
+def read_dataset(form: str, files: Sequence[Path], context: Context) -> Reading:
+    """What the importers of kernel tables return: a dataset of the GPU of the context, or of the one that the file names."""
+    if len(files) != 1:
+        raise SpecError("FILE", f"{len(files)} tables of kernels", "one file, or `windtunnel profile import FOLDER`")
+    found = import_measurements(files[0], context.gpu, form, context.dtype)
+    data = found.data
+    facts = {"gpu": data.about.gpu, "rows": len(data)}
+    return Reading(f"kernel times ({found.format})", Content.DATASET, data, facts, (), found.ignored, found.assumed)
 
 
 def import_measurements(path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None) -> Imported:
@@ -95,7 +88,7 @@ def import_measurements(path: str | Path, gpu: str | None = None, format: str | 
 def import_all(path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None) -> list[Imported]:
     """The same for a table with rows of several GPUs, one import each; invalid lines are listed in `bad`."""
     if format is not None and format not in FORMATS:
-        raise UnknownName("--format", format, list(FORMATS))
+        raise UnknownName("--format", format, FORMATS)
     if dtype is not None and dtype not in DTYPES:
         raise UnknownName("--dtype", dtype, DTYPES)
     stated = gpu_named(gpu) if gpu is not None else None
@@ -115,9 +108,9 @@ def _read(kind: str, files: list[Path], dtype: str | None) -> list[Found]:
     import pyarrow as pa
 
     try:
-        tables = FORMATS[kind].read(files, dtype)
+        tables = _modules()[kind].read_rows(files, dtype)
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException) as error:
-        raise FileError(", ".join(map(str, files[:3])), str(error).splitlines()[0][:100], FORMATS[kind].what) from error
+        raise FileError(", ".join(map(str, files[:3])), str(error).splitlines()[0][:100], _modules()[kind].WHAT) from error
     return tables if isinstance(tables, list) else [tables]
 
 
@@ -136,10 +129,10 @@ def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, 
             raise FileError(
                 str(path),
                 "a file of no known format",
-                "; ".join(each.what for each in FORMATS.values()),
+                "; ".join(module.WHAT for module in _modules().values()),
                 "docs/profile.md says which columns a table needs.",
             )
-        head_of(path)
+        checked_head(path)
         return [path], kind, ()
     every = sorted(file for file in path.rglob("*") if file.suffix.lower() in (".csv", ".json", ".parquet") and file.is_file())
     kinds = {file: format_of(file) for file in every}
@@ -149,7 +142,7 @@ def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, 
     if not formats:
         collectives = "collectives" in kinds.values()
         what = "only tables of collectives, which `windtunnel validate` reads" if collectives else "no such file below it"
-        raise FileError(str(path), what, format or "; ".join(each.what for each in FORMATS.values()))
+        raise FileError(str(path), what, format or "; ".join(module.WHAT for module in _modules().values()))
     if len(formats) > 1 or formats == ["dataset"] and list(kinds.values()).count("dataset") > 1:
         raise SpecError(
             str(path),
@@ -208,12 +201,3 @@ def _datasheet(gpu: GPU) -> dict[str, float]:
     sheet: dict[str, Any] = {f"peak.{name}": rate for name, rate in gpu.peak.items()}
     sheet |= {"memory_bandwidth": gpu.memory_bandwidth, "memory": gpu.memory, "l2": gpu.l2, "sms": gpu.sms}
     return {name: float(value) for name, value in sheet.items() if value is not None}
-
-
-def _has(head: FileHead, columns: Sequence[str]) -> bool:
-    return all(name in head.columns for name in columns)
-
-
-def _accelerator(head: FileHead) -> dict[str, Any]:
-    accelerator = (head.document or {}).get("accelerator")
-    return accelerator if isinstance(accelerator, dict) else {}

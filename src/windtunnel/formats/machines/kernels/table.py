@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
+from windtunnel.formats.head import Head
+from windtunnel.formats.machines.kernels.found import LARGEST, Bad, Found, Row, label
+from windtunnel.formats.machines.kernels.measurements import read_dataset
+from windtunnel.formats.reading import Context, Reading
 from windtunnel.records.schema import COLUMNS, DTYPES, MODULES, OPS
 from windtunnel.records.work import with_work
+
+FORMAT, WHAT = "table", "CSV or Parquet with columns of the schema"
 
 TYPES = {column.name: column.type for column in COLUMNS}
 UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}
@@ -71,7 +76,17 @@ def is_table(columns: Sequence[str]) -> bool:
     return "op" in names and any(TIME.match(name) for name in names)
 
 
-def read(files: Sequence[Path], dtype: str | None) -> list[Found]:
+def recognises(head: Head) -> bool:
+    """Columns of the schema: `op` and a time among them."""
+    return is_table(head.columns)
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """A dataset of one GPU."""
+    return read_dataset(FORMAT, files, context)
+
+
+def read_rows(files: Sequence[Path], dtype: str | None) -> list[Found]:
     """One `Found` for each GPU that the column `gpu` names; a single one without that column.
 
     Raises FileError for missing columns, SpecError for a time whose unit is not stated or stated twice.

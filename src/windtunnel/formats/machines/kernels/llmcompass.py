@@ -10,8 +10,13 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
+from windtunnel.formats.head import Head
+from windtunnel.formats.machines.kernels.found import LARGEST, Bad, Found, Row, label
+from windtunnel.formats.machines.kernels.measurements import read_dataset
+from windtunnel.formats.reading import Context, Reading
 from windtunnel.records.work import with_work
+
+FORMAT, WHAT = "llmcompass", "LLMCompass's headerless tables"
 
 KINDS = ("matmul", "softmax", "layernorm", "gelu")
 LAYER = (
@@ -26,7 +31,17 @@ def is_table(columns: Sequence[str]) -> bool:
     return 1 <= len(columns) <= 5 and all(_number(cell) is not None for cell in columns)
 
 
-def read(files: Sequence[Path], dtype: str | None) -> Found:
+def recognises(head: Head) -> bool:
+    """A first line of numbers, as many as one of its tables has."""
+    return is_table(head.columns)
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """A dataset of one GPU."""
+    return read_dataset(FORMAT, files, context)
+
+
+def read_rows(files: Sequence[Path], dtype: str | None) -> Found:
     """Rows of the sweeps; files of other content are ignored by name."""
     rows: list[Row] = []
     ignored: list[str] = []

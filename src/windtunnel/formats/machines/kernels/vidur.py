@@ -13,9 +13,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from windtunnel.profile.imports.found import LARGEST, Bad, Found, Row, label
+from windtunnel.formats.head import Head
+from windtunnel.formats.machines.kernels.found import LARGEST, Bad, Found, Row, label
+from windtunnel.formats.machines.kernels.measurements import read_dataset
+from windtunnel.formats.reading import Context, Reading
 from windtunnel.records import merge
 from windtunnel.records.work import with_work
+
+FORMAT, WHAT = "vidur", "Vidur's layer profiles"
 
 LAYER = ("num_tokens", "num_tensor_parallel_workers", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "use_gated_mlp")
 ATTENTION = (
@@ -32,7 +37,17 @@ ENGINE = "sarathi"
 """The inference engine whose modules Vidur timed."""
 
 
-def read(files: Sequence[Path], dtype: str | None) -> Found:
+def recognises(head: Head) -> bool:
+    """The columns of a profile of layers, or of attention."""
+    return set(LAYER) <= set(head.columns) or set(ATTENTION) <= set(head.columns)
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """A dataset of one GPU."""
+    return read_dataset(FORMAT, files, context)
+
+
+def read_rows(files: Sequence[Path], dtype: str | None) -> Found:
     """All files of one GPU. Rows of one shape (from several models or degrees of parallelism) become one, their median."""
     rows: list[Row] = []
     bad: list[Bad] = []
