@@ -16,11 +16,12 @@ from itertools import product
 from pathlib import Path
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.cli.shared.source import SEVERAL, job_of, job_of_files
 from windtunnel.formats import format_of_table
 from windtunnel.formats.importers import IMPORTERS
 from windtunnel.formats.jobs.recipes.reader import module_of, recipes_of
 from windtunnel.formats.jobs.simulators import calculon, simumax
+from windtunnel.jobs.load import load_described_job as job_of
+from windtunnel.jobs.load import load_parts
 from windtunnel.spec.loading.files import read_table
 
 SUFFIXES = (".json", ".toml", ".yml", ".yaml", ".sh", ".py")
@@ -77,7 +78,7 @@ def tries(paths: list[Path], on: str, model: str) -> dict[str, list[tuple[str, s
         elif named == "recipe":
             for source in recipes(path):
                 results["recipe"].append((source, _message(lambda s=source: job_of(s, None, on))))
-        elif named not in (*SEVERAL, "other", "unread"):
+        elif named not in (*MODEL_APART, "other", "unread"):
             more = {"model": model} if named == "deepspeed" else {}
             results[named].append((str(path), _message(lambda p=path, m=more: job_of(str(p), None, on, **m))))
     for named in READERS:
@@ -86,7 +87,7 @@ def tries(paths: list[Path], on: str, model: str) -> dict[str, list[tuple[str, s
             if not second.name.startswith(first.stem) and any(second.name.startswith(other) for other in others):
                 continue  # an execution that names another model
             pair = [str(first), str(second)]
-            results[named].append((f"{first.name} {second.name}", _message(lambda p=pair: job_of_files(p, None, on))))
+            results[named].append((f"{first.name} {second.name}", _message(lambda p=pair: load_parts(p, None, on))))
     return results
 
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from windtunnel.cli.search_space import question
-from windtunnel.cli.shared.source import job_of
+from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.search.find import Plans, Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
 from windtunnel.search.outcome import Trial

@@ -88,8 +88,8 @@ def read(path: Path) -> None:
 def _configuration(path: Path) -> None:
     """As a part of a job, and as a job on a machine of the catalogue."""
     from windtunnel.base.errors import WindtunnelError
-    from windtunnel.cli.shared.source import job_of
     from windtunnel.formats.jobs.part_of_a_job import part_alone
+    from windtunnel.jobs.load import load_described_job as job_of
 
     with suppress(WindtunnelError):
         part_alone(path)
@@ -99,9 +99,9 @@ def _configuration(path: Path) -> None:
 def _recipe(path: Path) -> None:
     """Each of a file's first recipes, as a job on a machine of the catalogue."""
     from windtunnel.base.errors import WindtunnelError
-    from windtunnel.cli.shared.source import job_of
     from windtunnel.formats.jobs.recipes.reader import module_of, recipes_of
     from windtunnel.formats.text.source import read_source
+    from windtunnel.jobs.load import load_described_job as job_of
 
     for name in recipes_of(module_of(*read_source(path), path))[:MOST_RECIPES]:
         with suppress(WindtunnelError):

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
-from windtunnel.cli.shared.source import job_of
 from windtunnel.formats import import_job
 from windtunnel.formats.jobs.hub_names import catalogue_model
 from windtunnel.formats.jobs.recipes.reader import module_of, read_recipe, recipes_of
+from windtunnel.jobs.load import load_described_job as job_of
 
 BRIDGE = """
 import os

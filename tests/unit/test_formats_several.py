@@ -10,9 +10,10 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
-from windtunnel.cli.shared.source import job_of, job_of_files
 from windtunnel.formats import format_of_table, import_job
 from windtunnel.formats.jobs.several import together
+from windtunnel.jobs.load import load_described_job as job_of
+from windtunnel.jobs.load import load_parts
 from windtunnel.workload import parameter_count
 
 GPT3 = {"hidden": 12288, "feedforward": 49152, "seq_size": 2048, "attn_heads": 96, "attn_size": 128, "num_blocks": 96}
@@ -100,7 +101,7 @@ def _write(folder: Path, **tables: dict[str, Any]) -> list[str]:
 
 def test_calculon_as_in_korthikanti(tmp_path: Path) -> None:
     """Its gpt3-175B with sequence parallelism and selective recompute (arXiv 2205.05198, figure 7)."""
-    job = job_of_files(_write(tmp_path, model=GPT3, execution=EXECUTION, system=SYSTEM)).job
+    job = load_parts(_write(tmp_path, model=GPT3, execution=EXECUTION, system=SYSTEM)).job
     assert parameter_count(job.model) == pytest.approx(174.6e9, rel=0.005)
     plan = job.plan
     assert (plan.tp, plan.pp, plan.vpp, job.dp, plan.global_batch, plan.seq) == (8, 8, 3, 1, 64, 2048)
@@ -113,7 +114,7 @@ def test_calculon_as_in_korthikanti(tmp_path: Path) -> None:
 
 def test_the_order_of_files_does_not_matter_and_on_beats_the_system(tmp_path: Path) -> None:
     files = _write(tmp_path, system=SYSTEM, execution=EXECUTION, model=GPT3)
-    job = job_of_files(files, None, "selene").job
+    job = load_parts(files, None, "selene").job
     assert (job.cluster.gpus, job.cluster.id) == (64, "selene")
     beside = job_of(files[1], None, "selene", model=files[2]).job
     assert beside.plan == job.plan
@@ -181,5 +182,5 @@ def test_the_files_of_the_samples(shared: Path) -> None:
     runs = folder / "calculon" / "validation" / "seqsel"
     for path in sorted(runs.glob("*/*.json")):
         model_file = folder / "calculon" / "models" / f"{path.stem.rpartition('_')[0]}.json"
-        job = job_of_files([str(model_file), str(path)], None, "selene").job
+        job = load_parts([str(model_file), str(path)], None, "selene").job
         assert job.cluster.gpus == json.loads(path.read_text())["num_procs"]

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from windtunnel.base.errors import SpecError, WindtunnelError
-from windtunnel.cli.shared.source import job_of, job_of_files
 from windtunnel.formats import format_of_table
 from windtunnel.formats.jobs.harmless_keys import split
 from windtunnel.formats.jobs.nemo_yaml import import_table as from_nemo
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.trainer import import_table as from_trainer
+from windtunnel.jobs.load import load_described_job as job_of
+from windtunnel.jobs.load import load_parts
 from windtunnel.workload import parameter_count
 
 FSDP: dict[str, Any] = {
@@ -79,7 +80,7 @@ def test_accelerate_and_its_arguments_are_one_job(tmp_path: Path) -> None:
     for name, table in (("fsdp", FSDP), ("arguments", ARGUMENTS)):
         files.append(str(tmp_path / f"{name}.yaml"))
         Path(files[-1]).write_text(yaml.safe_dump(table))
-    job = job_of_files(files, None, "h100-ib").job
+    job = load_parts(files, None, "h100-ib").job
     plan, runtime = job.plan, job.runtime
     assert (job.cluster.gpus, plan.micro_batch, plan.global_batch, plan.seq) == (16, 2, 128, 4096)
     assert (plan.sharding, plan.recompute, runtime.precision, runtime.exp_avg_dtype) == ("fsdp", "full", "bf16", "int8")
@@ -184,7 +185,7 @@ def test_accelerates_deepspeed_file_states_batch_and_precision(tmp_path: Path) -
     (tmp_path / "a.json").write_text(json.dumps(accelerate | {"deepspeed_config": {"deepspeed_config_file": "ds.json"}}))
     arguments = {key: value for key, value in ARGUMENTS.items() if key != "gradient_accumulation_steps"}
     (tmp_path / "t.json").write_text(json.dumps(arguments))
-    job = job_of_files([str(tmp_path / "a.json"), str(tmp_path / "t.json")], None, "h100-ib").job
+    job = load_parts([str(tmp_path / "a.json"), str(tmp_path / "t.json")], None, "h100-ib").job
     assert (job.plan.sharding, job.plan.global_batch, job.runtime.precision) == ("zero1", 2 * 6 * 8, "bf16")
 
 

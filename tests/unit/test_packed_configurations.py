@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import read_plain
 from windtunnel.cli import app
-from windtunnel.cli.shared.source import job_of
 from windtunnel.formats.door import read_files
+from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.spec.loading.files import MAX_BYTES, read_table
 from windtunnel.spec.loading.load import dump_job
 

@@ -4,7 +4,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.search_space import question
-from windtunnel.cli.shared.source import job_of
+from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, WITH_TP, Space, micro_batches, parsed, stages_of
 from windtunnel.spec import check, load_job

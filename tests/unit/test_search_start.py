@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.source import job_of
+from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.spec import load_job, names
 
 

@@ -9,7 +9,7 @@ import typer
 
 from windtunnel.base.arrays import Floats
 from windtunnel.cli.shared.common import Json, On, Sets, busy, notes, told, writable, write, write_json
-from windtunnel.cli.shared.source import job_of
+from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.runs.factors import Factor
 
 EXAMPLES = """\b
@@ -36,7 +36,7 @@ def command(
 
     writable(("--out", out), ("--json", json))
     loaded = job_of(job, sets, on)
-    loaded.tell()
+    tell_source(loaded)
     sources = [[name] for name in runs] if all(is_run(Path(name)) for name in runs) else [runs]
     read = [run_of(files) for files in sources]
     told([line for _, broken in read for line in broken], "could not be read")

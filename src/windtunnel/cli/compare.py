@@ -10,7 +10,7 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.common import Json, Network, On, Sets, busy, told, writable, write_json
-from windtunnel.cli.shared.source import job_of
+from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -94,7 +94,7 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, j
     run, broken = run_of(files)
     with busy("comparing"):
         comparison = compare_run(run, loaded.job)
-    loaded.tell()
+    tell_source(loaded)
     told(broken, "could not be read")
     if json is not None:
         write_json(comparison.as_dict(), json)

@@ -11,8 +11,9 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.search_space import question
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Source, writable, write_json
+from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import stoppable
-from windtunnel.cli.shared.source import LoadedJob, job_of
+from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.search.design import DesignField, Premium, design, field_of
 from windtunnel.search.space import SWITCHES, Space, parsed
 from windtunnel.spec import dump_job, load_job
@@ -76,7 +77,7 @@ def command(  # long: one option a line
         return question(load, [*plans, *overrides], None, ()).spaces[0]
 
     axes = [field_of(loaded.job, key, values) for key, values in varied.items()]
-    loaded.tell()
+    tell_source(loaded)
     with stoppable(f"designing for {loaded.job.name}") as progress:
         result = design(
             space_of,

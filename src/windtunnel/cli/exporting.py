@@ -10,8 +10,9 @@ import typer
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, notes, told, writable
-from windtunnel.cli.shared.source import cluster_of, job_of
+from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.exports.exporters import EXPORTERS, cluster_exporter_of, exporter_of, save
+from windtunnel.jobs.load import load_cluster_alone
 
 EXAMPLES = """\b
 Examples:
@@ -36,12 +37,12 @@ def command(
 ) -> None:
     writer = exporter_of(form)
     options = dict(_pair(text) for text in option or [])
-    machine = cluster_of(job, sets) if on is None and model is None and megatron is None else None
+    machine = load_cluster_alone(job, sets) if on is None and model is None and megatron is None else None
     if machine is not None:
         written = cluster_exporter_of(form).export_cluster(machine, options)
     else:
         loaded = job_of(job, sets, on, model, megatron)
-        loaded.tell()
+        tell_source(loaded)
         written = writer.export(loaded.job, options)
     told(written.assumed, "assumed")
     told(written.left_out, f"not said in {form}")

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, told, writable, write_json
+from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import bar
-from windtunnel.cli.shared.source import job_of
 from windtunnel.goodput import goodput
 
 EXAMPLES = """\b
@@ -53,7 +53,7 @@ def command(
         answer = goodput(
             loaded.job, days, 0 if closed else replicas, seed, threads=os.cpu_count() or 1, progress=None if closed else progress
         )
-    loaded.tell()
+    tell_source(loaded)
     told(assumed, "assumed")
     from windtunnel.report.text.goodput import report, to_json
 

@@ -12,7 +12,7 @@ import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, busy, writable, write_json
-from windtunnel.cli.shared.source import job_of
+from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, why
 from windtunnel.memory import replay as play
 from windtunnel.memory import snapshot as take_snapshot
@@ -135,7 +135,7 @@ def command(
         if snapshot is not None:
             chosen = max(counted.stages, key=lambda s: s.allocated) if stage is None else counted.stages[stage]
             Path(snapshot).write_bytes(dumps(take_snapshot(counted.workload, chosen.stage)))
-    loaded.tell()
+    tell_source(loaded)
     if json is not None:
         write_json(_plain(loaded.job, counted), json)
     if not quiet and json != "-":

@@ -105,12 +105,12 @@ def command(  # long: one option a line
 
 def _model(name: str, parameters: str | None, sets: list[str]) -> Any:
     """The model of `--model`, with the overrides that change it."""
-    from windtunnel.cli.shared.source import model_beside
+    from windtunnel.jobs.imports import load_model_apart
     from windtunnel.spec import load_model
 
     if parameters is not None:
         raise SpecError("--parameters", parameters, "left out with --model, which has its own")
-    found = model_beside(name)
+    found = load_model_apart(name)
     return load_model(
         found.model_dump(mode="json", exclude_none=True),
         [text.removeprefix("model.") for text in sets if text.startswith("model.")],

@@ -25,8 +25,9 @@ from windtunnel.cli.shared.common import (
     writable,
     write_json,
 )
+from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import bar
-from windtunnel.cli.shared.source import job_of, with_calibration
+from windtunnel.jobs.load import with_calibration
 from windtunnel.predict import predict
 
 EXAMPLES = """\b
@@ -96,7 +97,7 @@ def command(  # long: one option a line
     else:
         with busy(what):
             prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
-    loaded.tell()
+    tell_source(loaded)
     if json is not None:
         from windtunnel.report.json import to_json
 

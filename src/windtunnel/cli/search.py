@@ -13,8 +13,9 @@ import typer
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.search_space import Question, question
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
+from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import stoppable
-from windtunnel.cli.shared.source import LoadedJob, job_of
+from windtunnel.jobs.loaded import LoadedJob
 
 EXAMPLES = """\b
 Examples:
@@ -79,7 +80,7 @@ def command(  # long: one option a line
         Console(highlight=False).print(space_lines(asked.spaces, asked.labels))
     if only_space:
         return
-    asked.loaded.tell()
+    tell_source(asked.loaded)
     with stoppable(f"searching plans of {asked.loaded.job.name}") as progress:
         result = search(
             asked.spaces,

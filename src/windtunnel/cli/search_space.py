@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
-from windtunnel.cli.shared.source import LoadedJob
+from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.search.change import typed, written
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.space import STAGES, SWITCHES, WITH_TP, Space, Values, check_path, frames, parsed

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, writable, write_json
+from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import bar
-from windtunnel.cli.shared.source import job_of
 
 EXAMPLES = """\b
 Examples:
@@ -39,7 +39,7 @@ def command(
     with bar(f"predicting changes of {loaded.job.name}") as progress:
         result = sensitivity(loaded.job, progress)
     if json != "-":
-        loaded.tell()
+        tell_source(loaded)
     if json is not None:
         write_json(result.as_dict(), json)
     if html is not None:

@@ -36,7 +36,7 @@ def command(
     json: Json = None,
 ) -> None:
     from windtunnel.cli.runs.show import run_of
-    from windtunnel.cli.shared.source import job_of
+    from windtunnel.cli.shared.job import job_of
     from windtunnel.runs.whatif import TracedMachine, what_if
     from windtunnel.spec.loading.load import load_cluster, load_gpu
 

@@ -11,7 +11,6 @@ from typing import cast
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.importers import ANYTHING, IMPORTERS, OWN_PREFIXES, TOGETHER, Importer, module_of
-from windtunnel.formats.jobs import configuration
 from windtunnel.formats.reading import Context, ImporterModule, LinkingModule, Reading
 from windtunnel.formats.text.wrapped import bare, decoded, named, prefix_of, told, without_prefix
 
@@ -42,11 +41,20 @@ def importer_of(head: Head, name: str | None = None) -> Importer:
     )
 
 
+def importer_of_folder(path: Path) -> Importer | None:
+    """The reader whose source is the folder as a whole; None for a folder of files, and for what is no folder."""
+    if not path.is_dir():
+        return None
+    return next((one for one in IMPORTERS if one.reads == "folder" and module_of(one).recognises_folder(path)), None)
+
+
 def _first(head: Head) -> Importer | None:
     return next((reader for reader in IMPORTERS if _recognises(reader, head)), None)
 
 
 def _recognises(reader: Importer, head: Head) -> bool:
+    if reader.reads == "folder":
+        return False
     module = module_of(reader)
     if reader.reads == "table":
         return head.table is not None and bool(module.recognises_table(head.table))
@@ -55,7 +63,11 @@ def _recognises(reader: Importer, head: Head) -> bool:
 
 def _reader(importer: Importer) -> ImporterModule:
     """The module that reads the importer's files: of a table, the one that reads configurations."""
-    return cast(ImporterModule, configuration if importer.reads == "table" else module_of(importer))
+    if importer.reads == "table":
+        from windtunnel.formats.jobs import configuration  # here: a trace needs no noun of a job
+
+        return cast(ImporterModule, configuration)
+    return cast(ImporterModule, module_of(importer))
 
 
 def read_files(files: Sequence[str | Path], context: Context | None = None, name: str | None = None) -> Reading:
@@ -65,6 +77,8 @@ def read_files(files: Sequence[str | Path], context: Context | None = None, name
     `name` says the format where content does not. Files of one source are of one format, or of two that belong together
     (`importers.TOGETHER`): SpecError where two differ.
     """
+    if len(files) == 1 and (folder := importer_of_folder(Path(files[0]))) is not None and name in (None, folder.name):
+        return _reader(folder).read([Path(files[0])], context or Context())
     paths = [path for given in files for path in listed(Path(given))]
     if not paths:
         raise SpecError("FILE", "no file", "one file or more")

@@ -14,12 +14,14 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import GZIP, bare, read_bytes
-from windtunnel.spec.loading.files import SUFFIXES, parse_table
 
 SIZE = 256 * 1024
 """Bytes that a reader may look at to recognise its format."""
 
 PARQUET = b"PAR1"
+
+LONGEST_HEADER = 2**16
+"""Characters of the first line of a table. Assumed."""
 
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")
 """Terminal colours and cursor moves."""
@@ -64,6 +66,8 @@ class Head:
     def table(self) -> Mapping[str, Any] | None:
         """The table that a configuration is: YAML and TOML by the file's name, JSON by its first character. None for other content,
         for a table that is broken, and where the head is not the whole file."""
+        from windtunnel.spec.loading.files import SUFFIXES, parse_table  # here: a trace needs no noun of a job
+
         suffix = bare(self.path).suffix.lower()
         suffix = ".json" if self.text.lstrip()[:1] == "{" else suffix
         if not self.complete or suffix not in SUFFIXES:
@@ -79,7 +83,7 @@ class Head:
         if self.data[:4] == PARQUET:
             return self._parquet[0]
         first = next((line for line in self.lines if line.strip()), "")
-        return tuple(cell.strip() for cell in next(csv.reader([first]), []))
+        return () if len(first) > LONGEST_HEADER else tuple(cell.strip() for cell in next(csv.reader([first]), []))
 
     @property
     def parquet_keys(self) -> frozenset[bytes]:

@@ -15,11 +15,15 @@ class Importer:
     module: str
     what: str
     reads: str = "file"
-    """"table": a configuration in TOML, YAML or JSON; its module is a `jobs.configuration.TableImporterModule`. "kernels": measured
-    kernels; a `reading.ImporterModule` that `windtunnel profile import` asks too. "file": any other `reading.ImporterModule`."""
+    """"table": a configuration in TOML, YAML or JSON, by a `jobs.configuration.TableImporterModule`. "kernels": kernel times, by
+    a `reading.ImporterModule` that `windtunnel profile import` asks too. "folder": a whole folder, by a
+    `reading.FolderImporterModule`. "file": anything else, by a `reading.ImporterModule`."""
 
 
 IMPORTERS: tuple[Importer, ...] = (
+    Importer("run", "own.run", "measured runs that windtunnel wrote, a folder", reads="folder"),
+    Importer("graph", "own.graph", "trace graphs that windtunnel wrote (Parquet)"),
+    Importer("dataset", "own.dataset", "datasets of measured kernels (Parquet, or CSV of windtunnel)"),
     Importer("chakra", "traces.chakra", "Chakra execution traces (.et)"),
     Importer("chakra-json", "traces.chakra.json_graph", "Chakra execution traces in JSON (workload_graph), a file a rank"),
     Importer(
@@ -91,10 +95,11 @@ IMPORTERS: tuple[Importer, ...] = (
     Importer("nemo", "jobs.nemo_yaml", "NeMo 1's YAML: trainer and model", reads="table"),
     Importer("trainer", "jobs.trainer", "Accelerate, Hugging Face's Trainer, LLaMA-Factory, Axolotl", reads="table"),
     Importer("gpt-neox", "jobs.neox", "GPT-NeoX's configurations", reads="table"),
-    Importer(
-        "deepspeed", "jobs.deepspeed.configuration", "DeepSpeed's configuration over a job that says the rest", reads="table"
-    ),
+    Importer("deepspeed", "jobs.deepspeed.configuration", "DeepSpeed's configuration over a job that says the rest", reads="table"),
     Importer("huggingface", "jobs.huggingface.config", "config.json of a model of Hugging Face", reads="table"),
+    Importer("model", "own.model", "model files of windtunnel", reads="table"),
+    Importer("cluster", "own.cluster", "cluster files of windtunnel"),
+    Importer("job", "own.job", "job files of windtunnel", reads="table"),
     Importer("recipe", "jobs.recipes.importer", "Python recipes of Megatron-Bridge, NeMo and torchtitan"),
     Importer("command-line", "jobs.command_line", "launch scripts and command lines with Megatron-LM's flags"),
     # Behind the reader of any text: only `--as` and `windtunnel profile import` ask these, whose files look like others'.
@@ -110,6 +115,12 @@ OWN_PREFIXES = frozenset({"training-log", "mlperf", "nccl-tests", "nccl-debug", 
 
 CONFIGURATIONS = frozenset({*(importer.name for importer in IMPORTERS if importer.reads == "table"), "recipe", "command-line"})
 """Readers whose files describe a job or a model, so that `windtunnel predict FILE` takes them too."""
+
+OWN = frozenset({"run", "graph", "dataset", "model", "cluster", "job"})
+"""Readers of what windtunnel writes."""
+
+MODEL_APART = frozenset({"calculon", "simumax", "llm-analysis", "trainer", "llm-foundry", "primus"})
+"""Configurations that leave the model to a file or a name beside them."""
 
 ANYTHING = CONFIGURATIONS | {"not-read"}
 """Readers of texts that may lie beside the traces and logs of a run, without being a part of it."""

@@ -68,6 +68,16 @@ class ImporterModule(Protocol):
         """Reads the files of one source. WindtunnelError for what cannot be read at all."""
 
 
+class FolderImporterModule(Protocol):
+    """An importer whose source is a folder as a whole."""
+
+    def recognises_folder(self, path: Path) -> bool:
+        """Whether the folder is of the format, by the files in it."""
+
+    def read(self, files: Sequence[Path], context: Context) -> Reading:
+        """Reads the folder. WindtunnelError for what cannot be read at all."""
+
+
 class LinkingModule(ImporterModule, Protocol):
     """An importer whose files and those of another one become one thing; `importers.TOGETHER` says which."""
 

@@ -13,6 +13,9 @@ from windtunnel.base.errors import FileError
 from windtunnel.records.attention import COLUMNS, no_attentions
 from windtunnel.records.trace_graph import TraceGraph
 
+KEY = b"windtunnel.graph"
+"""Key of the metadata of a file that holds a graph."""
+
 _TYPES: dict[str, Any] = {
     "name": np.int32, "kind": np.uint8, "on_host": np.bool_, "lane": np.int32, "seconds": np.float64, "flops": np.float64,
     "bytes": np.float64, "comm": np.uint8, "group": np.int32, "peer": np.int32, "tag": np.int64,
@@ -40,7 +43,7 @@ def write_graph(graph: TraceGraph, path: Path) -> None:
         "rank_ids": graph.rank_ids.tolist(),
     }
     try:
-        pq.write_table(pa.table(columns).replace_schema_metadata({b"windtunnel.graph": json.dumps(about).encode()}), path)
+        pq.write_table(pa.table(columns).replace_schema_metadata({KEY: json.dumps(about).encode()}), path)
     except OSError as error:
         raise FileError(str(path), error.strerror or str(error), "a file that can be written") from error
 
@@ -52,7 +55,7 @@ def read_graph(path: Path) -> TraceGraph:
 
     try:
         table = pq.read_table(path)
-        about = json.loads((table.schema.metadata or {})[b"windtunnel.graph"])
+        about = json.loads((table.schema.metadata or {})[KEY])
         columns = {n: np.ascontiguousarray(table[n].to_numpy(), dtype=kind) for n, kind in _TYPES.items()}
         columns |= {
             n: np.ascontiguousarray(table[n].to_numpy(), dtype=kind) for n, kind in _OPTIONAL.items() if n in table.column_names

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KEY = b"windtunnel"
+MARK = "# windtunnel "
+"""How the first line of a dataset as CSV begins."""
 
 
 @dataclass(frozen=True)

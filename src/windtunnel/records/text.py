@@ -10,10 +10,8 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.records.checks import check, conform
-from windtunnel.records.kernel_dataset import Dataset, about_of, about_text, arrow_schema
+from windtunnel.records.kernel_dataset import MARK, Dataset, about_of, about_text, arrow_schema
 from windtunnel.records.parquet import read
-
-MARK = "# windtunnel "
 
 
 def to_csv(data: Dataset) -> str:

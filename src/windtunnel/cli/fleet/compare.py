@@ -37,7 +37,7 @@ def command(
     json: Json = None,
 ) -> None:
     from windtunnel.cli.fleet.source import aligned_run
-    from windtunnel.cli.shared.source import job_of
+    from windtunnel.cli.shared.job import job_of, tell_source
     from windtunnel.report.fleet.compare import show_comparison
     from windtunnel.runs.fleet.comparison import compare_sections
     from windtunnel.runs.fleet.usual import usual_sections
@@ -56,7 +56,7 @@ def command(
             recorded.sections, loaded.job, blocking=blocking, last=last, profile=profile, expected=expected,
             cores=cores_of_rank(recorded),
         )  # fmt: skip
-    loaded.tell()
+    tell_source(loaded)
     if json is not None:
         write_json(comparison.as_dict(), json)
     if json != "-":

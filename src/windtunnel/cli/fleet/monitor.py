@@ -91,9 +91,9 @@ def _against(job: str | None, steps: int, profile: str | None) -> Callable[[Reco
     """What leaves the prediction of a job; nothing without a job."""
     if job is None:
         return lambda recorded: ()
-    from windtunnel.cli.shared.source import job_of
+    from windtunnel.cli.shared.job import job_of, tell_source
     from windtunnel.runs.fleet.watching import Expectation
 
     loaded = job_of(job)
-    loaded.tell()
+    tell_source(loaded)
     return Expectation(loaded.job, steps, profile)

@@ -81,7 +81,7 @@ def command(
 def _conditions(job: str, sets: list[str] | None, on: str | None, faults: str, kept: FleetRun | None) -> tuple[Conditions, int]:
     """A job's conditions with a kept run's faults, or with a rate; and how many faults they rest on."""
     from windtunnel.base.errors import SpecError
-    from windtunnel.cli.shared.source import job_of
+    from windtunnel.cli.shared.job import job_of, tell_source
     from windtunnel.goodput.answer import exposed_share
     from windtunnel.goodput.measured import with_laws_of
     from windtunnel.goodput.of_job import conditions_of
@@ -90,7 +90,7 @@ def _conditions(job: str, sets: list[str] | None, on: str | None, faults: str, k
     loaded = job_of(job, sets, on)
     if loaded.job.reliability is None:
         loaded = job_of(job, [f"reliability={FAILURES}", *(sets or [])], on)
-    loaded.tell()
+    tell_source(loaded)
     prediction = predict(loaded.job)
     conditions = conditions_of(loaded.job, prediction.step_time_s, exposed_share(prediction))
     if kept is not None:

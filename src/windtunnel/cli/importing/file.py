@@ -105,13 +105,13 @@ def _parts(files: list[str]) -> bool:
         return False
     if not all(importer_of(head_of(Path(file))).name in CONFIGURATIONS for file in files):
         return False
-    from windtunnel.cli.shared.source import is_part
+    from windtunnel.jobs.sources import leaves_model_open
 
-    return all(is_part(file) for file in files)
+    return all(leaves_model_open(file) for file in files)
 
 
 def _machine(on: str, sets: list[str] | None) -> Job:
-    from windtunnel.cli.shared.source import job_of
+    from windtunnel.cli.shared.job import job_of
 
     return job_of(None, sets, on).job
 

@@ -7,10 +7,12 @@ from typing import Any
 
 from windtunnel.cli.importing.content import as_dict
 from windtunnel.cli.shared.common import writable, write, write_json
-from windtunnel.cli.shared.source import LoadedJob, folded, job_of, job_of_files
+from windtunnel.cli.shared.job import job_of
 from windtunnel.formats import Imported, import_job
 from windtunnel.formats.jobs.several import together
 from windtunnel.formats.reading import Content, Reading
+from windtunnel.jobs.load import load_parts
+from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
 from windtunnel.report.words.numbers import tokens
 from windtunnel.spec import Model, dump_job
 from windtunnel.spec.graph_model import GraphModel
@@ -25,7 +27,7 @@ def import_as_job(source: str | list[str], on: str | None, sets: list[str] | Non
         imported: Imported | LoadedJob = import_job(together(source) if isinstance(source, list) else Path(source))
         job = dump_job(imported.job) if imported.job is not None else None
     else:
-        imported = job_of_files(source, sets, on) if isinstance(source, list) else job_of(source, sets, on)
+        imported = load_parts(source, sets, on) if isinstance(source, list) else job_of(source, sets, on)
         job = dump_job(imported.job)
     if json is not None:
         model = imported.model if isinstance(imported, Imported) else imported.job.model
@@ -48,7 +50,7 @@ def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str
     model = imported.model if isinstance(imported, Imported) else imported.job.model
     notes = {
         "parameters": (counted(model),),
-        "ignored": folded(imported.ignored, imported.format),
+        "ignored": summarise_ignored(imported.ignored, imported.format),
         "assumed": imported.assumed,
         "missing": missing,
     }

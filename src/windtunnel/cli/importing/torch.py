@@ -8,8 +8,8 @@ import typer
 
 from windtunnel.cli.importing.job import written
 from windtunnel.cli.shared.common import On, Sets, busy, told, writable
-from windtunnel.cli.shared.source import on_machine
 from windtunnel.formats.jobs.pytorch import import_torch
+from windtunnel.jobs.imports import put_on_machine
 from windtunnel.spec import dump_job
 
 
@@ -38,7 +38,7 @@ def command(
     if on is None and not sets:
         written(f"{target} ({imported.format})", imported, None, out)
     else:
-        loaded = on_machine(imported, on, sets or [])
+        loaded = put_on_machine(imported, on, sets or [])
         written(f"{target} ({imported.format})", loaded, dump_job(loaded.job), out)
     if out != "-":
         told(imported.built, f"{imported.model.name} in {out}")

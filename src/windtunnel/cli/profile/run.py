@@ -123,7 +123,7 @@ def command(  # long: one option a line
 
 
 def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
-    from windtunnel.cli.shared.source import job_of
+    from windtunnel.cli.shared.job import job_of, tell_source
     from windtunnel.profile.case import of_job
 
     if job is None:
@@ -134,7 +134,7 @@ def _of_job(job: str | None, sets: list[str] | None, on: str | None) -> Case:
             "For example: windtunnel profile run --model llama3.2-1b --seq 2048 -o profile.parquet.",
         )
     loaded = job_of(job, sets, on)
-    loaded.tell()
+    tell_source(loaded)
     return of_job(loaded.job)
 
 

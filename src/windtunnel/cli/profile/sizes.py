@@ -61,8 +61,8 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def of_model(name: str, sets: list[str] | None, job: str | None, options: dict[str, str], dtype: str) -> list[Case]:
-    from windtunnel.cli.shared.source import is_foreign
     from windtunnel.formats import import_job
+    from windtunnel.jobs.sources import is_foreign
     from windtunnel.profile.case import Case, checked
     from windtunnel.spec import load_model
 

@@ -89,7 +89,7 @@ def command(  # long: one option a line
         _print_plan(cases, gpu, seconds)
         return
     if device == "auto" and not there.cuda and job is not None:
-        from windtunnel.cli.shared.source import job_of
+        from windtunnel.cli.shared.job import job_of
 
         refuse_cpu([job_of(job, sets, on).job.model])
     from windtunnel.profile.datasheet import about
@@ -121,7 +121,7 @@ def _of_share(
     cuda: bool,
 ) -> list[KernelCase]:
     """The kernels of one GPU's share of a job, or of a model."""
-    from windtunnel.cli.shared.source import job_of
+    from windtunnel.cli.shared.job import job_of, tell_source
     from windtunnel.profile.case import of_job
     from windtunnel.profile.job_cases import job_plan
 
@@ -133,7 +133,7 @@ def _of_share(
                     option, values, "nothing beside a JOB", "Change the job: --set plan.seq=512, --set runtime.precision=fp32."
                 )
         loaded = job_of(job, sets, on)
-        loaded.tell()
+        tell_source(loaded)
         runtime = loaded.job.runtime
         wide = runtime.precision if runtime.precision in ("fp32", "fp16", "bf16") else "bf16"
         share = of_job(loaded.job.model_copy(update={"runtime": runtime.model_copy(update={"precision": wide})}))

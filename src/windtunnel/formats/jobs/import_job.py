@@ -40,14 +40,15 @@ _TABLES = tuple(importer for importer in IMPORTERS if importer.reads == "table")
 _HUGGING_FACE = next(importer for importer in _TABLES if importer.name == "huggingface")
 
 
-def importer_of_table(table: Mapping[str, Any]) -> Importer:
-    """The first importer of the registry that recognises a table; Hugging Face's where none does: it says what is missing."""
-    return next((one for one in _TABLES if module_of(one).recognises_table(table)), _HUGGING_FACE)
+def importer_of_table(table: Mapping[str, Any]) -> Importer | None:
+    """The first importer of the registry that recognises a table; None where none does."""
+    return next((one for one in _TABLES if module_of(one).recognises_table(table)), None)
 
 
 def format_of_table(table: Mapping[str, Any]) -> str:
-    """Whose configuration a table is: the name of an importer of `importers.IMPORTERS`, "huggingface" where none knows it."""
-    return importer_of_table(table).name
+    """Whose configuration a table is: the name of an importer of `importers.IMPORTERS`, "" where none recognises it."""
+    found = importer_of_table(table)
+    return "" if found is None else found.name
 
 
 def import_job(source: str | Path, on: Job | None = None, stated: Stated | None = None) -> Imported:
@@ -86,7 +87,7 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     trouble = shape_trouble(table)
     if trouble:
         raise FileError(where, *trouble)
-    if format_of_table(table) == "huggingface":
+    if format_of_table(table) in ("", "huggingface"):
         raise SpecError(where, text.strip()[:60], _KNOWN)
     return _import_table(table, on, stated)
 
@@ -97,5 +98,6 @@ def _sections(text: str) -> bool:
 
 
 def _import_table(table: Mapping[str, Any], on: Job | None, stated: Stated | None) -> Imported:
-    imported: Imported = module_of(importer_of_table(table)).import_table(table, on, stated)
+    """What the table states; Hugging Face's importer says of one that none recognises what is missing."""
+    imported: Imported = module_of(importer_of_table(table) or _HUGGING_FACE).import_table(table, on, stated)
     return imported

@@ -45,7 +45,8 @@ def part_alone(path: Path) -> Reading | None:
             needs = f"the model: windtunnel import MODEL.json {'FILE' if part == 'plan' else 'EXECUTION.json FILE'}"
             facts = {"part": part} | dict(_leaves(table, ""))
             return Reading(f"{reader.name} {part}", Content.SETTINGS, table, facts, assumed=(f"left open: {needs}",))
-    if kind == "huggingface" and "model_type" not in table and len(_NEOX & {str(key).replace("-", "_") for key in table}) >= 2:
+    keys = {str(key).replace("-", "_") for key in table}
+    if kind in ("", "huggingface") and "model_type" not in table and len(_NEOX & keys) >= 2:
         open_ = "left open: the model and the degrees, which another file of GPT-NeoX says: import that one"
         return Reading("GPT-NeoX setup", Content.SETTINGS, table, dict(_leaves(table, "")), assumed=(open_,))
     return None

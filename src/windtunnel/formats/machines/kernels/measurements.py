@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName
-from windtunnel.formats.head import Head
 from windtunnel.formats.importers import IMPORTERS, module_of
+from windtunnel.formats.machines.kernels.datasets import is_dataset
 from windtunnel.formats.machines.kernels.file_checks import checked_head
 from windtunnel.formats.machines.kernels.found import Found, Imported, label
 from windtunnel.formats.machines.kernels.gpu import gpu_named, gpu_of_path
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.records import About, dataset, read_any
-from windtunnel.records.kernel_dataset import KEY
 from windtunnel.records.schema import DTYPES
-from windtunnel.records.text import MARK
 from windtunnel.spec import GPU
 from windtunnel.spec.loading.catalog import names
 
@@ -34,11 +32,6 @@ FORMATS = ("vidur", "simumax", "llmcompass", "table")
 def _modules() -> dict[str, Any]:
     """Format -> the module of its reader, in the registry's order."""
     return {module.FORMAT: module for importer in IMPORTERS if importer.reads == "kernels" for module in [module_of(importer)]}
-
-
-def is_dataset(head: Head) -> bool:
-    """Whether a file is a dataset of windtunnel, as Parquet or as CSV."""
-    return KEY in head.parquet_keys or head.data.startswith(MARK.encode())
 
 
 def format_of(path: Path) -> str | None:

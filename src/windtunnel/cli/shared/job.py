@@ -1,0 +1,21 @@
+"""The job of a command line, with what is said of its source on standard error."""
+
+from __future__ import annotations
+
+from windtunnel.cli.shared.common import told
+from windtunnel.jobs.load import load_described_job
+from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
+
+
+def job_of(
+    source: str | None, sets: list[str] | None = None, on: str | None = None, model: str | None = None, megatron: str | None = None
+) -> LoadedJob:
+    """The job that the arguments of a verb describe; see `jobs.load.load_described_job`."""
+    return load_described_job(source, sets, on, model, megatron)
+
+
+def tell_source(loaded: LoadedJob) -> None:
+    """Prints changed fields, ignored keys and assumptions to standard error."""
+    told(loaded.changed, "changed to follow --set")
+    told(summarise_ignored(loaded.ignored, loaded.format), f"ignored in {loaded.format}")
+    told(loaded.assumed, f"assumed, since {loaded.format} does not say")

@@ -1,0 +1,1 @@
+"""Files that windtunnel writes: jobs, models, clusters, runs, trace graphs and datasets."""

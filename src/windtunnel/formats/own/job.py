@@ -1,0 +1,26 @@
+"""Job files: TOML, YAML or JSON with a model, a plan, a runtime and a cluster, or a base and what differs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windtunnel.formats.jobs.imported import Imported
+from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.spec import Job, check, load_job
+
+FORMAT = "job file"
+KEYS = frozenset({"base", "plan", "cluster"})
+"""Keys of which each job file has one at least, and which no configuration of another tool has at its top."""
+
+
+def recognises_table(table: Mapping[str, Any]) -> bool:
+    """A plan, a cluster or a base at the top."""
+    return bool(KEYS & set(table))
+
+
+def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
+    """The job; with `on`, on that job's cluster. PlanError for a job that contradicts itself."""
+    machine = {} if on is None else {"cluster": on.cluster.model_dump(mode="json", exclude_none=True)}
+    job = check(load_job({**table, **machine}))
+    return Imported(FORMAT, job.model, job.plan, job.runtime, job)

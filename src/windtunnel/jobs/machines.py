@@ -1,0 +1,78 @@
+"""The machine that a job is put on: a cluster or a job, by name or in a file, or the device of a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError, Nothing, SpecError, unknown_machine
+from windtunnel.formats.jobs.imported import Imported
+from windtunnel.spec import Job, Noun, load_cluster, load_job, names
+from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec.loading.files import read_table
+
+
+def is_dataset_file(path: str) -> bool:
+    """Whether `--on` names a dataset: its device is the machine."""
+    return Path(path).suffix.lower() == ".parquet"
+
+
+def is_job(base: str) -> bool:
+    """Whether `--on` names a job, by name or in a file."""
+    if base in names("jobs"):
+        return True
+    if base in names("clusters") or is_dataset_file(base) or not Path(base).suffix:
+        return False
+    table = read_table(Path(base))
+    return bool({"model", "base", "plan"} & set(table)) and "node" not in table
+
+
+def cluster_table(base: str) -> Any:
+    """The cluster that `--on` names, as a job's table has it: a name, or the fields of a file or of a profile's device."""
+    if base in names("clusters"):
+        return base
+    if is_dataset_file(base):
+        from windtunnel.reality.jobs.bench import bench
+        from windtunnel.reality.score.kernel_rows import gpu_of
+        from windtunnel.records import read_any
+
+        return tables_of(cluster=bench(gpu_of(read_any(base).about)))["cluster"]
+    if Path(base).suffix:
+        return tables_of(cluster=load_cluster(Path(base)))["cluster"]
+    raise unknown_machine(base, [*names("jobs"), *names("clusters")])
+
+
+def machine_job(base: str, overrides: list[str], first: Imported) -> Job:
+    """The job whose machine is used; for a bare cluster, a job with the imported model. Not checked: the plan is not final yet."""
+    if is_job(base):
+        return load_job(base if base in names("jobs") else Path(base), overrides)
+    runtime: Any = {"framework": "fsdp" if isinstance(first.model, GraphModel) else "megatron-core"}
+    if first.runtime is not None:
+        runtime = {"base": "none", **tables_of(runtime=first.runtime)["runtime"]}
+    plan = {} if first.plan is None else tables_of(plan=first.plan)["plan"]
+    table = {"name": first.model.name, **tables_of(model=first.model), "plan": plan, "runtime": runtime}
+    table["cluster"] = cluster_table(base)
+    return load_job(table, overrides)
+
+
+def no_machine() -> SpecError:
+    """The error for a model without a machine."""
+    return SpecError(
+        "--on",
+        Nothing(),
+        "a job or a cluster of the catalogue",
+        f"A model needs a machine, for example --on h100-ib, or --on {example_job()} for its plan too.",
+    )
+
+
+def example_job() -> str:
+    """A job of the catalogue, for hints."""
+    listed = names("jobs")
+    if not listed:
+        raise FileError("catalog/jobs", "no job", "at least one job")
+    return listed[0]
+
+
+def tables_of(**nouns: Noun) -> dict[str, Any]:
+    """Nouns as plain tables, by their names."""
+    return {name: noun.model_dump(mode="json", exclude_none=True) for name, noun in nouns.items()}

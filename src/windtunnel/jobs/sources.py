@@ -1,0 +1,73 @@
+"""What a source is: a name of the catalogue, a file of ours, or one of another tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from windtunnel.base.errors import FileError, nearest
+from windtunnel.base.files import bare
+from windtunnel.formats.importers import MODEL_APART, OWN
+from windtunnel.formats.jobs.import_job import format_of_table
+from windtunnel.formats.jobs.recipes.names import split
+from windtunnel.formats.jobs.scripts.script_call import file_of
+from windtunnel.spec import names
+from windtunnel.spec.loading.files import SUFFIXES, read_table
+
+
+def check_path(source: str) -> None:
+    """UnknownName for a word that is not in the catalogue, FileError for a path that is not a file, each with a suggestion."""
+    path = Path(file_of(split(source)[0]))
+    try:
+        kind = "file" if path.is_file() else "directory" if path.is_dir() else "missing" if not path.exists() else "special"
+    except (OSError, ValueError) as error:
+        raise FileError(
+            "JOB", source, "a name of the catalogue or a file", f"{getattr(error, 'strerror', None) or error}."
+        ) from None
+    allowed = "a job or a model of the catalogue, or a file that describes one"
+    if kind == "directory":
+        inside = [name for name in ("config.json", "job.toml", "train.toml") if (path / name).is_file()]
+        raise FileError(
+            "JOB", source, allowed, f"It is a directory. Did you mean {path / inside[0]}?" if inside else "It is a directory."
+        )
+    if kind == "special":
+        raise FileError("JOB", source, allowed, "It is a device or a pipe.")
+    if kind == "missing":
+        catalogue_names = [*names("jobs"), *names("models")]
+        if source in names("clusters"):
+            raise FileError("JOB", source, allowed, f"It is a cluster: write a model, and --on {source}.")
+        if "/" not in source and "\\" not in source and not path.suffix or nearest(source, catalogue_names) == source:
+            near = [name for name in catalogue_names if name.startswith(source)] or [
+                near for near in [nearest(source, catalogue_names)] if near
+            ]
+            hint = f"Did you mean {', '.join(map(repr, near[:4]))}?" if near else ""
+            raise FileError(
+                "JOB", source, allowed, f"{hint} `windtunnel catalog models` and `catalog jobs` list the names.".strip()
+            )
+        raise FileError("JOB", source, allowed, "There is no such file.")
+
+
+def format_of_source(source: str) -> str | None:
+    """Whose configuration a file is: a name of `formats.importers.IMPORTERS`; "" for a table that no importer recognises;
+    "command-line" for what is no table; None for what is no file. FileError for a table that cannot be read."""
+    path = Path(file_of(split(source)[0]))
+    try:
+        if not path.is_file():
+            return None
+    except (OSError, ValueError):
+        return None
+    return format_of_table(read_table(path)) if bare(path).suffix.lower() in SUFFIXES else "command-line"
+
+
+def is_foreign(source: str) -> bool:
+    """Whether `source` is a configuration of another tool; a table that no importer recognises is read as a job file."""
+    return format_of_source(source) not in (None, "", *OWN)
+
+
+def is_deepspeed(source: str) -> bool:
+    """Whether `source` is a DeepSpeed configuration."""
+    return format_of_source(source) == "deepspeed"
+
+
+def leaves_model_open(source: str) -> bool:
+    """Whether `source` is a configuration whose model a file or a name beside it says, such as one of a simulator's files."""
+    return format_of_source(source) in MODEL_APART
