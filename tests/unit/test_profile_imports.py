@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import FileError, SpecError, UnknownName, WindtunnelError
-from windtunnel.formats.machines.kernels.found import Imported
+from windtunnel.formats.machines.kernels.found import KernelTimes
 from windtunnel.formats.machines.kernels.gpu import gpu_of_path
 from windtunnel.formats.machines.kernels.measurements import import_all, import_measurements
 from windtunnel.formats.machines.kernels.vidur import LAYER
@@ -28,7 +28,7 @@ def put(path: Path, *lines: str) -> Path:
     return path
 
 
-def named(made: Imported) -> dict[str, dict[str, Any]]:
+def named(made: KernelTimes) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in made.data.rows()}
 
 

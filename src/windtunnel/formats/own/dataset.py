@@ -9,7 +9,6 @@ from windtunnel.base.errors import SpecError
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.kernels.datasets import is_dataset
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.records import read_any
 
 
 def recognises(head: Head) -> bool:
@@ -21,5 +20,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     """The dataset. FileError for a broken one."""
     if len(files) != 1:
         raise SpecError("FILE", f"{len(files)} datasets", "one dataset")
+    from windtunnel.records import read_any  # here: a trace needs no noun of a job
+
     data = read_any(files[0])
     return Reading("dataset", Content.DATASET, data, {"gpu": data.about.gpu, "rows": len(data)})

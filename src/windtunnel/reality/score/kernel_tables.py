@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from windtunnel.formats.machines.kernels.found import Imported
+from windtunnel.formats.machines.kernels.found import KernelTimes
 from windtunnel.formats.machines.kernels.gpu import gpu_named
 from windtunnel.formats.machines.kernels.measurements import format_of, import_all
 from windtunnel.reality.rows.measurements import Fitted
@@ -34,7 +34,7 @@ def kernel_scores(
     return [score for imported in import_all(path, gpu, dtype=dtype) for score in _scores(path, imported, fitted, kernels)]
 
 
-def _scores(path: Path, imported: Imported, fitted: Fitted, kernels: str | None) -> list[Score]:
+def _scores(path: Path, imported: KernelTimes, fitted: Fitted, kernels: str | None) -> list[Score]:
     stem = path.name if path.is_dir() else path.stem
     scores = [replace(score, id=f"{stem}:{score.id}") for score in score_rows(imported.data, fitted, imported.assumed, kernels)]
     family = f"{imported.data.about.gpu} {imported.format}"

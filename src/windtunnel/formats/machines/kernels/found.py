@@ -40,7 +40,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Imported:
+class KernelTimes:
     """The outcome of an import: format, dataset, ignored content, assumptions.
 
     `bad` is empty unless the caller requested the valid rows of a damaged file.

@@ -15,7 +15,7 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.importers import IMPORTERS, module_of
 from windtunnel.formats.machines.kernels.datasets import is_dataset
 from windtunnel.formats.machines.kernels.file_checks import checked_head
-from windtunnel.formats.machines.kernels.found import Found, Imported, label
+from windtunnel.formats.machines.kernels.found import Found, KernelTimes, label
 from windtunnel.formats.machines.kernels.gpu import gpu_named, gpu_of_path
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.records import About, dataset, read_any
@@ -54,7 +54,9 @@ def read_dataset(form: str, files: Sequence[Path], context: Context) -> Reading:
     return Reading(f"kernel times ({found.format})", Content.DATASET, data, facts, (), found.ignored, found.assumed)
 
 
-def import_measurements(path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None) -> Imported:
+def import_measurements(
+    path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None
+) -> KernelTimes:
     """The measurements of one GPU in a file or in all files below a folder, as a checked dataset.
 
     `gpu`: catalogue id, driver's name, or a TOML file of a GPU. Raises FileError for files that cannot be read or are not tables of
@@ -78,7 +80,7 @@ def import_measurements(path: str | Path, gpu: str | None = None, format: str | 
     return only
 
 
-def import_all(path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None) -> list[Imported]:
+def import_all(path: str | Path, gpu: str | None = None, format: str | None = None, dtype: str | None = None) -> list[KernelTimes]:
     """The same for a table with rows of several GPUs, one import each; invalid lines are listed in `bad`."""
     if format is not None and format not in FORMATS:
         raise UnknownName("--format", format, FORMATS)
@@ -90,7 +92,7 @@ def import_all(path: str | Path, gpu: str | None = None, format: str | None = No
         data = read_any(files[0])
         if stated is not None and stated.id != data.about.gpu:
             raise SpecError("--gpu", stated.id, f"{data.about.gpu}, which the dataset states")
-        return [Imported(kind, data, ignored)]
+        return [KernelTimes(kind, data, ignored)]
     parts = _read(kind, files, dtype)
     parts, others = _chosen(parts, stated)
     return [_imported(part, kind, stated, Path(path), files, (*part.ignored, *ignored, *others)) for part in parts]
@@ -163,7 +165,7 @@ def _chosen(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[
     return matching, tuple(f"{len(part.rows):,} rows of {name or 'no named GPU'}" for part, name in named if name != stated.id)
 
 
-def _imported(table: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]) -> Imported:
+def _imported(table: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]) -> KernelTimes:
     assumed = list(table.assumed)
     hints = [(table.called, "what the file calls its system"), *((str(name), "a word of the path") for name in (path, *files))]
     guess, why = next(((name, why) for text, why in hints if (name := gpu_of_path(Path(text))) is not None), (None, ""))
@@ -184,7 +186,7 @@ def _imported(table: Found, kind: str, stated: GPU | None, path: Path, files: li
     about = About(
         gpu=gpu.id, architecture=gpu.architecture, datasheet=_datasheet(gpu), source=f"{kind} {label(path)}", **table.about
     )
-    return Imported(kind, dataset(about, table.rows, str(path)), ignored, tuple(assumed), table.bad)
+    return KernelTimes(kind, dataset(about, table.rows, str(path)), ignored, tuple(assumed), table.bad)
 
 
 def _datasheet(gpu: GPU) -> dict[str, float]:
