@@ -9,11 +9,10 @@ from windtunnel.engine import COPY, ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program.demands import Demands
 from windtunnel.predict.program.passes import PassRows, beside, half, in_a_row
 from windtunnel.predict.program.tax import beside as beside_computation
-from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
-from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.identity import Role
 from windtunnel.workload.schedules import Pass
 
@@ -50,11 +49,7 @@ class Templates:
         self.passes: dict[int, PassRows] = {}  # by template, of those that are passes
         self.beside: dict[int, set[CallKey]] = {}
         self.call_of = costs.call_of
-        runtime = workload.job.runtime
-        self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
-        elements = sum(workload.stage_parameters), sum(workload.stage_quantised)
-        self.weight_width = gather_width(workload.job, DTYPE_BYTES[runtime.weight_dtype], *elements)
-        self.gather_width = gather_width(workload.job, runtime.compute_width, *elements)
+        self.demands = Demands.of(workload)
 
     def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
         """A pass through `blocks` in model order; backward runs them in reverse.
