@@ -166,12 +166,17 @@ WAITING = ("gpipe", "1f1b")
 """Schedules whose passes wait for every transfer. With virtual stages or split backward passes, frameworks post it and continue."""
 
 
+def transfer_moment(switches: Switches) -> Moment:
+    """When results are sent to other stages, and whether the sender's next pass waits."""
+    beside = switches.overlap_p2p and switches.schedule not in WAITING
+    return Moment.BESIDE_PASSES if beside else Moment.BETWEEN_PASSES
+
+
 def transfers(job: Job, switches: Switches) -> tuple[Demand, Demand]:
     """Of a micro batch's activations or gradients to the next stage: ranks that hold the same values may send a share each, and
     gather them behind the transfer."""
     plan = job.plan
-    beside = switches.overlap_p2p and switches.schedule not in WAITING
-    moment = Moment.BESIDE_PASSES if beside else Moment.BETWEEN_PASSES
+    moment = transfer_moment(switches)
     shared = plan.pp > 1 and plan.tp > 1 and not switches.sequence_parallel and job.runtime.p2p_scatter
     send = Demand(
         Comm.SEND_RECV, Axis.PP if plan.pp > 1 else Axis.NONE, Quantity.BOUNDARY, 1.0, moment, Stream.SEND_FORWARD,

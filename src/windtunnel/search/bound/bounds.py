@@ -12,12 +12,13 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.cells import kinds_of
+from windtunnel.search.bound.demand_floor import Numbers
 from windtunnel.search.bound.every_cell import BY_ROW, RECOMPUTE, ROW_FIELDS, every_cell
 from windtunnel.search.bound.grouping import count, grouped, places
 from windtunnel.search.bound.layouts import PipelineLayout, few_batches, layout_of
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import CellStack, Staged
-from windtunnel.search.bound.step import Cases, Groups, Pairs, PlanRows, StepFloor
+from windtunnel.search.bound.step import Cases, Pairs, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
 from windtunnel.spec import Job, check
 
@@ -73,7 +74,7 @@ class Floors:
 
     calls: CallFloor
     memory: MemoryFloor
-    groups: Groups
+    numbers: Numbers
 
 
 def bounds(columns: PlanColumns, progress: Callable[[float], object] | None = None) -> Bounds:
@@ -106,7 +107,7 @@ def bounds(columns: PlanColumns, progress: Callable[[float], object] | None = No
 
 def _family(columns: PlanColumns, rows: Int64s, plans: PlanRows, stack: CellStack, floors: Floors, least: Bounds) -> None:
     """Fills the bounds of `rows`, whose cells have the same blocks; `plans.pair`: the cell of each plan in `stack`."""
-    inside = INSIDE if _frees_parameters(columns) else (*INSIDE, *ROW_FIELDS)
+    inside = (*INSIDE, *ROW_FIELDS)
     by_speed = BY_SPEED in columns.values.get("plan.stages", ())  # then ranks matter, and so do the fields that place them
     alike = ROW_FIELDS if by_speed else (*ROW_FIELDS, *SAME_LAYOUT)
     of_layout = [path for path in columns.codes if path not in alike]
@@ -155,7 +156,7 @@ def _fill(
         pairs = Pairs(stack, staged, *np.divmod(paired, len(staged.layouts)))
         some = replace(plans.take(here), pair=np.repeat(np.arange(len(ends) - 1), np.diff(ends)))
         least.computing[here] = pairs.each(staged.computing)[some.pair] * (some.micro_batches // jobs[0].copies)[:, None]
-        least.seconds[here] = StepFloor(cases, pairs, floors.calls, floors.groups).seconds(some)
+        least.seconds[here] = StepFloor(cases, pairs, floors.calls, floors.numbers).seconds(some)
         least.bytes[here] = floors.memory.allocated(cases, pairs, some)
 
 
@@ -166,11 +167,6 @@ def _beside(found: Sequence[tuple[PipelineLayout, Int64s]], cells: int) -> Itera
         virtual = max(layout.stage_parts.size for layout, _ in alike)
         most = max(1, MOST_STAGED // (cells * virtual))
         yield from (alike[at : at + most] for at in range(0, len(alike), most))
-
-
-def _frees_parameters(columns: PlanColumns) -> bool:
-    """Whether a switch changes how state is sharded: ZeRO-2 that gathers parameters again."""
-    return "zero2" in columns.values.get("plan.sharding", (columns.job.plan.sharding,))
 
 
 def _layouts(
