@@ -65,6 +65,7 @@ class DemandFloor:
         self.widths = [least_widths(job) for job in jobs]
         self._numbers = [numbers.setdefault(_split_of(job), {}) for job in jobs]
         self._factors: dict[Axis, float] = {}
+        self._known: list[tuple[list[tuple[Demand, ...]], list[DemandColumn]]] = []
 
     def transfers(self, switches: Switches) -> list[DemandColumn]:
         """Calls of one transfer between stages."""
@@ -89,18 +90,24 @@ class DemandFloor:
         moved, factor = (each[case].reshape(-1, *(1,) * (amounts.ndim - 1)) for each in (column.width, column.factor))
         return np.asarray(self.calls.seconds(column.numbers[case], amounts * moved) * factor, np.float64)
 
-    def _columns(self, rows: Sequence[tuple[Demand, ...]]) -> list[DemandColumn]:
-        """The rows of all jobs, place by place, without those that are no call in any. AssertionError if they are not alike."""
-        columns = []
-        for alike in zip(*rows, strict=True):
-            of, moment, stream = first = alike[0].of, alike[0].moment, alike[0].stream
-            if any((row.of, row.moment, row.stream) != first for row in alike):
-                raise AssertionError(f"jobs of one floor differ in {alike[0]}")
-            if any(row.axis for row in alike):
-                numbers = np.array(list(map(self._number, range(len(alike)), alike)), np.int64)
-                width, factor = np.array([(row.size(1.0), self._factor(row.axis)) for row in alike]).T
-                columns.append(DemandColumn(of, moment, stream, numbers, width, factor))
+    def _columns(self, rows: list[tuple[Demand, ...]]) -> list[DemandColumn]:
+        """The rows of all jobs, place by place, without those that are no call in any."""
+        for known, columns in self._known:  # enumerations are slow to hash, and fast to compare
+            if rows == known:
+                return columns
+        columns = [self._column(alike) for alike in zip(*rows, strict=True) if any(row.axis for row in alike)]
+        self._known.append((rows, columns))
         return columns
+
+    def _column(self, rows: Sequence[Demand]) -> DemandColumn:
+        """One row of each job. AssertionError if they are not of the same, at the same moment, on the same stream."""
+        alike = {(row.of, row.moment, row.stream) for row in rows}
+        if len(alike) > 1:
+            raise AssertionError(f"calls of jobs in one floor differ: {alike}")
+        numbers = np.array([self._number(place, row) for place, row in enumerate(rows)], np.int64)
+        width = np.array([row.size(1.0) for row in rows])
+        factor = np.array([self._factor(row.axis) for row in rows])
+        return DemandColumn(*alike.pop(), numbers, width, factor)
 
     def _factor(self, axis: Axis) -> float:
         if axis not in self._factors:
