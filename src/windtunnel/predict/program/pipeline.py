@@ -9,9 +9,9 @@ from windtunnel.engine import HOST_SYNC
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
-from windtunnel.predict.program import keys
+from windtunnel.predict.program import demands, keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
-from windtunnel.predict.program.demands import WAITING, Moment, Switches, crossed_boundaries, transfers
+from windtunnel.predict.program.demands import WAITING, Moment, Switches
 from windtunnel.predict.program.stage import PASSES, Stage
 from windtunnel.workload import Axis, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
@@ -53,10 +53,10 @@ class PipelineTransfers:
         if self.stages > 1:
             self.backs = (self.places[0] > self.places[1]).astype(np.int64)
         self.copies = job.copies
-        self.crosses = np.array(crossed_boundaries(job), np.bool_)
+        self.crosses = np.array(demands.crossed_boundaries(job), np.bool_)
         # plain lists: faster to index one by one than arrays
         self._places, self._backs, self._crosses = self.places.tolist(), self.backs.tolist(), self.crosses.tolist()
-        gather, send = transfers(job, Switches.of(job))
+        gather, send = demands.transfers(job, Switches.of(job))
         self.overlap = send.moment is Moment.BESIDE_PASSES
         # a host that waits for one transfer before it posts the next would deadlock if neighbours send to each other at the same
         # time

@@ -10,7 +10,7 @@ from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.demands import Demands
-from windtunnel.predict.program.passes import PassRows, beside, half, in_a_row
+from windtunnel.predict.program.passes import PassRows, beside, half, host_of_pass, in_a_row
 from windtunnel.predict.program.tax import beside as beside_computation
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.identity import Role
@@ -55,7 +55,7 @@ class Templates:
         """A pass through `blocks` in model order; backward runs them in reverse.
 
         Each block's first row carries the framework's host cost of a layer; the first row of a pass also carries that of a micro
-        batch. Host costs of weight gradients are booked with those of input gradients.
+        batch.
         """
         key = (blocks, direction, opens)
         if key not in self.known:
@@ -77,10 +77,8 @@ class Templates:
         parts: list[PassRows] = []
         for index, times in blocks if direction is Pass.FORWARD else reversed(blocks):
             parts += [self._part(index, direction)] * times
-        host = self.workload.job.runtime.host
-        weight = direction is Pass.WEIGHT_GRADIENT
-        slower = 0.0 if weight else 1.0 / self.host_speed
-        return in_a_row(parts, host.layer * slower, host.micro_batch * slower if opens else 0.0)
+        of_block, of_pass = host_of_pass(self.workload.job, direction)
+        return in_a_row(parts, of_block, of_pass if opens else 0.0)
 
     def _part(self, block: int, direction: Pass) -> PassRows:
         """A pass of one block."""

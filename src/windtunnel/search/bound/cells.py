@@ -16,6 +16,8 @@ from windtunnel.memory.walk import block_needs
 from windtunnel.network import group
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.price.costs import Costs, price_together
+from windtunnel.predict.program.demands import gathered_elements
+from windtunnel.predict.program.passes import host_of_pass
 from windtunnel.search.bound.chains import Chains
 from windtunnel.search.bound.layouts import own_policy
 from windtunnel.search.bound.update import Update, UpdateFloor
@@ -25,8 +27,8 @@ from windtunnel.workload import Axis, Workload, Written, build, build_together, 
 from windtunnel.workload.identity import BlockKey, BlockKind
 from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.optimizers import Held
-from windtunnel.workload.passes.fsdp import persistent
 from windtunnel.workload.passes.optimizer import held_by
+from windtunnel.workload.schedules import Pass
 
 INSIDE_STAGE = (Axis.TP, *CONTEXT_AXES, Axis.EP, Axis.ETP)
 """Groups of calls inside a micro batch's passes."""
@@ -60,9 +62,9 @@ class Cell:
     held: Held
 
     @property
-    def pass_host(self) -> float:
-        """Seconds of the host at the begin of a pass."""
-        return self.job.runtime.host.micro_batch / self.job.cluster.node.host_speed
+    def pass_host(self) -> tuple[float, ...]:
+        """Seconds of the host at the begin of each kind of pass."""
+        return tuple(host_of_pass(self.job, way)[1] for way in Pass)
 
 
 def kinds_of(job: Job) -> tuple[Cluster, ...]:
@@ -180,7 +182,7 @@ def _cell(workload: Workload, times: tuple[Floats, ...], columns: Int64s, update
         quantised=column([b.quantised for b in blocks]),
         frozen=column([b.frozen for b in blocks]),
         frozen_quantised=column([b.frozen_quantised for b in blocks]),
-        sharded=column([max(0.0, b.parameters - b.expert_parameters + b.frozen - persistent(job, b)) for b in blocks]),
+        sharded=column([gathered_elements(job, block) for block in blocks]),
         saved=saved,
         working=working,
         boundary=workload.boundary,

@@ -5,7 +5,8 @@ Which calls there are, and when, `predict.program.demands` says of each job. Her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -13,18 +14,8 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.network.groups.shape import group
 from windtunnel.predict.price.calibrated import call_factor
-from windtunnel.predict.program.demands import (
-    Demand,
-    Moment,
-    Quantity,
-    Switches,
-    Widths,
-    gradient_reductions,
-    norm_reduction,
-    parameter_gathers,
-    transfers,
-    widths_of,
-)
+from windtunnel.predict.program import demands
+from windtunnel.predict.program.demands import Demand, Moment, Quantity, Switches, Widths
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.spec import Job
 from windtunnel.workload import Axis, Comm, Stream
@@ -52,16 +43,16 @@ class DemandColumn(NamedTuple):
 
 def least_widths(job: Job) -> Widths:
     """At most the widths of a job, whatever share of its parameters is quantised."""
-    each = (widths_of(job, 1.0, quantised) for quantised in (0.0, 1.0))
+    each = (demands.widths_of(job, 1.0, quantised) for quantised in (0.0, 1.0))
     return Widths(*map(min, zip(*each, strict=True)))
 
 
 class DemandFloor:
-    """Calls of K `jobs`."""
+    """Calls of K `jobs`, as far as they are of what is `counted`."""
 
-    def __init__(self, jobs: Sequence[Job], calls: CallFloor, numbers: Numbers) -> None:
+    def __init__(self, jobs: Sequence[Job], calls: CallFloor, numbers: Numbers, counted: Collection[Quantity]) -> None:
         """`numbers`: cache of calls' numbers, shared by all floors of a frame."""
-        self.jobs, self.calls = jobs, calls
+        self.jobs, self.calls, self.counted = jobs, calls, {*counted, Quantity.BOUNDARY, Quantity.CALL}
         self.widths = [least_widths(job) for job in jobs]
         self._numbers = [numbers.setdefault(_split_of(job), {}) for job in jobs]
         self._factors: dict[Axis, float] = {}
@@ -69,19 +60,19 @@ class DemandFloor:
 
     def transfers(self, switches: Switches) -> list[DemandColumn]:
         """Calls of one transfer between stages."""
-        return self._columns([transfers(job, switches) for job in self.jobs])
+        return self._columns([demands.transfers(job, switches) for job in self.jobs])
 
     def gathers(self, switches: Switches) -> list[DemandColumn]:
         """Calls that gather parameters."""
-        return self._columns([parameter_gathers(*each, switches) for each in zip(self.jobs, self.widths, strict=True)])
+        return self._columns([demands.parameter_gathers(*each, switches) for each in zip(self.jobs, self.widths, strict=True)])
 
     def reductions(self, switches: Switches) -> list[DemandColumn]:
         """Calls that reduce gradients."""
-        return self._columns([gradient_reductions(*each, switches) for each in zip(self.jobs, self.widths, strict=True)])
+        return self._columns([demands.gradient_reductions(*each, switches) for each in zip(self.jobs, self.widths, strict=True)])
 
     def norm(self) -> float:
         """Seconds of the norm's reduction."""
-        columns = self._columns([(norm_reduction(job),) for job in self.jobs])
+        columns = self._columns([(demands.norm_reduction(job),) for job in self.jobs])
         case = np.arange(len(self.jobs))
         return sum(float(self.seconds(column, case, np.ones(len(case))).min()) for column in columns)
 
@@ -91,11 +82,16 @@ class DemandFloor:
         return np.asarray(self.calls.seconds(column.numbers[case], amounts * moved) * factor, np.float64)
 
     def _columns(self, rows: list[tuple[Demand, ...]]) -> list[DemandColumn]:
-        """The rows of all jobs, place by place, without those that are no call in any."""
+        """The rows of all jobs, place by place, without those that are no call in any. Where there is nothing to send, there need
+        be no group of ranks either."""
         for known, columns in self._known:  # enumerations are slow to hash, and fast to compare
             if rows == known:
                 return columns
-        columns = [self._column(alike) for alike in zip(*rows, strict=True) if any(row.axis for row in alike)]
+        columns = [
+            self._column(alike)
+            for alike in zip(*rows, strict=True)
+            if alike[0].of in self.counted and any(row.axis for row in alike)
+        ]
         self._known.append((rows, columns))
         return columns
 
@@ -118,7 +114,10 @@ class DemandFloor:
         """The number of a row's call over the group of ranks that a job has."""
         known, call = self._numbers[place], (row.comm, row.axis)
         if call not in known:
-            known[call] = self.calls.number(row.comm, group(self.jobs[place], row.axis)) if row.axis else self.calls.no_call()
+            known[call] = self.calls.no_call()
+            if row.axis:
+                with suppress(ValueError):  # no such groups: the plan contradicts itself, as its prediction would say
+                    known[call] = self.calls.number(row.comm, group(self.jobs[place], row.axis))
         return known[call]
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
+from windtunnel.predict.program.demands import crossed_boundaries
 from windtunnel.search.change import Change
 from windtunnel.spec import Job, check
 from windtunnel.spec.shapes import SHAPES, Places
@@ -72,15 +73,13 @@ def layout_of(job: Job) -> PipelineLayout:
     plan = job.plan
     parts = plan.pp * plan.vpp if job.copies == 1 else plan.pp
     counts = np.zeros((parts, len(workload.blocks)))
-    stage_of = np.zeros(parts, np.int64)
     for stage, chunks in enumerate(workload.stages):
         for chunk, part in zip(chunks, job.places[stage], strict=True):
             counts[part] = 0.0
-            stage_of[part] = stage
             for block, times in chunk.blocks:
                 counts[part, block] += times
     paired = any(table(order)[:, 3].any() for order in workload.schedule)
     split = any(action.direction is Pass.INPUT_GRADIENT for order in workload.schedule for action in order)
-    crosses = np.append(False, np.ones(parts - 1, np.bool_) if job.copies > 1 else stage_of[1:] != stage_of[:-1])
+    crosses = np.array([False, *crossed_boundaries(job)])
     keys = own_policy(workload.blocks, plan.recompute)
     return PipelineLayout(plan.pp, plan.vpp, plan.schedule_name, keys, counts, job.places, job.copies, paired, split, crosses)

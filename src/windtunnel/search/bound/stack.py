@@ -21,7 +21,7 @@ ELEMENTS = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "shar
 @dataclass(frozen=True)
 class CellStack:
     """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, kinds, measures, passes, B]; `update`
-    [C, sizes, 2].
+    [C, sizes, 2]; `pass_host` [C, passes].
 
     `elements` [W, 6, B]: the different `ELEMENTS`; `of` [C]: the place of a cell's own among them.
     """
@@ -137,10 +137,9 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
 
     forward, whole = of_part(chain, Pass.FORWARD), both(chain)
     backward = of_part(chain, Pass.INPUT_GRADIENT) if layout.split else whole - forward
-    passes = 2.0 * (layout.counts.sum(axis=1) > 0.0)  # of a part and micro batch, each with the host's cost of a pass
-    host = both(Measure.HOST) + stack.pass_host[:, None] * passes[None, :]
-    back_ways = _backward(layout)
-    ways = [Pass.FORWARD, *back_ways]
+    ways = [Pass.FORWARD, *_backward(layout)]
+    runs = layout.counts.sum(axis=1) > 0.0  # [parts] whether it has passes
+    host = both(Measure.HOST) + stack.pass_host[:, ways].sum(axis=1)[:, None] * runs[None, :]
     measures = [chain, Measure.COMPUTE, Measure.TENSOR]
     by_kind = stack.times[:, :, measures][:, :, :, ways].sum(axis=3) @ layout.stage_counts.T  # [C, kinds, 3, S]
     crosses = layout.crosses.astype(np.int64)
@@ -177,7 +176,7 @@ def _last(stack: CellStack, layout: PipelineLayout, chain: Measure) -> Floats:
     its streams of calls."""
     ways = _backward(layout)
     seconds = stack.times.max(axis=1)[:, :, ways].sum(axis=2) @ layout.counts.T  # [C, measures, parts]
-    seconds[:, Measure.HOST] += stack.pass_host[:, None] * len(ways)
+    seconds[:, Measure.HOST] += stack.pass_host[:, ways].sum(axis=1)[:, None]
     return np.asarray(seconds[:, [chain, Measure.HOST, Measure.LOCKED, Measure.CALLS]].max(axis=1), np.float64)
 
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.compute.cpu import cpu_seconds, update_bytes
-from windtunnel.predict.program.demands import Moment, Quantity, Switches, transfer_moment
+from windtunnel.predict.program import demands
+from windtunnel.predict.program.demands import Moment, Quantity, Switches
 from windtunnel.predict.program.offload import cpu_memory_rate
 from windtunnel.predict.ranks.places import Ranks, ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
@@ -121,8 +122,9 @@ class StepFloor:
         self.cases, self.pairs = cases, pairs
         self.job = cases.jobs[0]
         self.switches = Switches.of(self.job)
-        self.demands = DemandFloor(cases.jobs, calls, numbers)
         self.stack, self.staged = pairs.stack, pairs.staged
+        counted = [of for of, name in COUNTED.items() if self.stack.elements[:, ELEMENTS.index(name)].any()]
+        self.demands = DemandFloor(cases.jobs, calls, numbers, counted)
         used, self.of = np.unique(cases.of * len(self.stack.elements) + self.stack.of[pairs.cell], return_inverse=True)
         self.case, self.used = np.divmod(used, len(self.stack.elements))  # [U]
         self._known: dict[object, Floats] = {}  # seconds of calls
@@ -198,7 +200,7 @@ class StepFloor:
         rows = []
         for beside in (False, True):
             each = [self.switches._replace(schedule=layout.schedule, overlap_p2p=beside) for layout in self.staged.layouts]
-            rows.append(self.pairs.of_layout([transfer_moment(switches) is Moment.BETWEEN_PASSES for switches in each]))
+            rows.append(self.pairs.of_layout([demands.transfer_moment(switches) is Moment.BETWEEN_PASSES for switches in each]))
         return np.stack(rows) > 0
 
     def _calls(self, rows: PlanRows) -> tuple[Int64s, Choice, Choice, Choice, Choice]:
@@ -208,7 +210,7 @@ class StepFloor:
         for code in codes.tolist():
             switches = self.switches._replace(overlap_grad_reduce=code > 1, overlap_param_gather=code % 2 > 0)
             columns = [*self.demands.gathers(switches), *self.demands.reductions(switches)]
-            of = {moment: [column for column in columns if column.moment is moment and column.of in COUNTED] for moment in Moment}
+            of = {moment: [column for column in columns if column.moment is moment] for moment in Moment}
             ahead = of[Moment.BEFORE_FORWARD] + of[Moment.BEFORE_BACKWARD]
             # a pass that waits for gathers takes longer than its own kernels, and hides more
             last = [] if ahead else of[Moment.AFTER_LAST_BACKWARD]
