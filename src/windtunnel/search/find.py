@@ -156,6 +156,9 @@ class SearchLimits:
     predictions: float = math.inf
 
 
+NO_LIMITS = SearchLimits()
+
+
 class Search:
     """A search over `plans`. `rows` restricts it to some of them; outcomes are shared through `known`."""
 
@@ -174,7 +177,7 @@ class Search:
     def run(
         self,
         rows: Int64s | None = None,
-        limits: SearchLimits = SearchLimits(),
+        limits: SearchLimits = NO_LIMITS,
         stop: Callable[[float], bool] | None = None,
         anyway: bool = False,
     ) -> tuple[list[Candidate], int]:

@@ -10,7 +10,8 @@ from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.api import search
 from windtunnel.search.defaults import default_fields
-from windtunnel.search.space import Space, Values
+from windtunnel.search.find import SearchLimits
+from windtunnel.search.space import Values
 from windtunnel.search.start import start
 from windtunnel.spec import Model
 from windtunnel.spec.degrees import stated_in
@@ -54,7 +55,7 @@ def best_plan(model: Model, cluster: str | dict[str, Any], overrides: Sequence[s
         if path in fields:
             fields[path] = tuple(value for value in fields[path] if value in kept) or fields[path]
     try:
-        result = search([Space(job, fields)], gap=GAP, jobs=1, explained=False)
+        result = search(job, fields, limits=SearchLimits(gap=GAP), processes=1, explained=False)
     except PlanError:
         return predict(job)
     return predict(result.job_of(result.ranked[0]))

@@ -341,6 +341,11 @@ def frames(fields: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
         yield dict(zip(fields, values, strict=True))
 
 
+def may_be_open(path: str) -> bool:
+    """Whether a field can vary inside a frame."""
+    return path.startswith("plan.") and path != "plan.seq" or path in SWITCHES
+
+
 def check_path(path: str) -> None:
     """Raise UnknownName if a field of the plan does not exist."""
     if path.startswith("plan.") and path.split(".")[1] not in Plan.model_fields:
