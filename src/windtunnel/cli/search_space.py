@@ -10,10 +10,10 @@ from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.cli.source import LoadedJob
-from windtunnel.search.change import typed, written
+from windtunnel.search.change import format_value, parse_values
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.result import SearchResult
-from windtunnel.search.space import STAGES, WITH_TP, Space, Values, check_path, frames, may_be_open, parsed
+from windtunnel.search.space import STAGES, WITH_TP, Space, Values, check_path, frames, may_be_open, split_values
 from windtunnel.spec import Job
 from windtunnel.spec.catalog import names
 from windtunnel.spec.files import read_table
@@ -43,7 +43,7 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
         key, equals, values = text.partition("=")
         if not equals:
             raise SpecError("--set", text, "path=value, or path=a,b,c for values to try")
-        texts[key.strip()] = parsed(key.strip(), values)
+        texts[key.strip()] = split_values(key.strip(), values)
     fixed = [f"{key}={values[0]}" for key, values in texts.items() if len(values) == 1 and not _word(key, values[0])]
     inside = {key: values for key, values in texts.items() if may_be_open(key) and (len(values) > 1 or _word(key, values[0]))}
     outside: dict[str, Values] = {key: tuple(values) for key, values in texts.items() if not may_be_open(key) and len(values) > 1}
@@ -121,7 +121,7 @@ def _values(job: Job, path: str, texts: Sequence[str]) -> Values:
     for text in texts:
         if path == "plan.stages" and text.isidentifier() and text != "none" and not _word(path, text):
             raise UnknownName(path, text, STAGES)
-    plain = iter(typed(job, path, [text for text in texts if not _word(path, text)]))
+    plain = iter(parse_values(job, path, [text for text in texts if not _word(path, text)]))
     return tuple(dict.fromkeys(text if _word(path, text) else next(plain) for text in texts))
 
 
@@ -156,7 +156,7 @@ def _space_file(path: str) -> dict[str, list[str]]:
             if isinstance(value, Mapping):
                 walk(value, own)
             elif isinstance(value, list) and value:
-                flat[own] = [written(one) for one in value]
+                flat[own] = [format_value(one) for one in value]
             else:
                 raise SpecError(f"--space {path}: {own}", value, "a list of values to try, such as [4, 8]")
 

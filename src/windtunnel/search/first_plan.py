@@ -36,8 +36,7 @@ def best_plan(model: Model, cluster: str | dict[str, Any], overrides: Sequence[s
     """The prediction of a good plan for a model on a cluster, whose `cluster.gpus` and other fields the overrides may state.
 
     If no plan of the space fits, that of the first plan that was tried. Raises the PlanError or SpecError of the first candidate
-    if no plan
-    is a valid job.
+    if no plan is a valid job.
     """
     stated: dict[str, Any] = {}
     for text in overrides:

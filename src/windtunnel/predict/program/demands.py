@@ -293,7 +293,7 @@ def stage_reductions(job: Job, widths: Widths, stage: int) -> tuple[Demand, Dema
 
 
 @dataclass(frozen=True)
-class Demands:
+class StepDemands:
     """The rows of a job, but for those between single stages (`stage_reductions`)."""
 
     transfers: tuple[Demand, Demand]
@@ -303,7 +303,7 @@ class Demands:
     widths: Widths
 
     @classmethod
-    def of(cls, workload: Workload) -> Demands:
+    def of(cls, workload: Workload) -> StepDemands:
         """The rows of a workload's job."""
         job = workload.job
         switches, widths = Switches.of(job), widths_of(job, sum(workload.stage_parameters), sum(workload.stage_quantised))

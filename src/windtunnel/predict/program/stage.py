@@ -14,7 +14,7 @@ from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.price.host import check_seconds
 from windtunnel.predict.program import keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
-from windtunnel.predict.program.demands import Demand, Demands
+from windtunnel.predict.program.demands import Demand, StepDemands
 from windtunnel.predict.program.templates import Templates
 from windtunnel.workload import Axis, Workload
 
@@ -57,7 +57,7 @@ class Stage:
         self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
 
     @property
-    def demands(self) -> Demands:
+    def demands(self) -> StepDemands:
         """The calls of the job."""
         return self.templates.demands
 

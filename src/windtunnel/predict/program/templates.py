@@ -9,7 +9,7 @@ from windtunnel.engine import COPY, ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
-from windtunnel.predict.program.demands import Demands
+from windtunnel.predict.program.demands import StepDemands
 from windtunnel.predict.program.passes import PassRows, beside, half, host_of_pass, in_a_row
 from windtunnel.predict.program.tax import beside as beside_computation
 from windtunnel.workload import Kind, Stream, Workload
@@ -49,7 +49,7 @@ class Templates:
         self.passes: dict[int, PassRows] = {}  # by template, of those that are passes
         self.beside: dict[int, set[CallKey]] = {}
         self.call_of = costs.call_of
-        self.demands = Demands.of(workload)
+        self.demands = StepDemands.of(workload)
 
     def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
         """A pass through `blocks` in model order; backward runs them in reverse.

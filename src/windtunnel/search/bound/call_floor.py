@@ -46,7 +46,7 @@ class CallFloor:
         byte."""
         size = np.maximum(sizes, 1.0)
         step = np.minimum((np.log2(size) * STEPS).astype(np.int64), LAST)
-        rates = self._table()
+        rates = self._room_for_rates()
         place = numbers.reshape(-1, *(1,) * (sizes.ndim - 1)) * (LAST + 1) + step
         found = rates[place]
         if not found.all():
@@ -57,7 +57,7 @@ class CallFloor:
             found = rates[place]
         return np.where(sizes >= 1.0, size / found, 0.0)
 
-    def _table(self) -> Floats:
+    def _room_for_rates(self) -> Floats:
         """The rates of all calls, with room for more."""
         missing = len(self._numbers) * (LAST + 1) - len(self._rates)
         if missing > 0:

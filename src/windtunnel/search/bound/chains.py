@@ -100,12 +100,12 @@ class Chains:
         """Measures all that was added."""
         for waiting in self._waiting.values():
             if waiting.places:
-                for place, measures in zip(waiting.places, _measured(waiting), strict=True):
+                for place, measures in zip(waiting.places, _measure_passes(waiting), strict=True):
                     place[:] = measures
             waiting.seconds, waiting.host, waiting.places = [], [], []
 
 
-def _measured(of: _Waiting) -> Floats:
+def _measure_passes(of: _Waiting) -> Floats:
     """[passes, measures] of passes of one form."""
     seconds, host = np.stack(of.seconds), np.stack(of.host)
     chain, _ = _ends(of.streams, seconds, of.piece.waits, None, of.sync)

@@ -38,7 +38,7 @@ class DemandColumn(NamedTuple):
     @property
     def call(self) -> object:
         """What its seconds depend on."""
-        return self.of, self.numbers.tobytes(), self.width.tobytes()
+        return self.of, self.numbers.tobytes(), self.width.tobytes(), self.factor.tobytes()
 
 
 def least_widths(job: Job) -> Widths:

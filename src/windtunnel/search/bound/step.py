@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -91,14 +91,14 @@ class Cases:
         return np.array([value(job) for job in self.jobs], np.float64)
 
 
-class Choice(NamedTuple):
+class SwitchValues(NamedTuple):
     """[D, Q, ...] different `values`, and `of` [T]: the place of those that each of T switches has."""
 
     values: Floats
     of: Int64s
 
     @classmethod
-    def among(cls, arrays: Sequence[Floats]) -> Choice:
+    def among(cls, arrays: Sequence[Floats]) -> SwitchValues:
         """Of arrays, of which some may be the same object."""
         different = {id(array): array for array in arrays}
         places = {key: place for place, key in enumerate(different)}
@@ -132,15 +132,16 @@ class StepFloor:
     def seconds(self, rows: PlanRows) -> Floats:
         """[N] least seconds of a step."""
         staged, each, layouts = self.staged, self.pairs.each, self.staged.layouts
-        send = self._send()[:, None]  # [Q, 1]
+        send = self._transfer_seconds()[:, None]  # [Q, 1]
         head_sends, sends = staged.head_sends[self.pairs.layout], staged.sends[self.pairs.layout]
         heads, tails = each(staged.head) + head_sends * send, each(staged.tail) + head_sends * send
         of_switches, streams, behind, finishes, after = self._calls(rows)
-        work, before_weights = np.maximum(each(staged.work), self._slowest()), each(staged.before_weights)
+        work, before_weights = np.maximum(each(staged.work), self._slowest_work()), each(staged.before_weights)
         first = self.pairs.of_layout([int(np.flatnonzero((of.stage_parts == 0).any(axis=1))[0]) for of in layouts])
         holds = self._holds_sender()
         split = self.pairs.of_layout([of.split for of in layouts]) > 0
         norm, out, reduces = self.demands.norm(), np.empty(len(rows.pair)), behind.values.any()
+        before_norm = self._kernel_seconds(0)
         for part, some in rows.parts():
             pair, runs = some.pair, (some.micro_batches // self.job.copies).astype(np.float64)[:, None]
             under = of_switches[part], pair
@@ -148,15 +149,17 @@ class StepFloor:
             between = np.maximum(0.0, runs * sends[pair] - 1.0) * send[pair] * blocked[:, None]
             head, finish = heads[pair] + between, finishes.take(*under)
             turned = np.maximum(head + runs * work[pair], runs * streams.take(*under))
-            ends = np.maximum(turned, runs * behind.take(*under)) if reduces else turned  # the stages before do not wait for these
+            ends = turned + finish
+            if reduces:  # the stages before do not wait for these
+                ends = np.maximum(ends, runs * behind.take(*under) + before_norm[pair])
             if split.any():
                 turned = np.where(split[pair, None], head + runs * before_weights[pair], turned)
             at_first = finish[np.arange(len(pair)), first[pair]]
-            whole = np.maximum((ends + finish).max(axis=1), (turned + tails[pair]).max(axis=1) + at_first)
+            whole = np.maximum(ends.max(axis=1), (turned + tails[pair]).max(axis=1) + at_first)
             out[part] = whole + norm + after.take(*under)
         return out
 
-    def _slowest(self) -> Floats:
+    def _slowest_work(self) -> Floats:
         """[Q, S] work of each stage's slowest rank, if ranks differ."""
         by_kind = self.pairs.each(self.staged.by_kind)  # [Q, 2, kinds, S]
         out = np.asarray(by_kind[:, 0, 0], np.float64)
@@ -185,7 +188,7 @@ class StepFloor:
         """[Q, ...] from [U, L, ...]."""
         return np.asarray(values[self.of, self.pairs.layout], np.float64)
 
-    def _send(self) -> Floats:
+    def _transfer_seconds(self) -> Floats:
         """[Q] seconds of a transfer between stages."""
         out, parallel = np.zeros(len(self.pairs.cell)), self.stack.sequence_parallel[self.pairs.cell]
         for flag in np.unique(parallel).tolist():
@@ -203,8 +206,9 @@ class StepFloor:
             rows.append(self.pairs.of_layout([demands.transfer_moment(switches) is Moment.BETWEEN_PASSES for switches in each]))
         return np.stack(rows) > 0
 
-    def _calls(self, rows: PlanRows) -> tuple[Int64s, Choice, Choice, Choice, Choice]:
-        """[N] which of T switches each row has, and for each of these: `_paced`, `_behind`, `_finish` and `_after`."""
+    def _calls(self, rows: PlanRows) -> tuple[Int64s, SwitchValues, SwitchValues, SwitchValues, SwitchValues]:
+        """[N] which of T switches each row has; for each of these `_stream_seconds`, `_reduction_seconds`, `_finish_seconds` and
+        `_update_seconds`."""
         codes, of_row = np.unique(rows.overlap_grad_reduce * 2 + rows.overlap_param_gather, return_inverse=True)
         found = []
         for code in codes.tolist():
@@ -216,50 +220,56 @@ class StepFloor:
             last = [] if ahead else of[Moment.AFTER_LAST_BACKWARD]
             found.append(
                 (
-                    self._once(self._paced, ahead),
-                    self._once(self._behind, of[Moment.AFTER_BACKWARD], ahead),
-                    self._once(self._finish, last, of[Moment.AFTER_PASSES]),
-                    self._once(self._after, of[Moment.AFTER_UPDATE]),
+                    self._seconds_once(self._stream_seconds, ahead),
+                    self._seconds_once(self._reduction_seconds, of[Moment.AFTER_BACKWARD], ahead),
+                    self._seconds_once(self._finish_seconds, last, of[Moment.AFTER_PASSES]),
+                    self._seconds_once(self._update_seconds, of[Moment.AFTER_UPDATE]),
                 )
             )
-        paced, behind, finish, after = (Choice.among(each) for each in zip(*found, strict=True))
+        paced, behind, finish, after = (SwitchValues.among(each) for each in zip(*found, strict=True))
         return of_row, paced, behind, finish, after
 
-    def _once(self, seconds: Callable[..., Floats], *columns: list[DemandColumn]) -> Floats:
+    def _seconds_once(self, seconds: Callable[..., Floats], *columns: list[DemandColumn]) -> Floats:
         """The seconds of some calls, the same object for the same calls."""
         key = seconds.__name__, *(tuple((column.stream, column.call) for column in some) for some in columns)
         if key not in self._known:
             self._known[key] = seconds(*columns)
         return self._known[key]
 
-    def _paced(self, ahead: list[DemandColumn]) -> Floats:
+    def _stream_seconds(self, ahead: list[DemandColumn]) -> Floats:
         """[Q, S] seconds of a micro batch on its slowest stream beside that of computation, or on the host."""
         each, staged = self.pairs.each, self.staged
         passes = np.maximum(np.maximum(each(staged.host), each(staged.locked)), each(staged.calls))
-        return np.maximum(passes, self._busiest(ahead)) if ahead else passes
+        return np.maximum(passes, self._busiest_stream(ahead)) if ahead else passes
 
-    def _behind(self, reductions: list[DemandColumn], ahead: list[DemandColumn]) -> Floats:
+    def _reduction_seconds(self, reductions: list[DemandColumn], ahead: list[DemandColumn]) -> Floats:
         """[Q, S] seconds of a micro batch on the slowest stream that the update waits for, but no pass."""
         streams = {column.stream for column in reductions}
-        return self._busiest([*reductions, *(column for column in ahead if column.stream in streams)])
+        return self._busiest_stream([*reductions, *(column for column in ahead if column.stream in streams)])
 
-    def _finish(self, last: list[DemandColumn], end: list[DemandColumn]) -> Floats:
+    def _finish_seconds(self, last: list[DemandColumn], end: list[DemandColumn]) -> Floats:
         """[Q, S] seconds between the last backward pass and the gradients' norm."""
-        return self._exposed(last) + self._busiest(end) + self._update(0)
+        streams = {column.stream for column in (*last, *end)}
+        calls = [
+            self._exposed_seconds([column for column in last if column.stream is stream])
+            + self._busiest_stream([column for column in end if column.stream is stream])
+            for stream in streams
+        ]
+        return reduce(np.maximum, calls, np.zeros(())) + self._kernel_seconds(0)
 
-    def _after(self, gathers: list[DemandColumn]) -> Floats:
+    def _update_seconds(self, gathers: list[DemandColumn]) -> Floats:
         """[Q] seconds behind the norm, on the slowest stage."""
-        return np.asarray((self._update(1) + self._busiest(gathers)).max(axis=1), np.float64)
+        return np.asarray((self._kernel_seconds(1) + self._busiest_stream(gathers)).max(axis=1), np.float64)
 
-    def _busiest(self, columns: list[DemandColumn]) -> Floats:
+    def _busiest_stream(self, columns: list[DemandColumn]) -> Floats:
         """[Q, S] seconds of these calls on their slowest stream."""
         busiest = np.zeros(self.staged.elements.shape[2:])  # of no call: [L, S]
         for stream in {column.stream for column in columns}:
-            on_it = [self._on_stages(column) for column in columns if column.stream is stream]
+            on_it = [self._stage_seconds(column) for column in columns if column.stream is stream]
             busiest = np.maximum(busiest, sum(on_it[1:], start=on_it[0]))
         return self._of_pairs(np.broadcast_to(busiest, (len(self.case), *self.staged.elements.shape[2:])))
 
-    def _on_stages(self, column: DemandColumn) -> Floats:
+    def _stage_seconds(self, column: DemandColumn) -> Floats:
         """[U, L, S] seconds of a call for all that a stage has."""
         call = column.call
         if call not in self._known:
@@ -267,8 +277,8 @@ class StepFloor:
             self._known[call] = self.demands.seconds(column, self.case, elements)
         return self._known[call]
 
-    def _exposed(self, columns: list[DemandColumn]) -> Floats:
-        """[Q, S] seconds of calls that the slowest rank's last backward pass of a virtual stage leaves open."""
+    def _exposed_seconds(self, columns: list[DemandColumn]) -> Floats:
+        """[Q, S] seconds of calls of one stream that the slowest rank's last backward pass of a virtual stage leaves open."""
         parts = self.staged.part_elements  # [W, 6, L, S, V]
         reduced = np.zeros(())
         for column in columns:
@@ -280,10 +290,10 @@ class StepFloor:
         exposed = self._of_pairs(reduced) - self.pairs.each(self.staged.last) * slowest
         return np.asarray(np.maximum(0.0, exposed.min(axis=2)), np.float64)
 
-    def _update(self, part: int) -> Floats:
+    def _kernel_seconds(self, part: int) -> Floats:
         """[Q, S] seconds of the update up to the norm (0) or after it (1), on the GPU or by the CPUs."""
         share = self.job.plan.offload.updated_away
-        updated = self._updated
+        updated = self._updated_elements
         size = np.searchsorted(SIZES, updated, side="right") - 1
         seconds = np.asarray(updated * self.stack.update[self.pairs.cell[:, None], size, part], np.float64)
         if part == 1 and self.stack.narrow.any():
@@ -296,7 +306,7 @@ class StepFloor:
         return np.maximum(seconds, updated * share * each)
 
     @cached_property
-    def _updated(self) -> Floats:
+    def _updated_elements(self) -> Floats:
         """[Q, S] elements that a GPU updates."""
         shares = np.array([(updated_parameters(job, 1.0), updated_parameters(job, 1.0, 1.0)) for job in self.cases.jobs])
         dense, experts = (self.staged.elements[self.used, ELEMENTS.index(name)] for name in ("dense", "experts"))
