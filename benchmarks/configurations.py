@@ -17,7 +17,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.formats import format_of_table
-from windtunnel.formats.importers import IMPORTERS
+from windtunnel.formats.importers import IMPORTERS, MODEL_APART
 from windtunnel.formats.jobs.recipes.reader import module_of, recipes_of
 from windtunnel.formats.jobs.simulators import calculon, simumax
 from windtunnel.jobs.load import load_described_job as job_of

@@ -59,7 +59,7 @@ def main() -> int:
         job = job_of(Path(folder), model, system, theirs["execution"])
         space = Space(job, fields(job))
         begun = time.process_time()
-        ours = search([space], jobs=1, explained=False)
+        ours = search(space.job, space.fields, processes=1, explained=False)
         seconds = time.process_time() - begun
         its = outcome_of(job, Change(()), anyway=True)
         best = ours.best.outcome.step_time_s if its.fits else without_memory(space)

@@ -201,7 +201,7 @@ def main(names: list[str]) -> int:
             continue
         space = Space(load_job(source, overrides), fields)
         begun = time.perf_counter()
-        result = search([space], jobs=2, explained=False)
+        result = search(space.job, space.fields, processes=2, explained=False)
         searched = time.perf_counter() - begun
         plans = plans_of([space], objectives("time"))
         numbers = list(range(len(plans)))

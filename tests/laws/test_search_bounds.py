@@ -8,7 +8,7 @@ import pytest
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.search.bound.bounds import bounds
-from windtunnel.search.bound.held import GROWING, SETTLED, _held, micro_batches_held
+from windtunnel.search.bound.held import GROWING, SETTLED, _count_held, micro_batches_held
 from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, LIGHT_LAST, WITH_TP, Space
 from windtunnel.spec import load_job
 from windtunnel.spec.shapes import SHAPES
@@ -268,7 +268,7 @@ def test_more_micro_batches_than_settled_are_not_held(schedule):
     for pp, vpp in product((2, 4, 6), (1, 2, 3)):
         if shape.virtual[0] <= vpp <= shape.virtual[1]:
             held = micro_batches_held(schedule, False, pp, vpp, SETTLED * pp)
-            assert (_held(schedule, False, pp, vpp, 7 * pp) == held).all()
+            assert (_count_held(schedule, False, pp, vpp, 7 * pp) == held).all()
 
 
 def test_a_plan_is_not_refused_for_what_another_contradicts():

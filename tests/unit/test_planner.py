@@ -18,7 +18,7 @@ from windtunnel.report.text.plan import as_dict, reasons
 from windtunnel.search.first_plan import best_plan
 from windtunnel.search.planner import Alternative, plan
 from windtunnel.search.scaling import Sizing, loss, tokens_for
-from windtunnel.search.wish import Wish, checked
+from windtunnel.search.wish import Wish, check_wish
 from windtunnel.spec import load_job, load_law, load_model
 from windtunnel.spec.scaling import LossLaw
 
@@ -204,7 +204,7 @@ def test_more_money_never_trains_worse() -> None:
 
 def test_checked_keeps_a_good_wish() -> None:
     law: LossLaw = LAW
-    assert checked(Wish(law, budget=1e6, loss=2.0)) == Wish(law, budget=1e6, loss=2.0)
+    assert check_wish(Wish(law, budget=1e6, loss=2.0)) == Wish(law, budget=1e6, loss=2.0)
 
 
 def test_data_that_money_does_not_reach_is_a_miss() -> None:

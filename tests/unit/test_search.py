@@ -17,6 +17,7 @@ from windtunnel.report.page.search import page
 from windtunnel.report.text.search import front_lines, front_shown, reason_lines, render, space_lines
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
+from windtunnel.search.defaults import default_fields
 from windtunnel.search.explain import SPARE
 from windtunnel.search.find import Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
@@ -50,7 +51,7 @@ def all_outcomes():
 
 @pytest.fixture(scope="module")
 def result():
-    return search([SPACE], jobs=1)
+    return search(JOB, FIELDS, processes=1)
 
 
 def test_the_winner_is_that_of_brute_force(result, all_outcomes):
@@ -90,7 +91,7 @@ def test_decisions_are_what_brute_force_says(result):
 
 
 def test_several_processes_find_the_same(result):
-    again = search([SPACE], jobs=2, explained=False)
+    again = search(JOB, FIELDS, processes=2, explained=False)
     assert again.best.change == result.best.change
     assert again.best.outcome == result.best.outcome
 
@@ -136,7 +137,7 @@ def test_a_limit_leaves_a_gap():
 
 
 def test_a_gap_ends_earlier(result):
-    wide = search([SPACE], jobs=1, gap=0.2, explained=False)
+    wide = search(JOB, FIELDS, processes=1, limits=SearchLimits(gap=0.2), explained=False)
     assert wide.certificate.predicted <= result.certificate.predicted
     assert wide.certificate.gap <= 0.2
     assert wide.best.outcome.step_time_s <= result.best.outcome.step_time_s / 0.8
@@ -150,12 +151,12 @@ def test_a_stopped_search_goes_on(tmp_path, result):
         calls.append(share)
         return len(calls) > 8
 
-    first = search([SPACE], jobs=1, out=str(path), stop=stop, explained=False)
-    again = search([SPACE], jobs=1, out=str(path), explained=False)
+    first = search(JOB, FIELDS, processes=1, out=str(path), stop=stop, explained=False)
+    again = search(JOB, FIELDS, processes=1, out=str(path), explained=False)
     assert first.certificate.predicted <= again.certificate.predicted
     assert again.best.change == result.best.change
     tried = []
-    third = search([SPACE], jobs=1, out=str(path), explained=False, stop=lambda share: tried.append(share) or False)
+    third = search(JOB, FIELDS, processes=1, out=str(path), explained=False, stop=lambda share: tried.append(share) or False)
     assert third.best.outcome == again.best.outcome
     import pyarrow.parquet as pq
 
@@ -166,12 +167,12 @@ def test_a_file_of_something_else_is_refused(tmp_path):
     path = tmp_path / "plans.parquet"
     path.write_bytes(b"no parquet")
     with pytest.raises(SpecError, match="windtunnel search"):
-        search([SPACE], jobs=1, out=str(path))
+        search(JOB, FIELDS, processes=1, out=str(path))
 
 
 def test_the_front_is_undominated_and_complete():
     spaces = [Space(load_job("llama3-8b-8xh100", ["plan.global_batch=32", f"cluster.gpus={n}"]), FIELDS) for n in (8, 16)]
-    result = search(spaces, "tokens,dollars", jobs=1, labels=("8", "16"))
+    result = search([space.job for space in spaces], FIELDS, "tokens,dollars", processes=1, labels=("8", "16"))
     every = []
     for space in spaces:
         tokens = 32 * space.job.plan.seq
@@ -187,8 +188,8 @@ def test_the_front_is_undominated_and_complete():
 def test_memory_may_bind():
     job = load_job("llama2-70b-64xh100", ["plan.global_batch=128"])
     fields = {"plan.tp": (4, 8), "plan.pp": (4, 8), "plan.micro_batch": (1, 2, 4), "plan.recompute": ("none", "full")}
-    result = search([Space(job, fields)], jobs=1, margin=0.4)
-    loose = search([Space(job, fields)], jobs=1, explained=False)
+    result = search(job, fields, processes=1, margin=0.4)
+    loose = search(job, fields, processes=1, explained=False)
     assert result.best.outcome.memory <= 0.6 * job.cluster.gpu.memory
     assert loose.best.outcome.step_time_s <= result.best.outcome.step_time_s
     assert result.explanation.relaxed.gain > 0.0
@@ -198,8 +199,8 @@ def test_memory_may_bind():
 def test_a_winner_that_fills_the_memory_is_told_with_the_price_of_some_room():
     job = load_job("llama2-70b-64xh100", ["plan.global_batch=128", "plan.seq=8192"])
     fields = {"plan.tp": (4, 8), "plan.pp": (4, 8), "plan.cp": (1, 2), "plan.micro_batch": (1, 2), "plan.dp": (None,)}
-    tight = search([Space(job, fields)], jobs=1)
-    room = search([Space(job, fields)], jobs=1, margin=SPARE)
+    tight = search(job, fields, processes=1)
+    room = search(job, fields, processes=1, margin=SPARE)
     usable = job.cluster.gpu.memory * USABLE
     assert tight.explanation.roomier.free < SPARE * usable
     assert tight.explanation.roomier.candidate.change == room.best.change
@@ -211,7 +212,7 @@ def test_a_winner_that_fills_the_memory_is_told_with_the_price_of_some_room():
 def test_nothing_fits():
     job = load_job("llama2-70b-64xh100", ["cluster.gpus=8", "plan.global_batch=64", "plan.pp=1", "plan.tp=8"])
     with pytest.raises(PlanError, match=r"the smallest lacks \d+\.\d GiB") as raised:
-        search([Space(job, {"plan.micro_batch": (1, 2)})], jobs=1)
+        search(job, {"plan.micro_batch": (1, 2)}, processes=1)
     each = [predict(Change.of(plan__micro_batch=size).apply(job)).memory for size in (1, 2)]
     missing = min(max(stage.missing for stage in memory) for memory in each)
     assert f"lacks {missing / 2**30:.1f} GiB" in str(raised.value)
@@ -226,18 +227,18 @@ def test_the_smallest_plan_is_none_that_contradicts_itself(monkeypatch):
 
     monkeypatch.setattr("windtunnel.search.workers.outcome_of", outcome)
     with pytest.raises(PlanError, match=r"plan\.micro_batch=2") as raised:
-        search([Space(job, {"plan.micro_batch": (1, 2)})], jobs=1)
+        search(job, {"plan.micro_batch": (1, 2)}, processes=1)
     missing = outcome_of(job, Change.of(plan__micro_batch=2)).missing
     assert f"lacks {missing / 2**30:.1f} GiB" in str(raised.value)
 
 
 def test_a_margin_that_leaves_no_plan_is_named_with_one_that_does():
     with pytest.raises(SpecError, match=r"^--margin: got 0.9; allowed: less, such as 0\.\d") as raised:
-        search([SPACE], jobs=1, margin=0.9)
+        search(JOB, FIELDS, processes=1, margin=0.9)
     most = float(re.search(r"such as (\S+)\. ", str(raised.value))[1])
-    assert search([SPACE], jobs=1, margin=most, explained=False).best.outcome.fits
+    assert search(JOB, FIELDS, processes=1, margin=most, explained=False).best.outcome.fits
     with pytest.raises(SpecError, match="--margin"):
-        search([SPACE], jobs=1, margin=most + 0.03)
+        search(JOB, FIELDS, processes=1, margin=most + 0.03)
 
 
 def test_objectives():
@@ -247,13 +248,13 @@ def test_objectives():
         objectives("time,time")
     free = load_job("llama3-8b-8xh100", ["cluster.price_per_gpu_hour=none"])
     with pytest.raises(SpecError, match="price"):
-        search([Space(free, FIELDS)], "dollars", jobs=1)
+        search(free, FIELDS, "dollars", processes=1)
 
 
 def test_random_ranks_have_no_bound():
     job = load_job("llama3-8b-8xh100", ["unequal.spread=0.05"])
     with pytest.raises(SpecError, match=r"unequal\.spread"):
-        search([Space(job, FIELDS)], jobs=1)
+        search(job, FIELDS, processes=1)
 
 
 def test_a_plan_that_contradicts_itself_is_an_outcome():
@@ -276,14 +277,15 @@ def test_workers_run_trials_in_any_order():
 @pytest.mark.parametrize("option", ["margin", "gap", "seconds"])
 def test_an_odd_share_is_refused_by_its_option(option):
     with pytest.raises(SpecError, match={"seconds": "--limit"}.get(option, f"--{option}") + ": got nan"):
-        search([SPACE], jobs=1, **{option: math.nan})
+        given = {"margin": math.nan} if option == "margin" else {"limits": SearchLimits(**{option: math.nan})}
+        search(JOB, FIELDS, processes=1, **given)
 
 
 def test_a_limit_without_tokens_names_the_option_that_was_typed():
     job = JOB.model_copy(update={"tokens": None})
     for name, option in (("days", "--deadline"), ("bill", "--budget")):
         with pytest.raises(SpecError, match=rf"{option}: got 3.*--set tokens="):
-            search([Space(job, FIELDS)], most={name: 3.0}, jobs=1)
+            search(job, FIELDS, at_most={name: 3.0}, processes=1)
 
 
 def test_other_words_for_an_objective_lead_to_it():
@@ -293,8 +295,8 @@ def test_other_words_for_an_objective_lead_to_it():
 
 
 def test_a_front_says_what_each_plan_is_for():
-    spaces = [Space(load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]), FIELDS) for gpus in (16, 64)]
-    result = search(spaces, "time,dollars", jobs=1)
+    jobs = [load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]) for gpus in (16, 64)]
+    result = search(jobs, FIELDS, "time,dollars", processes=1)
     lines = front_lines(result)
     assert result.front > 1
     assert "best in $ a million tokens; beside plan 1: s a step +" in lines[0]
@@ -305,11 +307,11 @@ def test_a_front_says_what_each_plan_is_for():
 
 
 def test_each_objective_has_its_own_reasons():
-    spaces = [Space(load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]), FIELDS) for gpus in (16, 64)]
-    result = search(spaces, "time,dollars,gpus", jobs=1)
+    jobs = [load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]) for gpus in (16, 64)]
+    result = search(jobs, FIELDS, "time,dollars,gpus", processes=1)
     assert [why.objective.name for why in result.explanations] == ["time", "dollars"]
     for place, why in enumerate(result.explanations):
-        alone = search(spaces, why.objective.name, jobs=1)
+        alone = search(jobs, FIELDS, why.objective.name, processes=1)
         assert why.best.change == alone.best.change
         assert why.best.values == alone.best.values == (min(one.values[place] for one in result.ranked),)
         losses = {one.path: one.loss for one in alone.explanation.decisions if one.exact}
@@ -334,7 +336,7 @@ def test_prices_stand_beside_every_plan(result):
 def test_a_narrow_terminal_shows_whole_plans():
     job = load_job("llama3-8b-8xh100", ["plan.global_batch=32", "tokens=1e12"])
     fields = {"plan.tp": (1, 2), "plan.sharding": ("fsdp", "zero1")}
-    text = _text(render(search([Space(job, fields)], "days,bill,joules", jobs=1, labels=["runtime.of_a_very_long_name"])), 80)
+    text = _text(render(search(job, fields, "days,bill,joules", processes=1, labels=["runtime.of_a_very_long_name"])), 80)
     assert "…" not in text
     assert "tp " in text.partition("How sure")[0]
 
@@ -346,12 +348,12 @@ def _text(shown, width=150):
 
 
 def test_a_limit_that_binds_says_what_it_costs():
-    spaces = [Space(load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]), FIELDS) for gpus in (16, 64)]
-    free = search(spaces, jobs=1, labels=["16 GPUs", "64 GPUs"])
+    jobs = [load_job("llama3-8b-8xh100", [f"cluster.gpus={gpus}", "plan.global_batch=64"]) for gpus in (16, 64)]
+    free = search(jobs, FIELDS, processes=1, labels=["16 GPUs", "64 GPUs"])
     assert free.explanation.unlimited is None
-    cheapest = search(spaces, "bill", jobs=1, explained=False)
+    cheapest = search(jobs, FIELDS, "bill", processes=1, explained=False)
     limit = cheapest.best.values[0] * 1.0001
-    bound = search(spaces, most={"bill": limit}, jobs=1, labels=["16 GPUs", "64 GPUs"])
+    bound = search(jobs, FIELDS, at_most={"bill": limit}, processes=1, labels=["16 GPUs", "64 GPUs"])
     why = bound.explanation.unlimited
     assert why.candidate.change == free.best.change
     assert why.gain == pytest.approx(1.0 - free.best.values[0] / bound.best.values[0])
@@ -365,4 +367,18 @@ def test_orders_of_the_axes_are_shown_as_megatron_writes_them():
     job = load_job("llama3-8b-8xh100", ["cluster.gpus=16", "plan.global_batch=32"])
     space = Space(job, {"plan.placement": orders, "plan.tp": (1, 2)})
     assert "tp-cp-ep-dp-pp, tp-pp-cp-ep-dp" in _text(space_lines([space], [""]))
-    assert "placement tp-" in _text(render(search([space], jobs=1)))
+    assert "placement tp-" in _text(render(search(space.job, space.fields, processes=1)))
+
+
+def test_the_default_space_is_that_of_the_framework():
+    job = load_job("llama3-8b-8xh100", ["plan.global_batch=8", "model.layers=2", "plan.seq=1024"])
+    found = search(job, limits=SearchLimits(gap=0.5), processes=1, explained=False)
+    assert dict(found.best.change.fields).keys() >= default_fields(job).keys()
+    assert found.labels == ("",)
+
+
+def test_a_field_that_makes_another_job_cannot_be_open():
+    with pytest.raises(SpecError, match=r"space: got 'runtime\.precision'.*give several jobs"):
+        search(JOB, {"runtime.precision": ("bf16", "fp8")})
+    with pytest.raises(UnknownName, match=r"plan\.tq"):
+        search(JOB, {"plan.tq": (1, 2)})

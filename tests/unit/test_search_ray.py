@@ -25,8 +25,8 @@ SPACE = Space(
 def test_ray_finds_the_same_also_if_a_worker_is_killed(tmp_path):
     """One test, so that one local cluster is enough."""
     ray = pytest.importorskip("ray")
-    here = search([SPACE], jobs=1, explained=False)
-    again = search([SPACE], jobs=2, ray="auto", explained=False)
+    here = search(SPACE.job, SPACE.fields, processes=1, explained=False)
+    again = search(SPACE.job, SPACE.fields, processes=2, ray="auto", explained=False)
     assert not ray.is_initialized()  # what a search starts it ends
     assert again.best == here.best
 
@@ -58,13 +58,13 @@ def test_ray_finds_the_same_also_if_a_worker_is_killed(tmp_path):
 def test_a_cluster_that_does_not_answer(address, words):
     pytest.importorskip("ray")
     with pytest.raises(SpecError, match=words):
-        search([SPACE], ray=address, explained=False)
+        search(SPACE.job, SPACE.fields, ray=address, explained=False)
 
 
 def test_ray_that_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SpecError, match=r"pip install 'windtunnel\[search\]'"):
-        search([SPACE], ray="auto", explained=False)
+        search(SPACE.job, SPACE.fields, ray="auto", explained=False)
 
 
 def test_ray_that_is_slow_to_start_is_tried_again() -> None:

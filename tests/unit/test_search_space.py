@@ -6,7 +6,7 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.search_space import question
 from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.search.defaults import default_fields
-from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, WITH_TP, Space, micro_batches, parsed, stages_of
+from windtunnel.search.space import BY_SPEED, EVEN, LIGHT_ENDS, WITH_TP, Space, micro_batches, split_values, stages_of
 from windtunnel.spec import check, load_job
 
 JOB = load_job("llama2-70b-64xh100", ["plan.global_batch=256", "plan.vpp=1"])
@@ -90,10 +90,10 @@ def test_too_many_plans_are_refused():
 
 
 def test_values_are_split_outside_of_brackets():
-    assert parsed("plan.tp", "4,8") == ["4", "8"]
-    assert parsed("plan.stages", "[40,40],[39,41]") == ["[40,40]", "[39,41]"]
+    assert split_values("plan.tp", "4,8") == ["4", "8"]
+    assert split_values("plan.stages", "[40,40],[39,41]") == ["[40,40]", "[39,41]"]
     with pytest.raises(SpecError):
-        parsed("plan.tp", "4,,8")
+        split_values("plan.tp", "4,,8")
 
 
 def load(overrides):

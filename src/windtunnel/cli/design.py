@@ -15,7 +15,7 @@ from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.search.design import DesignField, Premium, design, field_of
-from windtunnel.search.space import SWITCHES, Space, parsed
+from windtunnel.search.space import SWITCHES, Space, split_values
 from windtunnel.spec import dump_job, load_job
 
 EXAMPLES = """\b
@@ -118,11 +118,11 @@ def _inside(key: str) -> bool:
 
 
 def _opens(key: str, values: str) -> bool:
-    return _inside(key) and len(parsed(key, values)) > 1
+    return _inside(key) and len(split_values(key, values)) > 1
 
 
 def _varies(key: str, values: str) -> bool:
-    return ".." in values or not _inside(key) and len(parsed(key, values)) > 1
+    return ".." in values or not _inside(key) and len(split_values(key, values)) > 1
 
 
 def _is_number(text: str) -> bool:

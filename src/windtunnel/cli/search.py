@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.search_space import Question, question
+from windtunnel.cli.search_space import Question, predict_command, question
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import stoppable
@@ -69,6 +70,7 @@ def command(  # long: one option a line
 
     from windtunnel.report.text.search import render, space_lines
     from windtunnel.search.api import search
+    from windtunnel.search.find import SearchLimits
     from windtunnel.search.objective import objectives
 
     most = _limits(deadline, budget)
@@ -83,20 +85,20 @@ def command(  # long: one option a line
     tell_source(asked.loaded)
     with stoppable(f"searching plans of {asked.loaded.job.name}") as progress:
         result = search(
-            asked.spaces,
+            [space.job for space in asked.spaces],
+            [space.fields for space in asked.spaces],
             objective,
-            labels=asked.labels,
-            most=most,
+            at_most=most,
             margin=margin,
-            gap=gap,
-            seconds=limit,
-            jobs=jobs,
+            limits=SearchLimits(gap, math.inf if limit is None else limit),
+            processes=jobs,
             ray=None if ray is None else ray.partition(":")[2] or "auto",
             out=out,
             stop=progress,
-            command=[(*_again(job, model, megatron), *_options(own)) for own in asked.overrides],
-            own=asked.own,
+            labels=asked.labels,
         )
+    words = (*_again(job, model, megatron), *_options(asked.overrides[result.ranked[0].frame]))
+    result = replace(result, own=asked.own, command=predict_command(result, words))
     if json is not None:
         write_json(result.as_dict(), json)
     if html is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,12 @@ from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.jobs.loaded import LoadedJob
-from windtunnel.search.change import typed, written
+from windtunnel.search.change import format_value, parse_values
 from windtunnel.search.defaults import default_fields
-from windtunnel.search.space import STAGES, SWITCHES, WITH_TP, Space, Values, check_path, frames, parsed
+from windtunnel.search.result import SearchResult
+from windtunnel.search.space import STAGES, WITH_TP, Space, Values, check_path, frames, may_be_open, split_values
 from windtunnel.spec import Job
+from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.loading.files import read_table
 
 MOST_FRAMES = 256
@@ -40,10 +43,10 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
         key, equals, values = text.partition("=")
         if not equals:
             raise SpecError("--set", text, "path=value, or path=a,b,c for values to try")
-        texts[key.strip()] = parsed(key.strip(), values)
+        texts[key.strip()] = split_values(key.strip(), values)
     fixed = [f"{key}={values[0]}" for key, values in texts.items() if len(values) == 1 and not _word(key, values[0])]
-    inside = {key: values for key, values in texts.items() if _is_inside(key) and (len(values) > 1 or _word(key, values[0]))}
-    outside: dict[str, Values] = {key: tuple(values) for key, values in texts.items() if not _is_inside(key) and len(values) > 1}
+    inside = {key: values for key, values in texts.items() if may_be_open(key) and (len(values) > 1 or _word(key, values[0]))}
+    outside: dict[str, Values] = {key: tuple(values) for key, values in texts.items() if not may_be_open(key) and len(values) > 1}
     for key in inside:
         check_path(key)
     every = list(frames({**({"cluster": tuple(machines)} if machines else {}), **outside}))
@@ -108,11 +111,6 @@ def _label(path: str, value: Any) -> str:
     )
 
 
-def _is_inside(path: str) -> bool:
-    """Whether a field varies inside a frame."""
-    return path.startswith("plan.") and path != "plan.seq" or path in SWITCHES
-
-
 def _word(path: str, value: str) -> bool:
     """Whether a value only has a meaning for a search."""
     return path == "plan.stages" and value in STAGES or path == "plan.sequence_parallel" and value == WITH_TP
@@ -123,8 +121,29 @@ def _values(job: Job, path: str, texts: Sequence[str]) -> Values:
     for text in texts:
         if path == "plan.stages" and text.isidentifier() and text != "none" and not _word(path, text):
             raise UnknownName(path, text, STAGES)
-    plain = iter(typed(job, path, [text for text in texts if not _word(path, text)]))
+    plain = iter(parse_values(job, path, [text for text in texts if not _word(path, text)]))
     return tuple(dict.fromkeys(text if _word(path, text) else next(plain) for text in texts))
+
+
+def predict_command(result: SearchResult, named: Sequence[str]) -> str:
+    """The command line that predicts the best plan; `named`: words that name its frame's job."""
+    best = result.ranked[0]
+    job = result.jobs[best.frame]
+    words = ["--on", job.cluster.id] if job.cluster.id in names("clusters") else []
+    sets = [f"cluster.gpus={job.cluster.gpus}", f"plan.global_batch={job.plan.global_batch}", f"plan.seq={job.plan.seq}"]
+    sets += [text for text in best.change.sets if not text.endswith("=none") or "recompute" in text or "sharding" in text]
+    settings = words + [word for text in dict.fromkeys(sets) for word in ("--set", text)]
+    return shlex.join(["windtunnel", "predict", *_without_repeated(named, settings), *settings])
+
+
+def _without_repeated(words: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """Words without a `--set` that `settings` repeats."""
+    ours = {text.partition("=")[0] for text in settings}
+    kept = list(words)
+    for place in reversed(range(len(kept) - 1)):
+        if kept[place] == "--set" and kept[place + 1].partition("=")[0] in ours:
+            del kept[place : place + 2]
+    return kept
 
 
 def _space_file(path: str) -> dict[str, list[str]]:
@@ -137,7 +156,7 @@ def _space_file(path: str) -> dict[str, list[str]]:
             if isinstance(value, Mapping):
                 walk(value, own)
             elif isinstance(value, list) and value:
-                flat[own] = [written(one) for one in value]
+                flat[own] = [format_value(one) for one in value]
             else:
                 raise SpecError(f"--space {path}: {own}", value, "a list of values to try, such as [4, 8]")
 

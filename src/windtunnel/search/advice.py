@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
-from windtunnel.search.change import Change, predicted
+from windtunnel.search.change import Change, predict_or_none
 from windtunnel.search.layouts import lighter_ends
 from windtunnel.spec import Job
 
@@ -69,7 +69,7 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
             if not change.fields or other and best.change is not None:
                 continue
             if change not in prices:
-                prices[change] = _priced(base, change)
+                prices[change] = _price_change(base, change)
             price = prices[change]
             if price is not None and price[1] > max(GAIN, best.gain) and (price[2] or not base.fits):
                 best = replace(best, change=change, step_time_s=price[0], gain=price[1], fits=price[2], trains_otherwise=other)
@@ -80,9 +80,9 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
     return tuple(by_change.values())[:limit]
 
 
-def _priced(base: Prediction, change: Change) -> tuple[float, float, bool] | None:
+def _price_change(base: Prediction, change: Change) -> tuple[float, float, bool] | None:
     """Step time with the change, the share by which a token gets cheaper, whether it fits; None if the job is invalid."""
-    other = predicted(base.job, change)
+    other = predict_or_none(base.job, change)
     if other is None:
         return None
     return other.step_time_s, 1.0 - base.tokens_per_s / other.tokens_per_s, other.fits
@@ -92,7 +92,7 @@ def _culprits(base: Prediction) -> Iterator[Advice]:
     """Cost of the ranks that the job states as slow, by a prediction without them."""
     if base.job.unequal is None:
         return
-    priced = _priced(base, Change.of(unequal=None))
+    priced = _price_change(base, Change.of(unequal=None))
     if priced is not None and priced[1] >= WORTH:
         yield Advice("slow_ranks", base.step_time_s - priced[0], Change.of(unequal=None), priced[0], priced[1], priced[2])
 

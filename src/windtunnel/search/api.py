@@ -1,64 +1,67 @@
-"""The search in one call."""
+"""A search for the best plans in one call."""
 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.search.defaults import default_fields
 from windtunnel.search.explain import explain
-from windtunnel.search.find import Candidate, Plans, Search, SearchLimits, plans_of
+from windtunnel.search.find import NO_LIMITS, Candidate, Plans, Search, SearchLimits, plans_of
 from windtunnel.search.front import front_first
 from windtunnel.search.objective import Most, Objective, amount, objectives
 from windtunnel.search.result import SearchResult
-from windtunnel.search.space import Space
+from windtunnel.search.space import SWITCHES, Space, check_path, may_be_open
 from windtunnel.search.store import Store
 from windtunnel.search.workers import workers_of
 from windtunnel.spec import Job
-from windtunnel.spec.loading.catalog import names
+
+Fields = Mapping[str, Sequence[Any]]
+"""Open fields by path, with the values to try."""
 
 
 def search(
-    spaces: Sequence[Space],
-    objective: str = "time",
+    job: Job | Sequence[Job],
+    space: Fields | Sequence[Fields] | None = None,
+    objective: str | Sequence[str] = "time",
     *,
-    labels: Sequence[str] | None = None,
-    most: Mapping[str, float] | None = None,
+    at_most: Mapping[str, float] | None = None,
     margin: float = 0.0,
-    gap: float = 0.0,
-    seconds: float | None = None,
-    jobs: int | None = None,
+    limits: SearchLimits = NO_LIMITS,
+    processes: int | None = None,
     ray: str | None = None,
     out: str | None = None,
     stop: Callable[[float], bool] | None = None,
     explained: bool = True,
-    command: Sequence[Sequence[str]] = (),
-    own: str = "Your plan",
+    labels: Sequence[str] = (),
 ) -> SearchResult:
-    """The best plans of `spaces`, one for each frame, with a certificate.
+    """The best plans of a job, or of several that compete, such as one on each of some machines; with a certificate.
 
-    `objective`: names of `objective.OBJECTIVES`, separated by commas; several give a Pareto front. `most`: limits by
-    objective, such as days = 30. `margin`: share of GPU memory to keep free. The search ends when no plan can be better than
-    the best by more than the share `gap`, after `seconds` of predictions, or when `stop`, which gets the finished share,
-    returns true. `jobs`: worker processes; `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that
-    keeps predicted plans. `own`: what reports call the frames' own plans; `command`: for each frame, words that name its job
-    in a command line. Raises SpecError if no combination is a plan or the margin is too large for all, PlanError if no plan
-    fits or keeps the limits.
+    `space`: open fields by path with the values to try, such as `{"plan.tp": (4, 8)}`; for several jobs one for all or one for
+    each; by default `defaults.default_fields`. Fields that are not open stay as the job has them.
+    `objective`: names of `objective.OBJECTIVES`; several give a Pareto front. `at_most`: limits of objectives by name, such as
+    days = 30. `margin`: share of GPU memory to keep free. `limits`: when the search ends before no plan can be better; `stop` gets
+    the share that is done, and ends the search where it returns true. `processes` that predict, by default one for each core;
+    `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that keeps predicted plans. `explained`: whether to
+    look for reasons. `labels`: words by which reports name the jobs. Raises SpecError if no combination is a plan or the margin is
+    too large for all, PlanError if no plan fits or keeps the limits.
     """
-    _check_shares(margin, gap, seconds)
-    chosen = objectives(objective)
-    constraints = [Most(objectives(name)[0], limit) for name, limit in (most or {}).items()]
-    for space in spaces:
-        _check_job(space.job, chosen, constraints)
+    _check_shares(margin, limits)
+    chosen = objectives(objective if isinstance(objective, str) else ",".join(objective))
+    constraints = [Most(objectives(name)[0], limit) for name, limit in (at_most or {}).items()]
+    spaces = _spaces_of(job, space)
+    for each in spaces:
+        _check_job(each.job, chosen, constraints)
     plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share), constraints)
     if not len(plans):
         raise SpecError("--set", f"{plans.refused:,} plans", "at least one that does not contradict itself", _most_refused(plans))
     _check_limits(plans)
     store = None if out is None else Store(out, plans.jobs, margin)
-    workers = workers_of(plans.jobs, margin, jobs, ray)
+    workers = workers_of(plans.jobs, margin, processes, ray)
     stopped = False
 
     def ended(share: float) -> bool:
@@ -68,18 +71,29 @@ def search(
 
     try:
         found = Search(plans, chosen, workers, store)
-        ranked, left = found.run(limits=SearchLimits(gap, math.inf if seconds is None else seconds), stop=ended)
+        ranked, left = found.run(limits=limits, stop=ended)
         if not ranked:
-            raise _nothing(plans, found, stopped, seconds, margin)
+            raise _no_plan_error(plans, found, stopped, limits.seconds, margin)
         certificate = found.certificate(left, ranked[0])
         explanations = explain(found, ranked, lambda: ended(0.7), margin) if explained and not stopped else ()
     finally:
         workers.close()
         if store is not None:
             store.write()
-    shown = tuple(labels) if labels is not None else ("",) * len(plans.jobs)
-    again = _command(plans, ranked[0], command)
-    return SearchResult(plans.jobs, shown, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations, again, own)
+    names = tuple(labels) or ("",) * len(plans.jobs)
+    return SearchResult(plans.jobs, names, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations)
+
+
+def _spaces_of(job: Job | Sequence[Job], space: Fields | Sequence[Fields] | None) -> list[Space]:
+    """The space of each job. Raises SpecError for a field that cannot be open, UnknownName for one that does not exist."""
+    jobs = [job] if isinstance(job, Job) else list(job)
+    each = [default_fields(one) for one in jobs] if space is None else [space] * len(jobs) if isinstance(space, Mapping) else space
+    for path in dict.fromkeys(path for fields in each for path in fields):
+        check_path(path)
+        if not may_be_open(path):
+            allowed = f"a field of the plan but plan.seq, or one of {', '.join(SWITCHES)}"
+            raise SpecError("space", path, allowed, "For other fields, give several jobs.")
+    return [Space(one, {path: tuple(values) for path, values in fields.items()}) for one, fields in zip(jobs, each, strict=True)]
 
 
 CHANCE = ("jitter", "documents", "batches", "spread")
@@ -90,13 +104,13 @@ LIMITS = {"days": "--deadline", "bill": "--budget"}
 """Options that limit an objective."""
 
 
-def _check_shares(margin: float, gap: float, seconds: float | None) -> None:
+def _check_shares(margin: float, limits: SearchLimits) -> None:
     """SpecError for a share outside of 0 to 1, and for a time that is no number."""
-    for option, share in (("--margin", margin), ("--gap", gap)):
+    for option, share in (("--margin", margin), ("--gap", limits.gap)):
         if not 0.0 <= share < 1.0:
             raise SpecError(option, share, "a share from 0 to below 1, such as 0.05")
-    if seconds is not None and not seconds >= 0.0:
-        raise SpecError("--limit", seconds, "seconds from 0 on, such as 30")
+    if not limits.seconds >= 0.0:
+        raise SpecError("--limit", limits.seconds, "seconds from 0 on, such as 30")
 
 
 def _check_job(job: Job, chosen: Sequence[Objective], constraints: Sequence[Most]) -> None:
@@ -114,29 +128,13 @@ def _check_job(job: Job, chosen: Sequence[Objective], constraints: Sequence[Most
             )
 
 
-def _command(plans: Plans, best: Candidate, command: Sequence[Sequence[str]]) -> str:
-    """The command line that predicts a plan."""
-    named = command[best.frame] if command else ()
-    return shlex.join(["windtunnel", "predict", *_merged(named, _settings(plans, best))])
-
-
-def _merged(named: Sequence[str], settings: Sequence[str]) -> list[str]:
-    """Words of both without a `--set` of `named` that `settings` repeats."""
-    ours = {text.partition("=")[0] for text in settings}
-    words = list(named)
-    for place in reversed(range(len(words) - 1)):
-        if words[place] == "--set" and words[place + 1].partition("=")[0] in ours:
-            del words[place : place + 2]
-    return [*words, *settings]
-
-
 def _check_limits(plans: Plans) -> None:
     """PlanError if a constraint leaves no plan: which one, and by how much the nearest plan misses it."""
     if plans.over and not plans.may_fit.any():
-        raise _over_limit(plans, plans.nearest)
+        raise _limit_error(plans, plans.nearest)
 
 
-def _over_limit(plans: Plans, nearest: Sequence[float]) -> PlanError:
+def _limit_error(plans: Plans, nearest: Sequence[float]) -> PlanError:
     """The constraint that the nearest plans miss; the first, if they miss each alone."""
     most, least = next(
         (pair for pair in zip(plans.constraints, nearest, strict=True) if pair[1] > pair[0].limit), (plans.constraints[0], 0.0)
@@ -152,17 +150,6 @@ def _over_limit(plans: Plans, nearest: Sequence[float]) -> PlanError:
     )
 
 
-def _settings(plans: Plans, best: Candidate) -> list[str]:
-    """Options that turn the job of the command line into the best plan's."""
-    job = plans.jobs[best.frame]
-    words = []
-    if job.cluster.id in names("clusters"):
-        words += ["--on", job.cluster.id]
-    sets = [f"cluster.gpus={job.cluster.gpus}", f"plan.global_batch={job.plan.global_batch}", f"plan.seq={job.plan.seq}"]
-    sets += [text for text in best.change.sets if not text.endswith("=none") or "recompute" in text or "sharding" in text]
-    return words + [word for text in dict.fromkeys(sets) for word in ("--set", text)]
-
-
 def _front(ranked: Sequence[Candidate], chosen: Sequence[Objective]) -> int:
     """Candidates that no other beats in every objective; they stand first."""
     return 1 if len(chosen) == 1 else front_first(ranked, lambda one: one.values)[1]
@@ -175,18 +162,19 @@ def _most_refused(plans: Plans) -> str:
     return f"Most of them contradict {field}."
 
 
-def _nothing(plans: Plans, found: Search, stopped: bool, seconds: float | None, margin: float) -> SpecError:
+def _no_plan_error(plans: Plans, found: Search, stopped: bool, seconds: float, margin: float) -> SpecError:
     """Why no plan was found."""
-    if stopped or seconds is not None:
-        return SpecError("--limit", seconds, "time enough for one plan that fits", f"{len(found.known)} were tried.")
-    return _over_limit(plans, found.over) if found.over else _too_large(plans, found, margin)
+    if stopped or seconds < math.inf:
+        limit = seconds if seconds < math.inf else None
+        return SpecError("--limit", limit, "time enough for one plan that fits", f"{len(found.known)} were tried.")
+    return _limit_error(plans, found.over) if found.over else _memory_error(plans, found, margin)
 
 
 SMALL = 24
 """Plans, those with the least bounds of memory first, among which the smallest is looked for."""
 
 
-def _too_large(plans: Plans, found: Search, margin: float) -> SpecError:
+def _memory_error(plans: Plans, found: Search, margin: float) -> SpecError:
     """No plan fits: by how much the smallest does not, and what it is; by the margin, if it would fit without."""
     beyond = plans.bytes - plans.room[plans.frame]
     missing = {number: outcome.missing for number, outcome in found.known.items() if outcome.missing > 0.0}

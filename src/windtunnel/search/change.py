@@ -34,7 +34,7 @@ class Change:
     @property
     def sets(self) -> tuple[str, ...]:
         """Arguments of `--set`; a dp that follows from other degrees is left out, since it is adjusted automatically."""
-        return tuple(f"{path}={written(value)}" for path, value in self.fields if not (path == "plan.dp" and value is None))
+        return tuple(f"{path}={format_value(value)}" for path, value in self.fields if not (path == "plan.dp" and value is None))
 
     def without_no_ops(self, job: Job) -> Change:
         """The change without fields that already have their new value."""
@@ -53,12 +53,12 @@ class Change:
             for head in heads:
                 level = level.setdefault(head, {})
             level[last] = value
-        return _updated(job, tree)
+        return _update_noun(job, tree)
 
 
-def _updated(noun: AnyNoun, tree: Mapping[str, Any]) -> AnyNoun:
+def _update_noun(noun: AnyNoun, tree: Mapping[str, Any]) -> AnyNoun:
     """A copy of `noun` with the nested values of `tree`."""
-    inner = {key: _updated(getattr(noun, key), value) if isinstance(value, Mapping) else value for key, value in tree.items()}
+    inner = {key: _update_noun(getattr(noun, key), value) if isinstance(value, Mapping) else value for key, value in tree.items()}
     return noun.model_copy(update=inner)
 
 
@@ -70,22 +70,22 @@ def value_of(job: Job, path: str) -> Any:
     return value
 
 
-def typed(job: Job, path: str, texts: Sequence[str]) -> tuple[Any, ...]:
+def parse_values(job: Job, path: str, texts: Sequence[str]) -> tuple[Any, ...]:
     """Values as the job's field at `path` has them, from what `--set` takes. SpecError for one that it cannot have."""
     dumped = dump_job(job)
     return tuple(value_of(load_job(tomllib.loads(dumped), [f"{path}={text}"]), path) for text in texts)
 
 
-def written(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as `--set` takes it."""
     if value is None:
         return "none"
     if isinstance(value, (tuple, list)):
-        return f"[{','.join(written(item) for item in value)}]"
+        return f"[{','.join(format_value(item) for item in value)}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def changed(job: Job, change: Change) -> Job | None:
+def apply_or_none(job: Job, change: Change) -> Job | None:
     """The job with the change, or None if it contradicts itself."""
     try:
         return change.apply(job)
@@ -93,16 +93,16 @@ def changed(job: Job, change: Change) -> Job | None:
         return None
 
 
-def predicted(job: Job, change: Change) -> Prediction | None:
+def predict_or_none(job: Job, change: Change) -> Prediction | None:
     """The closed-form prediction of the job with the change, or None if it cannot be predicted."""
-    after = changed(job, change)
+    after = apply_or_none(job, change)
     try:
         return None if after is None else predict(after)
     except WindtunnelError:
         return None
 
 
-def spare(memory: Sequence[StageMemory]) -> float:
+def spare_bytes(memory: Sequence[StageMemory]) -> float:
     """Free bytes on the fullest stage; negative: missing bytes."""
     return -max(stage.missing for stage in memory)
 

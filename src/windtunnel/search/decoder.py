@@ -27,12 +27,12 @@ def decoder(parameters: float, overrides: tuple[str, ...] = ()) -> Model:
     """
     models = [model for width in WIDTHS if (model := _of_width(width, parameters, overrides)) is not None]
     if not models or parameters > 1.2 * (largest := max(map(parameter_count, models))):
-        most = largest if models else parameter_count(_built(WIDTHS[-1], MOST_LAYERS, overrides))
+        most = largest if models else parameter_count(_build_decoder(WIDTHS[-1], MOST_LAYERS, overrides))
         raise SpecError("parameters", f"{parameters:.3g}", f"at most {most:.3g}, the largest that the rule of decoders builds")
-    return min(models, key=lambda model: _off(model, parameters))
+    return min(models, key=lambda model: _distance_from_rule(model, parameters))
 
 
-def _off(model: Model, parameters: float) -> float:
+def _distance_from_rule(model: Model, parameters: float) -> float:
     """How far a model is from the number of parameters and from the aspect of the rule."""
     missing = abs(parameter_count(model) / parameters - 1.0)
     shape = model.hidden / model.layers / ASPECT
@@ -41,7 +41,7 @@ def _off(model: Model, parameters: float) -> float:
 
 def _of_width(width: int, parameters: float, overrides: tuple[str, ...]) -> Model | None:
     """The model of a width; None if its shape is more than three times off the rule's aspect."""
-    empty, one = (parameter_count(_built(width, layers, overrides)) for layers in (1, 2))
+    empty, one = (parameter_count(_build_decoder(width, layers, overrides)) for layers in (1, 2))
     each = one - empty
     layers = max(2, round((parameters - (empty - each)) / each))
     if layers > 8:
@@ -49,10 +49,10 @@ def _of_width(width: int, parameters: float, overrides: tuple[str, ...]) -> Mode
     smallest = width == WIDTHS[0]
     if layers > MOST_LAYERS or not smallest and not ASPECT / 3 <= width / layers <= ASPECT * 3:
         return None
-    return _built(width, layers, overrides)
+    return _build_decoder(width, layers, overrides)
 
 
-def _built(width: int, layers: int, overrides: tuple[str, ...]) -> Model:
+def _build_decoder(width: int, layers: int, overrides: tuple[str, ...]) -> Model:
     heads = width // HEAD
     table = {
         "name": f"decoder-{width}x{layers}",

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from windtunnel.search.change import value_of
-from windtunnel.search.layouts import powers
+from windtunnel.search.layouts import powers_of_two
 from windtunnel.search.space import BY_SPEED, EVEN, WITH_TP, Values, stages_of
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import divisors
@@ -42,14 +42,14 @@ def default_fields(job: Job) -> dict[str, Values]:
     framework = job.runtime.framework
     fields: dict[str, Iterable[Any]] = {}
     if isinstance(model, Model):
-        fields["plan.tp"] = [p for p in powers(min(cluster.node.domain, MOST_TP)) if model.heads % p == 0]
-        fields["plan.cp"] = [p for p in powers(min(MOST_CP, max(1, plan.seq // LEAST_SEQUENCE)))]
+        fields["plan.tp"] = [p for p in powers_of_two(min(cluster.node.domain, MOST_TP)) if model.heads % p == 0]
+        fields["plan.cp"] = [p for p in powers_of_two(min(MOST_CP, max(1, plan.seq // LEAST_SEQUENCE)))]
         fields["plan.sequence_parallel"] = [WITH_TP]
         if model.experts:
-            fields["plan.ep"] = [p for p in powers(min(MOST_EP, cluster.gpus)) if model.experts % p == 0]
+            fields["plan.ep"] = [p for p in powers_of_two(min(MOST_EP, cluster.gpus)) if model.experts % p == 0]
         fields["plan.recompute"] = RECOMPUTE.get(framework, ("none", "selective", "full"))
         fields["plan.sharding"] = SHARDINGS.get(framework, ("none", "zero1"))
-        fields["plan.micro_batch"] = [p for p in powers(min(MOST_MICRO, plan.global_batch)) if plan.global_batch % p == 0]
+        fields["plan.micro_batch"] = [p for p in powers_of_two(min(MOST_MICRO, plan.global_batch)) if plan.global_batch % p == 0]
     if framework != "fsdp":
         fields["plan.pp"] = _stage_counts(job)
         differ = job.unequal is not None and (job.unequal.slow or job.unequal.mixed)
@@ -72,7 +72,7 @@ def _with_own(job: Job, path: str, values: Values) -> Values:
 
 def _stage_counts(job: Job) -> list[int]:
     most = min(job.model.layers, MOST_PP, job.cluster.gpus)
-    counts = {*powers(most), *(d for d in (*divisors(job.model.layers), *divisors(job.cluster.gpus)) if d <= most)}
+    counts = {*powers_of_two(most), *(d for d in (*divisors(job.model.layers), *divisors(job.cluster.gpus)) if d <= most)}
     return sorted(count for count in counts if job.cluster.gpus % count == 0)
 
 

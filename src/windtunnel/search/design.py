@@ -18,12 +18,12 @@ from importlib import import_module
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError, WindtunnelError
-from windtunnel.search.change import Change, typed, value_of
+from windtunnel.search.change import Change, parse_values, value_of
 from windtunnel.search.find import Candidate, Search, SearchLimits, plans_of
 from windtunnel.search.front import front_first
 from windtunnel.search.objective import Objective, objectives
 from windtunnel.search.outcome import outcome_of
-from windtunnel.search.space import Space, parsed
+from windtunnel.search.space import Space, split_values
 from windtunnel.search.workers import Here
 from windtunnel.spec import Job, dump_job
 
@@ -65,8 +65,8 @@ def field_of(base: Job, path: str, text: str) -> DesignField:
     """The axis of `path=LOW..HIGH` or `path=A,B,C` for a job; SpecError for a wrong unit, an unknown field or an empty range."""
     said = f"{path}={text}"
     if ".." not in text:
-        values = tuple(parsed(path, text))
-        typed(base, path, values)
+        values = tuple(split_values(path, text))
+        parse_values(base, path, values)
         return DesignField(path, values)
     ends = [_END.match(end) for end in text.split("..", 1)]
     if ends[0] is None or ends[1] is None:
@@ -76,7 +76,7 @@ def field_of(base: Job, path: str, text: str) -> DesignField:
         raise SpecError("--set", said, "both ends in the same unit", f"Write them in {high_unit or 'plain numbers'}.")
     if low >= high:
         raise SpecError("--set", said, "a range from a lower to an upper value", f"Type: {path}={high:g}..{low:g}{high_unit}.")
-    first, last = typed(base, path, [f"{end:.12g}{high_unit}" for end in (low, high)])
+    first, last = parse_values(base, path, [f"{end:.12g}{high_unit}" for end in (low, high)])
     if not isinstance(first, (int, float)) or isinstance(first, bool):
         raise SpecError("--set", said, "a range only of a field that is a number")
     return DesignField(path, (), low, high, high_unit, last / high, isinstance(first, int))

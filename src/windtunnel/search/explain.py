@@ -101,11 +101,11 @@ def explain(
         if found and (stop() or not np.ptp(bounds)):
             continue
         best = replace(best, values=(best.values[number],))
-        found.append(_explain(_alone(search, number), objective, best, stop, margin))
+        found.append(_explain(_search_one_objective(search, number), objective, best, stop, margin))
     return tuple(found)
 
 
-def _alone(search: Search, number: int) -> Search:
+def _search_one_objective(search: Search, number: int) -> Search:
     """The same search for one of its objectives."""
     if len(search.objectives) == 1:
         return search
@@ -116,11 +116,11 @@ def _alone(search: Search, number: int) -> Search:
 
 
 def _explain(search: Search, objective: Objective, best: Candidate, stop: Callable[[], bool], margin: float) -> Explanation:
-    decisions, known = _decisions(search, best, stop), _known(search, best)
+    decisions, known = _decisions(search, best, stop), _compare_own_plan(search, best)
     if stop():
         return Explanation(objective, best, decisions, None, known)
-    roomier = _roomier(search, best) if margin == 0.0 else None
-    return Explanation(objective, best, decisions, _relaxed(search, best), known, _unlimited(search, best), roomier)
+    roomier = _best_with_spare_memory(search, best) if margin == 0.0 else None
+    return Explanation(objective, best, decisions, _best_beyond(search, best), known, _best_without_limits(search, best), roomier)
 
 
 def _decisions(search: Search, best: Candidate, stop: Callable[[], bool]) -> tuple[Decision, ...]:
@@ -131,7 +131,7 @@ def _decisions(search: Search, best: Candidate, stop: Callable[[], bool]) -> tup
     for path in paths:
         if stop():
             break
-        rows = _otherwise(plans, path, best)
+        rows = _rows_with_another_value(plans, path, best)
         if not len(rows):
             continue
         value = plans.columns[best.frame].of(path, int(plans.row[best.row]))
@@ -155,7 +155,7 @@ def _decisions(search: Search, best: Candidate, stop: Callable[[], bool]) -> tup
     return tuple(sorted(found, key=lambda one: -one.loss))
 
 
-def _otherwise(plans: Plans, path: str, best: Candidate) -> np.ndarray:
+def _rows_with_another_value(plans: Plans, path: str, best: Candidate) -> np.ndarray:
     """Plans of the winner's frame that may fit and have another value of the field."""
     columns = plans.columns[best.frame]
     mine = (plans.frame == best.frame) & plans.may_fit
@@ -164,7 +164,7 @@ def _otherwise(plans: Plans, path: str, best: Candidate) -> np.ndarray:
     return np.asarray(rows[columns.codes[path][plans.row[rows]] != own])
 
 
-def _relaxed(search: Search, best: Candidate) -> Relaxed | None:
+def _best_beyond(search: Search, best: Candidate) -> Relaxed | None:
     """The best of the plans that would fit into twice the memory, if it is better than the winner."""
     plans = search.plans
     too_large = ~plans.may_fit
@@ -181,7 +181,7 @@ def _relaxed(search: Search, best: Candidate) -> Relaxed | None:
     return Relaxed(better[0], better[0].outcome.missing, 1.0 - better[0].values[0] / best.values[0])
 
 
-def _roomier(search: Search, best: Candidate) -> Roomier | None:
+def _best_with_spare_memory(search: Search, best: Candidate) -> Roomier | None:
     """The best plan that keeps memory free, if the winner fills it."""
     plans = search.plans
     spare = SPARE * np.array([USABLE * job.cluster.gpu.memory for job in plans.jobs], np.float64)
@@ -202,7 +202,7 @@ def _rooms(plans: Plans) -> Floats:
     return np.array([room(job) for job in plans.jobs], np.float64)[plans.frame]
 
 
-def _unlimited(search: Search, best: Candidate) -> Unlimited | None:
+def _best_without_limits(search: Search, best: Candidate) -> Unlimited | None:
     """The best plan without the limits, if they cost anything."""
     plans = search.plans
     if not plans.constraints:
@@ -219,7 +219,7 @@ def _unlimited(search: Search, best: Candidate) -> Unlimited | None:
     return Unlimited(ranked[0], 1.0 - ranked[0].values[0] / best.values[0], missed) if missed else None
 
 
-def _known(search: Search, best: Candidate) -> OwnPlan | None:
+def _compare_own_plan(search: Search, best: Candidate) -> OwnPlan | None:
     """The frame's own plan, if it is another one."""
     job = search.plans.jobs[best.frame]
     if not best.change.without_no_ops(job).fields:

@@ -1,10 +1,8 @@
 """The search: bounds order the plans, predictions decide among those that a bound cannot rule out.
 
 Plans are predicted in the order of their bounds. Once the next bound is no better than the best prediction, no plan that is left
-can be
-better, and the search ends with a certificate. A time limit or Ctrl-C ends it earlier, with the share by which a plan could still
-be
-better.
+can be better, and the search ends with a certificate. A time limit or Ctrl-C ends it earlier, with the share by which a plan could
+still be better.
 """
 
 from __future__ import annotations
@@ -156,8 +154,11 @@ class SearchLimits:
     predictions: float = math.inf
 
 
+NO_LIMITS = SearchLimits()
+
+
 class Search:
-    """A search over `plans`. `rows` restricts it to some of them; outcomes are shared through `known`."""
+    """A search over `plans`. `known` has the outcomes of those that were tried; several searches may share it."""
 
     def __init__(
         self,
@@ -174,7 +175,7 @@ class Search:
     def run(
         self,
         rows: Int64s | None = None,
-        limits: SearchLimits = SearchLimits(),
+        limits: SearchLimits = NO_LIMITS,
         stop: Callable[[float], bool] | None = None,
         anyway: bool = False,
     ) -> tuple[list[Candidate], int]:
@@ -199,8 +200,8 @@ class Search:
                     place += 1
                     continue
                 place += 1
-                if (known := self._known(number, anyway)) is not None:
-                    self._note(number, known, best, anyway)
+                if (known := self._known_outcome(number, anyway)) is not None:
+                    self._record(number, known, best, anyway)
                     continue
                 if tried >= limits.predictions or time.perf_counter() - begun > limits.seconds:
                     left, ended = left + 1, True
@@ -209,7 +210,7 @@ class Search:
                 self.workers.submit(Trial(number, int(plans.frame[number]), plans.change(number), anyway))
                 under_way += 1
             if ended and place < len(order):
-                left += best.open(plans.bound[order[place:]])
+                left += best.count_open(plans.bound[order[place:]])
                 place = len(order)
             if under_way:
                 trial, outcome = self.workers.next()
@@ -217,13 +218,13 @@ class Search:
                 self.known[trial.number] = outcome
                 if self.store is not None:
                     self.store.add(trial.frame, trial.change, outcome)
-                self._note(trial.number, outcome, best, anyway)
+                self._record(trial.number, outcome, best, anyway)
             if stop is not None and not ended and stop(best.share(plans.bound[order, 0])):
                 ended = True
         self.predict_s += time.perf_counter() - begun
-        return best.ranked(), left
+        return best.in_order(), left
 
-    def _known(self, number: int, anyway: bool) -> PlanOutcome | None:
+    def _known_outcome(self, number: int, anyway: bool) -> PlanOutcome | None:
         outcome = self.known.get(number)
         if outcome is None and self.store is not None:
             outcome = self.store.get(int(self.plans.frame[number]), self.plans.change(number))
@@ -233,7 +234,7 @@ class Search:
             return None  # it was not predicted, since it does not fit
         return outcome
 
-    def _note(self, number: int, outcome: PlanOutcome, best: _Best, anyway: bool) -> None:
+    def _record(self, number: int, outcome: PlanOutcome, best: _Best, anyway: bool) -> None:
         if outcome.refused or not (outcome.fits or anyway):
             return
         frame, change = int(self.plans.frame[number]), self.plans.change(number)
@@ -295,7 +296,7 @@ class _Best:
             return bool(bound[0] >= self.limit)
         return bool((self.front * (1.0 - self.gap) <= bound).all(axis=1).any())
 
-    def open(self, bounds: Floats) -> int:
+    def count_open(self, bounds: Floats) -> int:
         """How many plans with these bounds [N, objectives] could still be better."""
         if bounds.shape[1] == 1:
             return int((bounds[:, 0] < self.limit).sum())
@@ -308,6 +309,6 @@ class _Best:
         must = max(1, int(np.searchsorted(ordered, self.limit)))
         return min(1.0, len(self.all) / must)
 
-    def ranked(self) -> list[Candidate]:
+    def in_order(self) -> list[Candidate]:
         ordered = sorted(self.all, key=lambda one: (one.values, one.row))
         return ordered if self.front.shape[1] == 1 else front_first(ordered, lambda one: one.values)[0]

@@ -10,7 +10,8 @@ from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.api import search
 from windtunnel.search.defaults import default_fields
-from windtunnel.search.space import Space, Values
+from windtunnel.search.find import SearchLimits
+from windtunnel.search.space import Values
 from windtunnel.search.start import start
 from windtunnel.spec import Model
 from windtunnel.spec.loading.degrees import stated_in
@@ -35,8 +36,7 @@ def best_plan(model: Model, cluster: str | dict[str, Any], overrides: Sequence[s
     """The prediction of a good plan for a model on a cluster, whose `cluster.gpus` and other fields the overrides may state.
 
     If no plan of the space fits, that of the first plan that was tried. Raises the PlanError or SpecError of the first candidate
-    if no plan
-    is a valid job.
+    if no plan is a valid job.
     """
     stated: dict[str, Any] = {}
     for text in overrides:
@@ -54,7 +54,7 @@ def best_plan(model: Model, cluster: str | dict[str, Any], overrides: Sequence[s
         if path in fields:
             fields[path] = tuple(value for value in fields[path] if value in kept) or fields[path]
     try:
-        result = search([Space(job, fields)], gap=GAP, jobs=1, explained=False)
+        result = search(job, fields, limits=SearchLimits(gap=GAP), processes=1, explained=False)
     except PlanError:
         return predict(job)
     return predict(result.job_of(result.ranked[0]))

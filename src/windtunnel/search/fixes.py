@@ -13,8 +13,8 @@ from itertools import product
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
-from windtunnel.search.change import Change, changed, memory_after, predicted, spare
-from windtunnel.search.layouts import even, expert_parameters, lighter_ends, powers
+from windtunnel.search.change import Change, apply_or_none, memory_after, predict_or_none, spare_bytes
+from windtunnel.search.layouts import even_stages, expert_parameters, lighter_ends, powers_of_two
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.graph_model import GraphModel
@@ -61,9 +61,9 @@ def fixes(job: Job) -> tuple[Fix, ...]:
     A fix with more fields than a cheaper one has is left out.
     """
     now = _rate(job)
-    candidates = [fix for change in _smallest_that_fits(job) if (fix := _priced(job, change, now)) is not None]
+    candidates = [fix for change in _smallest_that_fits(job) if (fix := _price_fix(job, change, now)) is not None]
     if not isinstance(job.model, GraphModel):
-        candidates += [fix for change in _layouts(job) if (fix := _priced(job, change, now)) is not None]
+        candidates += [fix for change in _layouts(job) if (fix := _price_fix(job, change, now)) is not None]
     best: list[Fix] = []
     for fix in sorted(candidates, key=lambda one: (-one.tokens_per_s, len(one.change.sets))):
         if not any(set(other.change.sets) <= set(fix.change.sets) for other in best):
@@ -83,13 +83,13 @@ def _rate(job: Job) -> float | None:
         return None
 
 
-def _priced(job: Job, change: Change, now: float | None) -> Fix | None:
-    prediction = predicted(job, change)
+def _price_fix(job: Job, change: Change, now: float | None) -> Fix | None:
+    prediction = predict_or_none(job, change)
     if prediction is None:
         return None
     price = now / prediction.tokens_per_s - 1.0 if now else 0.0
     rate = prediction.tokens_per_s
-    return Fix(change, spare(prediction.memory), prediction.step_time_s, rate, price) if prediction.fits else None
+    return Fix(change, spare_bytes(prediction.memory), prediction.step_time_s, rate, price) if prediction.fits else None
 
 
 def _smallest_that_fits(job: Job) -> Iterator[Change]:
@@ -97,7 +97,7 @@ def _smallest_that_fits(job: Job) -> Iterator[Change]:
     for family in SINGLES:
         for candidate in family(job):
             change = candidate.without_no_ops(job)
-            after = changed(job, change)
+            after = apply_or_none(job, change)
             memory = memory_after(after) if after is not None else None
             if memory is not None and all(stage.fits for stage in memory):
                 yield change
@@ -174,7 +174,7 @@ def _degree(axis: str) -> Callable[[Job], Iterator[Change]]:
             if axis == "ep":
                 yield Change.of(plan__ep=degree)
             elif axis == "pp":
-                uneven = even(job.model.layers, degree * job.plan.vpp)
+                uneven = even_stages(job.model.layers, degree * job.plan.vpp)
                 stages = () if uneven == job.plan.stages else (("plan.stages", uneven),)
                 yield Change((("plan.pp", degree), ("plan.dp", None), *stages))
             else:
@@ -215,12 +215,12 @@ def _layouts(job: Job) -> list[Change]:
     done: set[tuple[object, ...]] = set()
     counted = 0
     for guess, division, change in sorted(_divisions(job), key=lambda one: one[0]):
-        if division in done or (after := changed(job, change)) is None or least(after.plan) > memory:
+        if division in done or (after := apply_or_none(job, change)) is None or least(after.plan) > memory:
             continue
         stages = memory_after(after)
         if stages is not None and all(stage.fits for stage in stages):
             done.add(division)
-            fitting.append((guess, spare(stages), change))
+            fitting.append((guess, spare_bytes(stages), change))
         counted += 1
         if counted >= LAYOUTS or len(fitting) >= 2 * PRICED:
             break
@@ -234,10 +234,10 @@ def _divisions(job: Job) -> Iterator[tuple[float, tuple[object, ...], Change]]:
     sharding = "zero1" if plan.sharding == "none" and gpus > 1 else str(plan.sharding)
     recomputes = list(dict.fromkeys(("none", str(plan.recompute), "selective", "full")))
     losses = [job.runtime.cross_entropy] + (["chunked"] if job.runtime.cross_entropy not in ("chunked", "linear") else [])
-    widths = {plan.tp, *powers(min(domain, model.heads))}
-    contexts = {plan.cp, *powers(min(16, plan.seq // 1024 or 1))}
-    experts = {plan.ep, *powers(min(64, model.experts or 1))}
-    for tp, cp, pp, ep in product(widths, contexts, {plan.pp, *powers(min(model.layers, 32))}, experts):
+    widths = {plan.tp, *powers_of_two(min(domain, model.heads))}
+    contexts = {plan.cp, *powers_of_two(min(16, plan.seq // 1024 or 1))}
+    experts = {plan.ep, *powers_of_two(min(64, model.experts or 1))}
+    for tp, cp, pp, ep in product(widths, contexts, {plan.pp, *powers_of_two(min(model.layers, 32))}, experts):
         dp, rest = divmod(gpus, tp * cp * pp)
         if rest or not dp or plan.global_batch % (dp * plan.micro_batch) or plan.global_batch < pp * dp * plan.micro_batch:
             continue
@@ -254,7 +254,7 @@ def _divisions(job: Job) -> Iterator[tuple[float, tuple[object, ...], Change]]:
                 "runtime.cross_entropy": loss,
             }
             if pp != plan.pp:
-                new |= {"plan.vpp": 1, "plan.schedule": "auto", "plan.stages": even(model.layers, pp)}
+                new |= {"plan.vpp": 1, "plan.schedule": "auto", "plan.stages": even_stages(model.layers, pp)}
             if recompute != plan.recompute:
                 new |= {"plan.recompute_layers": None}
             old = {path: getattr(job.plan if path.startswith("plan") else job.runtime, path.partition(".")[2]) for path in new}

@@ -12,12 +12,12 @@ from windtunnel.spec import Job, Model
 from windtunnel.workload import active_parameters, parameter_count
 
 
-def powers(most: int) -> list[int]:
+def powers_of_two(most: int) -> list[int]:
     """1, 2, 4, … up to `most`."""
     return [2**n for n in range(most.bit_length()) if 2**n <= most]
 
 
-def even(layers: int, parts: int) -> tuple[int, ...] | None:
+def even_stages(layers: int, parts: int) -> tuple[int, ...] | None:
     """Layers of each stage, the first ones with one more; None where they divide evenly."""
     base, extra = divmod(layers, parts)
     return tuple(base + (stage < extra) for stage in range(parts)) if extra else None
@@ -29,12 +29,12 @@ def lighter_ends(job: Job) -> Iterator[tuple[int, ...]]:
     if job.plan.pp == 1 or job.model.layers < parts:
         return
     for less_first, less_last in ((0, 1), (1, 0), (1, 1), (0, 2), (2, 1), (1, 2), (2, 2)):
-        stages = fewer(job.model.layers, parts, less_first, less_last)
+        stages = lighter_stages(job.model.layers, parts, less_first, less_last)
         if stages is not None and stages != job.plan.stages:
             yield stages
 
 
-def fewer(layers: int, parts: int, less_first: int, less_last: int) -> tuple[int, ...] | None:
+def lighter_stages(layers: int, parts: int, less_first: int, less_last: int) -> tuple[int, ...] | None:
     """Layers of each stage, with so many fewer on the first and the last; None where a stage would have fewer than none."""
     base, extra = divmod(layers + less_first + less_last, parts)
     stages = [base + (part >= parts - extra) for part in range(parts)]
@@ -50,7 +50,7 @@ def expert_parameters(model: Model) -> float:
     return (parameter_count(model) - active_parameters(model)) * model.experts / (model.experts - model.top_k)
 
 
-def by_speed(job: Job, pp: int, vpp: int) -> tuple[int, ...] | None:
+def stages_by_speed(job: Job, pp: int, vpp: int) -> tuple[int, ...] | None:
     """Layers of each virtual stage in proportion to the speed of its slowest GPU, by peak rates and stated factors; None where all
     are equally fast. Layers go one by one to the stage that would be done with them first."""
     if job.unequal is None or pp == 1 or job.copies > 1:

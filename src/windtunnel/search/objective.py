@@ -48,13 +48,13 @@ def _per_token(value: float) -> float:
     return 1.0 / value if value else 0.0
 
 
-def _priced(job: Job) -> str:
+def _lacks_price(job: Job) -> str:
     if tariff_of(job.cluster).dollars_per_hour is None:
         return "The cluster states no price: --set cluster.price_per_gpu_hour=2.5."
     return ""
 
 
-def _powered(job: Job) -> str:
+def _lacks_power(job: Job) -> str:
     return "" if watts_of(job.cluster.gpu) is not None else "The GPU states no power: --set cluster.node.gpu.power_w=700."
 
 
@@ -82,7 +82,7 @@ def _dollars(job: Job, least: Least) -> Floats:
     return np.asarray(hourly * least.seconds / HOUR + power, np.float64)
 
 
-def _long(job: Job) -> str:
+def _lacks_tokens(job: Job) -> str:
     return "" if job.tokens is not None else "The job states no tokens of the whole run: --set tokens=2e12."
 
 
@@ -133,22 +133,22 @@ OBJECTIVES: dict[str, Objective] = {
             "$ a million tokens",
             lambda job, of, tokens: (of.cost_per_step or 0.0) / tokens * MILLION,
             lambda job, least: _dollars(job, least) / least.tokens * MILLION,
-            needs=_priced,
+            needs=_lacks_price,
         ),
         Objective(
             "joules",
             "J a token",
             lambda job, of, tokens: (of.energy_j_per_step or 0.0) / tokens,
             lambda job, least: _joules(job, least) / least.tokens,
-            needs=_powered,
+            needs=_lacks_power,
         ),
-        Objective("days", "days of the run", lambda job, of, _: _days(job, of.step_time_s), _least_days, needs=_long),
+        Objective("days", "days of the run", lambda job, of, _: _days(job, of.step_time_s), _least_days, needs=_lacks_tokens),
         Objective(
             "bill",
             "$ of the run",
             lambda job, of, _: _days(job, of.step_time_s) * DAY * (of.cost_per_step or 0.0) / of.step_time_s,
             lambda job, least: _least_days(job, least) * DAY * _dollars(job, least) / np.maximum(least.seconds, 1e-12),
-            needs=lambda job: _long(job) or _priced(job),
+            needs=lambda job: _lacks_tokens(job) or _lacks_price(job),
         ),
         Objective(
             "gpus",

@@ -19,7 +19,7 @@ from windtunnel.predict.prediction import Prediction
 from windtunnel.search.decoder import decoder
 from windtunnel.search.first_plan import best_plan
 from windtunnel.search.scaling import FLOPS_PER_PARAMETER, compute_for, loss, tokens_for
-from windtunnel.search.wish import Wish, checked
+from windtunnel.search.wish import Wish, check_wish
 from windtunnel.spec import Cluster, Model, load_cluster, names
 from windtunnel.spec.loading.files import SUFFIXES
 from windtunnel.spec.loading.load import override
@@ -121,7 +121,7 @@ def plan(
 
     `overrides` are those of a job. Raises SpecError for a wish that nothing can meet, with what it would take.
     """
-    wish = checked(wish)
+    wish = check_wish(wish)
     tried = list(_machines(wish, machines, gpus, overrides))
     alternatives: list[Alternative] = []
     left_out: list[str] = []
@@ -237,7 +237,7 @@ def _alternative(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], 
     return _in_time(wish, machine, overrides, planned)
 
 
-def _predicted(wish: Wish, machine: OfferedMachine, parameters: float, overrides: Sequence[str], planned: Plan) -> Prediction:
+def _predict_plan(wish: Wish, machine: OfferedMachine, parameters: float, overrides: Sequence[str], planned: Plan) -> Prediction:
     """A plan and its prediction for a model of about `parameters`, or for the wish's own."""
     if wish.model is not None:
         model = wish.model
@@ -256,7 +256,7 @@ def _predicted(wish: Wish, machine: OfferedMachine, parameters: float, overrides
 
 def _for_work(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], planned: Plan) -> Alternative:
     """Days and dollars of work that the targets fix."""
-    prediction = _predicted(wish, machine, _work(wish)[1], overrides, planned)
+    prediction = _predict_plan(wish, machine, _work(wish)[1], overrides, planned)
     size = parameter_count(prediction.job.model)
     tokens = tokens_for(wish.law, size, wish.loss) if wish.loss is not None else (wish.tokens or 0.0)
     days = _days(wish, prediction, tokens)
@@ -275,7 +275,7 @@ def _in_time(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], plan
     reached = GUESS * machine.peak() * wish.goodput
     for _ in range(MOST_GUESSES):
         seconds, _ = _seconds(wish, machine, None)
-        prediction = _predicted(wish, machine, wish.sizing.of(reached * seconds)[0], overrides, planned)
+        prediction = _predict_plan(wish, machine, wish.sizing.of(reached * seconds)[0], overrides, planned)
         size = parameter_count(prediction.job.model)
         before, reached = reached, FLOPS_PER_PARAMETER * size * _rate(wish, prediction)
         if abs(reached / before - 1.0) < SETTLED:
@@ -309,7 +309,7 @@ def _with_naive(wish: Wish, one: Alternative, seconds: float, overrides: Sequenc
         return one
     parameters, tokens = wish.sizing.of(one.machine.peak(one.prediction.job.runtime.precision) * seconds)
     try:
-        other = _predicted(wish, one.machine, parameters, overrides, planned)
+        other = _predict_plan(wish, one.machine, parameters, overrides, planned)
     except WindtunnelError:
         return replace(one, naive=(parameters, tokens))
     return replace(one, naive=(parameters, tokens), naive_days=_days(wish, other, tokens))

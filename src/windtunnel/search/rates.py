@@ -40,13 +40,13 @@ def rates_of(job: Job) -> tuple[Rate, ...]:
     ]
     listed.append(Rate("hbm", "GPU memory, B/s", "kernels", _field(job, "cluster.node.gpu.memory_bandwidth")))
     if job.cluster.gpus > 1 and node.domain > 1:
-        listed.append(Rate("scale_up", f"{node.scale_up.kind} links, B/s", "calls", _reached(job, INSIDE)))
-        listed.append(Rate("scale_up_latency", "a step from GPU to GPU inside", "calls", _reached(job, ("inside_hop",), -1)))
+        listed.append(Rate("scale_up", f"{node.scale_up.kind} links, B/s", "calls", _with_faster(job, INSIDE)))
+        listed.append(Rate("scale_up_latency", "a step from GPU to GPU inside", "calls", _with_faster(job, ("inside_hop",), -1)))
     if job.cluster.gpus > node.domain and node.nic is not None:
-        listed.append(Rate("nic", "NICs and fabric, B/s", "calls", _reached(job, ("across_rate",))))
-        listed.append(Rate("nic_latency", "a step from GPU to GPU across", "calls", _across(job)))
+        listed.append(Rate("nic", "NICs and fabric, B/s", "calls", _with_faster(job, ("across_rate",))))
+        listed.append(Rate("nic_latency", "a step from GPU to GPU across", "calls", _fewer_steps_across(job)))
     if job.cluster.gpus > 1:
-        listed.append(Rate("call_launch", "launch of a call on the GPU", "calls", _reached(job, ("launch",), -1)))
+        listed.append(Rate("call_launch", "launch of a call on the GPU", "calls", _with_faster(job, ("launch",), -1)))
     if node.host_link is not None:
         listed.append(Rate("host_link", "link to the host, B/s", "calls", _field(job, "cluster.node.host_link.bandwidth")))
     listed.append(Rate("host", "host, launches a second", "host", _field(job, "cluster.node.host_speed")))
@@ -93,7 +93,7 @@ INSIDE = ("inside_rate", "inside_ll_rate", "inside_ll128_rate")
 """Rates of a scale-up domain, by NCCL's protocol."""
 
 
-def _reached(job: Job, names: tuple[str, ...], power: int = 1) -> Faster:
+def _with_faster(job: Job, names: tuple[str, ...], power: int = 1) -> Faster:
     """Factors of `Achieved` times k, or over it where they are times (`power` -1)."""
 
     def faster(k: float) -> Job:
@@ -104,13 +104,13 @@ def _reached(job: Job, names: tuple[str, ...], power: int = 1) -> Faster:
     return faster
 
 
-def _across(job: Job) -> Faster:
+def _fewer_steps_across(job: Job) -> Faster:
     """Steps across the fabric: what the constants say, the NIC's latency and the switches'."""
 
     def faster(k: float) -> Job:
         nic, fabric = job.cluster.node.nic, job.cluster.fabric
         fields = [("cluster.fabric.hop_latency", fabric.hop_latency / k)]
         fields += [("cluster.node.nic.latency", nic.latency / k)] if nic is not None else []
-        return Change(tuple(fields)).apply(_reached(job, ("across_hop",), -1)(k))
+        return Change(tuple(fields)).apply(_with_faster(job, ("across_hop",), -1)(k))
 
     return faster

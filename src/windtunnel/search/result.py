@@ -16,7 +16,7 @@ from windtunnel.spec import Job
 class SearchResult:
     """`ranked`: predicted plans that fit, best first (several objectives: the undominated ones, `front` of them, first). `jobs` and
     `labels` are those of the frames. `explanations`: one for each objective that has reasons. `command`: how to predict the best
-    plan; `own`: what reports call the frames' own plans."""
+    plan from a command line, if the search came from one; `own`: what reports call the frames' own plans."""
 
     jobs: tuple[Job, ...]
     labels: tuple[str, ...]

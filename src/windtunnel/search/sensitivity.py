@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from windtunnel.predict import predict
-from windtunnel.search.change import Change, predicted, value_of
+from windtunnel.search.change import Change, predict_or_none, value_of
 from windtunnel.search.rates import CALLS, KERNELS, Faster, rates_of, seconds_faster
 from windtunnel.spec import Job, load_runtime, names
 
@@ -82,8 +82,8 @@ class Sensitivity:
             "start_up": dict(self.rest),
             "sum_of_rates": sum(limit.elasticity for limit in self.limits),
             "total": self.total,
-            "switches": [_turned(switch) for switch in self.switches],
-            "more_memory": None if self.memory is None else _turned(self.memory),
+            "switches": [_switch_data(switch) for switch in self.switches],
+            "more_memory": None if self.memory is None else _switch_data(self.memory),
         }
 
 
@@ -113,7 +113,7 @@ def sensitivity(job: Job, progress: Progress = lambda share: None) -> Sensitivit
         tick()
     switches = []
     for change in turns:
-        if (turned := _priced(job, change, base.step_time_s)) is not None and abs(turned.gain) >= SMALL:
+        if (turned := _price_switch(job, change, base.step_time_s)) is not None and abs(turned.gain) >= SMALL:
             switches.append(turned)
         tick()
     memory = _memory(job, base.step_time_s)
@@ -178,9 +178,9 @@ def _launches(job: Job) -> Iterator[Change]:
             yield Change(tuple((f"runtime.{name}", value) for name, value in fields if name != "source"))
 
 
-def _priced(job: Job, change: Change, now: float) -> Turned | None:
+def _price_switch(job: Job, change: Change, now: float) -> Turned | None:
     """The change with its price; None if the job contradicts itself with it."""
-    prediction = predicted(job, change)
+    prediction = predict_or_none(job, change)
     if prediction is None:
         return None
     return Turned(change, prediction.step_time_s, 1.0 - prediction.step_time_s / now, prediction.fits)
@@ -195,11 +195,11 @@ def _memory(job: Job, now: float) -> Turned | None:
     more = Change((("cluster.node.gpu.memory", round(value_of(job, "cluster.node.gpu.memory") * (1.0 + MORE))),))
     allowed = []
     for change in candidates:
-        today, then = _priced(job, change, now), _priced(job, change + more, now)
+        today, then = _price_switch(job, change, now), _price_switch(job, change + more, now)
         if today is not None and then is not None and then.fits and not today.fits and then.gain > SMALL:
             allowed.append(Turned(change, then.step_time_s, then.gain, False))
     return max(allowed, key=lambda turned: turned.gain, default=None)
 
 
-def _turned(turned: Turned) -> dict[str, Any]:
+def _switch_data(turned: Turned) -> dict[str, Any]:
     return {"set": list(turned.sets), "step_time_s": turned.step_time_s, "gain": turned.gain, "fits": turned.fits}

@@ -1,8 +1,7 @@
 """A search space: for each open field of a job, the values to try.
 
 Fields of the plan and overlap switches vary inside a frame, which the bound covers in columns. All else (cluster, precision,
-framework)
-makes frames: jobs of their own, each with the same open fields.
+framework) makes frames: jobs of their own, each with the same open fields.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import numpy.typing as npt
 
 from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.search.change import Change, value_of, written
-from windtunnel.search.layouts import by_speed, even, fewer
+from windtunnel.search.change import Change, format_value, value_of
+from windtunnel.search.layouts import even_stages, lighter_stages, stages_by_speed
 from windtunnel.spec import Job
 from windtunnel.spec.plan import Plan
 from windtunnel.spec.shapes import SHAPES
@@ -64,7 +63,7 @@ class Space:
         """All combinations that are plans: degrees divide the GPUs, batches divide, layers suffice; each plan once.
 
         Raises SpecError if there is none, with the rule that dropped the last ones, and for more than MOST."""
-        return _expanded(self)
+        return _expand(self)
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class PlanColumns:
         fields |= _followers(self.job, fields, tp)
         if layout == BY_SPEED:
             tried = Change(tuple(fields.items())).apply_unchecked(self.job)
-            fields["plan.stages"] = by_speed(tried, pp, vpp) or stages_of(EVEN, self.job.model.layers, pp * vpp)
+            fields["plan.stages"] = stages_by_speed(tried, pp, vpp) or stages_of(EVEN, self.job.model.layers, pp * vpp)
         return Change(tuple(fields.items()))
 
 
@@ -139,11 +138,11 @@ CORE = Plan.model_fields["recompute_modules"].default
 def stages_of(layout: str, layers: int, parts: int) -> tuple[int, ...] | None:
     """Layers of each virtual stage for a value of `plan.stages`; None: they divide evenly."""
     if layout == EVEN:
-        return even(layers, parts)
-    return fewer(layers, parts, 1 if layout == LIGHT_ENDS else 0, 1)
+        return even_stages(layers, parts)
+    return lighter_stages(layers, parts, 1 if layout == LIGHT_ENDS else 0, 1)
 
 
-def _expanded(space: Space) -> PlanColumns:
+def _expand(space: Space) -> PlanColumns:
     """Fields are crossed one by one; rules drop combinations as soon as all of their fields are there."""
     job = space.job
     order = [path for path in _ORDER if path in space.fields] + [path for path in space.fields if path not in _ORDER]
@@ -167,7 +166,7 @@ def _expanded(space: Space) -> PlanColumns:
         for needed, rule, why in ready:
             keep = rule(columns)
             if not keep.any():
-                raise _emptied(space, needed, why.format(job=job))
+                raise _no_plan_error(space, needed, why.format(job=job))
             codes = {name: column[keep] for name, column in columns.codes.items()}
             columns = PlanColumns(job, space.fields, codes)
         rows = len(columns) if codes else 1
@@ -208,7 +207,7 @@ def _parts(columns: PlanColumns) -> Bools:
     return np.asarray(((vpp == 1) | (pp > 1)) & (pp * vpp <= columns.job.model.layers), np.bool_)
 
 
-def _each(columns: PlanColumns, path: str) -> Iterator[tuple[Any, Bools]]:
+def _rows_by_value(columns: PlanColumns, path: str) -> Iterator[tuple[Any, Bools]]:
     """Every value of a field, with the plans that have it."""
     if path not in columns.codes:
         yield value_of(columns.job, path), np.ones(len(columns), np.bool_)
@@ -220,7 +219,7 @@ def _each(columns: PlanColumns, path: str) -> Iterator[tuple[Any, Bools]]:
 def _schedules(columns: PlanColumns) -> Bools:
     pp, vpp = columns.numbers("plan.pp"), columns.numbers("plan.vpp")
     keep = np.ones(len(columns), np.bool_)
-    for name, rows in _each(columns, "plan.schedule"):
+    for name, rows in _rows_by_value(columns, "plan.schedule"):
         if name != "auto":
             shape = SHAPES[name]
             able = (vpp >= shape.virtual[0]) & (vpp <= shape.virtual[1]) & ((pp % 2 == 0) | (not shape.even))
@@ -231,7 +230,7 @@ def _schedules(columns: PlanColumns) -> Bools:
 def _rounds(columns: PlanColumns) -> Bools:
     pp, vpp, count = columns.numbers("plan.pp"), columns.numbers("plan.vpp"), micro_batches(columns)
     keep = np.ones(len(columns), np.bool_)
-    for name, rows in _each(columns, "plan.schedule"):
+    for name, rows in _rows_by_value(columns, "plan.schedule"):
         shape = SHAPES["interleaved" if name == "auto" else name]
         rounds = (vpp > 1) if name == "auto" else np.full(len(columns), shape.rounds)
         keep &= ~rows | (~rounds | (count % pp == 0)) & (count >= shape.least * pp) & ((not shape.even) | (count % 2 == 0))
@@ -260,20 +259,20 @@ def _spelled_once(columns: PlanColumns) -> Bools:
     return keep
 
 
-def _uneven(columns: PlanColumns) -> Bools:
+def _has_stages(columns: PlanColumns) -> Bools:
     """Uneven layouts only where they differ from the even one and leave no stage empty."""
     if "plan.stages" not in columns.codes:
         return np.ones(len(columns), np.bool_)  # the job's own layout follows the stages
     parts = columns.numbers("plan.pp") * columns.numbers("plan.vpp")
     keep = np.ones(len(columns), np.bool_)
-    for layout, rows in _each(columns, "plan.stages"):
+    for layout, rows in _rows_by_value(columns, "plan.stages"):
         if layout in (LIGHT_LAST, LIGHT_ENDS):
             able = [
                 p
                 for p in np.unique(parts[rows]).tolist()
                 if p > 2
                 and (stages := stages_of(layout, columns.job.model.layers, p))
-                and stages != even(columns.job.model.layers, p)
+                and stages != even_stages(columns.job.model.layers, p)
             ]
             keep &= ~rows | np.isin(parts, able)
         elif layout == BY_SPEED:
@@ -290,7 +289,7 @@ RULES = (
     (_DEGREES, _ranks, "tp*cp*pp that divides cluster.gpus = {job.cluster.gpus}"),
     ({"plan.pp", "plan.vpp"}, _parts, "pp*vpp of at most model.layers = {job.model.layers}, and vpp = 1 where pp is 1"),
     ({"plan.pp", "plan.vpp", "plan.schedule"}, _schedules, "as many virtual stages as its schedule asks for"),
-    ({"plan.pp", "plan.vpp", "plan.stages"}, _uneven, "as many stages as plan.stages lists"),
+    ({"plan.pp", "plan.vpp", "plan.stages"}, _has_stages, "as many stages as plan.stages lists"),
     (_DEGREES | {"plan.ep", "plan.etp"}, _experts, "ep*etp that divides tp*cp*dp"),
     (_DEGREES | {"plan.sharding", "plan.sequence_parallel"}, _spelled_once, "ranks over which hsdp could shard"),
     (_BATCH, _batches, "micro_batch*dp that divides plan.global_batch"),
@@ -303,23 +302,23 @@ RULES = (
 """(fields, rule, what it asks of a plan): which rows may be plans. `spec.check` decides about the rest."""
 
 
-def _emptied(space: Space, needed: AbstractSet[str], why: str) -> SpecError:
+def _no_plan_error(space: Space, needed: AbstractSet[str], why: str) -> SpecError:
     """The rule that dropped the last plans, with the fields that it looks at."""
     open_ = {path: values for path, values in space.fields.items() if path in needed}
-    closed = [f"{path}={written(value_of(space.job, path))}" for path in sorted(needed - open_.keys())]
+    closed = [f"{path}={format_value(value_of(space.job, path))}" for path in sorted(needed - open_.keys())]
     hint = (
         f"Give one of these fields other values, or leave it out: then the default space opens it ({', '.join(closed)} as stated)"
     )
     return SpecError(
-        "--set", _written(open_) or "no open field", f"at least one plan: none has {why}", hint + "." if closed else ""
+        "--set", _format_fields(open_) or "no open field", f"at least one plan: none has {why}", hint + "." if closed else ""
     )
 
 
-def _written(fields: Mapping[str, Values]) -> str:
-    return " ".join(f"{path}={','.join(map(written, values))}" for path, values in fields.items())
+def _format_fields(fields: Mapping[str, Values]) -> str:
+    return " ".join(f"{path}={','.join(map(format_value, values))}" for path, values in fields.items())
 
 
-def parsed(path: str, text: str) -> list[str]:
+def split_values(path: str, text: str) -> list[str]:
     """The values of `--set path=a,b,c`, split at commas outside of brackets and quotes."""
     values, depth, word = [], 0, ""
     for letter in text:
@@ -339,6 +338,11 @@ def frames(fields: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
     """Every combination of the fields that make frames."""
     for values in product(*fields.values()):
         yield dict(zip(fields, values, strict=True))
+
+
+def may_be_open(path: str) -> bool:
+    """Whether a field can vary inside a frame."""
+    return path.startswith("plan.") and path != "plan.seq" or path in SWITCHES
 
 
 def check_path(path: str) -> None:

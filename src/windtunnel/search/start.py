@@ -14,7 +14,7 @@ from typing import Any
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.memory import memory_of
-from windtunnel.search.layouts import even, expert_parameters, powers
+from windtunnel.search.layouts import even_stages, expert_parameters, powers_of_two
 from windtunnel.spec import Cluster, Job, Model, check, load_job
 from windtunnel.workload import build, parameter_count
 
@@ -95,10 +95,10 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any]) -> Itera
     node = cluster.node
     seq, micro = choices("seq", [min(model.max_seq, START_SEQ)])[0], choices("micro_batch", [1])[0]
     degrees = (
-        choices("tp", [p for p in powers(min(node.domain, 8)) if model.heads % p == 0]),
-        choices("pp", powers(min(model.layers, 16))),
+        choices("tp", [p for p in powers_of_two(min(node.domain, 8)) if model.heads % p == 0]),
+        choices("pp", powers_of_two(min(model.layers, 16))),
         choices("cp", [1]),
-        choices("ep", [p for p in powers(64) if model.experts % p == 0] if model.experts else [1]),
+        choices("ep", [p for p in powers_of_two(64) if model.experts % p == 0] if model.experts else [1]),
     )
     splits = sorted(product(*degrees), key=lambda split: (split[0] * split[1] * split[2], split))
     for recompute, gpus in product(choices("recompute", ["none", "full"]), _sizes(cluster, own, splits)):
@@ -111,7 +111,7 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any]) -> Itera
                 "tp": tp,
                 "pp": pp,
                 **({"ep": ep} if ep > 1 else {}),
-                **({"stages": list(stages)} if "vpp" not in own and (stages := even(model.layers, pp)) else {}),
+                **({"stages": list(stages)} if "vpp" not in own and (stages := even_stages(model.layers, pp)) else {}),
                 "micro_batch": micro,
                 "global_batch": choices("global_batch", [micro_batches * micro * dp])[0],
                 "seq": seq,
@@ -129,7 +129,7 @@ def _sizes(cluster: Cluster, own: Mapping[str, Any], splits: Sequence[tuple[int,
     if "dp" in own:
         return sorted({tp * pp * cp * own["dp"] for tp, pp, cp, _ in splits})
     per_node = cluster.node.gpus
-    return [per_node * p for p in powers(cluster.gpus // per_node)] or [cluster.gpus]
+    return [per_node * p for p in powers_of_two(cluster.gpus // per_node)] or [cluster.gpus]
 
 
 def _may_fit(model: Model, cluster: Cluster, plan: Mapping[str, Any], gpus: int) -> bool:

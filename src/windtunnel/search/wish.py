@@ -41,7 +41,7 @@ class Wish:
         return Sizing(self.law, self.parameters, None if self.parameters else self.tokens, self.tokens_per_parameter)
 
 
-def checked(wish: Wish) -> Wish:
+def check_wish(wish: Wish) -> Wish:
     """The wish, or SpecError at the first target that is no number, is missing, or contradicts another."""
     for name in ("budget", "days", "loss", "parameters", "tokens", "tokens_per_parameter"):
         value = getattr(wish, name)

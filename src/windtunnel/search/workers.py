@@ -1,8 +1,7 @@
 """Who predicts the plans that bounds cannot rule out: this process, others on this machine, or a Ray cluster.
 
 A task is (frame, change); frames, the jobs that changes apply to, travel once. A worker that dies costs its tasks of the moment:
-they run
-again.
+they run again.
 """
 
 from __future__ import annotations

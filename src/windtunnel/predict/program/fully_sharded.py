@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from windtunnel.predict.category import Task
+from windtunnel.predict.program.demands import Moment, Quantity, at, gathered_elements
 from windtunnel.predict.program.offload import OffloadCopies
-from windtunnel.predict.program.shards import WEIGHTS, gather, held, label_of, scatter, shares, whole
+from windtunnel.predict.program.shards import WEIGHTS, gather, held, label_of, reduce, shares, whole
 from windtunnel.predict.program.stage import HOST, REDUCE, Stage
 from windtunnel.workload.passes.fsdp import blocks_ahead, persistent
 from windtunnel.workload.schedules import Action, Order, Pass
@@ -17,14 +18,19 @@ class FullySharded:
     def __init__(self, stage: Stage) -> None:
         self.stage, self.copies = stage, OffloadCopies(stage)
         self.whole_passes, self.by_block = False, True
-        job = stage.workload.job
-        plan = job.plan
-        self.reshard = plan.shards_parameters and job.runtime.reshard_after_forward
+        rows = stage.demands.gathers
+        self.gathers = {
+            Pass.FORWARD: at(rows, Moment.BEFORE_FORWARD),
+            Pass.BACKWARD: (before_backward := at(rows, Moment.BEFORE_BACKWARD)),
+            Pass.INPUT_GRADIENT: before_backward,
+            Pass.WEIGHT_GRADIENT: (),
+        }
+        self.reductions = at(stage.demands.reductions, Moment.AFTER_BACKWARD)
+        self.last_reductions = at(stage.demands.reductions, Moment.AFTER_BACKWARD, Moment.AFTER_LAST_BACKWARD)
         self.ahead = blocks_ahead(stage.workload, stage.index)
         self.done: list[int] = []  # computation of blocks, in program order
         self.pending: list[int] = []
         self.chunks = stage.workload.stages[stage.index]
-        self.local, self.boundary = plan.gradient_accumulation == "local", plan.sharding == "mics"
         self.last = {a.chunk: a.micro_batch for a in stage.workload.schedule[stage.index] if a.direction in WEIGHTS}
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
@@ -36,12 +42,12 @@ class FullySharded:
 
     def _run(self, action: Action, waits: tuple[int, ...]) -> int:
         flat = [b for b, times in self.chunks[action.chunk].blocks for _ in range(times)]
-        forward, weight = action.direction is Pass.FORWARD, action.direction is Pass.WEIGHT_GRADIENT
+        forward = action.direction is Pass.FORWARD
         if not forward:
             flat.reverse()
         if not flat:
             return self.stage.run(self.pass_template(action), label_of(action), waits)
-        gathers = forward or self.reshard and not weight  # a weight gradient reads no weights
+        gathers = bool(self.gathers[action.direction])
         needed: list[int | None] = []
         last = -1
         for place, block in enumerate(flat):
@@ -70,8 +76,8 @@ class FullySharded:
         blocks = self.stage.workload.blocks
         small = sum(persistent(self.stage.workload.job, blocks[b]) * times for chunk in self.chunks for b, times in chunk.blocks)
         if small:
-            width = self.stage.templates.gather_width
-            gathered = gather(self.stage, (Task.GATHER, -1, -1), (small, 0.0), width, (update,))
+            rows = at(self.stage.demands.gathers, Moment.AFTER_UPDATE)
+            gathered = gather(self.stage, (Task.GATHER, -1, -1), rows, {Quantity.PERSISTENT: small}, (update,))
             if gathered is not None:
                 self.stage.run(self.stage.templates.nothing(0.0), HOST, (gathered,))
 
@@ -79,16 +85,16 @@ class FullySharded:
         """Gather a block's parameters. Only blocks gathered ahead and the block in use may be alive, so the gather waits for the
         computation before the next one."""
         label = (Task.GATHER, action.micro_batch, action.chunk)
-        dense, experts = held(self.stage, ((block, 1),))
-        small = persistent(self.stage.workload.job, self.stage.workload.blocks[block])
-        size = (max(0.0, dense + self.stage.workload.blocks[block].frozen - small), experts)
+        of = self.stage.workload.blocks[block]
+        size = gathered_elements(self.stage.workload.job, of), of.expert_parameters
         if self.copies.gathers_in_switch:
             return self.copies.load_gathered(size, tuple(self.done[-1:]))
         fetched = self.copies.fetch_parameters(size, tuple(self.done[-2:-1]))  # one block ahead of its gather
         backward = action.direction is not Pass.FORWARD
         waits = (*self.done[-1:], *fetched)
         parts = shares(self.stage, block) * (2 if backward and self._gathers_again(block) else 1)
-        gathered = gather(self.stage, label, size, self.stage.templates.gather_width, waits, backward=backward, parts=parts)
+        amounts = {Quantity.GATHERED: size[0], Quantity.EXPERTS: size[1]}
+        gathered = gather(self.stage, label, self.gathers[action.direction], amounts, waits, parts=parts)
         return gathered if gathered is not None or not fetched else fetched[-1]
 
     def _gathers_again(self, block: int) -> bool:
@@ -97,13 +103,14 @@ class FullySharded:
         return of.working > 0.0 and most is not None and of.parameters > most
 
     def _scatter(self, block: int, after: int, last: bool) -> None:
-        if self.local and not last:
+        rows = self.last_reductions if last else self.reductions
+        if not rows:
             return
         size = held(self.stage, ((block, 1),))
         if self.copies.reduces_in_switch:
             self.pending.append(self.copies.store_reduced(size, after))
             return
-        reduced = scatter(self.stage, REDUCE, size, (after,), last or not self.boundary, shares(self.stage, block))
+        reduced = reduce(self.stage, REDUCE, rows, size, (after,), shares(self.stage, block))
         if reduced is not None:
             self.pending.append(reduced)
         self.copies.send_gradients(size, after if reduced is None else reduced)

@@ -20,7 +20,8 @@ from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
-from windtunnel.predict.program.pipeline import PipelineTransfers, overlaps
+from windtunnel.predict.program.demands import stage_reductions
+from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.sharding import Sharding, sharding_for
 from windtunnel.predict.program.stage import HOST, PASSES, UPDATE, Stage
 from windtunnel.predict.program.tax import compute_tax
@@ -127,16 +128,15 @@ def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
 def write_step(stage: Stage, transfers: PipelineTransfers) -> None:
     """Appends a stage's step."""
     workload = stage.workload
-    overlap = overlaps(workload.job)
     _wait_for_data(stage)
     sharding = sharding_for(stage)
     _check_size(stage, sharding)
     if sharding.whole_passes and not (stage.apart and stage.apart.pauses):
         order = workload.schedule[stage.index]
         actions = table(order)
-        last = transfers.passes(stage, actions, _runs(order, actions, sharding), overlap)
+        last = transfers.passes(stage, actions, _runs(order, actions, sharding))
     else:
-        last = _one_by_one(stage, transfers, sharding, overlap)
+        last = _one_by_one(stage, transfers, sharding)
     _read_back(stage)
     transfers.count(stage)
     _finish(stage, sharding, sharding.reduce(last))
@@ -173,7 +173,7 @@ def _runs(order: Order, actions: npt.NDArray[np.int64], sharding: Sharding) -> n
     return runs
 
 
-def _one_by_one(stage: Stage, transfers: PipelineTransfers, sharding: Sharding, overlap: bool) -> int:
+def _one_by_one(stage: Stage, transfers: PipelineTransfers, sharding: Sharding) -> int:
     """Appends passes with the gathers and reductions between them; returns the last pass."""
     actions = stage.workload.schedule[stage.index]
     last, at = -1, 0
@@ -184,7 +184,7 @@ def _one_by_one(stage: Stage, transfers: PipelineTransfers, sharding: Sharding, 
             stage.pause(at / len(actions), (at + len(turn)) / len(actions))
         at += len(turn)
         received = tuple(r for action in turn if (r := transfers.receive(stage, action)) is not None)
-        last = sharding.run(turn, received + (() if overlap else sent))
+        last = sharding.run(turn, received + (() if transfers.overlap else sent))
         sent = tuple(s for action in turn if (s := transfers.send(stage, action, last)) is not None)
     return last
 
@@ -195,16 +195,18 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     plan = job.plan
     if stage.apart is not None:  # book this wait here, and not under the meeting that follows
         stage.run(templates.nothing(0.0), HOST, reduced)
-    if job.copies > 1:
+    twin, tied = stage_reductions(job, stage.demands.widths, index)
+    if twin.axis is not Axis.NONE:
         parameters, experts = stage.workload.stage_parameters[index], stage.workload.stage_experts[index]
         updated = parameters if plan.sharding == "none" else sharded(job, parameters, experts)
-        reduced = (stage.twin(updated * templates.reduce_width, reduced),)
-    if job.model.shares_embedding and not job.ends_meet and index in (0, plan.pp - 1):
-        size = job.padded_vocab // plan.tp * job.model.hidden * templates.reduce_width
-        reduced = (stage.sync(Task.TIED_EMBEDDING, Axis.EMBEDDING, size, 2, reduced, Category.GRADIENT_REDUCE),)
+        reduced = (stage.twin(twin, twin.size(updated), reduced),)
+    if tied.axis is not Axis.NONE:
+        size = tied.size(job.padded_vocab // plan.tp * job.model.hidden)
+        reduced = (stage.sync(Task.TIED_EMBEDDING, tied, size, 2, reduced, Category.GRADIENT_REDUCE),)
     waits = (stage.run(templates.optimizer(index, after_norm=False), UPDATE, reduced),)
-    if job.cluster.gpus > 1:
-        waits = (stage.sync(Task.GRADIENT_NORM, Axis.WORLD, 8.0, plan.pp, waits, Category.STEP_SYNC, host_sync=True),)
+    norm = stage.demands.norm
+    if norm.axis is not Axis.NONE:
+        waits = (stage.sync(Task.GRADIENT_NORM, norm, norm.size(1.0), plan.pp, waits, Category.STEP_SYNC, host_sync=True),)
     if job.runtime.host.step:
         stage.run(templates.nothing(job.runtime.host.step), HOST)
     update = stage.run(templates.optimizer(index, after_norm=True), UPDATE, waits)

@@ -13,9 +13,11 @@ from windtunnel.compute.cpu import cpu_seconds, update_bytes
 from windtunnel.memory.host_copies import HOST_ACHIEVED, host_memory_rate, legs, pool_collective
 from windtunnel.memory.state import gradients_leave
 from windtunnel.predict.category import Category, Task
+from windtunnel.predict.program.demands import gathers_in_switch, reduces_in_switch
 from windtunnel.predict.program.shards import Held
 from windtunnel.predict.program.stage import HOST, Label, Stage
 from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.spec.machine.host import Place
 from windtunnel.workload import Stream
 from windtunnel.workload.identity import BlockKind
@@ -28,6 +30,11 @@ TILE = 64 * 2**20
 DeepSpeed's CPU-Adam and Megatron-Core's parameter groups are of this order."""
 
 MOST_TILES = 32
+
+
+def cpu_memory_rate(cluster: Cluster) -> float:
+    """B/s of host memory for a GPU's share of its node's CPUs."""
+    return host_memory_rate(cluster.node) / HOST_ACHIEVED / cluster.gpus_of_node
 
 
 class OffloadCopies:
@@ -53,8 +60,7 @@ class OffloadCopies:
         self.stored: list[int] = []
         self.gradients_away: list[int] = []  # the last copies and sums of gradients
         self.leaves = gradients_leave(job.plan)
-        pool = job.cluster.memory_pool
-        self.in_switch = pool is not None and pool.in_switch_collectives
+        self.gathers_in_switch, self.reduces_in_switch = gathers_in_switch(job), reduces_in_switch(job)
 
     # -- activations ------------------------------------------------------------------------------------------------
 
@@ -164,11 +170,6 @@ class OffloadCopies:
 
     # -- parameters -------------------------------------------------------------------------------------------------
 
-    @property
-    def gathers_in_switch(self) -> bool:
-        """Whether a load of parameters is their all-gather."""
-        return self.offload.parameters == "pool" and self.in_switch
-
     def fetch_parameters(self, size: Held, waits: tuple[int, ...]) -> tuple[int, ...]:
         """Fetches this rank's shard of a block's parameters before its gather; none if they are on the GPU."""
         if self.offload.parameters == "none":
@@ -179,7 +180,7 @@ class OffloadCopies:
 
     def load_gathered(self, size: Held, waits: tuple[int, ...]) -> int:
         """Loads a block's parameters from the pool, gathered by its switches."""
-        seconds = self._in_switch(size, self.stage.templates.gather_width)
+        seconds = self._in_switch(size, self.stage.demands.widths.gathered)
         return self._copy((int(Task.FETCH), -1, -1), Stream.FROM_HOST, seconds, waits)
 
     def _in_switch(self, size: Held, width: float) -> float:
@@ -189,14 +190,9 @@ class OffloadCopies:
 
     # -- gradients and update ---------------------------------------------------------------------------------------
 
-    @property
-    def reduces_in_switch(self) -> bool:
-        """Whether a store of gradients is their reduce-scatter."""
-        return self.offload.optimizer == "pool" and self.in_switch and self.leaves and self.offload.optimizer_fraction == 1.0
-
     def store_reduced(self, size: Held, after: int) -> int:
         """Stores a block's gradients in the pool, added up by its switches."""
-        seconds = self._in_switch(size, self.stage.templates.reduce_width)
+        seconds = self._in_switch(size, self.stage.demands.widths.gradient)
         self.gradients_away = [self._copy((int(Task.OFFLOAD), -1, -1), Stream.TO_HOST, seconds, (after,))]
         return self.gradients_away[-1]
 
@@ -218,17 +214,11 @@ class OffloadCopies:
         if self.leaves and self.job.micro_batches > 1:
             total = 4.0 * moved
             if self.offload.updated_away:
-                seconds = cpu_seconds(moved * width + 2.0 * total, self._cpu_memory)
+                seconds = cpu_seconds(moved * width + 2.0 * total, cpu_memory_rate(self.job.cluster))
                 label = (int(Task.CPU_UPDATE), -1, -1)
                 self.gradients_away = [self._copy(label, Stream.CPU, seconds, copies, Category.CPU_UPDATE)]
             else:  # sums of earlier micro batches are read and written
                 self.gradients_away = list(self.out(place, total, (self.back(place, total, waits),)))
-
-    @property
-    def _cpu_memory(self) -> float:
-        """B/s of host memory for a GPU's share of its node's CPUs."""
-        cluster = self.job.cluster
-        return host_memory_rate(cluster.node) / HOST_ACHIEVED / cluster.gpus_of_node
 
     def update(self, on_gpu: int, waits: tuple[int, ...]) -> int:
         """The offloaded part of the update in tiles, after `waits`; returns the instances that end with it. `on_gpu`: the GPU's
@@ -265,7 +255,7 @@ class OffloadCopies:
             if place == "nvme":
                 disk = legs(self.job.cluster, place, False)[0]
                 disk_read = (self._copy((int(Task.FROM_STORAGE), -1, -1), Stream.STORAGE_READ, disk.seconds(state), begin),)
-            seconds = cpu_seconds(update_bytes(self.job, width) * elements, self._cpu_memory)
+            seconds = cpu_seconds(update_bytes(self.job, width) * elements, cpu_memory_rate(self.job.cluster))
             updated = self._copy((int(Task.CPU_UPDATE), -1, -1), Stream.CPU, seconds, (*begin, *disk_read), Category.CPU_UPDATE)
             ends = (*disk_read, updated)
             if place == "nvme":

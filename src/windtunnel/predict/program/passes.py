@@ -8,8 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.spec.job import Job
 from windtunnel.workload import Kind, Stream
 from windtunnel.workload.ops import OpTable, Phase
+from windtunnel.workload.schedules import Pass
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,13 @@ def half(ops: OpTable, piece: PassRows, weight: bool) -> PassRows:
             place[row] = before
     rows = np.array(kept, np.int64)
     return PassRows(piece.rows[rows], np.array(waits, np.int32).reshape(-1, 2), live[rows], piece.host[rows])
+
+
+def host_of_pass(job: Job, direction: Pass) -> tuple[float, float]:
+    """Seconds of the host before each block of a pass, and before its first one besides. Those of weight gradients are booked with
+    input gradients."""
+    slower = 0.0 if direction is Pass.WEIGHT_GRADIENT else 1.0 / job.cluster.node.host_speed
+    return job.runtime.host.layer * slower, job.runtime.host.micro_batch * slower
 
 
 def in_a_row(parts: list[PassRows], block_host: float, pass_host: float) -> PassRows:

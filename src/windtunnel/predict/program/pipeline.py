@@ -9,11 +9,11 @@ from windtunnel.engine import HOST_SYNC
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
-from windtunnel.predict.program import keys
+from windtunnel.predict.program import demands, keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
+from windtunnel.predict.program.demands import WAITING, Moment, Switches
 from windtunnel.predict.program.stage import PASSES, Stage
-from windtunnel.spec.job import Job
-from windtunnel.workload import Axis, Comm, Stream, Workload
+from windtunnel.workload import Axis, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
 
 Streams = tuple[tuple[int, int], tuple[int, int]]
@@ -29,16 +29,6 @@ _RECEIVE: Streams = (
 )
 _SENT, _RECEIVED = int(Task.SEND), int(Task.RECEIVE)
 _WAITING, _MOVING = int(Category.PIPELINE_BUBBLE), int(Category.PIPELINE_TRANSFER)
-
-
-WAITING = ("gpipe", "1f1b")
-"""Schedules whose passes wait for every transfer."""
-
-
-def overlaps(job: Job) -> bool:
-    """Whether passes continue while results are sent: plain 1F1B and GPipe wait for each transfer; with virtual stages or split
-    backward passes, frameworks post it and continue."""
-    return job.runtime.overlap_p2p and job.plan.schedule_name not in WAITING
 
 
 class PipelineTransfers:
@@ -63,28 +53,28 @@ class PipelineTransfers:
         if self.stages > 1:
             self.backs = (self.places[0] > self.places[1]).astype(np.int64)
         self.copies = job.copies
-        stage_of = {part: stage for stage, parts in enumerate(job.places) for part in parts}
-        self.crosses = np.array([job.copies > 1 or stage_of[k] != stage_of[k + 1] for k in range(self.boundaries)], np.bool_)
+        self.crosses = np.array(demands.crossed_boundaries(job), np.bool_)
         # plain lists: faster to index one by one than arrays
         self._places, self._backs, self._crosses = self.places.tolist(), self.backs.tolist(), self.crosses.tolist()
+        gather, send = demands.transfers(job, Switches.of(job))
+        self.overlap = send.moment is Moment.BESIDE_PASSES
         # a host that waits for one transfer before it posts the next would deadlock if neighbours send to each other at the same
         # time
-        self.sync = runtime.p2p_sync and not overlaps(job) and job.plan.schedule_name in (*WAITING, "interleaved")
+        self.sync = runtime.p2p_sync and not self.overlap and job.plan.schedule_name in (*WAITING, "interleaved")
         # a look at a message that is sent right away comes too early: each costs one sleep
         self.polls = tuple(messages * runtime.p2p_poll for messages in runtime.p2p_messages)
-        self.size, self.seconds, self.gathered = workload.boundary, 0.0, 0.0  # gathered: bytes that tp gathers after each transfer
-        if self.stages > 1:
-            if job.plan.tp > 1 and not job.plan.sequence_parallel and runtime.p2p_scatter:
-                self.gathered = self.size
-                self.seconds = costs.calls.price(Comm.ALL_GATHER, Axis.TP, self.size).seconds
-                self.size /= job.plan.tp
-            gather = self.seconds
-            self.seconds += costs.calls.price(Comm.SEND_RECV, Axis.PP, self.size).seconds
-            if live is not None and live.crosses(Axis.PP):
-                self._announce(live, gather)
+        self.gathered, self.sent = (
+            None if row.axis is Axis.NONE else CallKey(row.comm, row.axis, row.size(workload.boundary)) for row in (gather, send)
+        )
+        self.seconds = 0.0 if self.gathered is None else costs.calls.price_of(self.gathered).seconds
+        if self.sent is not None:
+            behind = self.seconds
+            self.seconds += costs.calls.price_of(self.sent).seconds
+            if live is not None and live.crosses(self.sent.axis):
+                self._announce(live, self.sent, behind)
 
-    def _announce(self, live: NetworkCalls, gather: float) -> None:
-        """Registers every transfer with its source and destination stage."""
+    def _announce(self, live: NetworkCalls, sent: CallKey, gather: float) -> None:
+        """Registers every transfer with its source and destination stage; `gather`: seconds of the gather behind it."""
         half = self.micro_batches // self.copies
         senders = sorted(
             (part, chunk, stage)
@@ -99,7 +89,7 @@ class PipelineTransfers:
                 transfer_keys = keys.transfer(boundary, gradient, first, self.micro_batches, self.group) + np.arange(half)
                 back = bool(gradient) != bool(self.backs[chunk])
                 extra = gather + self.polls[gradient]
-                call = NetworkCall(Comm.SEND_RECV, Axis.PP, self.size, stage - int(self.backs[chunk]), back, extra, self.only)
+                call = NetworkCall(*sent, stage - int(self.backs[chunk]), back, extra, self.only)
                 live.bind(transfer_keys, call)
 
     def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
@@ -141,7 +131,7 @@ class PipelineTransfers:
             sync,
         )
 
-    def passes(self, stage: Stage, actions: Int64s, runs: Int64s, overlap: bool) -> int:
+    def passes(self, stage: Stage, actions: Int64s, runs: Int64s) -> int:
         """All actions of a schedule and their transfers at once, as runs of templates; returns the last run.
 
         `actions` [n, 4] is `schedules.table`; `runs` [n]: the action's template, or -1 if the run before it covers it too (a
@@ -172,7 +162,7 @@ class PipelineTransfers:
         labels = np.empty((total, 3), np.int64)
         template[run] = runs[first]
         waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives] + base
-        if not overlap:
+        if not self.overlap:
             followed = sends & (turn + 1 < len(run))
             waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed] + base
         kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
@@ -194,7 +184,7 @@ class PipelineTransfers:
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
-        if stage.sent:
-            stage.calls[CallKey(Comm.SEND_RECV, Axis.PP, self.size)] = stage.sent
-        if stage.received and self.gathered:
-            stage.calls[CallKey(Comm.ALL_GATHER, Axis.TP, self.gathered)] = stage.received
+        if stage.sent and self.sent is not None:
+            stage.calls[self.sent] = stage.sent
+        if stage.received and self.gathered is not None:
+            stage.calls[self.gathered] = stage.received

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from windtunnel.predict.category import Category, Task
+from windtunnel.predict.category import Task
+from windtunnel.predict.program.demands import Moment, Quantity, at
 from windtunnel.predict.program.offload import OffloadCopies
-from windtunnel.predict.program.shards import WEIGHTS, Held, Pieces, gather, held, label_of, scatter, shared, whole
+from windtunnel.predict.program.shards import WEIGHTS, Held, Pieces, amounts_of, gather, held, label_of, reduce, whole
 from windtunnel.predict.program.stage import HOST, Stage
-from windtunnel.workload import Axis, Comm, Stream
+from windtunnel.workload import Axis
 from windtunnel.workload.schedules import Action, Order, Pass
 
 
@@ -18,22 +19,20 @@ class Replicated:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.copies = stage, OffloadCopies(stage)
-        job = stage.workload.job
         self.chunks = stage.workload.stages[stage.index]
-        self.ranks = job.dp * job.plan.cp
-        self.all_ranks = Axis.SHARD if job.shard_ranks == self.ranks else Axis.DP  # dp and cp ranks together
-        self.sharded = job.plan.sharding != "none"
         self.whole: Held = (
             stage.workload.stage_parameters[stage.index] - stage.workload.stage_experts[stage.index],
             stage.workload.stage_experts[stage.index],
         )
-        several = self.ranks > 1 or self.whole[1] > 0.0 and job.expert_dp > 1
-        self.several = several
-        self.overlap_reduce = job.runtime.overlap_grad_reduce and several
-        self.overlap_gather = job.runtime.overlap_param_gather and self.sharded and several
-        # ZeRO-2 keeps only a shard of the gradients, so every backward pass reduces
-        every_pass = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
-        self.partitions = (every_pass or job.plan.gradient_accumulation == "reduced") and several or self.copies.leaves
+        self.reductions, gathers = stage.demands.reductions, stage.demands.gathers
+        self.several = any(  # whether there are other ranks with the same parameters
+            row.axis is not Axis.NONE and (row.of is not Quantity.EXPERTS or self.whole[1] > 0.0) for row in self.reductions
+        )
+        moment = self.reductions[0].moment
+        self.overlap_reduce = moment is Moment.AFTER_LAST_BACKWARD and self.several
+        self.partitions = moment is Moment.AFTER_BACKWARD and (self.several or self.copies.leaves)
+        self.gathers_first, self.gathers_last = at(gathers, Moment.BEFORE_FIRST_FORWARD), at(gathers, Moment.AFTER_UPDATE)
+        self.overlap_gather = bool(self.gathers_first) and self.several
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
         self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions or self.copies.of_layers)
@@ -47,7 +46,7 @@ class Replicated:
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
                 for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
-                    last = gather(stage, (Task.GATHER, -1, chunk), held(stage, pieces), stage.templates.weight_width, ())
+                    last = gather(stage, (Task.GATHER, -1, chunk), self.gathers_first, amounts_of(held(stage, pieces)), ())
                     self.gathers[chunk, group] = () if last is None else (last,)
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
@@ -99,10 +98,8 @@ class Replicated:
         return (self._combine(self.whole, (last,), -1),) if self.several or self.copies.offload.updated_away else (last,)
 
     def finish(self, update: int) -> None:
-        if not self.sharded or self.overlap_gather:
-            return
         bucket = self.stage.workload.job.runtime.gather_bucket or math.inf
-        gathered = gather(self.stage, (Task.GATHER, -1, -1), self.whole, self.stage.templates.weight_width, (update,), bucket)
+        gathered = gather(self.stage, (Task.GATHER, -1, -1), self.gathers_last, amounts_of(self.whole), (update,), bucket)
         if gathered is not None:  # exposed: the step ends with it
             self.stage.run(self.stage.templates.nothing(self._slices()), HOST, (gathered,))
 
@@ -116,22 +113,8 @@ class Replicated:
     def _combine(self, size: Held, waits: tuple[int, ...], chunk: int, parts: tuple[float, ...] = (1.0,)) -> int:
         """Reduces gradients, those outside of experts in calls of these `parts`; returns the last call, or the waits if there is
         no call."""
-        job = self.stage.workload.job
-        label = (Task.REDUCE, -1, chunk)
-        if self.sharded and job.runtime.reduce_with == "reduce_scatter":
-            reduced = scatter(self.stage, label, size, waits, parts=parts)
-            reduced_at = waits[-1] if reduced is None else reduced
-            self.copies.send_gradients(size, reduced_at)
-            return reduced_at
-        reduced_at = waits[-1]
-        for axis, _, elements, _ in shared(self.stage, size):
-            over, ranks = (self.all_ranks, self.ranks) if axis is Axis.SHARD else (Axis.EXPERT_DP, job.expert_dp)
-            if elements and ranks > 1:
-                bytes_ = elements * self.stage.templates.reduce_width
-                for part in parts if axis is Axis.SHARD else (1.0,):
-                    reduced_at = self.stage.comm(
-                        label, Comm.ALL_REDUCE, over, bytes_ * part, Stream.REDUCE, waits, Category.GRADIENT_REDUCE
-                    )
+        reduced = reduce(self.stage, (Task.REDUCE, -1, chunk), self.reductions, size, waits, parts)
+        reduced_at = waits[-1] if reduced is None else reduced
         self.copies.send_gradients(size, reduced_at)
         return reduced_at
 
@@ -140,7 +123,7 @@ class Replicated:
         runtime = self.stage.workload.job.runtime
         if runtime.bucket_calls == "block":
             return (1.0,)
-        width, blocks = self.stage.templates.reduce_width, self.stage.workload.blocks
+        width, blocks = self.stage.demands.widths.gradient, self.stage.workload.blocks
         tensors = [size for block, times in pieces[::-1] for size in blocks[block].tensors.trained[::-1] * times]
         calls, filling = [], 0.0
         for elements in tensors:
@@ -156,7 +139,7 @@ class Replicated:
         flat = [b for b, times in self.chunks[chunk].blocks for _ in range(times)]
         if direction is not Pass.FORWARD:
             flat.reverse()
-        width = self.stage.templates.reduce_width
+        width = self.stage.demands.widths.gradient
         groups: list[list[int]] = [[]]
         full = 0.0
         for block in flat:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from windtunnel.predict.program import demands
+from windtunnel.predict.program.demands import Switches
 from windtunnel.predict.program.fully_sharded import FullySharded
 from windtunnel.predict.program.offload import OffloadCopies
 from windtunnel.predict.program.replicated import Replicated
@@ -35,8 +37,5 @@ class Sharding(Protocol):
 
 def sharding_for(stage: Stage) -> Sharding:
     """The policy of the plan and the runtime."""
-    plan, runtime = stage.workload.job.plan, stage.workload.job.runtime
-    # FSDP's SHARD_GRAD_OP is ZeRO-2 that frees parameters between steps, and so gathers them again before they are used
-    if plan.shards_parameters or (plan.sharding == "zero2" and runtime.reduce_every_micro_batch and runtime.overlap_param_gather):
-        return FullySharded(stage)
-    return Replicated(stage)
+    job = stage.workload.job
+    return FullySharded(stage) if demands.gathers_in_passes(job, Switches.of(job)) else Replicated(stage)

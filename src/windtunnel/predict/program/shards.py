@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 
 from windtunnel.predict.category import Category
+from windtunnel.predict.program.demands import Demand, Quantity
 from windtunnel.predict.program.stage import PASSES, Label, Stage
-from windtunnel.workload import Axis, Comm, Stream
-from windtunnel.workload.passes.fsdp import INT4, INT8
+from windtunnel.workload import Axis
 from windtunnel.workload.schedules import Action, Pass
 
 Pieces = tuple[tuple[int, int], ...]
 Held = tuple[float, float]
 """Elements on a GPU: of parameters outside of experts, and of experts, which other ranks share."""
+Amounts = dict[Quantity, float]
+"""How much there is of what calls are proportional to."""
 WEIGHTS = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 """Passes that produce gradients of parameters."""
 
@@ -24,14 +29,9 @@ def held(stage: Stage, pieces: Pieces) -> Held:
     return sum(blocks[b].parameters * times for b, times in pieces) - experts, experts
 
 
-def shared(stage: Stage, size: Held) -> tuple[tuple[Axis, Axis, float, int], ...]:
-    """The ranks over which each part of the state is sharded: (axis, axis of its replicas, elements, ranks)."""
-    job = stage.workload.job
-    expert_axis = Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
-    return (
-        (Axis.SHARD, Axis.REPLICA, size[0], job.shard_ranks),
-        (expert_axis, Axis.EXPERT_REPLICA, size[1], job.expert_shard_ranks),
-    )
+def amounts_of(size: Held) -> Amounts:
+    """What calls of replicated state are proportional to."""
+    return {Quantity.DENSE: size[0], Quantity.EXPERTS: size[1]}
 
 
 def shares(stage: Stage, block: int) -> tuple[float, ...]:
@@ -46,60 +46,45 @@ def shares(stage: Stage, block: int) -> tuple[float, ...]:
 def gather(
     stage: Stage,
     label: Label,
-    size: Held,
-    width: float,
+    demands: Iterable[Demand],
+    amounts: Amounts,
     waits: tuple[int, ...],
     most: float = math.inf,
-    backward: bool = False,
     parts: tuple[float, ...] = (1.0,),
 ) -> int | None:
-    """All-gathers parameters of `width` bytes each over the ranks that share them, at most `most` bytes per call; returns the last
-    call, None if there is none. `backward`: from the secondary copy, if there is one. `parts`: shares of parameters outside of
-    experts."""
-    plan = stage.workload.job.plan
-    width = INT8 if plan.quantised_gather else width
+    """All-gathers parameters, at most `most` bytes per call; returns the last call, None if there is none. `parts`: shares of
+    calls that may be cut."""
     last_call = None
-    for axis, _, elements, ranks in shared(stage, size):
-        if not elements or ranks == 1:
+    for of, rows in groupby(demands, key=attrgetter("of")):
+        calls = [row for row in rows if row.axis is not Axis.NONE]
+        if not calls or not amounts[of]:
             continue
-        steps: tuple[tuple[Axis, float], ...] = ((axis, elements * width),)
-        if axis is Axis.SHARD and backward and plan.secondary_group:
-            steps = ((Axis.NEAR, elements * width),)
-        elif axis is Axis.SHARD and plan.hierarchical_gather:  # first across nodes, then inside the node
-            steps = ((Axis.FAR, elements * width / stage.workload.job.near_ranks), (Axis.NEAR, elements * width))
-        for over, bytes_ in [(over, bytes_ * part) for part in (parts if axis is Axis.SHARD else (1.0,)) for over, bytes_ in steps]:
-            calls = max(1, math.ceil(bytes_ / most))
-            for _ in range(calls):
-                last_call = stage.comm(
-                    label, Comm.ALL_GATHER, over, bytes_ / calls, Stream.GATHER, waits, Category.PARAMETER_GATHER
-                )
+        for row, bytes_ in [(row, row.size(amounts[of], part)) for part in (parts if calls[0].cut else (1.0,)) for row in calls]:
+            count = max(1, math.ceil(bytes_ / most))
+            for _ in range(count):
+                last_call = stage.comm(label, row, bytes_ / count, waits, Category.PARAMETER_GATHER)
     return last_call
 
 
-def scatter(
-    stage: Stage, label: Label, size: Held, waits: tuple[int, ...], between: bool = True, parts: tuple[float, ...] = (1.0,)
+def reduce(
+    stage: Stage,
+    label: Label,
+    demands: Iterable[Demand],
+    size: Held,
+    waits: tuple[int, ...],
+    parts: tuple[float, ...] = (1.0,),
 ) -> int | None:
-    """Reduce-scatters gradients over the ranks that share them and, if `between`, all-reduces the shards between replicas; returns
-    the last call, None if there is none. `parts`: shares of parameters outside of experts. In INT4 two all-to-alls replace the
-    reduce-scatter (ZeRO++, arXiv 2306.10209)."""
-    job = stage.workload.job
-    last_call = None
-    for axis, replicas, elements, ranks in shared(stage, size):
-        bytes_ = elements * stage.templates.reduce_width
-        if not elements:
+    """Reduces gradients; returns the last call, None if there is none. `parts`: shares of calls that may be cut."""
+    amounts = amounts_of(size)
+    last_call, after, before = None, waits, None
+    for row in demands:
+        if row.axis is Axis.NONE or not amounts[row.of]:
             continue
-        calls: list[tuple[Comm, Axis, float]] = []
-        if axis is Axis.SHARD and job.plan.quantised_reduce:
-            near = job.near_ranks
-            calls += [(Comm.ALL_TO_ALL, Axis.NEAR, elements * INT4)] * (near > 1)
-            calls += [(Comm.ALL_TO_ALL, Axis.FAR, elements * INT4 / near)] * (near < ranks)
-        elif ranks > 1:
-            calls += [(Comm.REDUCE_SCATTER, axis, bytes_ * part) for part in (parts if axis is Axis.SHARD else (1.0,))]
-        if between and job.replicas > 1:
-            calls.append((Comm.ALL_REDUCE, replicas, bytes_ / ranks))
-        after = waits
-        for call, over, moved in calls:
-            last_call = stage.comm(label, call, over, moved, Stream.REDUCE, after, Category.GRADIENT_REDUCE)
+        if row.of is not before:
+            after, before = waits, row.of
+        for part in parts if row.cut else (1.0,):
+            moved = row.size(amounts[row.of], part)
+            last_call = stage.comm(label, row, moved, after if row.follows else waits, Category.GRADIENT_REDUCE)
             after = (last_call,)
     return last_call
 

@@ -14,8 +14,9 @@ from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.price.host import check_seconds
 from windtunnel.predict.program import keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
+from windtunnel.predict.program.demands import Demand, StepDemands
 from windtunnel.predict.program.templates import Templates
-from windtunnel.workload import Axis, Comm, Stream, Workload
+from windtunnel.workload import Axis, Workload
 
 if TYPE_CHECKING:
     from windtunnel.predict.program.rendezvous import UnequalStage
@@ -54,6 +55,11 @@ class Stage:
         self.sent = self.received = 0  # pipeline transfers
         host = workload.job.runtime.host
         self.call_host = (host.launch + host.collective) / workload.job.cluster.node.host_speed
+
+    @property
+    def demands(self) -> StepDemands:
+        """The calls of the job."""
+        return self.templates.demands
 
     @property
     def only(self) -> tuple[int, ...] | None:
@@ -97,14 +103,13 @@ class Stage:
             return 0.0
         return check_seconds(job.runtime, self.costs.calls.group(axis)) / job.cluster.node.host_speed
 
-    def comm(
-        self, label: Label, call: Comm, axis: Axis, size: float, stream: Stream, waits: tuple[int, ...], category: Category
-    ) -> int:
-        """Append a collective; returns its instance.
+    def comm(self, label: Label, demand: Demand, size: float, waits: tuple[int, ...], category: Category) -> int:
+        """Append a collective of `size` bytes; returns its instance.
 
-        Among equal ranks it only has a duration. Unequal replicas of a group of `axis` meet.
+        Among equal ranks it only has a duration. Unequal replicas of a group of its axis meet.
         """
-        seconds = self._count(call, axis, size)
+        call, axis, stream = demand.comm, demand.axis, demand.stream
+        seconds = self._count(demand, size)
         crosses = self.live is not None and self.live.crosses(axis)
         if self.apart is not None and len(others := self.apart.partners(axis)) > 1:
             key, fresh = self.apart.key(axis)
@@ -117,32 +122,39 @@ class Stage:
             return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False, axis)
         return self.run(self.templates.transfer(stream, seconds, category, self.call_host + self._check(axis)), label, waits)
 
-    def _count(self, call: Comm, axis: Axis, size: float) -> float:
+    def _count(self, demand: Demand, size: float) -> float:
         """Books a call as the next instance; returns its seconds."""
-        key = CallKey(call, axis, size)
+        key = CallKey(demand.comm, demand.axis, size)
         self.calls[key] += 1
         self.collectives.append((len(self.rank), key))
         return self.costs.calls.price_of(key).seconds
 
-    def twin(self, size: float, waits: tuple[int, ...]) -> int:
+    def twin(self, demand: Demand, size: float, waits: tuple[int, ...]) -> int:
         """Append the all-reduce of gradients with the stage that holds the other copy of this one's parameters; returns its
         instance."""
         other = self.workload.job.plan.pp - 1 - self.index
-        seconds = self._count(Comm.ALL_REDUCE, Axis.EMBEDDING, size)
+        seconds = self._count(demand, size)
         key = keys.twins(self.index, other, self.group)
-        return self.meet(REDUCE, Stream.WORLD, key, seconds, 2, waits, Category.GRADIENT_REDUCE, Category.GRADIENT_REDUCE, False)
+        return self.meet(REDUCE, demand.stream, key, seconds, 2, waits, Category.GRADIENT_REDUCE, Category.GRADIENT_REDUCE, False)
 
     def sync(
-        self, kind: Task, axis: Axis, size: float, stages: int, waits: tuple[int, ...], category: Category, host_sync: bool = False
+        self,
+        kind: Task,
+        demand: Demand,
+        size: float,
+        stages: int,
+        waits: tuple[int, ...],
+        category: Category,
+        host_sync: bool = False,
     ) -> int:
-        """Append an all-reduce between `stages` stages, or on this one alone if `stages` is 1; returns its instance."""
-        label = (int(kind), -1, -1)
+        """Append a collective between `stages` stages, or on this one alone if `stages` is 1; returns its instance."""
+        label, axis = (int(kind), -1, -1), demand.axis
         if stages == 1:
-            return self.comm(label, Comm.ALL_REDUCE, axis, size, Stream.WORLD, waits, category)
-        seconds = self._count(Comm.ALL_REDUCE, axis, size)
+            return self.comm(label, demand, size, waits, category)
+        seconds = self._count(demand, size)
         key = keys.stages(kind, self.group)
         if axis is Axis.WORLD and self.apart is not None:
             key, stages = keys.everyone(kind), stages * len(self.apart.partners(axis))
         if self.live is not None and self.live.crosses(axis) and self.index == 0:
-            self.live.bind(np.array([key]), NetworkCall(Comm.ALL_REDUCE, axis, size, 0, only=self.only))
-        return self.meet(label, Stream.WORLD, key, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync, axis)
+            self.live.bind(np.array([key]), NetworkCall(demand.comm, axis, size, 0, only=self.only))
+        return self.meet(label, demand.stream, key, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync, axis)

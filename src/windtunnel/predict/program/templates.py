@@ -9,11 +9,10 @@ from windtunnel.engine import COPY, ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
-from windtunnel.predict.program.passes import PassRows, beside, half, in_a_row
+from windtunnel.predict.program.demands import StepDemands
+from windtunnel.predict.program.passes import PassRows, beside, half, host_of_pass, in_a_row
 from windtunnel.predict.program.tax import beside as beside_computation
-from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.workload import Kind, Stream, Workload
-from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.identity import Role
 from windtunnel.workload.schedules import Pass
 
@@ -50,17 +49,13 @@ class Templates:
         self.passes: dict[int, PassRows] = {}  # by template, of those that are passes
         self.beside: dict[int, set[CallKey]] = {}
         self.call_of = costs.call_of
-        runtime = workload.job.runtime
-        self.reduce_width = DTYPE_BYTES[runtime.reduce_dtype]
-        elements = sum(workload.stage_parameters), sum(workload.stage_quantised)
-        self.weight_width = gather_width(workload.job, DTYPE_BYTES[runtime.weight_dtype], *elements)
-        self.gather_width = gather_width(workload.job, runtime.compute_width, *elements)
+        self.demands = StepDemands.of(workload)
 
     def pieces(self, blocks: Blocks, direction: Pass, opens: bool) -> int:
         """A pass through `blocks` in model order; backward runs them in reverse.
 
         Each block's first row carries the framework's host cost of a layer; the first row of a pass also carries that of a micro
-        batch. Host costs of weight gradients are booked with those of input gradients.
+        batch.
         """
         key = (blocks, direction, opens)
         if key not in self.known:
@@ -82,10 +77,8 @@ class Templates:
         parts: list[PassRows] = []
         for index, times in blocks if direction is Pass.FORWARD else reversed(blocks):
             parts += [self._part(index, direction)] * times
-        host = self.workload.job.runtime.host
-        weight = direction is Pass.WEIGHT_GRADIENT
-        slower = 0.0 if weight else 1.0 / self.host_speed
-        return in_a_row(parts, host.layer * slower, host.micro_batch * slower if opens else 0.0)
+        of_block, of_pass = host_of_pass(self.workload.job, direction)
+        return in_a_row(parts, of_block, of_pass if opens else 0.0)
 
     def _part(self, block: int, direction: Pass) -> PassRows:
         """A pass of one block."""

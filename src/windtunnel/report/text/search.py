@@ -13,7 +13,7 @@ from rich.text import Text
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import label_of
-from windtunnel.search.change import written
+from windtunnel.search.change import format_value
 from windtunnel.search.explain import SPARE, Decision, Explanation, OwnPlan
 from windtunnel.search.find import Certificate
 from windtunnel.search.objective import OBJECTIVES, Objective, amount, values_of
@@ -58,7 +58,7 @@ def short(value: Any) -> str:
             else:
                 runs.append([one, 1])
         return "[" + ", ".join(f"{one} x {times}" if times > 1 else str(one) for one, times in runs) + "]"
-    return written(value)
+    return format_value(value)
 
 
 def plan_words(fields: Mapping[str, Any], than: Mapping[str, Any] | None = None) -> str:

@@ -8,7 +8,7 @@ from windtunnel.predict.prediction import Prediction
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import COMPUTE, CONTENTION, MEMORY_PARTS, RECOMPUTE, label_of, parts_of
 from windtunnel.search import Advice, Change, Fix, advise, fixes
-from windtunnel.search.change import changed
+from windtunnel.search.change import apply_or_none
 from windtunnel.search.flags import flags_of, framework_name
 from windtunnel.spec import Job
 
@@ -54,7 +54,7 @@ def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequenc
 def typed(job: Job, change: Change) -> str:
     """A change as `--set`s, with the flags of the job's framework in brackets if it has them."""
     sets = " ".join(f"--set {text}" for text in change.sets)
-    after = changed(job, change)
+    after = apply_or_none(job, change)
     flags = flags_of(after, change.fields) if after is not None else ()
     return f"{sets} [{framework_name(job)}: {' '.join(flags)}]" if flags else sets
 

@@ -12,12 +12,13 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.search.bound.call_floor import CallFloor
 from windtunnel.search.bound.cells import kinds_of
+from windtunnel.search.bound.demand_floor import Numbers
 from windtunnel.search.bound.every_cell import BY_ROW, RECOMPUTE, ROW_FIELDS, every_cell
-from windtunnel.search.bound.grouping import count, grouped, places
-from windtunnel.search.bound.layouts import PipelineLayout, few_batches, layout_of
+from windtunnel.search.bound.grouping import count_reason, group_rows, places
+from windtunnel.search.bound.layouts import PipelineLayout, layout_of, with_few_batches
 from windtunnel.search.bound.memory import MemoryFloor
 from windtunnel.search.bound.stack import CellStack, Staged
-from windtunnel.search.bound.step import Cases, Groups, Pairs, PlanRows, StepFloor
+from windtunnel.search.bound.step import Cases, Pairs, PlanRows, StepFloor
 from windtunnel.search.space import BY_SPEED, PlanColumns, micro_batches
 from windtunnel.spec import Job, check
 
@@ -56,8 +57,8 @@ MOST_STAGED = 1_000_000
 @dataclass(frozen=True)
 class Bounds:
     """[N] `seconds` of a step, [N, 2] those in which the mean GPU is `computing` and those of products and attention alone,
-    and `bytes` on the fullest stage, all lower bounds; `refused` plans contradict themselves. `cells`:
-    jobs that were priced for them."""
+    and `bytes` on the fullest stage, all lower bounds; `refused` plans contradict themselves. `cells`: jobs that were priced for
+    them."""
 
     seconds: Floats
     computing: Floats
@@ -73,7 +74,7 @@ class Floors:
 
     calls: CallFloor
     memory: MemoryFloor
-    groups: Groups
+    numbers: Numbers
 
 
 def bounds(columns: PlanColumns, progress: Callable[[float], object] | None = None) -> Bounds:
@@ -94,39 +95,39 @@ def bounds(columns: PlanColumns, progress: Callable[[float], object] | None = No
         if cell is not None:
             families.setdefault(cell.keys, []).append(number)
     for members in families.values():
-        stack = CellStack.stacked([one for number in members if (one := cells[number]) is not None])
+        stack = CellStack.from_cells([one for number in members if (one := cells[number]) is not None])
         place_in = np.full(len(cells), -1, np.int64)
         place_in[members] = np.arange(len(members))
         rows = np.flatnonzero((place_in[cell_of_row] >= 0) & ~least.refused)
-        _family(columns, rows, replace(rows_of, pair=place_in[cell_of_row]), stack, floors, least)
+        _bound_family(columns, rows, replace(rows_of, pair=place_in[cell_of_row]), stack, floors, least)
     if progress is not None:
         progress(1.0)
     return replace(least, cells=sum(cell is not None for cell in cells))
 
 
-def _family(columns: PlanColumns, rows: Int64s, plans: PlanRows, stack: CellStack, floors: Floors, least: Bounds) -> None:
+def _bound_family(columns: PlanColumns, rows: Int64s, plans: PlanRows, stack: CellStack, floors: Floors, least: Bounds) -> None:
     """Fills the bounds of `rows`, whose cells have the same blocks; `plans.pair`: the cell of each plan in `stack`."""
-    inside = INSIDE if _frees_parameters(columns) else (*INSIDE, *ROW_FIELDS)
+    inside = (*INSIDE, *ROW_FIELDS)
     by_speed = BY_SPEED in columns.values.get("plan.stages", ())  # then ranks matter, and so do the fields that place them
     alike = ROW_FIELDS if by_speed else (*ROW_FIELDS, *SAME_LAYOUT)
     of_layout = [path for path in columns.codes if path not in alike]
     apart = (*LAYOUT_ONLY, RECOMPUTE)  # fields that differ between plans of a step's floor
     free = apart if by_speed else (*apart, *DEGREES)
     of_step = [path for path in columns.codes if path not in free and (path not in inside or path in of_layout)]
-    for same in grouped(columns, rows, [path for path in of_layout if path not in apart]):
+    for same in group_rows(columns, rows, [path for path in of_layout if path not in apart]):
         used, cell = places(plans.pair[same], len(stack.cells))
         some = stack.take(used)
-        found = _layouts(columns, same, of_layout, some, least)
+        found = _find_layouts(columns, same, of_layout, some, least)
         plans.pair[same] = cell
-        for layouts in _beside(found, len(used)):
+        for layouts in _split_layouts(found, len(used)):
             staged = Staged.of(some, [layout for layout, _ in layouts])
             number = np.repeat(np.arange(len(layouts)), [len(part) for _, part in layouts])
             members = np.concatenate([part for _, part in layouts])
-            for at in grouped(columns, members, of_step, members=True):
-                _fill(columns, members[at], number[at], plans, (some, staged), floors, least)
+            for at in group_rows(columns, members, of_step, members=True):
+                _bound_rows(columns, members[at], number[at], plans, (some, staged), floors, least)
 
 
-def _fill(
+def _bound_rows(
     columns: PlanColumns,
     rows: Int64s,
     layout: Int64s,
@@ -139,7 +140,7 @@ def _fill(
     `DEGREES`."""
     stack, staged = of
     case, jobs = np.zeros(len(rows), np.int64), list[Job]()
-    for members in grouped(columns, rows, [path for path in DEGREES if path in columns.codes], members=True):
+    for members in group_rows(columns, rows, [path for path in DEGREES if path in columns.codes], members=True):
         case[members] = len(jobs)
         jobs.append(columns.change(int(rows[members[0]])).apply_unchecked(columns.job))
     pair = (case * len(stack.cells) + plans.pair[rows]) * len(staged.layouts) + layout
@@ -155,11 +156,11 @@ def _fill(
         pairs = Pairs(stack, staged, *np.divmod(paired, len(staged.layouts)))
         some = replace(plans.take(here), pair=np.repeat(np.arange(len(ends) - 1), np.diff(ends)))
         least.computing[here] = pairs.each(staged.computing)[some.pair] * (some.micro_batches // jobs[0].copies)[:, None]
-        least.seconds[here] = StepFloor(cases, pairs, floors.calls, floors.groups).seconds(some)
-        least.bytes[here] = floors.memory.allocated(cases, pairs, some)
+        least.seconds[here] = StepFloor(cases, pairs, floors.calls, floors.numbers).seconds(some)
+        least.bytes[here] = floors.memory.least_bytes(cases, pairs, some)
 
 
-def _beside(found: Sequence[tuple[PipelineLayout, Int64s]], cells: int) -> Iterator[list[tuple[PipelineLayout, Int64s]]]:
+def _split_layouts(found: Sequence[tuple[PipelineLayout, Int64s]], cells: int) -> Iterator[list[tuple[PipelineLayout, Int64s]]]:
     """Layouts with their plans, split into such with as many copies of the model, and so many that arrays stay small."""
     for copies in sorted({layout.copies for layout, _ in found}):
         alike = [one for one in found if one[0].copies == copies]
@@ -168,12 +169,7 @@ def _beside(found: Sequence[tuple[PipelineLayout, Int64s]], cells: int) -> Itera
         yield from (alike[at : at + most] for at in range(0, len(alike), most))
 
 
-def _frees_parameters(columns: PlanColumns) -> bool:
-    """Whether a switch changes how state is sharded: ZeRO-2 that gathers parameters again."""
-    return "zero2" in columns.values.get("plan.sharding", (columns.job.plan.sharding,))
-
-
-def _layouts(
+def _find_layouts(
     columns: PlanColumns, rows: Int64s, paths: Sequence[str], stack: CellStack, least: Bounds
 ) -> list[tuple[PipelineLayout, Int64s]]:
     """The layouts of `rows`, which `paths` tell apart, each with its plans and with the blocks of the stack's first cell. Plans of
@@ -187,7 +183,7 @@ def _layouts(
         try:
             job = columns.change(first).apply_unchecked(columns.job)
             if key in found:
-                check(few_batches(job))
+                check(with_few_batches(job))
             else:
                 found[key] = (layout_of(job), [])
         except WindtunnelError as error:
@@ -197,12 +193,12 @@ def _layouts(
             raise AssertionError("blocks of cell and layout differ")
         return None
 
-    for part in grouped(columns, rows, paths):
+    for part in group_rows(columns, rows, paths):
         if place(part) is None:
             continue
-        for same in grouped(columns, part, [path for path in columns.codes if path not in ROW_FIELDS]):
+        for same in group_rows(columns, part, [path for path in columns.codes if path not in ROW_FIELDS]):
             if (error := place(same)) is not None:  # that of the first plan need not be that of all
-                count(least.reasons, error)
+                count_reason(least.reasons, error)
                 least.refused[same] = True
     return [(layout, np.concatenate(parts)) for layout, parts in found.values()]
 

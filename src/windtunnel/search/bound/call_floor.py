@@ -26,43 +26,47 @@ LAST = 60 * STEPS
 
 
 class CallFloor:
-    """Least seconds of calls; `clusters`: a cluster as each kind of its ranks has it. Groups are known by numbers."""
+    """Least seconds of calls; `clusters`: a cluster as each kind of its ranks has it. Calls over groups are known by numbers."""
 
     def __init__(self, clusters: Sequence[Cluster], settings: Settings) -> None:
         self.clusters, self.settings = clusters, settings
-        self._numbers: dict[Group | None, int] = {}
-        self._rates: dict[Comm, Floats] = {}  # [groups, steps]; 0: not known yet
+        self._numbers: dict[tuple[Comm, Group] | None, int] = {}
+        self._rates = np.zeros(0)  # [numbers * steps]; 0: not known yet
 
-    def number(self, group: Group | None) -> int:
-        """The number of a group; None: no call."""
-        return self._numbers.setdefault(group, len(self._numbers))
+    def number(self, comm: Comm, group: Group) -> int:
+        """The number of a call over a group."""
+        return self._numbers.setdefault((comm, group), len(self._numbers))
 
-    def seconds(self, comm: Comm, groups: Int64s, sizes: Floats) -> Floats:
-        """Lower bound of the seconds of calls of each of `sizes` [N, ...] bytes together, over the N groups with these numbers; 0
-        for less than a byte."""
+    def no_call(self) -> int:
+        """The number that stands for no call."""
+        return self._numbers.setdefault(None, len(self._numbers))
+
+    def seconds(self, numbers: Int64s, sizes: Floats) -> Floats:
+        """Lower bound of the seconds of the N calls with these numbers, each of `sizes` [N, ...] bytes together; 0 for less than a
+        byte."""
         size = np.maximum(sizes, 1.0)
         step = np.minimum((np.log2(size) * STEPS).astype(np.int64), LAST)
-        rates = self._table(comm)
-        place = groups.reshape(-1, *(1,) * (sizes.ndim - 1)) * (LAST + 1) + step
+        rates = self._room_for_rates()
+        place = numbers.reshape(-1, *(1,) * (sizes.ndim - 1)) * (LAST + 1) + step
         found = rates[place]
         if not found.all():
             members = list(self._numbers)
             for unknown in np.unique(place[found == 0.0]).tolist():
-                group, at = members[unknown // (LAST + 1)], unknown % (LAST + 1)
-                rates[unknown] = self._rate(comm, group, 2.0 ** ((at + 1) / STEPS))
+                call, at = members[unknown // (LAST + 1)], unknown % (LAST + 1)
+                rates[unknown] = self._rate(call, 2.0 ** ((at + 1) / STEPS))
             found = rates[place]
         return np.where(sizes >= 1.0, size / found, 0.0)
 
-    def _table(self, comm: Comm) -> Floats:
-        """The rates of a call [groups * steps], with room for all groups."""
-        rates = self._rates.get(comm, np.zeros(0))
-        missing = len(self._numbers) * (LAST + 1) - len(rates)
+    def _room_for_rates(self) -> Floats:
+        """The rates of all calls, with room for more."""
+        missing = len(self._numbers) * (LAST + 1) - len(self._rates)
         if missing > 0:
-            rates = self._rates[comm] = np.append(rates, np.zeros(missing + len(rates)))
-        return rates
+            self._rates = np.append(self._rates, np.zeros(missing + len(self._rates)))
+        return self._rates
 
-    def _rate(self, comm: Comm, group: Group | None, size: float) -> float:
+    def _rate(self, call: tuple[Comm, Group] | None, size: float) -> float:
         """Bytes a second of the fastest call of at most `size` bytes."""
-        if group is None or group.ranks <= 1:
+        if call is None or call[1].ranks <= 1:
             return math.inf
+        comm, group = call
         return max(prepare(each, comm, group, self.settings).greatest_rate(size) for each in self.clusters)

@@ -16,8 +16,10 @@ from windtunnel.memory.walk import block_needs
 from windtunnel.network import group
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.price.costs import Costs, price_together
+from windtunnel.predict.program.demands import gathered_elements
+from windtunnel.predict.program.passes import host_of_pass
 from windtunnel.search.bound.chains import Chains
-from windtunnel.search.bound.layouts import own_policy
+from windtunnel.search.bound.layouts import keys_without_policy
 from windtunnel.search.bound.update import Update, UpdateFloor
 from windtunnel.search.change import Change
 from windtunnel.spec import Cluster, Job, check
@@ -25,8 +27,8 @@ from windtunnel.workload import Axis, Workload, Written, build, build_together, 
 from windtunnel.workload.identity import BlockKey, BlockKind
 from windtunnel.workload.ops import CONTEXT_AXES
 from windtunnel.workload.optimizers import Held
-from windtunnel.workload.passes.fsdp import persistent
 from windtunnel.workload.passes.optimizer import held_by
+from windtunnel.workload.schedules import Pass
 
 INSIDE_STAGE = (Axis.TP, *CONTEXT_AXES, Axis.EP, Axis.ETP)
 """Groups of calls inside a micro batch's passes."""
@@ -36,11 +38,10 @@ INSIDE_STAGE = (Axis.TP, *CONTEXT_AXES, Axis.EP, Axis.ETP)
 class Cell:
     """Columns over the blocks of a cell's job.
 
-    `keys` as `layouts.own_policy` has them. `times`: least seconds [measures, passes, written blocks] for each kind of ranks, of
-    which `columns` are the cell's blocks. `dense`,
-    `experts`, `quantised`, `frozen`: elements on one GPU before sharding; `sharded` those outside of experts that full sharding
-    gathers. `saved`, `working`: bytes as `memory.walk.Needs`. `boundary`: bytes of a pipeline transfer. `update` follows from
-    what is `held` before sharding.
+    `keys` as `layouts.keys_without_policy` has them. `times`: least seconds [measures, passes, written blocks] for each kind of
+    ranks, of which `columns` are the cell's blocks. `dense`, `experts`, `quantised`, `frozen`: elements on one GPU before
+    sharding; `sharded` those outside of experts that full sharding gathers. `saved`, `working`: bytes as `memory.walk.Needs`.
+    `boundary`: bytes of a pipeline transfer. `update` follows from what is `held` before sharding.
     """
 
     job: Job
@@ -60,9 +61,9 @@ class Cell:
     held: Held
 
     @property
-    def pass_host(self) -> float:
-        """Seconds of the host at the begin of a pass."""
-        return self.job.runtime.host.micro_batch / self.job.cluster.node.host_speed
+    def pass_host(self) -> tuple[float, ...]:
+        """Seconds of the host at the begin of each kind of pass."""
+        return tuple(host_of_pass(self.job, way)[1] for way in Pass)
 
 
 def kinds_of(job: Job) -> tuple[Cluster, ...]:
@@ -76,7 +77,7 @@ def kinds_of(job: Job) -> tuple[Cluster, ...]:
     return tuple(job.cluster.model_copy(update=even | {"node": other}) for other in nodes)
 
 
-def one_stage(job: Job) -> Job:
+def one_stage_job(job: Job) -> Job:
     """`job` on equal ranks of its first kind, with one pipeline stage and one micro batch. `recompute_layers` stays stated or not.
     Raises as `spec.check` does."""
     plan = job.plan
@@ -100,12 +101,12 @@ def one_stage(job: Job) -> Job:
 
 
 def graphs_of(jobs: Sequence[Job], written: Written | None) -> tuple[Workload, ...]:
-    """The graphs of jobs of `one_stage` that differ in `plan.recompute` and its modules only, in one table; `written` as in
+    """The graphs of jobs of `one_stage_job` that differ in `plan.recompute` and its modules only, in one table; `written` as in
     `build_together`. Raises as `build` does."""
     return build_together(jobs, written) if shares_units(jobs[0]) else (build(jobs[0]),)
 
 
-def spread(placement: Sequence[str]) -> bool:
+def lies_apart(placement: Sequence[str]) -> bool:
     """Whether replicas or stages lie between ranks that share a micro batch, so that their groups are not those of the one stage of
     a cell, which has more replicas."""
     return [axis for axis in placement if axis != "ep"][2:] != ["dp", "pp"]
@@ -113,13 +114,13 @@ def spread(placement: Sequence[str]) -> bool:
 
 def _book(job: Job, plan: Job) -> CallBook:
     """Prices of the calls of a cell's `job`, over the groups that `plan` has on the same cluster."""
-    if not spread(plan.plan.placement):
+    if not lies_apart(plan.plan.placement):
         return CallBook(job)
     placed = Change.of(cluster=job.cluster).apply_unchecked(plan)
     return CallBook(job).over({axis: group(placed, axis) for axis in INSIDE_STAGE})
 
 
-def _without_amax(workload: Workload, costs: Costs) -> Costs:
+def _leave_out_amax(workload: Workload, costs: Costs) -> Costs:
     """The costs without exchanges of amax histories, which take longer in a cell: it has more layers and replicas."""
     exchanges = [block for block in workload.blocks if block.key.kind is BlockKind.AMAX]
     if not exchanges:
@@ -145,7 +146,7 @@ def cells_of(
     cells: list[list[Cell]] = []
     for number, workloads in enumerate(tables):
         times = tuple(
-            chains.add(of_kind[number], _without_amax(of_kind[number], cost[number]))
+            chains.add(of_kind[number], _leave_out_amax(of_kind[number], cost[number]))
             for of_kind, cost in zip(on, costs, strict=True)
         )
         place = {id(block): at for at, block in enumerate(joint[number].blocks)}
@@ -164,7 +165,7 @@ def _cell(workload: Workload, times: tuple[Floats, ...], columns: Int64s, update
     def column(values: list[float]) -> Floats:
         return np.array(values, np.float64)
 
-    keys = own_policy(blocks, job.plan.recompute)
+    keys = keys_without_policy(blocks, job.plan.recompute)
     saved, working = column([n.saved for n in needs]), column([n.working for n in needs])
     if like is not None:
         return replace(like, job=job, keys=keys, columns=columns, saved=saved, working=working)
@@ -180,7 +181,7 @@ def _cell(workload: Workload, times: tuple[Floats, ...], columns: Int64s, update
         quantised=column([b.quantised for b in blocks]),
         frozen=column([b.frozen for b in blocks]),
         frozen_quantised=column([b.frozen_quantised for b in blocks]),
-        sharded=column([max(0.0, b.parameters - b.expert_parameters + b.frozen - persistent(job, b)) for b in blocks]),
+        sharded=column([gathered_elements(job, block) for block in blocks]),
         saved=saved,
         working=working,
         boundary=workload.boundary,
@@ -193,6 +194,6 @@ ALIKE = ("none", "zero1")
 """Shardings under which all passes are the same."""
 
 
-def resharded(cell: Cell, job: Job, updates: UpdateFloor) -> Cell:
-    """The cell of a job of `one_stage` that differs from that of `cell` in which of the `ALIKE` shardings it has."""
+def reshard_cell(cell: Cell, job: Job, updates: UpdateFloor) -> Cell:
+    """The cell of a job of `one_stage_job` that differs from that of `cell` in which of the `ALIKE` shardings it has."""
     return replace(cell, job=job, update=updates.of(job, cell.held))

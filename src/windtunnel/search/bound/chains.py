@@ -14,7 +14,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.predict.price.costs import Costs
-from windtunnel.predict.program.passes import PassRows, half
+from windtunnel.predict.program.passes import PassRows, half, host_of_pass
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.ops import OpTable
 from windtunnel.workload.schedules import Pass
@@ -67,7 +67,7 @@ class Chains:
     def add(self, workload: Workload, costs: Costs) -> Floats:
         """[measures, passes, blocks] least seconds, which are there after `measure`; 0 for passes that are not measured."""
         runtime, ops = workload.job.runtime, workload.ops
-        block_host = runtime.host.layer / workload.job.cluster.node.host_speed
+        block_host = {way: host_of_pass(workload.job, way)[0] for way in self.ways}
         out = np.zeros((len(Measure), len(Pass), len(workload.blocks)))
         pairs = np.array([(w + (-1, -1))[:2] for w in workload.waits], np.int32).reshape(-1, 2)
         for place, block in enumerate(workload.blocks):
@@ -76,8 +76,8 @@ class Chains:
                 waiting = self._of_form(ops, slice(part.start, part.stop), pairs, way)
                 rows, live = part.start + waiting.piece.rows, waiting.piece.live
                 seconds, host = costs.seconds[rows] * live, costs.host[rows] * live
-                if len(rows) and way is not Pass.WEIGHT_GRADIENT:
-                    (seconds if runtime.launch_blocking else host)[0] += block_host
+                if len(rows):
+                    (seconds if runtime.launch_blocking else host)[0] += block_host[way]
                 waiting.seconds.append(seconds)
                 waiting.host.append(host)
                 waiting.places.append(out[:, way, place])
@@ -100,12 +100,12 @@ class Chains:
         """Measures all that was added."""
         for waiting in self._waiting.values():
             if waiting.places:
-                for place, measures in zip(waiting.places, _measured(waiting), strict=True):
+                for place, measures in zip(waiting.places, _measure_passes(waiting), strict=True):
                     place[:] = measures
             waiting.seconds, waiting.host, waiting.places = [], [], []
 
 
-def _measured(of: _Waiting) -> Floats:
+def _measure_passes(of: _Waiting) -> Floats:
     """[passes, measures] of passes of one form."""
     seconds, host = np.stack(of.seconds), np.stack(of.host)
     chain, _ = _ends(of.streams, seconds, of.piece.waits, None, of.sync)

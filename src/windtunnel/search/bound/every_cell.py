@@ -8,9 +8,9 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.search.bound.cells import ALIKE, Cell, cells_of, graphs_of, kinds_of, one_stage, resharded, spread
+from windtunnel.search.bound.cells import ALIKE, Cell, cells_of, graphs_of, kinds_of, lies_apart, one_stage_job, reshard_cell
 from windtunnel.search.bound.chains import Chains
-from windtunnel.search.bound.grouping import count, grouped
+from windtunnel.search.bound.grouping import count_reason, group_rows
 from windtunnel.search.bound.layouts import SPLIT
 from windtunnel.search.bound.update import UpdateFloor
 from windtunnel.search.space import PlanColumns
@@ -45,7 +45,7 @@ def every_cell(
     columns: PlanColumns, reasons: dict[str, int], progress: Callable[[float], object] | None
 ) -> tuple[Int64s, list[Cell | None]]:
     """For each plan the number of its cell; the cells, None for one that cannot be."""
-    inside = {"plan.pp"} if any(map(spread, columns.values.get("plan.placement", (columns.job.plan.placement,)))) else set()
+    inside = {"plan.pp"} if any(map(lies_apart, columns.values.get("plan.placement", (columns.job.plan.placement,)))) else set()
     paths = [path for path in columns.codes if path not in OUTSIDE or path in inside]
     halves = any(name in SPLIT for name in columns.values.get("plan.schedule", (columns.job.plan.schedule,)))
     # a plan with one rank per shard of state has no copies of sharded parameters
@@ -54,7 +54,7 @@ def every_cell(
     number, chains, updates = np.zeros(len(columns), np.int64), Chains(halves), UpdateFloor(kinds_of(columns.job))
     together: dict[tuple[int, ...], list[int]] = {}  # by all fields but `TOGETHER`: numbers of cells
     apart = [path for path in paths if path not in TOGETHER]
-    groups = [part for whole in grouped(columns, np.arange(len(columns)), paths) for part in _halved(whole, alone)]
+    groups = [part for whole in group_rows(columns, np.arange(len(columns)), paths) for part in _split_alone(whole, alone)]
     for place, rows in enumerate(groups):
         number[rows], first = place, int(rows[0])
         fields = (int(alone[first]), *(int(columns.codes[path][first]) for path in apart))
@@ -91,7 +91,7 @@ def _price(drafts: Sequence[Draft], cells: list[Cell | None], chains: Chains, up
         for cell, ((place, _), *others) in zip(some, members, strict=True):
             cells[place] = cell
             for other, job in others:
-                cells[other] = resharded(cell, job, updates)
+                cells[other] = reshard_cell(cell, job, updates)
 
 
 def _write(
@@ -103,9 +103,9 @@ def _write(
     for place, row in plans:
         try:
             whole = columns.change(row).apply_unchecked(columns.job)
-            job = one_stage(whole)
+            job = one_stage_job(whole)
         except WindtunnelError as error:
-            count(reasons, error)
+            count_reason(reasons, error)
             continue
         plan = job.plan
         sharding = ALIKE[0] if plan.sharding in ALIKE else plan.sharding
@@ -121,5 +121,5 @@ def _write(
             yield graphs_of(jobs, None if known is None else known.setdefault(like, {})), some, whole
 
 
-def _halved(rows: Int64s, alone: Bools) -> list[Int64s]:
+def _split_alone(rows: Int64s, alone: Bools) -> list[Int64s]:
     return [part for part in (rows[alone[rows]], rows[~alone[rows]]) if len(part)]

@@ -11,7 +11,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.search.space import PlanColumns
 
 
-def grouped(columns: PlanColumns, rows: Int64s, paths: Sequence[str], members: bool = False) -> list[Int64s]:
+def group_rows(columns: PlanColumns, rows: Int64s, paths: Sequence[str], members: bool = False) -> list[Int64s]:
     """`rows`, or with `members` the places among them, split by equal values of `paths`."""
     if not len(rows):
         return []
@@ -30,6 +30,6 @@ def places(numbers: Int64s, count: int) -> tuple[Int64s, Int64s]:
     return np.flatnonzero(present), (np.cumsum(present) - 1)[numbers]
 
 
-def count(reasons: dict[str, int], error: WindtunnelError) -> None:
+def count_reason(reasons: dict[str, int], error: WindtunnelError) -> None:
     where = getattr(error, "path", "") or str(error)[:60]
     reasons[where] = reasons.get(where, 0) + 1

@@ -24,11 +24,11 @@ def micro_batches_held(schedule: str, pairs: bool, pp: int, vpp: int, micro_batc
     settled = SETTLED * pp
     if schedule not in GROWING and micro_batches > settled and micro_batches % pp == 0:
         micro_batches = settled
-    return _held(schedule, pairs, pp, vpp, micro_batches)
+    return _count_held(schedule, pairs, pp, vpp, micro_batches)
 
 
 @lru_cache(maxsize=4096)
-def _held(schedule: str, pairs: bool, pp: int, vpp: int, micro_batches: int) -> Int64s:
+def _count_held(schedule: str, pairs: bool, pp: int, vpp: int, micro_batches: int) -> Int64s:
     orders = (overlapped if pairs else SCHEDULES[schedule])(pp, vpp, micro_batches)
     chunks = 1 + max(action.chunk for action in orders[0])
     most = np.zeros((pp, chunks), np.int64)

@@ -34,7 +34,7 @@ class MemoryFloor:
     def __init__(self) -> None:
         self._widths: dict[tuple[object, ...], Floats] = {}
 
-    def allocated(self, cases: Cases, pairs: Pairs, rows: PlanRows) -> Floats:
+    def least_bytes(self, cases: Cases, pairs: Pairs, rows: PlanRows) -> Floats:
         """[N] least bytes on the fullest stage, for plans as in `step.StepFloor`."""
         staged, runtime = pairs.staged, cases.jobs[0].runtime
         counted, place = np.unique(rows.micro_batches, return_inverse=True)

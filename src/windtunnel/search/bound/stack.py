@@ -21,7 +21,7 @@ ELEMENTS = ("dense", "experts", "quantised", "frozen", "frozen_quantised", "shar
 @dataclass(frozen=True)
 class CellStack:
     """C cells that have the same B blocks, as columns [C, B]; see `Cell`. `times` [C, kinds, measures, passes, B]; `update`
-    [C, sizes, 2].
+    [C, sizes, 2]; `pass_host` [C, passes].
 
     `elements` [W, 6, B]: the different `ELEMENTS`; `of` [C]: the place of a cell's own among them.
     """
@@ -39,7 +39,7 @@ class CellStack:
     sequence_parallel: Bools
 
     @classmethod
-    def stacked(cls, cells: Sequence[Cell]) -> CellStack:
+    def from_cells(cls, cells: Sequence[Cell]) -> CellStack:
         counted = np.stack([[getattr(cell, name) for name in ELEMENTS] for cell in cells])
         different: dict[bytes, int] = {}
         of = np.array([different.setdefault(each.tobytes(), len(different)) for each in counted], np.int64)
@@ -72,12 +72,12 @@ class Staged:
     `work`, `host`, `locked`, `calls`: of one micro batch, both passes, all virtual stages. `before_weights`: the part of `work`
     that gradients of inputs wait for. `head`: forward passes of the parts before the stage's first one; `tail`: backward passes
     through them. `head_sends`, `sends` [L, S]: transfers before that part, and one after another after the stage's own passes of
-    a micro batch. `last` [C, L, S, V]: the most that a backward pass of each virtual stage takes on the slowest kind (`_last`),
-    -inf for one that a layout lacks. `saved` [C, L, S, V]: bytes that a micro batch leaves in each virtual stage; `working`
-    [C, L, S]: least working bytes of a backward pass, over the last blocks of virtual stages. `by_kind` [C, L, 2, kinds, S]: `work`
-    if all ranks were of that kind, and its computation alone; all else is that of the fastest kind. `computing` [C, L, 2]: seconds
-    of computation of the mean GPU in one micro batch, and of products and attention alone. `elements` [W, 6, L, S] and
-    `part_elements` [W, 6, L, S, V]: elements on a stage and in each of its virtual stages.
+    a micro batch. `last` [C, L, S, V]: the most that a backward pass of each virtual stage takes on the slowest kind
+    (`_longest_backward`), -inf for one that a layout lacks. `saved` [C, L, S, V]: bytes that a micro batch leaves in each virtual
+    stage; `working` [C, L, S]: least working bytes of a backward pass, over the last blocks of virtual stages. `by_kind`
+    [C, L, 2, kinds, S]: `work` if all ranks were of that kind, and its computation alone; all else is that of the fastest kind.
+    `computing` [C, L, 2]: seconds of computation of the mean GPU in one micro batch, and of products and attention alone.
+    `elements` [W, 6, L, S] and `part_elements` [W, 6, L, S, V]: elements on a stage and in each of its virtual stages.
     """
 
     layouts: tuple[PipelineLayout, ...]
@@ -101,13 +101,13 @@ class Staged:
     @classmethod
     def of(cls, stack: CellStack, layouts: Sequence[PipelineLayout]) -> Staged:
         """Of layouts with as many stages and copies of the model."""
-        parts = [_staged(stack, layout) for layout in layouts]
+        parts = [_stage_columns(stack, layout) for layout in layouts]
         virtual = max(layout.stage_parts.shape[1] for layout in layouts)
         columns: dict[str, Any] = {}
         for name in parts[0]:
             each = [part[name] for part in parts]
             if name in PADDED:
-                each = [_padded(one, virtual, PADDED[name]) for one in each]
+                each = [_pad_virtual(one, virtual, PADDED[name]) for one in each]
             columns[name] = np.stack(each, axis=AXES.get(name, 1))
         return cls(layouts=tuple(layouts), **columns)
 
@@ -119,12 +119,12 @@ AXES = {"head_sends": 0, "sends": 0, "elements": 2, "part_elements": 2}
 """Columns whose axis of layouts is not the second."""
 
 
-def _padded(values: Floats, virtual: int, filling: float) -> Floats:
+def _pad_virtual(values: Floats, virtual: int, filling: float) -> Floats:
     missing = virtual - values.shape[-1]
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)], constant_values=filling) if missing else values
 
 
-def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
+def _stage_columns(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
     """The columns of `Staged` for one layout, without their axis of layouts."""
     places = layout.stage_parts  # [S, V]
     first = places.min(axis=1)
@@ -137,10 +137,9 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
 
     forward, whole = of_part(chain, Pass.FORWARD), both(chain)
     backward = of_part(chain, Pass.INPUT_GRADIENT) if layout.split else whole - forward
-    passes = 2.0 * (layout.counts.sum(axis=1) > 0.0)  # of a part and micro batch, each with the host's cost of a pass
-    host = both(Measure.HOST) + stack.pass_host[:, None] * passes[None, :]
-    back_ways = _backward(layout)
-    ways = [Pass.FORWARD, *back_ways]
+    ways = [Pass.FORWARD, *_backward_passes(layout)]
+    runs = layout.counts.sum(axis=1) > 0.0  # [parts] whether it has passes
+    host = both(Measure.HOST) + stack.pass_host[:, ways].sum(axis=1)[:, None] * runs[None, :]
     measures = [chain, Measure.COMPUTE, Measure.TENSOR]
     by_kind = stack.times[:, :, measures][:, :, :, ways].sum(axis=3) @ layout.stage_counts.T  # [C, kinds, 3, S]
     crosses = layout.crosses.astype(np.int64)
@@ -155,11 +154,11 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
         calls=stage(both(Measure.CALLS)) if layout.pairs else np.zeros((len(forward), layout.pp)),
         head=before(forward),
         tail=before(backward),
-        last=_last(stack, layout, chain)[:, places],
+        last=_longest_backward(stack, layout, chain)[:, places],
         head_sends=np.cumsum(crosses)[first],
         sends=sends,
         saved=np.asarray((stack.saved @ layout.counts.T)[:, places], np.float64),
-        working=_working(stack, layout)[:, places].min(axis=2),
+        working=_working_bytes(stack, layout)[:, places].min(axis=2),
         by_kind=by_kind[:, :, :2].swapaxes(1, 2),
         computing=by_kind[:, :, 1:].min(axis=1).mean(axis=2),
         elements=part_elements.sum(axis=3),
@@ -167,17 +166,17 @@ def _staged(stack: CellStack, layout: PipelineLayout) -> dict[str, Any]:
     )
 
 
-def _backward(layout: PipelineLayout) -> list[Pass]:
+def _backward_passes(layout: PipelineLayout) -> list[Pass]:
     """The passes that make up a backward."""
     return [Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT] if layout.split else [Pass.BACKWARD]
 
 
-def _last(stack: CellStack, layout: PipelineLayout, chain: Measure) -> Floats:
+def _longest_backward(stack: CellStack, layout: PipelineLayout, chain: Measure) -> Floats:
     """Most seconds [C, parts] that a backward pass of the slowest kind keeps its stage, whatever paces it: its chain, its host or
     its streams of calls."""
-    ways = _backward(layout)
+    ways = _backward_passes(layout)
     seconds = stack.times.max(axis=1)[:, :, ways].sum(axis=2) @ layout.counts.T  # [C, measures, parts]
-    seconds[:, Measure.HOST] += stack.pass_host[:, None] * len(ways)
+    seconds[:, Measure.HOST] += stack.pass_host[:, ways].sum(axis=1)[:, None]
     return np.asarray(seconds[:, [chain, Measure.HOST, Measure.LOCKED, Measure.CALLS]].max(axis=1), np.float64)
 
 
@@ -196,12 +195,12 @@ def _sums(stack: CellStack, layout: PipelineLayout) -> tuple[OfPart, Callable[[F
         return np.asarray(seconds[:, places].sum(axis=2), np.float64)
 
     def both(measure: Measure) -> Floats:
-        return of_part(measure, Pass.FORWARD) + sum((of_part(measure, way) for way in _backward(layout)), start=np.zeros(()))
+        return of_part(measure, Pass.FORWARD) + sum((of_part(measure, way) for way in _backward_passes(layout)), start=np.zeros(()))
 
     return of_part, stage, both
 
 
-def _working(stack: CellStack, layout: PipelineLayout) -> Floats:
+def _working_bytes(stack: CellStack, layout: PipelineLayout) -> Floats:
     """[C, parts] working bytes of the block where a part's backward pass begins: the least of its blocks, which are not in order
     here."""
     unused = np.where(layout.counts > 0.0, 0.0, np.inf)

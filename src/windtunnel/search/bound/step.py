@@ -7,33 +7,35 @@ before it still run theirs. In between the stage runs its own passes of every mi
 
 whatever the schedule, and plain and interleaved 1F1B reach it where stages are equal. Then come the calls and kernels that end a
 step: the gradients' reduction as far as nothing hides it, their norm, the update, the gather of parameters. Host and streams of
-calls
-give bounds of their own; the largest of all counts. What is left out (waits for each other's transfers, SMs that calls take,
-buckets' latency) only makes a step longer.
+calls give bounds of their own; the largest of all counts. What is left out (waits for each other's transfers, SMs that calls take,
+buckets' latency) only makes a step longer. Which calls there are, and who waits for them, `predict.program.demands` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.compute.cpu import cpu_seconds, update_bytes
-from windtunnel.memory.host_copies import HOST_ACHIEVED, host_memory_rate
-from windtunnel.network.groups.shape import group
-from windtunnel.predict.price.calibrated import call_factor
-from windtunnel.predict.program.pipeline import WAITING
+from windtunnel.predict.program import demands
+from windtunnel.predict.program.demands import Moment, Quantity, Switches
+from windtunnel.predict.program.offload import cpu_memory_rate
 from windtunnel.predict.ranks.places import Ranks, ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
+from windtunnel.search.bound.demand_floor import DemandColumn, DemandFloor, Numbers
 from windtunnel.search.bound.stack import ELEMENTS, CellStack, Staged
 from windtunnel.search.bound.update import SIZES
 from windtunnel.spec import Job
 from windtunnel.spec.common import DTYPE_BYTES
-from windtunnel.workload import Axis, Comm
-from windtunnel.workload.passes.fsdp import INT8
+from windtunnel.workload.passes.optimizer import updated_parameters
+
+COUNTED = {Quantity.DENSE: "dense", Quantity.EXPERTS: "experts", Quantity.GATHERED: "sharded"}
+"""What calls may be of, and the column of `ELEMENTS` that counts it. Calls of anything else are left out."""
 
 CHUNK = 4096
 """Plans whose bounds are computed at once."""
@@ -77,10 +79,6 @@ class Pairs:
         return np.array(values, np.int64)[self.layout]
 
 
-Groups = dict[object, dict[Axis, int]]
-"""Numbers of the groups of ranks by axis, for each way to split the ranks."""
-
-
 @dataclass(frozen=True)
 class Cases:
     """K `jobs` that differ in tp, cp, ep and etp, what follows from them, and what cells contain; `of` [Q]: that of each pair."""
@@ -93,6 +91,24 @@ class Cases:
         return np.array([value(job) for job in self.jobs], np.float64)
 
 
+class SwitchValues(NamedTuple):
+    """[D, Q, ...] different `values`, and `of` [T]: the place of those that each of T switches has."""
+
+    values: Floats
+    of: Int64s
+
+    @classmethod
+    def among(cls, arrays: Sequence[Floats]) -> SwitchValues:
+        """Of arrays, of which some may be the same object."""
+        different = {id(array): array for array in arrays}
+        places = {key: place for place, key in enumerate(different)}
+        return cls(np.stack(list(different.values())), np.array([places[id(array)] for array in arrays]))
+
+    def take(self, switches: Int64s, pair: Int64s) -> Floats:
+        """[N, ...] for the places [N] of switches and of pairs."""
+        return np.asarray(self.values[0][pair] if len(self.values) == 1 else self.values[self.of[switches], pair], np.float64)
+
+
 class StepFloor:
     """Bounds of plans; each job differs from one of `cases` only in what cells contain, in the layout, in the batch and in
     `PlanRows`.
@@ -101,58 +117,49 @@ class StepFloor:
     for each job and cell whose elements differ; all else has one for each pair of a cell and a layout.
     """
 
-    def __init__(self, cases: Cases, pairs: Pairs, calls: CallFloor, groups: Groups) -> None:
-        """`groups`: those of plans seen before."""
-        self.cases, self.pairs, self.calls, self.groups = cases, pairs, calls, groups
-        self.job = job = cases.jobs[0]
+    def __init__(self, cases: Cases, pairs: Pairs, calls: CallFloor, numbers: Numbers) -> None:
+        """`numbers`: cache of calls' numbers, shared by all floors of a frame."""
+        self.cases, self.pairs = cases, pairs
+        self.job = cases.jobs[0]
+        self.switches = Switches.of(self.job)
         self.stack, self.staged = pairs.stack, pairs.staged
+        counted = [of for of, name in COUNTED.items() if self.stack.elements[:, ELEMENTS.index(name)].any()]
+        self.demands = DemandFloor(cases.jobs, calls, numbers, counted)
         used, self.of = np.unique(cases.of * len(self.stack.elements) + self.stack.of[pairs.cell], return_inverse=True)
         self.case, self.used = np.divmod(used, len(self.stack.elements))  # [U]
-        self.dense, self.experts, self.gathered = (
-            self.staged.elements[self.used, ELEMENTS.index(name)] for name in ("dense", "experts", "sharded")
-        )
-        runtime = job.runtime
-        self.reduce_width, self.weight_width = DTYPE_BYTES[runtime.reduce_dtype], DTYPE_BYTES[runtime.weight_dtype]
-        by_pass = job.plan.sharding == "zero2" and runtime.reduce_every_micro_batch
-        self.sharded = job.plan.shards_parameters or by_pass and runtime.overlap_param_gather
-        self.every_pass = by_pass or job.plan.gradient_accumulation == "reduced"
-        offload = job.plan.offload
-        self.plain = offload.optimizer == "none" and offload.parameters == "none"  # else other calls and copies take their place
+        self._known: dict[object, Floats] = {}  # seconds of calls
 
     def seconds(self, rows: PlanRows) -> Floats:
         """[N] least seconds of a step."""
         staged, each, layouts = self.staged, self.pairs.each, self.staged.layouts
-        send = self._send()[:, None]  # [Q, 1]
+        send = self._transfer_seconds()[:, None]  # [Q, 1]
         head_sends, sends = staged.head_sends[self.pairs.layout], staged.sends[self.pairs.layout]
         heads, tails = each(staged.head) + head_sends * send, each(staged.tail) + head_sends * send
-        gathers, reductions = self._streams()
-        streams = np.maximum(np.maximum(each(staged.host), each(staged.locked)), each(staged.calls))
-        streams = np.maximum(streams, gathers)
-        work, before_weights = np.maximum(each(staged.work), self._slowest()), each(staged.before_weights)
-        updates = self._update(0), self._update(1)
-        exposed = self._exposed() + updates[0]
-        reduced = exposed if rows.overlap_grad_reduce.all() else self._reduced() + updates[0]
-        after_norm, gathered = updates[1].max(axis=1), (updates[1] + self._gathered()).max(axis=1)
+        of_switches, streams, behind, finishes, after = self._calls(rows)
+        work, before_weights = np.maximum(each(staged.work), self._slowest_work()), each(staged.before_weights)
         first = self.pairs.of_layout([int(np.flatnonzero((of.stage_parts == 0).any(axis=1))[0]) for of in layouts])
-        waits = self.pairs.of_layout([of.schedule in WAITING for of in layouts]) > 0
+        holds = self._holds_sender()
         split = self.pairs.of_layout([of.split for of in layouts]) > 0
-        norm, out, reduces = self._norm(), np.empty(len(rows.pair)), reductions.any()
+        norm, out, reduces = self.demands.norm(), np.empty(len(rows.pair)), behind.values.any()
+        before_norm = self._kernel_seconds(0)
         for part, some in rows.parts():
             pair, runs = some.pair, (some.micro_batches // self.job.copies).astype(np.float64)[:, None]
-            blocked = waits[pair] | ~some.overlap_p2p
+            under = of_switches[part], pair
+            blocked = holds[some.overlap_p2p.astype(np.int64), pair]
             between = np.maximum(0.0, runs * sends[pair] - 1.0) * send[pair] * blocked[:, None]
-            head = heads[pair] + between
-            finish = np.where(some.overlap_grad_reduce[:, None], exposed[pair], reduced[pair])
-            turned = np.maximum(head + runs * work[pair], runs * streams[pair])
-            ends = np.maximum(turned, runs * reductions[pair]) if reduces else turned  # the stages before do not wait for these
+            head, finish = heads[pair] + between, finishes.take(*under)
+            turned = np.maximum(head + runs * work[pair], runs * streams.take(*under))
+            ends = turned + finish
+            if reduces:  # the stages before do not wait for these
+                ends = np.maximum(ends, runs * behind.take(*under) + before_norm[pair])
             if split.any():
                 turned = np.where(split[pair, None], head + runs * before_weights[pair], turned)
             at_first = finish[np.arange(len(pair)), first[pair]]
-            whole = np.maximum((ends + finish).max(axis=1), (turned + tails[pair]).max(axis=1) + at_first)
-            out[part] = whole + norm + np.where(some.overlap_param_gather, after_norm[pair], gathered[pair])
+            whole = np.maximum(ends.max(axis=1), (turned + tails[pair]).max(axis=1) + at_first)
+            out[part] = whole + norm + after.take(*under)
         return out
 
-    def _slowest(self) -> Floats:
+    def _slowest_work(self) -> Floats:
         """[Q, S] work of each stage's slowest rank, if ranks differ."""
         by_kind = self.pairs.each(self.staged.by_kind)  # [Q, 2, kinds, S]
         out = np.asarray(by_kind[:, 0, 0], np.float64)
@@ -177,122 +184,116 @@ class StepFloor:
             return ()
         return tuple(ranks_of(job, unequal, np.zeros(len(unequal.links), np.bool_)) for job in self.cases.jobs)
 
-    def _numbers(self, axis: Callable[[Job], Axis | None]) -> Int64s:
-        """[K] the number of each job's group of ranks of an axis; None: no call."""
-        return np.array([self._number(job, axis(job)) for job in self.cases.jobs], np.int64)
-
-    def _number(self, job: Job, axis: Axis | None) -> int:
-        if axis is None:
-            return self.calls.number(None)
-        plan = job.plan
-        ranks = (plan.tp, plan.cp, plan.pp, plan.ep, plan.etp, job.dp, job.shard_ranks, job.expert_shard_ranks, job.near_ranks)
-        known = self.groups.setdefault((ranks, plan.placement, job.cp_sizes), {})
-        if axis not in known:
-            known[axis] = self.calls.number(group(job, axis))
-        return known[axis]
-
-    def _call(self, comm: Comm, axis: Callable[[Job], Axis | None], sizes: Floats) -> Floats:
-        """Seconds of calls of `sizes` [U, ...] together over a data-parallel axis."""
-        return self.calls.seconds(comm, self._numbers(axis)[self.case], sizes) * self._factor(Axis.DP)
-
-    def _factor(self, axis: Axis) -> float:
-        return call_factor(axis, self.job.calibration)
-
     def _of_pairs(self, values: Floats) -> Floats:
         """[Q, ...] from [U, L, ...]."""
         return np.asarray(values[self.of, self.pairs.layout], np.float64)
 
-    def _send(self) -> Floats:
+    def _transfer_seconds(self) -> Floats:
         """[Q] seconds of a transfer between stages."""
-        size, of = self.stack.boundary[self.pairs.cell], self.cases.of
-        if self.job.plan.pp == 1:
-            return np.zeros_like(size)
-        gathered = np.zeros_like(size)
-        if self.job.runtime.p2p_scatter:
-            tp = self.cases.column(lambda job: job.plan.tp)[of]
-            whole = ~self.stack.sequence_parallel[self.pairs.cell] & (tp > 1)
-            gathered = self.calls.seconds(Comm.ALL_GATHER, self._numbers(lambda job: Axis.TP)[of], size * whole)
-            size = np.where(whole, size / tp, size)
-        sent = self.calls.seconds(Comm.SEND_RECV, self._numbers(lambda job: Axis.PP)[of], size)
-        return gathered * self._factor(Axis.TP) + sent * self._factor(Axis.PP)
+        out, parallel = np.zeros(len(self.pairs.cell)), self.stack.sequence_parallel[self.pairs.cell]
+        for flag in np.unique(parallel).tolist():
+            mine = parallel == flag
+            of, sizes = self.cases.of[mine], self.stack.boundary[self.pairs.cell[mine]]
+            for column in self.demands.transfers(self.switches._replace(sequence_parallel=flag)):
+                out[mine] += self.demands.seconds(column, of, sizes)
+        return out
 
-    def _reduce(self, dense: Floats, experts: Floats) -> Floats:
-        """Seconds to reduce the gradients of so many elements [U, ...]."""
-        plan = self.job.plan
-        scattered = self.sharded or plan.sharding != "none" and self.job.runtime.reduce_with == "reduce_scatter"
-        sizes = dense * self.reduce_width, experts * self.reduce_width
-        if not scattered:
-            return self._call(Comm.ALL_REDUCE, _everyone, sizes[0]) + self._call(Comm.ALL_REDUCE, _same_experts, sizes[1])
-        total = np.zeros_like(dense)
-        parts = (
-            (sizes[0], _shard, Axis.REPLICA, self.cases.column(lambda job: job.shard_ranks)),
-            (sizes[1], _expert_shard, Axis.EXPERT_REPLICA, self.cases.column(lambda job: job.expert_shard_ranks)),
-        )
-        for size, axis, replicas, ranks in parts:
+    def _holds_sender(self) -> Bools:
+        """[2, Q] whether the sender's next pass waits for a transfer, without and with `overlap_p2p`."""
+        rows = []
+        for beside in (False, True):
+            each = [self.switches._replace(schedule=layout.schedule, overlap_p2p=beside) for layout in self.staged.layouts]
+            rows.append(self.pairs.of_layout([demands.transfer_moment(switches) is Moment.BETWEEN_PASSES for switches in each]))
+        return np.stack(rows) > 0
 
-            def far(job: Job, axis: Axis = replicas) -> Axis | None:
-                return axis if job.replicas > 1 else None
+    def _calls(self, rows: PlanRows) -> tuple[Int64s, SwitchValues, SwitchValues, SwitchValues, SwitchValues]:
+        """[N] which of T switches each row has; for each of these `_stream_seconds`, `_reduction_seconds`, `_finish_seconds` and
+        `_update_seconds`."""
+        codes, of_row = np.unique(rows.overlap_grad_reduce * 2 + rows.overlap_param_gather, return_inverse=True)
+        found = []
+        for code in codes.tolist():
+            switches = self.switches._replace(overlap_grad_reduce=code > 1, overlap_param_gather=code % 2 > 0)
+            columns = [*self.demands.gathers(switches), *self.demands.reductions(switches)]
+            of = {moment: [column for column in columns if column.moment is moment] for moment in Moment}
+            ahead = of[Moment.BEFORE_FORWARD] + of[Moment.BEFORE_BACKWARD]
+            # a pass that waits for gathers takes longer than its own kernels, and hides more
+            last = [] if ahead else of[Moment.AFTER_LAST_BACKWARD]
+            found.append(
+                (
+                    self._seconds_once(self._stream_seconds, ahead),
+                    self._seconds_once(self._reduction_seconds, of[Moment.AFTER_BACKWARD], ahead),
+                    self._seconds_once(self._finish_seconds, last, of[Moment.AFTER_PASSES]),
+                    self._seconds_once(self._update_seconds, of[Moment.AFTER_UPDATE]),
+                )
+            )
+        paced, behind, finish, after = (SwitchValues.among(each) for each in zip(*found, strict=True))
+        return of_row, paced, behind, finish, after
 
-            if not (axis is _shard and plan.quantised_reduce):
-                total += self._call(Comm.REDUCE_SCATTER, axis, size)
-            if plan.sharding != "mics" and any(job.replicas > 1 for job in self.cases.jobs):
-                shares = size / self._of_elements(ranks, size.ndim)
-                total += self._call(Comm.ALL_REDUCE, far, shares)
-        return total
+    def _seconds_once(self, seconds: Callable[..., Floats], *columns: list[DemandColumn]) -> Floats:
+        """The seconds of some calls, the same object for the same calls."""
+        key = seconds.__name__, *(tuple((column.stream, column.call) for column in some) for some in columns)
+        if key not in self._known:
+            self._known[key] = seconds(*columns)
+        return self._known[key]
 
-    def _of_elements(self, numbers: Floats, axes: int) -> Floats:
-        """[U, 1, ...] the number of each job, for arrays of so many axes."""
-        return np.asarray(numbers[self.case].reshape(-1, *(1,) * (axes - 1)), np.float64)
+    def _stream_seconds(self, ahead: list[DemandColumn]) -> Floats:
+        """[Q, S] seconds of a micro batch on its slowest stream beside that of computation, or on the host."""
+        each, staged = self.pairs.each, self.staged
+        passes = np.maximum(np.maximum(each(staged.host), each(staged.locked)), each(staged.calls))
+        return np.maximum(passes, self._busiest_stream(ahead)) if ahead else passes
 
-    def _streams(self) -> tuple[Floats, Floats]:
-        """[Q, S] seconds of gathers and of reductions that every micro batch needs."""
-        plan, runtime = self.job.plan, self.job.runtime
-        gathers = reductions = np.zeros_like(self.dense)
-        if self.plain and (self.every_pass or self.sharded and plan.gradient_accumulation != "local"):
-            reductions = self._reduce(self.dense, self.experts)
-        again = plan.hierarchical_gather or plan.secondary_group
-        if self.plain and plan.shards_parameters and not again:
-            width = INT8 if plan.quantised_gather else min(runtime.compute_width, 1.0 if runtime.fp8_param_gather else 9.0)
-            gathers = self._call(Comm.ALL_GATHER, _shard, self.gathered * width)
-            gathers = gathers * (2.0 if runtime.reshard_after_forward else 1.0)
-        return self._of_pairs(gathers), self._of_pairs(reductions)
+    def _reduction_seconds(self, reductions: list[DemandColumn], ahead: list[DemandColumn]) -> Floats:
+        """[Q, S] seconds of a micro batch on the slowest stream that the update waits for, but no pass."""
+        streams = {column.stream for column in reductions}
+        return self._busiest_stream([*reductions, *(column for column in ahead if column.stream in streams)])
 
-    @property
-    def _reduces_at_end(self) -> bool:
-        """Whether gradients are reduced after the last micro batch."""
-        return self.plain and not self.sharded and not self.every_pass
+    def _finish_seconds(self, last: list[DemandColumn], end: list[DemandColumn]) -> Floats:
+        """[Q, S] seconds between the last backward pass and the gradients' norm."""
+        streams = {column.stream for column in (*last, *end)}
+        calls = [
+            self._exposed_seconds([column for column in last if column.stream is stream])
+            + self._busiest_stream([column for column in end if column.stream is stream])
+            for stream in streams
+        ]
+        return reduce(np.maximum, calls, np.zeros(())) + self._kernel_seconds(0)
 
-    def _reduced(self) -> Floats:
-        """[Q, S] seconds of the reduction after the last pass, if it does not overlap."""
-        if not self._reduces_at_end:
-            return self._of_pairs(np.zeros_like(self.dense))
-        return self._of_pairs(self._reduce(self.dense, self.experts))
+    def _update_seconds(self, gathers: list[DemandColumn]) -> Floats:
+        """[Q] seconds behind the norm, on the slowest stage."""
+        return np.asarray((self._kernel_seconds(1) + self._busiest_stream(gathers)).max(axis=1), np.float64)
 
-    def _exposed(self) -> Floats:
-        """[Q, S] seconds of an overlapped reduction that the slowest rank's last backward pass of a virtual stage leaves open."""
-        if not self._reduces_at_end:
-            return self._of_pairs(np.zeros_like(self.dense))
+    def _busiest_stream(self, columns: list[DemandColumn]) -> Floats:
+        """[Q, S] seconds of these calls on their slowest stream."""
+        busiest = np.zeros(self.staged.elements.shape[2:])  # of no call: [L, S]
+        for stream in {column.stream for column in columns}:
+            on_it = [self._stage_seconds(column) for column in columns if column.stream is stream]
+            busiest = np.maximum(busiest, sum(on_it[1:], start=on_it[0]))
+        return self._of_pairs(np.broadcast_to(busiest, (len(self.case), *self.staged.elements.shape[2:])))
+
+    def _stage_seconds(self, column: DemandColumn) -> Floats:
+        """[U, L, S] seconds of a call for all that a stage has."""
+        call = column.call
+        if call not in self._known:
+            elements = self.staged.elements[self.used, ELEMENTS.index(COUNTED[column.of])]
+            self._known[call] = self.demands.seconds(column, self.case, elements)
+        return self._known[call]
+
+    def _exposed_seconds(self, columns: list[DemandColumn]) -> Floats:
+        """[Q, S] seconds of calls of one stream that the slowest rank's last backward pass of a virtual stage leaves open."""
         parts = self.staged.part_elements  # [W, 6, L, S, V]
-        reduced = self._reduce(*(parts[self.used, ELEMENTS.index(name)] for name in ("dense", "experts")))
+        reduced = np.zeros(())
+        for column in columns:
+            elements = parts[self.used, ELEMENTS.index(COUNTED[column.of])]
+            reduced = reduced + self.demands.seconds(column, self.case, elements)
+        if not reduced.ndim:
+            return reduced
         slowest = max((1.0, *(float(ranks.slow.max()) for ranks in self._ranks)))
         exposed = self._of_pairs(reduced) - self.pairs.each(self.staged.last) * slowest
         return np.asarray(np.maximum(0.0, exposed.min(axis=2)), np.float64)
 
-    def _updated(self) -> Floats:
-        """[Q, S] elements that a GPU updates."""
-        job = self.job
-        if job.plan.sharding == "none":
-            return self._of_pairs(self.dense + self.experts)
-        shards, expert_shards = (
-            self._of_elements(self.cases.column(ranks), self.dense.ndim)
-            for ranks in (lambda job: job.shard_ranks, lambda job: job.expert_shard_ranks)
-        )
-        return self._of_pairs((self.dense / shards + self.experts / expert_shards) / job.copies)
-
-    def _update(self, part: int) -> Floats:
+    def _kernel_seconds(self, part: int) -> Floats:
         """[Q, S] seconds of the update up to the norm (0) or after it (1), on the GPU or by the CPUs."""
         share = self.job.plan.offload.updated_away
-        updated = self._updated()
+        updated = self._updated_elements
         size = np.searchsorted(SIZES, updated, side="right") - 1
         seconds = np.asarray(updated * self.stack.update[self.pairs.cell[:, None], size, part], np.float64)
         if part == 1 and self.stack.narrow.any():
@@ -300,44 +301,14 @@ class StepFloor:
             seconds += quantised * self.stack.narrow[self.pairs.cell][:, None]
         if not share or part == 0:
             return seconds
-        node, cluster = self.job.cluster.node, self.job.cluster
         width = DTYPE_BYTES[self.job.runtime.gradient_dtype]
-        memory = host_memory_rate(node) / HOST_ACHIEVED / cluster.gpus_of_node
-        return np.maximum(seconds, updated * share * cpu_seconds(update_bytes(self.job, width), memory))
+        each = cpu_seconds(update_bytes(self.job, width), cpu_memory_rate(self.job.cluster))
+        return np.maximum(seconds, updated * share * each)
 
-    def _norm(self) -> float:
-        """Seconds of the norm's reduction over all ranks."""
-        seconds = self.calls.seconds(Comm.ALL_REDUCE, self._numbers(lambda job: Axis.WORLD)[:1], np.array([8.0]))
-        return float(seconds[0]) * self._factor(Axis.WORLD)
-
-    def _gathered(self) -> Floats:
-        """[Q, S] seconds of the parameters' gather after the update, if it does not overlap."""
-        job = self.job
-        if job.plan.sharding not in ("zero1", "zero2") or self.sharded or not self.plain:
-            return self._of_pairs(np.zeros_like(self.dense))
-        width = min(self.weight_width, 1.0) if job.runtime.fp8_param_gather else self.weight_width
-        dense = self._call(Comm.ALL_GATHER, _shard, self.dense * width)
-        return self._of_pairs(dense + self._call(Comm.ALL_GATHER, _expert_shard, self.experts * width))
-
-
-def _shard(job: Job) -> Axis | None:
-    """Ranks over which state outside of experts is sharded."""
-    return Axis.SHARD if job.shard_ranks > 1 else None
-
-
-def _expert_shard(job: Job) -> Axis | None:
-    """Ranks over which the experts' state is sharded."""
-    if job.expert_shard_ranks <= 1:
-        return None
-    return Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
-
-
-def _everyone(job: Job) -> Axis | None:
-    """Ranks with the same parameters outside of experts."""
-    if job.dp * job.plan.cp <= 1:
-        return None
-    return Axis.SHARD if job.shard_ranks == job.dp * job.plan.cp else Axis.DP
-
-
-def _same_experts(job: Job) -> Axis | None:
-    return Axis.EXPERT_DP if job.expert_dp > 1 else None
+    @cached_property
+    def _updated_elements(self) -> Floats:
+        """[Q, S] elements that a GPU updates."""
+        shares = np.array([(updated_parameters(job, 1.0), updated_parameters(job, 1.0, 1.0)) for job in self.cases.jobs])
+        dense, experts = (self.staged.elements[self.used, ELEMENTS.index(name)] for name in ("dense", "experts"))
+        of_dense, of_experts = shares[self.case].T[:, :, None, None]
+        return self._of_pairs(dense * of_dense + experts * of_experts)

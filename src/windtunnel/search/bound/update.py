@@ -49,7 +49,7 @@ class UpdateFloor:
         self._rates: dict[tuple[object, ...], float] = {}
 
     def of(self, job: Job, held: Held) -> Update:
-        """The update of a job of `cells.one_stage` that has `held` before sharding."""
+        """The update of a job of `cells.one_stage_job` that has `held` before sharding."""
         elements = updated_parameters(job, held.elements, held.experts)
         if elements < 1.0 or job.plan.offload.updated_away:
             return Update()

@@ -1,0 +1,321 @@
+"""The calls of a step between the computations of its blocks, as rows: which call, over which ranks, of how many bytes, when, and
+who waits for it.
+
+The lowering posts these rows and no others, block by block, and a search's bounds add up the same rows for columns of plans. A rule
+about calls stands here only; see docs/decisions/0031-one-table-of-calls.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeVar
+
+from windtunnel.base.arrays import Floats
+from windtunnel.memory.state import gradients_leave
+from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.job import Job
+from windtunnel.workload import Axis, Comm, Stream, Workload
+from windtunnel.workload.blocks.quantise import gather_width
+from windtunnel.workload.graph import Block
+from windtunnel.workload.passes.fsdp import INT4, INT8, persistent
+
+Amount = TypeVar("Amount", float, Floats)
+
+
+class Moment(IntEnum):
+    """When a call is posted, and who waits for it. Until then it runs beside the computation that follows.
+
+    BEFORE_FIRST_FORWARD: at the step's begin; each block waits for its own in its first forward pass.
+    BEFORE_FORWARD, BEFORE_BACKWARD: in every such pass, some blocks ahead; the block's computation waits. A pass of weight
+    gradients reads no parameters.
+    AFTER_BACKWARD: in every pass that produces gradients of weights, behind a block or bucket; the update waits.
+    AFTER_LAST_BACKWARD: the same, only in the last such pass of each virtual stage.
+    AFTER_PASSES: behind the stage's last pass; the update waits.
+    BEFORE_UPDATE: behind the gradients' squares; the rest of the update waits, on all ranks.
+    AFTER_UPDATE: behind the update; the end of the step waits.
+    BETWEEN_PASSES: behind a pass whose result another stage needs; that stage's pass and the sender's next pass wait.
+    BESIDE_PASSES: the same, but the sender's next pass does not wait.
+    """
+
+    BEFORE_FIRST_FORWARD = 0
+    BEFORE_FORWARD = 1
+    BEFORE_BACKWARD = 2
+    AFTER_BACKWARD = 3
+    AFTER_LAST_BACKWARD = 4
+    AFTER_PASSES = 5
+    BEFORE_UPDATE = 6
+    AFTER_UPDATE = 7
+    BETWEEN_PASSES = 8
+    BESIDE_PASSES = 9
+
+
+class Quantity(IntEnum):
+    """What the bytes of a call are proportional to.
+
+    Elements on a GPU before sharding: DENSE and EXPERTS: trained parameters outside of experts, and of experts; GATHERED: trained
+    and frozen ones outside of experts that full sharding gathers, PERSISTENT: those that it does not shard. UPDATED: elements that
+    a rank updates; VOCABULARY: those of the embedding; BOUNDARY: bytes of a micro batch's activations between two stages; CALL:
+    calls.
+    """
+
+    DENSE = 0
+    EXPERTS = 1
+    GATHERED = 2
+    PERSISTENT = 3
+    UPDATED = 4
+    VOCABULARY = 5
+    BOUNDARY = 6
+    CALL = 7
+
+
+class Demand(NamedTuple):
+    """A call on `stream` over the ranks of `axis`; NONE: those are one rank, and there is no call.
+
+    It moves `width` bytes for each of what it is `of`, cut `over` so many ranks; for columns of jobs these two are arrays. `cut`:
+    it may run as several calls, one for each share of the tensors. `follows`: it waits for the row before it that is `of` the same,
+    not only for its turn on the stream.
+    """
+
+    comm: Comm
+    axis: Axis
+    of: Quantity
+    width: float | Floats
+    moment: Moment
+    stream: Stream
+    over: float | Floats = 1
+    cut: bool = False
+    follows: bool = False
+
+    def size(self, amount: Amount, share: float = 1.0) -> Amount:
+        """Bytes of the call for so many of what it is `of`, or of the call for a share of them."""
+        moved: Any = amount * self.width / self.over * share
+        return moved  # type: ignore[no-any-return]
+
+
+class Switches(NamedTuple):
+    """Fields that rules read and in which plans may differ whose bounds are computed together."""
+
+    overlap_grad_reduce: bool
+    overlap_param_gather: bool
+    overlap_p2p: bool
+    sequence_parallel: bool
+    schedule: str
+
+    @classmethod
+    def of(cls, job: Job) -> Switches:
+        """Those of a job."""
+        runtime, plan = job.runtime, job.plan
+        overlaps = runtime.overlap_grad_reduce, runtime.overlap_param_gather, runtime.overlap_p2p
+        return cls(*overlaps, plan.sequence_parallel, plan.schedule_name)
+
+
+class Widths(NamedTuple):
+    """Mean bytes of an element in calls: parameters gathered for a pass, and after the update; gradients."""
+
+    gathered: float
+    updated: float
+    gradient: float
+
+
+def widths_of(job: Job, parameters: float, quantised: float) -> Widths:
+    """Widths of a job whose GPUs hold so many trained parameters, of which some are quantised."""
+    runtime = job.runtime
+    passed, updated = (
+        gather_width(job, width, parameters, quantised) for width in (runtime.compute_width, DTYPE_BYTES[runtime.weight_dtype])
+    )
+    return Widths(passed, updated, DTYPE_BYTES[runtime.reduce_dtype])
+
+
+def gathers_in_passes(job: Job, switches: Switches) -> bool:
+    """Whether passes gather the parameters that they read, because ranks keep shards of them only."""
+    # FSDP's SHARD_GRAD_OP is ZeRO-2 that frees parameters between steps, and so gathers them again before they are used
+    frees = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and switches.overlap_param_gather
+    return job.plan.shards_parameters or frees
+
+
+def gathers_in_switch(job: Job) -> bool:
+    """Whether a load of parameters from a memory pool is their all-gather."""
+    return job.plan.offload.parameters == "pool" and _in_switch(job)
+
+
+def reduces_in_switch(job: Job) -> bool:
+    """Whether a store of gradients in a memory pool is their reduce-scatter."""
+    offload = job.plan.offload
+    return offload.optimizer == "pool" and _in_switch(job) and gradients_leave(job.plan) and offload.optimizer_fraction == 1.0
+
+
+def _in_switch(job: Job) -> bool:
+    pool = job.cluster.memory_pool
+    return pool is not None and pool.in_switch_collectives
+
+
+def gathered_elements(job: Job, block: Block) -> float:
+    """GATHERED of a block."""
+    return max(0.0, block.parameters - block.expert_parameters + block.frozen - persistent(job, block))
+
+
+def crossed_boundaries(job: Job) -> list[bool]:
+    """For each boundary between two parts of the model whether a transfer crosses it: none does inside a stage."""
+    stage_of = {part: stage for stage, parts in enumerate(job.places) for part in parts}
+    return [job.copies > 1 or stage_of[part] != stage_of[part + 1] for part in range(job.plan.pp * job.plan.vpp - 1)]
+
+
+WAITING = ("gpipe", "1f1b")
+"""Schedules whose passes wait for every transfer. With virtual stages or split backward passes, frameworks post it and continue."""
+
+
+def transfer_moment(switches: Switches) -> Moment:
+    """When results are sent to other stages, and whether the sender's next pass waits."""
+    beside = switches.overlap_p2p and switches.schedule not in WAITING
+    return Moment.BESIDE_PASSES if beside else Moment.BETWEEN_PASSES
+
+
+def transfers(job: Job, switches: Switches) -> tuple[Demand, Demand]:
+    """Of a micro batch's activations or gradients to the next stage: ranks that hold the same values may send a share each, and
+    gather them behind the transfer."""
+    plan = job.plan
+    moment = transfer_moment(switches)
+    shared = plan.pp > 1 and plan.tp > 1 and not switches.sequence_parallel and job.runtime.p2p_scatter
+    send = Demand(
+        Comm.SEND_RECV, Axis.PP if plan.pp > 1 else Axis.NONE, Quantity.BOUNDARY, 1.0, moment, Stream.SEND_FORWARD,
+        over=plan.tp if shared else 1,
+    )  # fmt: skip
+    return send._replace(comm=Comm.ALL_GATHER, axis=Axis.TP if shared else Axis.NONE, over=1), send
+
+
+def parameter_gathers(job: Job, widths: Widths, switches: Switches) -> tuple[Demand, ...]:
+    """Of sharded parameters: in every pass that reads them; or in full once a step, after the update or ahead of their use."""
+    if gathers_in_passes(job, switches):
+        away = gathers_in_switch(job)
+        rows = _gathers(job, widths.gathered, Moment.BEFORE_FORWARD, away=away)
+        if job.plan.shards_parameters and job.runtime.reshard_after_forward:
+            rows += _gathers(job, widths.gathered, Moment.BEFORE_BACKWARD, away=away)
+        return rows + _gathers_of(job, Quantity.PERSISTENT, widths.gathered, Moment.AFTER_UPDATE)
+    if job.plan.sharding == "none":
+        return ()
+    moment = Moment.BEFORE_FIRST_FORWARD if switches.overlap_param_gather else Moment.AFTER_UPDATE
+    return _gathers(job, widths.updated, moment, dense=Quantity.DENSE)
+
+
+def _gathers(job: Job, width: float, moment: Moment, dense: Quantity = Quantity.GATHERED, away: bool = False) -> tuple[Demand, ...]:
+    """Gathers of parameters outside of experts and of experts; `away`: a memory pool's switches do it."""
+    rows = _gathers_of(job, dense, width, moment) + _gathers_of(job, Quantity.EXPERTS, width, moment)
+    return tuple(row._replace(axis=Axis.NONE) for row in rows) if away else rows
+
+
+def _gathers_of(job: Job, of: Quantity, width: float, moment: Moment) -> tuple[Demand, ...]:
+    plan = job.plan
+    axis = _shard_axis(job, of)
+    row = Demand(
+        Comm.ALL_GATHER, axis, of, INT8 if plan.quantised_gather else width, moment, Stream.GATHER, cut=of is not Quantity.EXPERTS
+    )
+    if of is Quantity.EXPERTS:
+        return (row,)
+    near = row._replace(axis=Axis.NEAR if axis else Axis.NONE)
+    if moment is Moment.BEFORE_BACKWARD and plan.secondary_group:
+        return (near,)
+    if plan.hierarchical_gather:  # first across nodes, then inside the node
+        return (row._replace(axis=Axis.FAR if axis else Axis.NONE, over=job.near_ranks), near)
+    return (row,)
+
+
+def _shard_axis(job: Job, of: Quantity) -> Axis:
+    """The ranks that share state of a kind."""
+    if of is not Quantity.EXPERTS:
+        return Axis.SHARD if job.shard_ranks > 1 else Axis.NONE
+    if job.expert_shard_ranks == 1:
+        return Axis.NONE
+    return Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
+
+
+def reduction_moment(job: Job, switches: Switches) -> Moment:
+    """When gradients are reduced: in every backward pass where a rank keeps its shard of them only, else once a step."""
+    plan = job.plan
+    by_pass = plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
+    if gathers_in_passes(job, switches):
+        return Moment.AFTER_LAST_BACKWARD if plan.gradient_accumulation == "local" else Moment.AFTER_BACKWARD
+    if by_pass or plan.gradient_accumulation == "reduced" or gradients_leave(plan):
+        return Moment.AFTER_BACKWARD
+    return Moment.AFTER_LAST_BACKWARD if switches.overlap_grad_reduce else Moment.AFTER_PASSES
+
+
+def gradient_reductions(job: Job, widths: Widths, switches: Switches) -> tuple[Demand, ...]:
+    """Of gradients: all-reduced, or reduce-scattered among the ranks that share state and all-reduced between their replicas."""
+    in_passes = gathers_in_passes(job, switches)
+    moment = reduction_moment(job, switches)
+    if in_passes or job.plan.sharding != "none" and job.runtime.reduce_with == "reduce_scatter":
+        dense, experts = (_scatters(job, of, widths.gradient, moment) for of in (Quantity.DENSE, Quantity.EXPERTS))
+        rows = dense + experts
+        return tuple(row._replace(axis=Axis.NONE) for row in rows) if in_passes and reduces_in_switch(job) else rows
+    alike = job.dp * job.plan.cp  # ranks with the same parameters outside of experts
+    everyone = Axis.NONE if alike == 1 else Axis.SHARD if job.shard_ranks == alike else Axis.DP
+    row = Demand(Comm.ALL_REDUCE, everyone, Quantity.DENSE, widths.gradient, moment, Stream.REDUCE, cut=True)
+    same_experts = Axis.EXPERT_DP if job.expert_dp > 1 else Axis.NONE
+    return row, row._replace(axis=same_experts, of=Quantity.EXPERTS, cut=False)
+
+
+def _scatters(job: Job, of: Quantity, width: float, moment: Moment) -> tuple[Demand, ...]:
+    """In INT4 two all-to-alls replace the reduce-scatter (ZeRO++, arXiv 2306.10209). MiCS all-reduces between replicas once a
+    step."""
+    plan, axis = job.plan, _shard_axis(job, of)
+    outside = of is Quantity.DENSE
+    row = Demand(Comm.REDUCE_SCATTER, axis, of, width, moment, Stream.REDUCE, cut=outside, follows=True)
+    between = row._replace(
+        comm=Comm.ALL_REDUCE,
+        axis=Axis.NONE if job.replicas == 1 else Axis.REPLICA if outside else Axis.EXPERT_REPLICA,
+        over=job.shard_ranks if outside else job.expert_shard_ranks,
+        moment=Moment.AFTER_LAST_BACKWARD if plan.sharding == "mics" else moment,
+        cut=False,
+    )
+    if not (outside and plan.quantised_reduce):
+        return row, between
+    near = job.near_ranks
+    exchange = row._replace(comm=Comm.ALL_TO_ALL, width=INT4, cut=False)
+    inside = exchange._replace(axis=Axis.NEAR if near > 1 else Axis.NONE)
+    return inside, exchange._replace(axis=Axis.FAR if near < job.shard_ranks else Axis.NONE, over=near), between
+
+
+def norm_reduction(job: Job) -> Demand:
+    """Of the gradients' norm, a number, over all ranks."""
+    axis = Axis.WORLD if job.cluster.gpus > 1 else Axis.NONE
+    return Demand(Comm.ALL_REDUCE, axis, Quantity.CALL, 8.0, Moment.BEFORE_UPDATE, Stream.WORLD)
+
+
+def stage_reductions(job: Job, widths: Widths, stage: int) -> tuple[Demand, Demand]:
+    """Of gradients between stages that hold copies of the same parameters: of the whole stage where a pipeline has two copies of
+    the model, and of an embedding that first and last stage share."""
+    row = Demand(Comm.ALL_REDUCE, Axis.EMBEDDING, Quantity.UPDATED, widths.gradient, Moment.AFTER_PASSES, Stream.WORLD)
+    ties = job.model.shares_embedding and not job.ends_meet and stage in (0, job.plan.pp - 1)
+    twin, tied = job.copies > 1, row._replace(of=Quantity.VOCABULARY, axis=Axis.EMBEDDING if ties else Axis.NONE)
+    return row if twin else row._replace(axis=Axis.NONE), tied
+
+
+@dataclass(frozen=True)
+class StepDemands:
+    """The rows of a job, but for those between single stages (`stage_reductions`)."""
+
+    transfers: tuple[Demand, Demand]
+    gathers: tuple[Demand, ...]
+    reductions: tuple[Demand, ...]
+    norm: Demand
+    widths: Widths
+
+    @classmethod
+    def of(cls, workload: Workload) -> StepDemands:
+        """The rows of a workload's job."""
+        job = workload.job
+        switches, widths = Switches.of(job), widths_of(job, sum(workload.stage_parameters), sum(workload.stage_quantised))
+        return cls(
+            transfers(job, switches),
+            parameter_gathers(job, widths, switches),
+            gradient_reductions(job, widths, switches),
+            norm_reduction(job),
+            widths,
+        )
+
+
+def at(rows: Iterable[Demand], *moments: Moment) -> tuple[Demand, ...]:
+    """The rows that are posted at these moments, in their order."""
+    return tuple(row for row in rows if row.moment in moments)
