@@ -32,7 +32,7 @@ import torch, torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from windtunnel.fleet import watch
-from windtunnel.fleet.watch.doors import _Door
+from windtunnel.fleet.watch.api import _Door
 
 torch.set_num_threads(1)
 watch.start()

@@ -23,7 +23,7 @@ from pathlib import Path
 from windtunnel.fleet.driver.detect import detect
 from windtunnel.fleet.driver.policy import RecoveryPolicy, Standing, decide
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.sight import DetectionLimits
+from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, listen
 from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, RankReport, StartRanks
@@ -91,7 +91,7 @@ def _order(roster: Roster, gone: tuple[str, ...], agents: int) -> float:
     """Seconds to decide and to make the messages that start the next attempt."""
     import msgspec
 
-    from windtunnel.fleet.driver.sight import SeenFault
+    from windtunnel.fleet.driver.snapshot import SeenFault
 
     began = time.monotonic()
     nodes = roster.assigned

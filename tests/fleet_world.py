@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.fleet.driver.book import Book
 from windtunnel.fleet.driver.clock import DriverClock
+from windtunnel.fleet.driver.incident_log import Book
 from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.roster import AgentNode, Roster

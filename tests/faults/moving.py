@@ -17,7 +17,7 @@ from tests.faults.training import Job
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.judge import Judged, judge
-from windtunnel.fleet.findings.slow import WARM_UP
+from windtunnel.fleet.findings.slow_ranks import WARM_UP
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path

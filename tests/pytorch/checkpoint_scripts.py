@@ -32,7 +32,7 @@ from windtunnel.fleet.checkpoint.checkpointer import Checkpointer  # noqa: E402
 from windtunnel.fleet.checkpoint.hashing import hash_of  # noqa: E402
 from windtunnel.fleet.checkpoint.states import PerRank, RandomState  # noqa: E402
 from windtunnel.fleet.loading.loader import SharedLoader  # noqa: E402
-from windtunnel.fleet.loading.place import NodePlace  # noqa: E402
+from windtunnel.fleet.loading.placement import NodePlace  # noqa: E402
 
 MICRO_BATCHES = 2
 

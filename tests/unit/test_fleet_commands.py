@@ -19,12 +19,12 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
 from windtunnel.cli.fleet_source import aligned_run, read_run
-from windtunnel.fleet.asked import AskedRun
 from windtunnel.fleet.collect import open_run
+from windtunnel.fleet.collector_client import AskedRun
+from windtunnel.fleet.findings.call_matching import matched_collectives, matched_sends
 from windtunnel.fleet.findings.clocks import negative_arrows
 from windtunnel.fleet.findings.judge import judge
-from windtunnel.fleet.findings.link import transfers_of
-from windtunnel.fleet.findings.matched import matched_collectives, matched_sends
+from windtunnel.fleet.findings.slow_links import transfers_of
 from windtunnel.fleet.monitor import killed, standstill
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.rings import ring_path

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.fleet.agent.patterns import PATTERNS, found_in, raised_in
-from windtunnel.fleet.agent.readings import LogTail
+from windtunnel.fleet.agent.log_patterns import PATTERNS, found_in, raised_in
+from windtunnel.fleet.agent.node_probes import LogTail
 from windtunnel.fleet.driver.detect import JOB_RULES, RANK_RULES, detect, ended_text
-from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, Sight
+from windtunnel.fleet.driver.snapshot import DetectionLimits, NodeSight, Sight
 from windtunnel.fleet.wire.messages import LogFinding, RankReport
 
 LIMITS = DetectionLimits(step=(0.1, 0.2))

@@ -14,8 +14,8 @@ from windtunnel.base.comm import Comm
 from windtunnel.fleet.findings.decline import decline, fading
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
-from windtunnel.fleet.findings.link import Transfers, slow_links, transfers_of
-from windtunnel.fleet.findings.slow import pace_of, since_step, slow_ranks, starved_ranks
+from windtunnel.fleet.findings.slow_links import Transfers, slow_links, transfers_of
+from windtunnel.fleet.findings.slow_ranks import pace_of, since_step, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.records.sections import Section, Sections, joined
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel.fleet.driver.policy import FIRST_THEN, RecoveryDecision, RecoveryPolicy, Standing, decide
-from windtunnel.fleet.driver.sight import SeenFault
-from windtunnel.fleet.driver.state import DriverStore, Fenced
+from windtunnel.fleet.driver.snapshot import SeenFault
+from windtunnel.fleet.driver.store import DriverStore, Fenced
 from windtunnel.records.incidents import Class
 
 NODES = ("n0", "n1", "n2")

@@ -19,8 +19,8 @@ from windtunnel.base.errors import SpecError
 from windtunnel.fleet.collect import RunStore, open_run
 from windtunnel.fleet.ring import RingReader, RingWriter, RowState
 from windtunnel.fleet.ship import NodeShipper, ShipPolicy
-from windtunnel.fleet.ship.follow import RingFollower
-from windtunnel.fleet.ship.process import ProcessLook
+from windtunnel.fleet.ship.process_state import ProcessLook
+from windtunnel.fleet.ship.ring_follower import RingFollower
 from windtunnel.records.sections import Section
 
 QUICK = ShipPolicy(interval=0.05, linger=0.1, patience=5.0)

@@ -16,7 +16,7 @@ import pytest
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.sight import DetectionLimits
+from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.connect import connect, listen
 from windtunnel.fleet.wire.guard import inside, refusal

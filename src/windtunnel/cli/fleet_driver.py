@@ -19,7 +19,7 @@ from windtunnel.base.errors import Nothing, SpecError, UnknownName
 if TYPE_CHECKING:
     from windtunnel.fleet.driver.plan import JobPlan
     from windtunnel.fleet.driver.serve import MakeEngine
-    from windtunnel.fleet.driver.sight import DetectionLimits
+    from windtunnel.fleet.driver.snapshot import DetectionLimits
     from windtunnel.fleet.engines.engine import AgentCommand, Engine
 
 EXAMPLES = """\b
@@ -124,7 +124,7 @@ def _tests(asked: KeptAlive) -> tuple[tuple[str, ...], ...]:
 
 
 def _limits(given: Sequence[str], expected: str) -> DetectionLimits:
-    from windtunnel.fleet.driver.sight import DetectionLimits
+    from windtunnel.fleet.driver.snapshot import DetectionLimits
 
     names, found = [one.name for one in fields(DetectionLimits) if one.name != "step"], dict[str, Any]()
     if expected:

@@ -115,8 +115,8 @@ def _watched(
     monitor: bool | None,
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
-    from windtunnel.fleet.launch.agents import START_SECONDS, NodeAgents
     from windtunnel.fleet.launch.command import environment, run_command
+    from windtunnel.fleet.launch.sidecars import START_SECONDS, NodeAgents
     from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 

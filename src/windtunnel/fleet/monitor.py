@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.fleet.findings.alive import HEARTBEAT, HangWatch, rank_states, stall_seconds
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.hang import HangReport, hang_report, is_silent
 from windtunnel.fleet.findings.judge import judge
+from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, rank_states, stall_seconds
 from windtunnel.fleet.recorded import Recorded
 
 JUDGE_EVERY = 5

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.answers import Heartbeat
-from windtunnel.fleet.asked import ENDLESS, AskedRun, CollectedRun
-from windtunnel.fleet.findings.alive import Beat
+from windtunnel.fleet.collector_client import ENDLESS, AskedRun, CollectedRun
+from windtunnel.fleet.findings.liveness import Beat
+from windtunnel.fleet.query_results import Heartbeat
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import open_rings, ring_sections, unseen
 from windtunnel.fleet.ship.policy import ShipPolicy
-from windtunnel.fleet.ship.process import ProcessLook
+from windtunnel.fleet.ship.process_state import ProcessLook
 from windtunnel.records.sections import Sections, joined
 
 _STILL_NEW = 60.0

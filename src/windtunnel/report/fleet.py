@@ -11,7 +11,7 @@ from rich.console import Console
 from windtunnel.fleet.findings.finding import listed
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judged
-from windtunnel.fleet.findings.slow import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
+from windtunnel.fleet.findings.slow_ranks import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import Section

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
-from windtunnel.fleet.findings.slow import RankPace
+from windtunnel.fleet.findings.slow_ranks import RankPace
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Sections
 from windtunnel.report import frame

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.fleet.findings.matched import meetings_of
+from windtunnel.fleet.findings.call_matching import meetings_of
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Section, Sections
 

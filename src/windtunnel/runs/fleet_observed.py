@@ -10,9 +10,9 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.fleet.findings.call_matching import matched_collectives, matched_sends
 from windtunnel.fleet.findings.finding import Verdict
-from windtunnel.fleet.findings.matched import matched_collectives, matched_sends
-from windtunnel.fleet.findings.slow import WARM_UP, slow_ranks
+from windtunnel.fleet.findings.slow_ranks import WARM_UP, slow_ranks
 from windtunnel.fleet.findings.steps import WORK, StepTable, step_table
 from windtunnel.records.sections import Section, Sections
 from windtunnel.runs.axes import AxisOf

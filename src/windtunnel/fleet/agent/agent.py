@@ -14,8 +14,8 @@ from typing import Any
 
 from windtunnel.base.addresses import host_port
 from windtunnel.fleet.agent.keeper import is_python
-from windtunnel.fleet.agent.keeping import KeeperLink
-from windtunnel.fleet.agent.readings import (
+from windtunnel.fleet.agent.keeper_client import KeeperLink
+from windtunnel.fleet.agent.node_probes import (
     CheckpointEvents,
     LogTail,
     RingTrail,
@@ -25,7 +25,7 @@ from windtunnel.fleet.agent.readings import (
     own_addresses,
     process_state,
 )
-from windtunnel.fleet.agent.stands import stands_of
+from windtunnel.fleet.agent.rank_status import stands_of
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect
 from windtunnel.fleet.wire.guard import refusal

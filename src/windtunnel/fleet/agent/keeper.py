@@ -269,7 +269,7 @@ def _become(prepare: Callable[[], None], argv: Sequence[str], variables: Mapping
         os.environ.clear()
         os.environ.update(variables)
         os.chdir(cwd)
-        from windtunnel.fleet.agent.become import run_script
+        from windtunnel.fleet.agent.script_runner import run_script
 
         code = run_script(argv)
     finally:

@@ -14,15 +14,15 @@ from typing import Any
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.checkpoint.commit import take_over
 from windtunnel.fleet.checkpoint.events import note
-from windtunnel.fleet.checkpoint.flushing import Flushing
+from windtunnel.fleet.checkpoint.flush_manager import Flushing
 from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, steps_in, superseded_folder
+from windtunnel.fleet.checkpoint.ipc import door_prefix
 from windtunnel.fleet.checkpoint.layout import ShardLayout, flattened, laid_out, signature_of
 from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, loaded_from, read_step
-from windtunnel.fleet.checkpoint.ranks import RankGroup
+from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.sources import held_here, retire
 from windtunnel.fleet.checkpoint.staging import fits, objects_of
 from windtunnel.fleet.checkpoint.states import applied, collected
-from windtunnel.fleet.checkpoint.words import door_prefix
 from windtunnel.fleet.disk import sync
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from windtunnel.fleet.checkpoint.hashing import hash_of
 from windtunnel.fleet.checkpoint.manifest import ShardFile
-from windtunnel.fleet.checkpoint.ranks import RankGroup
+from windtunnel.fleet.checkpoint.rank_group import RankGroup
 
 Ranges = tuple[tuple[int, int], ...]
 """Offset and bytes of parts of a file, in order."""

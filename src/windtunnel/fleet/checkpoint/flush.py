@@ -21,11 +21,11 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, leave
 from windtunnel.fleet.checkpoint.events import note
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
-from windtunnel.fleet.checkpoint.held import HeldFile, HeldSlots
+from windtunnel.fleet.checkpoint.ipc import hear, packets, same_user, tell
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.neighbour import Neighbour, send_copy
 from windtunnel.fleet.checkpoint.retention import collect_garbage
-from windtunnel.fleet.checkpoint.words import hear, packets, same_user, tell
+from windtunnel.fleet.checkpoint.shared_buffers import HeldFile, HeldSlots
 
 
 def write_file(path: Path, data: memoryview) -> str:

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.serialization import skip_data
 
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.checkpoint.ranks import RankGroup
+from windtunnel.fleet.checkpoint.rank_group import RankGroup
 
 ALIGNED = 64
 Bytes = bytes

@@ -19,7 +19,7 @@ from windtunnel.fleet.checkpoint.exchange import FileParts, RankWish, exchanged,
 from windtunnel.fleet.checkpoint.folder import FoundStep
 from windtunnel.fleet.checkpoint.layout import METADATA
 from windtunnel.fleet.checkpoint.manifest import ShardFile
-from windtunnel.fleet.checkpoint.ranks import RankGroup
+from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.sources import HeldHere, from_memory, from_storage
 from windtunnel.fleet.checkpoint.states import NamedOptions, PerRank, collected, rank_key
 

@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import Any
 
 from windtunnel.fleet.checkpoint.hashing import PIECE, hash_of
-from windtunnel.fleet.checkpoint.held import HeldFile, HeldSlots
 from windtunnel.fleet.checkpoint.manifest import plain_name
+from windtunnel.fleet.checkpoint.shared_buffers import HeldFile, HeldSlots
 
 TIMEOUT = 60.0
 _LENGTH = struct.Struct("<I")

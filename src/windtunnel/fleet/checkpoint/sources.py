@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from windtunnel.fleet.checkpoint.flush_process import asked
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
+from windtunnel.fleet.checkpoint.ipc import doors
 from windtunnel.fleet.checkpoint.manifest import ShardFile
-from windtunnel.fleet.checkpoint.process import asked
-from windtunnel.fleet.checkpoint.words import doors
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from windtunnel.fleet.checkpoint.copying import PieceCopier
 from windtunnel.fleet.checkpoint.layout import ShardLayout, local_bytes_of, packed
+from windtunnel.fleet.checkpoint.parallel_copy import PieceCopier
 
 SLOTS = 2
 

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from windtunnel.fleet.collect.collector import Collector, Receipt
-from windtunnel.fleet.collect.questions import question_routes
+from windtunnel.fleet.collect.queries import question_routes
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.fleet.collect.dead import keep_dead
+from windtunnel.fleet.collect.dead_letters import keep_dead
 from windtunnel.fleet.collect.decode import SegmentPart, chunks, reduced, words_in
 from windtunnel.fleet.collect.index import Compacted, RunFile, RunIndex
 from windtunnel.fleet.collect.log import mapped, segment_path

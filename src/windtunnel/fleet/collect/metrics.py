@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
-from windtunnel.fleet.collect.dead import dead_letters
+from windtunnel.fleet.collect.dead_letters import dead_letters
 
 if TYPE_CHECKING:
     from windtunnel.fleet.collect.collector import Collector

@@ -13,7 +13,6 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.answers import Heartbeat, OpenSection, StepSummaries, Wanted
 from windtunnel.fleet.batch import Stamps
 from windtunnel.fleet.batch.rows import grouped
 from windtunnel.fleet.collect.compact import EXCHANGE_COLUMNS, ROW_COLUMNS, SUMMARY_COLUMNS
@@ -21,6 +20,7 @@ from windtunnel.fleet.collect.decode import chunks, open_columns, reduced, words
 from windtunnel.fleet.collect.index import RunIndex, default_url
 from windtunnel.fleet.collect.log import mapped, segment_path, segments
 from windtunnel.fleet.collect.registry import Rings, RingState, RunNumbers
+from windtunnel.fleet.query_results import Heartbeat, OpenSection, StepSummaries, Wanted
 from windtunnel.fleet.rings import unseen
 from windtunnel.records.sections import Section, Sections
 

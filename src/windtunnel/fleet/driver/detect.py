@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, SeenFault, Sight
+from windtunnel.fleet.driver.snapshot import DetectionLimits, NodeSight, SeenFault, Sight
 from windtunnel.fleet.wire.messages import RAISED, RankReport
 from windtunnel.records.incidents import Class
 

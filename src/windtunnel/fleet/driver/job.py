@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from windtunnel.fleet.driver.book import Book
 from windtunnel.fleet.driver.detect import detect
-from windtunnel.fleet.driver.links import name_ports
+from windtunnel.fleet.driver.incident_log import Book
+from windtunnel.fleet.driver.link_faults import name_ports
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.policy import RecoveryDecision, Standing, decide
 from windtunnel.fleet.driver.roster import Roster
-from windtunnel.fleet.driver.sight import SeenFault
-from windtunnel.fleet.driver.silent import name_silent
+from windtunnel.fleet.driver.snapshot import SeenFault
+from windtunnel.fleet.driver.stall import name_silent
 from windtunnel.fleet.wire.messages import AskStands, Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
 from windtunnel.records.incidents import Class
 

@@ -8,7 +8,7 @@ import socket
 import time
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.driver.state import DriverStore, Fenced
+from windtunnel.fleet.driver.store import DriverStore, Fenced
 
 SECONDS = 3.0
 """A driver that was killed is followed after so long."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from windtunnel.fleet.driver.policy import RecoveryPolicy
-from windtunnel.fleet.driver.sight import DetectionLimits
+from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.records.incidents import Incident
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.driver.sight import SeenFault
+from windtunnel.fleet.driver.snapshot import SeenFault
 from windtunnel.records.incidents import Action
 
 FIRST_THEN: Mapping[str, tuple[Action, Action]] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from windtunnel.fleet.driver.clock import DriverClock
-from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, Sight
+from windtunnel.fleet.driver.snapshot import DetectionLimits, NodeSight, Sight
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.messages import VERSION, AgentBeat, Command, FromAgent, Hello, OrderAnswer, RankReport, Welcome
 from windtunnel.fleet.wire.secrets import Secrets

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.driver.book import Book
+from windtunnel.fleet.driver.incident_log import Book
 from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.lease import Lease
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.state import DriverStore, Fenced
+from windtunnel.fleet.driver.store import DriverStore, Fenced
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.wire.connect import UNIX, listen
 from windtunnel.fleet.wire.secrets import FILE, make_secrets

@@ -20,7 +20,7 @@ from scipy.sparse import coo_array, csr_array, hstack, vstack
 
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.findings.pairs import Before, ends, exchange_pairs, message_pairs
+from windtunnel.fleet.findings.event_pairs import Before, ends, exchange_pairs, message_pairs
 from windtunnel.records.sections import Sections
 
 PIECE_SECONDS = 900.0

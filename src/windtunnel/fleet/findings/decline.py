@@ -20,7 +20,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.finding import Finding, Verdict, listed
-from windtunnel.fleet.findings.link import Transfers, quickest
+from windtunnel.fleet.findings.slow_links import Transfers, quickest
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Section
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from windtunnel.fleet.findings.decline import decline
 from windtunnel.fleet.findings.finding import Finding
-from windtunnel.fleet.findings.link import Transfers, slow_links, transfers_of
-from windtunnel.fleet.findings.slow import RankPace, pace_of, slow_ranks, starved_ranks
+from windtunnel.fleet.findings.slow_links import Transfers, slow_links, transfers_of
+from windtunnel.fleet.findings.slow_ranks import RankPace, pace_of, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import StepTable, roles_of, roles_of_groups, step_table
 from windtunnel.records.sections import Sections
 

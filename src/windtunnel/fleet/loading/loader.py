@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.fleet.loading.making import ReadPlan
-from windtunnel.fleet.loading.order import EpochOrder
-from windtunnel.fleet.loading.parcel import ReaderError, default_collate, unpack, unpack_error
-from windtunnel.fleet.loading.place import NodePlace
+from windtunnel.fleet.loading.placement import NodePlace
 from windtunnel.fleet.loading.reader import BATCH, END, HELLO, MESSAGE, OTHER, RELEASE, WELCOME, fork_reader
+from windtunnel.fleet.loading.sample_order import EpochOrder
+from windtunnel.fleet.loading.serialization import ReaderError, default_collate, unpack, unpack_error
+from windtunnel.fleet.loading.workers import ReadPlan
 
 ALONE = NodePlace(0, (0,), 1)
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from windtunnel.fleet.loading.making import JobDone, ReadJob, ReadPlan, die_with_parent, work
-from windtunnel.fleet.loading.parcel import ReaderError, pack_error
+from windtunnel.fleet.loading.serialization import ReaderError, pack_error
+from windtunnel.fleet.loading.workers import JobDone, ReadJob, ReadPlan, die_with_parent, work
 
 HELLO = struct.Struct("<IQQ")
 """Rank → reader: local rank, epoch, step."""

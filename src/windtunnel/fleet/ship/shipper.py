@@ -19,9 +19,9 @@ from windtunnel.fleet.batch.columns import MOST_ROWS
 from windtunnel.fleet.batch.meta import MOST_RINGS
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.ship.clock import node_clock
-from windtunnel.fleet.ship.follow import RingFollower, RingLook
 from windtunnel.fleet.ship.policy import ShipPolicy
 from windtunnel.fleet.ship.post import Poster
+from windtunnel.fleet.ship.ring_follower import RingFollower, RingLook
 
 _BACKOFF = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _FIRST_ROW_BYTES = 10.0

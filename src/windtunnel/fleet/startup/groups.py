@@ -24,9 +24,9 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.fleet.startup.counts import World, peers
-from windtunnel.fleet.startup.gather import Gathering, SlotStore, StartupTimeout, exchange
+from windtunnel.fleet.startup.address_exchange import Gathering, SlotStore, StartupTimeout, exchange
 from windtunnel.fleet.startup.layout import RankLayout, make_layout
+from windtunnel.fleet.startup.operation_counts import World, peers
 
 Group = Any
 """A torch.distributed.ProcessGroup."""

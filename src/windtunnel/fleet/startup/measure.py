@@ -23,8 +23,8 @@ from datetime import timedelta
 from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
-from windtunnel.fleet.startup.counts import Operations, StartCounts, World
 from windtunnel.fleet.startup.layout import parse_mesh
+from windtunnel.fleet.startup.operation_counts import Operations, StartCounts, World
 from windtunnel.fleet.wire.ports import free_port
 
 LIMIT = timedelta(seconds=300)
@@ -134,7 +134,7 @@ def _start(case: StartCase, store: Any, rank: int) -> dict[str, Any]:
 
 def _opened(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any, Callable[[], StartCounts]]:
     """The rank's store, and what was asked of it so far."""
-    from windtunnel.fleet.startup.counting import CountingStore
+    from windtunnel.fleet.startup.counting_store import CountingStore
     from windtunnel.fleet.startup.node_store import NodeStore
     from windtunnel.fleet.startup.store import StorePlace, open_store
 

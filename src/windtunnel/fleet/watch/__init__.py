@@ -12,7 +12,7 @@ Nothing of this costs anything until `start`: no function is replaced, and `stop
 
 from __future__ import annotations
 
-from windtunnel.fleet.watch.doors import active, auto_start, micro_batch, section, start, step, stop
+from windtunnel.fleet.watch.api import active, auto_start, micro_batch, section, start, step, stop
 from windtunnel.fleet.watch.settings import WatchSettings
 
 __all__ = ["WatchSettings", "active", "auto_start", "micro_batch", "section", "start", "step", "stop"]

@@ -6,7 +6,7 @@ from functools import partial
 from threading import get_ident
 from typing import Any
 
-from windtunnel.fleet.watch.imports import AfterImport
+from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.records.sections import Section

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from windtunnel.fleet.watch.groups import GroupBook
-from windtunnel.fleet.watch.imports import AfterImport
+from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.steps import StepWatch

@@ -13,19 +13,19 @@ from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.adapters import ADAPTERS
 from windtunnel.fleet.watch.batches import watch_batches, watch_saves
-from windtunnel.fleet.watch.beat import BeatThread
 from windtunnel.fleet.watch.calls import CallWatch
 from windtunnel.fleet.watch.context import WatchContext
-from windtunnel.fleet.watch.functional import FunctionalCalls
+from windtunnel.fleet.watch.ddp_reducer import watch_reducers
+from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
 from windtunnel.fleet.watch.groups import GroupBook
-from windtunnel.fleet.watch.imports import AfterImport
+from windtunnel.fleet.watch.heartbeat import BeatThread
+from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.modules import ModuleWatch
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
-from windtunnel.fleet.watch.reducer import watch_reducers
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
 from windtunnel.fleet.watch.steps import StepWatch
-from windtunnel.fleet.watch.unseen import unseen_in
+from windtunnel.fleet.watch.unrecorded import unseen_in
 
 _RINGS: dict[Path, tuple[RingWriter, GroupBook]] = {}
 """Rings of this process: a monitor that starts again goes on in its ring, with its steps and the numbers of its calls."""

@@ -37,7 +37,7 @@ def _start(torch: object) -> None:
 
 
 def _wait_for_torch() -> None:
-    spec = importlib.util.spec_from_file_location("_windtunnel_imports", os.path.join(_FLEET, "watch", "imports.py"))
+    spec = importlib.util.spec_from_file_location("_windtunnel_imports", os.path.join(_FLEET, "watch", "import_hooks.py"))
     if spec is None or spec.loader is None:
         return
     module = importlib.util.module_from_spec(spec)

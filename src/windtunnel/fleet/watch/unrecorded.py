@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from windtunnel.fleet.watch.reducer import adopt
+from windtunnel.fleet.watch.ddp_reducer import adopt
 
 DDP = "all-reduces of a DistributedDataParallel that was made before the monitor started"
 COMPILED = "collectives inside graphs of torch.compile that run without Python (CUDA graphs, a wrapper in C++)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windtunnel.fleet.driver.sight import SeenFault
-from windtunnel.fleet.driver.silent import name_silent
+from windtunnel.fleet.driver.snapshot import SeenFault
+from windtunnel.fleet.driver.stall import name_silent
 from windtunnel.fleet.wire.messages import OrderAnswer, PendingReport, RankStand
 
 FAULT = SeenFault("hang", ("n0", "n1"), (0, 1, 2, 3), "no record", 0.0, 1.0, separable=False)

@@ -8,8 +8,8 @@ import time
 from typing import Any, Protocol
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.answers import Heartbeat, OpenSection, Wanted
 from windtunnel.fleet.batch import Stamps
+from windtunnel.fleet.query_results import Heartbeat, OpenSection, Wanted
 from windtunnel.fleet.ship.post import connection_to
 from windtunnel.records.sections import COLUMNS, Sections, joined
 

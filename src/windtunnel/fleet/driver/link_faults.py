@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from windtunnel.fleet.driver.roster import AgentNode
-from windtunnel.fleet.driver.sight import SeenFault
+from windtunnel.fleet.driver.snapshot import SeenFault
 
 _PEER = re.compile(r"\[([0-9A-Fa-f:.]+)(?:%\w+)?\]:\d+")
 """The other end of a connection, as gloo writes it."""

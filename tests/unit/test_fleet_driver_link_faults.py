@@ -3,10 +3,10 @@
 import math
 from pathlib import Path
 
-from windtunnel.fleet.agent.readings import link_drops, own_addresses
-from windtunnel.fleet.driver.links import broken_pair, name_ports
+from windtunnel.fleet.agent.node_probes import link_drops, own_addresses
+from windtunnel.fleet.driver.link_faults import broken_pair, name_ports
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.sight import DetectionLimits, SeenFault
+from windtunnel.fleet.driver.snapshot import DetectionLimits, SeenFault
 from windtunnel.fleet.wire.messages import AgentBeat, LogFinding, RankReport
 from windtunnel.fleet.wire.secrets import Secrets
 

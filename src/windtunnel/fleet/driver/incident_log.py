@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from windtunnel.fleet.driver.plan import JobState
-from windtunnel.fleet.driver.sight import SeenFault
+from windtunnel.fleet.driver.snapshot import SeenFault
 from windtunnel.records.incidents import FILE, Action, Incident, IncidentSeconds, Outcome, append_incident
 
 

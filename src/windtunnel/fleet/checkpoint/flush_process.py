@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from windtunnel.fleet.checkpoint.words import hear, packets, tell
+from windtunnel.fleet.checkpoint.ipc import hear, packets, tell
 
 COMMAND = [sys.executable, "-m", "windtunnel.fleet.checkpoint.flush"]
 STARTED_WITHIN = 60.0

@@ -12,7 +12,7 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.fleet.batch.meta import RankBeat, identity_of
 from windtunnel.fleet.ring import ROW, RingReader, RowState
-from windtunnel.fleet.ship.process import ProcessLook
+from windtunnel.fleet.ship.process_state import ProcessLook
 
 MOST_WAITING = 2048
 """Rows of a ring that may wait for their end; the oldest beyond are given up as lost."""

@@ -8,7 +8,7 @@ from threading import Lock
 
 import torch.distributed as dist
 
-from windtunnel.fleet.startup.counts import Operations
+from windtunnel.fleet.startup.operation_counts import Operations
 
 
 def _size(value: bytes | str) -> int:

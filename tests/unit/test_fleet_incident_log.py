@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from windtunnel.fleet.driver.book import Book
+from windtunnel.fleet.driver.incident_log import Book
 from windtunnel.fleet.driver.plan import JobState
-from windtunnel.fleet.driver.sight import SeenFault
+from windtunnel.fleet.driver.snapshot import SeenFault
 from windtunnel.records.incidents import IncidentSeconds, read_incidents
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.driver.sight import SeenFault
+from windtunnel.fleet.driver.snapshot import SeenFault
 from windtunnel.fleet.findings.hang import PendingCall, RankState, hang_report
 from windtunnel.fleet.wire.messages import OrderAnswer, RankStand
 

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.asked import AskedRun
+from windtunnel.fleet.collector_client import AskedRun
 
 COLLECTED = "collected"
 """The folder of the collector in the folder of the run."""

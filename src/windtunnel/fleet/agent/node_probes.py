@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.agent.patterns import found_in, raised_in
+from windtunnel.fleet.agent.log_patterns import found_in, raised_in
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.wire.messages import LogFinding

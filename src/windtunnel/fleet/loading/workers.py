@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.fleet.loading.order import EpochOrder
-from windtunnel.fleet.loading.parcel import pack, pack_error
+from windtunnel.fleet.loading.sample_order import EpochOrder
+from windtunnel.fleet.loading.serialization import pack, pack_error
 
 _PR_SET_PDEATHSIG = 1
 

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from windtunnel.base.errors import SpecError, WindtunnelError
-from windtunnel.fleet.answers import StepSummaries, Wanted
 from windtunnel.fleet.collect.collector import Collector
 from windtunnel.fleet.collect.store import RunStore
+from windtunnel.fleet.query_results import StepSummaries, Wanted
 from windtunnel.records.sections import COLUMNS, Sections
 
 JUDGED_STEPS = 100

@@ -18,8 +18,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.fleet.findings.call_matching import matched_sends, meetings_of
 from windtunnel.fleet.findings.finding import Finding, Verdict
-from windtunnel.fleet.findings.matched import matched_sends, meetings_of
 from windtunnel.records.sections import Section, Sections
 
 LEVEL = 1e-4

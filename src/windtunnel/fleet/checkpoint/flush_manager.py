@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from windtunnel.fleet.checkpoint.commit import Save, acknowledge
-from windtunnel.fleet.checkpoint.copying import PieceCopier
+from windtunnel.fleet.checkpoint.flush_process import FlushProcess
 from windtunnel.fleet.checkpoint.layout import ShardLayout
-from windtunnel.fleet.checkpoint.process import FlushProcess
-from windtunnel.fleet.checkpoint.ranks import RankGroup
+from windtunnel.fleet.checkpoint.parallel_copy import PieceCopier
+from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.staging import SLOTS, Slot
 
 if TYPE_CHECKING:

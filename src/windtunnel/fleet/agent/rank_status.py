@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.findings.alive import Beat, group_labels, rank_states
 from windtunnel.fleet.findings.hang import NO_LIFE, RankState
+from windtunnel.fleet.findings.liveness import Beat, group_labels, rank_states
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path, ring_sections
 from windtunnel.fleet.wire.messages import PendingReport, RankStand
