@@ -32,7 +32,7 @@ import torch, torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from windtunnel.fleet import watch
-from windtunnel.fleet.watch.api import _Door
+from windtunnel.fleet.watch.api import _Monitor
 
 torch.set_num_threads(1)
 watch.start()
@@ -40,7 +40,7 @@ dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-clock = _Door.session.recorder.now
+clock = _Monitor.session.recorder.now
 
 def note():
     best = None

@@ -24,7 +24,7 @@ from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
-    AskStands,
+    AskRankStatus,
     Command,
     FromDriver,
     Hello,
@@ -35,7 +35,7 @@ from windtunnel.fleet.wire.messages import (
     PendingReport,
     Pick,
     RankReport,
-    RankStand,
+    RankStatus,
     RunTest,
     StartRanks,
     Warm,
@@ -220,8 +220,8 @@ class WorldNode:
                     asyncio.get_running_loop().call_later(0.05, self.end, one, -9)
             self._settle()
             return
-        elif isinstance(command, AskStands):
-            channel.send(OrderAnswer(command.order, stands=self._stands(), groups={"all": tuple(range(self.world.plan.world))}))
+        elif isinstance(command, AskRankStatus):
+            channel.send(OrderAnswer(command.order, rank_status=self._stands(), groups={"all": tuple(range(self.world.plan.world))}))
             return
         elif isinstance(command, RunTest):
             channel.send(OrderAnswer(command.order, passed=self.sound, why="as the world has it"))
@@ -235,11 +235,11 @@ class WorldNode:
         port = 1 if isinstance(command, Pick) else 0
         channel.send(OrderAnswer(command.order, address="host" if port else "", port=port))
 
-    def _stands(self) -> tuple[RankStand, ...]:
+    def _stands(self) -> tuple[RankStatus, ...]:
         """Ranks that move wait in the next all-reduce; one that does not has not begun it."""
         return tuple(
-            RankStand(one.rank, (PendingReport("all", one.step + 1),), {"all": one.step + 1}, {"all": one.step})
-            if one.moves else RankStand(one.rank, (), {"all": one.step}, {"all": one.step}, doing="Python")
+            RankStatus(one.rank, (PendingReport("all", one.step + 1),), {"all": one.step + 1}, {"all": one.step})
+            if one.moves else RankStatus(one.rank, (), {"all": one.step}, {"all": one.step}, doing="Python")
             for one in self.living()
         )  # fmt: skip
 

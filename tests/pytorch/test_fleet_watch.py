@@ -456,7 +456,7 @@ def test_a_whole_loop_never_waits_for_a_device(alone: Path, monkeypatch: pytest.
         Event=FakeEvent, is_available=lambda: True, is_initialized=lambda: True, get_device_name=lambda: "fake", synchronize=refuse
     )
     start(alone)
-    api._Door.session._cuda = fake
+    api._Monitor.session._cuda = fake
     model = torch.nn.Linear(4, 4)
     for _ in range(6):
         device.now, device.ahead = device.ahead, device.ahead + 1_000_000
@@ -466,7 +466,7 @@ def test_a_whole_loop_never_waits_for_a_device(alone: Path, monkeypatch: pytest.
     device.now = device.ahead
     watch.stop()
     rows = RingReader(ring_path(alone / "run", 0)).read(0).rows
-    assert api._Door.session is None and (rows["state"] == RowState.DONE).sum() > 10
+    assert api._Monitor.session is None and (rows["state"] == RowState.DONE).sum() > 10
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

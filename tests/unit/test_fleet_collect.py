@@ -24,7 +24,7 @@ from windtunnel.fleet.collect.collector import Collector
 from windtunnel.fleet.collect.compact import Compactor
 from windtunnel.fleet.collect.index import RunFile, RunIndex
 from windtunnel.fleet.collect.policy import CollectPolicy
-from windtunnel.fleet.collect.retention import expired
+from windtunnel.fleet.collect.retention import expired_files
 from windtunnel.fleet.collect.spans import SpanExporter
 
 SMALL = {"policy": {"segment_bytes": 3000}}
@@ -90,7 +90,7 @@ def test_compaction_that_was_killed_is_repeated(tmp_path: Path) -> None:
     index = RunIndex(f"sqlite:///{folder}/index.db", create=False)
     with collecting(tmp_path / "other") as server:
         assert post(server, 0, 1, range(3), introduce=True) == 200
-    rings = RunStore(folder)._tail(tables=False).rings
+    rings = RunStore(folder)._read_tail(tables=False).rings
     Compactor(folder, index, rings).compact(1)
     (folder / "log" / "segment-00000001.wtlog").write_bytes(copy)  # killed before the segment went
     assert stored(folder) == expected(range(1), range(3))
@@ -135,7 +135,7 @@ def test_a_question_without_an_end_costs_no_more_once_rows_are_compacted(tmp_pat
         assert post(server, 0, 1, range(3), introduce=True) == 200
     folder = tmp_path / "run"
     index = RunIndex(f"sqlite:///{folder}/index.db", create=False)
-    Compactor(folder, index, RunStore(folder)._tail(tables=False).rings).compact(1)
+    Compactor(folder, index, RunStore(folder)._read_tail(tables=False).rings).compact(1)
     assert index.read().files
     index.close()
     question = (
@@ -179,8 +179,8 @@ def test_a_second_collector_is_kept_out(tmp_path: Path) -> None:
 def test_the_oldest_sections_go_first() -> None:
     files = [RunFile(f"s{at}", "sections", at, 1, 100) for at in range(5)] + [RunFile("sum", "summaries", 0, 1, 10)]
     policy = CollectPolicy(raw_seconds=50, raw_bytes=250, summary_seconds=500)
-    assert [file.path for file in expired(files, [60, 40, 30, 20, 10, 60], policy)] == ["s0", "s2", "s1"]
-    assert [file.path for file in expired(files, [900] * 6, policy)] == ["s0", "s1", "s2", "s3", "sum"]
+    assert [file.path for file in expired_files(files, [60, 40, 30, 20, 10, 60], policy)] == ["s0", "s2", "s1"]
+    assert [file.path for file in expired_files(files, [900] * 6, policy)] == ["s0", "s1", "s2", "s3", "sum"]
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
@@ -206,7 +206,7 @@ def test_spans_go_out(tmp_path: Path) -> None:
         with collecting(tmp_path / "run") as server:
             assert post(server, 0, 1, range(2), introduce=True) == 200
         store = open_run(tmp_path / "run")
-        rows, rings = store.rows(ranks=[1]), store._tail(tables=False).rings
+        rows, rings = store.rows(ranks=[1]), store._read_tail(tables=False).rings
         exporter = SpanExporter(f"http://127.0.0.1:{receiver.server_address[1]}", [1], rings)
         exporter.offer(rows)
         exporter.close()

@@ -4,13 +4,13 @@ import math
 from pathlib import Path
 
 from windtunnel.fleet.agent.node_probes import link_drops, own_addresses
-from windtunnel.fleet.driver.link_faults import broken_pair, name_ports
+from windtunnel.fleet.driver.link_faults import broken_pair, name_faulty_node
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.snapshot import DetectionLimits, SeenFault
+from windtunnel.fleet.driver.snapshot import DetectedFault, DetectionLimits
 from windtunnel.fleet.wire.messages import AgentBeat, LogFinding, RankReport
 from windtunnel.fleet.wire.secrets import Secrets
 
-LINK = SeenFault("link", ("n0", "n1", "n2"), (0, 1, 2), "all wait", 1.0, 2.0, separable=False)
+LINK = DetectedFault("link", ("n0", "n1", "n2"), (0, 1, 2), "all wait", 1.0, 2.0, separable=False)
 
 
 def _node(number: int, dropped: float = -math.inf) -> AgentNode:
@@ -18,16 +18,16 @@ def _node(number: int, dropped: float = -math.inf) -> AgentNode:
 
 
 def test_the_node_whose_port_went_down_is_named() -> None:
-    named = name_ports(LINK, [_node(0, 19.0), _node(1, 21.0), _node(2)], since=20.0)
+    named = name_faulty_node(LINK, [_node(0, 19.0), _node(1, 21.0), _node(2)], since=20.0)
     assert (named.nodes, named.ranks, named.separable) == (("n1",), (1,), True)
     assert named.evidence == "a port of n1 has lost its link; all wait"
 
 
 def test_where_no_port_or_every_port_went_down_the_whole_group_stays() -> None:
-    none = name_ports(LINK, [_node(0, 19.0), _node(1), _node(2)], since=20.0)
+    none = name_faulty_node(LINK, [_node(0, 19.0), _node(1), _node(2)], since=20.0)
     assert (none.nodes, none.ranks, none.separable) == (LINK.nodes, LINK.ranks, False)
     assert none.evidence == "no port has lost its link, so which side is at fault is not known; all wait"
-    every = name_ports(LINK, [_node(0, 21.0), _node(1, 22.0)], since=20.0)
+    every = name_faulty_node(LINK, [_node(0, 21.0), _node(1, 22.0)], since=20.0)
     assert (every.nodes, every.separable) == (LINK.nodes, False)
     assert every.evidence.startswith("the ports of all nodes have lost their link, so which side")
 
@@ -42,7 +42,7 @@ def _cut(number: int, lost: int, *, shared: bool = False) -> AgentNode:
 def test_the_pair_that_lost_each_other_is_told_and_no_side() -> None:
     """n1 and n2 lose each other; n0 ends for n1, and n3 for n0."""
     nodes = [_cut(0, 1), _cut(1, 2), _cut(2, 1), _cut(3, 0)]
-    found = name_ports(LINK, nodes, since=20.0)
+    found = name_faulty_node(LINK, nodes, since=20.0)
     assert (
         found.evidence == "it broke between n1 and n2; no port has lost its link, so which side is at fault is not known; all wait"
     )
@@ -70,8 +70,8 @@ def test_a_node_knows_its_addresses(tmp_path: Path) -> None:
 
 
 def test_a_port_is_no_reason_for_another_class() -> None:
-    crash = SeenFault("crash", ("n0",), (0,), "SIGKILL", 1.0, 2.0)
-    assert name_ports(crash, [_node(0), _node(1, 21.0)], since=20.0) == crash
+    crash = DetectedFault("crash", ("n0",), (0,), "SIGKILL", 1.0, 2.0)
+    assert name_faulty_node(crash, [_node(0), _node(1, 21.0)], since=20.0) == crash
 
 
 def test_only_what_an_agent_counts_anew_is_a_drop() -> None:

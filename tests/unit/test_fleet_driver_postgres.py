@@ -13,7 +13,7 @@ from tests.faults.recovery.kept import KeptJob
 from tests.faults.soak.__main__ import PRELOAD, SCRIPT, strike
 from tests.postgres import MISSING, PostgresServer
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.driver.store import DriverStore, Fenced
+from windtunnel.fleet.driver.store import DriverStore, FencedError
 
 pytestmark = pytest.mark.skipif(MISSING, reason="PostgreSQL is not installed")
 
@@ -37,7 +37,7 @@ def test_a_server_that_is_gone_is_waited_for() -> None:
         assert other.get("state") is None
         assert other.acquire("b", 3.0, 100.0) == 1
         assert store.acquire("b", 3.0, 2000.0) == 2
-        with pytest.raises(Fenced):
+        with pytest.raises(FencedError):
             store.put(fence, "state", {"x": 3})
         impatient = DriverStore(server.url, "one", patience=0.5)
         server.kill()

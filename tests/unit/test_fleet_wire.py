@@ -19,7 +19,7 @@ from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.connect import connect, listen
-from windtunnel.fleet.wire.guard import inside, refusal
+from windtunnel.fleet.wire.guard import is_inside, refusal
 from windtunnel.fleet.wire.messages import AgentBeat, FromAgent, FromDriver, Hello, Kill, RunTest, StartRanks, Welcome
 from windtunnel.fleet.wire.secrets import FILE, KEY, Secrets, make_secrets, read_secrets
 
@@ -97,7 +97,7 @@ def test_a_stranger_is_refused_and_named(tmp_path: Path, say: list[Any], why: st
     roster, peer = _meet(tmp_path, say)
     assert peer.lost.is_set()
     assert peer.heard == []
-    assert not roster.connected("n0")
+    assert not roster.is_connected("n0")
     assert not why or why in roster.refused[0]
 
 
@@ -160,7 +160,7 @@ def test_a_checkpoint_path_outside_is_refused(tmp_path: Path) -> None:
     job.mkdir()
     (job / "link").symlink_to("/etc")
     for path in ("/etc", str(job / ".." / "other"), "relative", str(job / "link" / "x"), f"{tmp_path}/jobs", "\0"):
-        assert not inside(path, (str(job),))
+        assert not is_inside(path, (str(job),))
         assert "checkpoint" in refusal(_start(job, checkpoint=path), 0, (str(job),)), path
         assert "folder" in refusal(_start(job, folder=path), 0, (str(job),)), path
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import Stamps
-from windtunnel.fleet.query_results import Heartbeat, OpenSection, Wanted
+from windtunnel.fleet.query_results import Heartbeat, IdSelection, OpenSection
 from windtunnel.fleet.ship.post import connection_to
 from windtunnel.records.sections import COLUMNS, Sections, joined
 
@@ -19,9 +19,9 @@ ENDLESS = 1 << 40
 
 
 class CollectedRun(Protocol):
-    """What `RunStore` and `AskedRun` both answer."""
+    """What `RunStore` and `CollectorClient` both answer."""
 
-    def sections(self, steps: Wanted = None, ranks: Wanted = None) -> Sections: ...
+    def sections(self, steps: IdSelection = None, ranks: IdSelection = None) -> Sections: ...
 
     def heartbeats(self) -> list[Heartbeat]: ...
 
@@ -32,7 +32,7 @@ class CollectedRun(Protocol):
     def close(self) -> None: ...
 
 
-class AskedRun:
+class CollectorClient:
     """A run at `http://host:port`, `https://host:port` (its secrets: $WINDTUNNEL_FLEET_SECRETS) or `unix:PATH`.
 
     FileError where nobody answers, or the answer is a refusal.
@@ -53,42 +53,42 @@ class AskedRun:
 
     def overview(self) -> dict[str, Any]:
         """As `RunStore.overview`."""
-        told: dict[str, Any] = json.loads(self._asked("/v1/overview"))
-        self._ahead = float(told.pop("now", time.time())) - time.time()
-        return told
+        overview: dict[str, Any] = json.loads(self._get("/v1/overview"))
+        self._ahead = float(overview.pop("now", time.time())) - time.time()
+        return overview
 
     def heartbeats(self) -> list[Heartbeat]:
         """As `RunStore.heartbeats`."""
-        found = json.loads(self._asked("/v1/heartbeats"))
+        found = json.loads(self._get("/v1/heartbeats"))
         return [Heartbeat(**{**one, "open": tuple(OpenSection(**inside) for inside in one["open"])}) for one in found]
 
     def exchanges(self) -> dict[str, list[Stamps]]:
         """As `RunStore.exchanges`."""
-        return {node: [Stamps(*one) for one in rows] for node, rows in json.loads(self._asked("/v1/exchanges")).items()}
+        return {node: [Stamps(*one) for one in rows] for node, rows in json.loads(self._get("/v1/exchanges")).items()}
 
-    def sections(self, steps: Wanted = None, ranks: Wanted = None) -> Sections:
+    def sections(self, steps: IdSelection = None, ranks: IdSelection = None) -> Sections:
         """As `RunStore.sections`; what is too much for one answer is asked for in halves of its steps."""
-        chosen = f"&ranks={','.join(map(str, sorted(ranks)))}" if ranks is not None else ""
+        rank_query = f"&ranks={','.join(map(str, sorted(ranks)))}" if ranks is not None else ""
         if steps is not None and not isinstance(steps, range):
-            return self._sections(",".join(map(str, sorted(steps))), chosen)
+            return self._sections(",".join(map(str, sorted(steps))), rank_query)
         low, high = (steps.start, steps.stop) if steps is not None else (-1, ENDLESS)
-        return self._span(low, high, chosen)
+        return self._span(low, high, rank_query)
 
-    def _span(self, low: int, high: int, chosen: str) -> Sections:
+    def _span(self, low: int, high: int, rank_query: str) -> Sections:
         try:
-            return self._sections(f"{low}:{high}", chosen)
+            return self._sections(f"{low}:{high}", rank_query)
         except _TooMuch:
             last = max((beat.step for beat in self.heartbeats()), default=low)
             high = min(high, last + 1)
             middle = (low + high) // 2
             if not low < middle < high:
                 raise
-            return joined([self._span(low, middle, chosen), self._span(middle, high if high <= last else ENDLESS, chosen)])
+            return joined([self._span(low, middle, rank_query), self._span(middle, high if high <= last else ENDLESS, rank_query)])
 
-    def _sections(self, steps: str, chosen: str) -> Sections:
+    def _sections(self, steps: str, rank_query: str) -> Sections:
         import pyarrow as pa
 
-        table = pa.ipc.open_stream(self._asked(f"/v1/sections?steps={steps}{chosen}&format=arrow")).read_all()
+        table = pa.ipc.open_stream(self._get(f"/v1/sections?steps={steps}{rank_query}&format=arrow")).read_all()
         tables = json.loads(table.schema.metadata[b"windtunnel"])
         return Sections.of(
             **{name: table.column(name).to_numpy(zero_copy_only=False) for name in COLUMNS},
@@ -97,7 +97,7 @@ class AskedRun:
             zero=float(tables["zero"]),
         )  # fmt: skip
 
-    def _asked(self, path: str) -> bytes:
+    def _get(self, path: str) -> bytes:
         try:
             self._connection.request("GET", path, headers=self._headers)
             response = self._connection.getresponse()

@@ -17,7 +17,7 @@ from windtunnel.fleet.recorded import Recorded
 
 JUDGE_EVERY = 5
 """Steps between two judgements of who is slow: they cost more than a look at the heartbeats."""
-CONFIRMED = 2
+CONFIRMATIONS = 2
 """Judgements in a row that must say the same before it is told."""
 
 
@@ -61,9 +61,9 @@ class Monitor:
     against: Callable[[Recorded], Sequence[Finding]] = lambda recorded: ()
     _hangs: HangWatch = field(init=False)
     _judged_at: int = -JUDGE_EVERY
-    _rested: float = 0.0  # of time.monotonic: no judgement before it
+    _next_judgement: float = 0.0  # of time.monotonic: no judgement before it
     _seen: dict[_Key, int] = field(default_factory=dict)
-    _told: dict[_Key, Alarm] = field(default_factory=dict)
+    _active: dict[_Key, Alarm] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._hangs = HangWatch(self.heartbeat)
@@ -73,29 +73,29 @@ class Monitor:
         alarms = []
         hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now)
         if hang is not None and not (hang.culprits or hang.waits or hang.stuck):
-            self._hangs.again()  # a job that begins: nobody has said anything yet
+            self._hangs.reset()  # a job that begins: nobody has said anything yet
         elif hang is not None:
             ranks = tuple(hang.culprits)
             hosts = tuple(sorted({recorded.beats[rank].host for rank in ranks if rank in recorded.beats}))
             alarms.append(Alarm(recorded.now, Verdict.HANG, ranks, hosts, hang.text, hang=hang))
-        if self.due(recorded):
+        if self.is_judgement_due(recorded):
             begin = time.monotonic()
             alarms += self._judge(recorded)
             self._judged_at = _last_step(recorded)
             now = time.monotonic()
-            self._rested = now + (now - begin) * (1.0 / self.share - 1.0)
+            self._next_judgement = now + (now - begin) * (1.0 / self.share - 1.0)
         return alarms
 
     def next_look(self, recorded: Recorded) -> float:
         """Seconds from `recorded.now` until the next look is worth it."""
         return self._hangs.next_look(recorded.beats)
 
-    def due(self, recorded: Recorded) -> bool:
+    def is_judgement_due(self, recorded: Recorded) -> bool:
         """Whether the next look will judge who is slow; the last records of each rank are enough for a look that does not."""
         last = _last_step(recorded)
         if last < self._judged_at:  # the job was started again
             self._judged_at = last - JUDGE_EVERY
-        return last - self._judged_at >= JUDGE_EVERY and time.monotonic() >= self._rested
+        return last - self._judged_at >= JUDGE_EVERY and time.monotonic() >= self._next_judgement
 
     def _judge(self, recorded: Recorded) -> list[Alarm]:
         recorded = self.align(recorded)
@@ -104,11 +104,11 @@ class Monitor:
         self._seen = {key: self._seen.get(key, 0) + 1 for key in found}
         alarms = []
         for key, one in found.items():
-            if self._seen[key] >= CONFIRMED and key not in self._told:
-                self._told[key] = Alarm(recorded.now, one.verdict, one.ranks, one.hosts, one.text, one)
-                alarms.append(self._told[key])
-        for key in [key for key in self._told if key not in found]:
-            gone = self._told.pop(key)
+            if self._seen[key] >= CONFIRMATIONS and key not in self._active:
+                self._active[key] = Alarm(recorded.now, one.verdict, one.ranks, one.hosts, one.text, one)
+                alarms.append(self._active[key])
+        for key in [key for key in self._active if key not in found]:
+            gone = self._active.pop(key)
             alarms.append(replace(gone, seconds=recorded.now, cleared=True))
         return alarms
 
@@ -117,14 +117,14 @@ def _last_step(recorded: Recorded) -> int:
     return max((beat.step for beat in recorded.beats.values()), default=-1)
 
 
-def standstill(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport | None:
+def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport | None:
     """Why a job does not move, from one look: None where it moves, or all of its ranks are done.
 
     It stands still where a rank that should live shows no life, or where no rank has written anything for as long as `HangWatch`
     waits.
     """
     sections, living = recorded.sections, [beat for beat in recorded.beats.values() if beat.ended is None]
-    if not living or over(recorded):
+    if not living or has_ended(recorded):
         return None
     silent = any(is_silent(beat.process, beat.silent, 2 * heartbeat) for beat in living)
     moments = sections.zero + sections.begin + np.nan_to_num(np.fmax(sections.seconds, sections.host_seconds))
@@ -135,13 +135,13 @@ def standstill(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport |
     return hang_report(states, groups, silence=2 * heartbeat)
 
 
-def over(recorded: Recorded) -> bool:
+def has_ended(recorded: Recorded) -> bool:
     """Whether every rank has ended by itself, or is gone."""
     beats = recorded.beats.values()
     return bool(beats) and all(beat.ended is not None or beat.process == "gone" for beat in beats)
 
 
-def killed(recorded: Recorded) -> tuple[int, ...]:
+def killed_ranks(recorded: Recorded) -> tuple[int, ...]:
     """Ranks whose process is gone without having ended by itself."""
     return tuple(rank for rank, beat in sorted(recorded.beats.items()) if beat.ended is None and beat.process == "gone")
 

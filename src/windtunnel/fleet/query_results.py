@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
 
-Wanted = range | Collection[int] | None
+IdSelection = range | Collection[int] | None
 """Steps or ranks: None stands for all."""
 
 

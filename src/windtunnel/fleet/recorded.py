@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.collector_client import ENDLESS, AskedRun, CollectedRun
+from windtunnel.fleet.collector_client import ENDLESS, CollectedRun, CollectorClient
 from windtunnel.fleet.findings.liveness import Beat
 from windtunnel.fleet.query_results import Heartbeat
 from windtunnel.fleet.ring import RingReader
-from windtunnel.fleet.rings import open_rings, ring_sections, unseen
+from windtunnel.fleet.rings import open_rings, ring_sections, unrecorded_work
 from windtunnel.fleet.ship.policy import ShipPolicy
-from windtunnel.fleet.ship.process_state import ProcessLook
+from windtunnel.fleet.ship.process_state import ProcessState
 from windtunnel.records.sections import Sections, joined
 
 _STILL_NEW = 60.0
@@ -58,7 +58,7 @@ def recorded_of_rings(folder: Path, rows: int | None = None) -> Recorded:
             lost += tail.lost if rows is None else 0
             meta = reader.meta
             here = meta.host == socket.gethostname()
-            alive = ProcessLook(meta.pid).state() if here else ""
+            alive = ProcessState(meta.pid).state() if here else ""
             if here:
                 pids[meta.rank] = meta.pid
             progress = tail.first + len(tail.rows)
@@ -76,23 +76,23 @@ def recorded_of_store(folder: Path, last: int | None = None) -> Recorded:
 
     run = open_run(folder)
     try:
-        return _collected(run, str(folder), last, None)
+        return _read_collected(run, str(folder), last, None)
     finally:
         run.close()
 
 
 def recorded_of_url(url: str, token: str | None = None, last: int | None = None) -> Recorded:
     """What the collector at `url` has, of the last `last` steps. FileError where nobody answers, or nothing has come yet."""
-    run = AskedRun(url, token)
+    run = CollectorClient(url, token)
     try:
-        return _collected(run, url, last, run.now)
+        return _read_collected(run, url, last, run.now)
     finally:
         run.close()
 
 
-def _collected(run: CollectedRun, where: str, last: int | None, clock: Callable[[], float] | None) -> Recorded:
+def _read_collected(run: CollectedRun, where: str, last: int | None, clock: Callable[[], float] | None) -> Recorded:
     """`clock`: that of a collector that runs. Without one the run is seen as of the collector's last word, unless that is new."""
-    told, beats, exchanges = run.overview(), run.heartbeats(), run.exchanges()
+    overview, beats, exchanges = run.overview(), run.heartbeats(), run.exchanges()
     if not beats:
         raise FileError(
             where, "a run of which nothing has come yet", "a run whose shippers have sent", "Look at `windtunnel fleet ship`."
@@ -102,19 +102,19 @@ def _collected(run: CollectedRun, where: str, last: int | None, clock: Callable[
     step = max(beat.step for beat in beats)
     sections = run.sections(None if last is None else range(max(step - last + 1, -1), ENDLESS))
     here = socket.gethostname()
-    pids = {beat.rank: beat.pid for beat in beats if beat.host == here and ProcessLook(beat.pid).state() != "gone"}
+    pids = {beat.rank: beat.pid for beat in beats if beat.host == here and ProcessState(beat.pid).state() != "gone"}
     ahead = {
         node: float(np.median([(one[1] - one[0] + one[2] - one[3]) / 2 for one in rows])) / 1e9 for node, rows in exchanges.items()
     }
-    every = 2 * ShipPolicy().seconds(int(told["world"])) + 1.0
-    signs = {beat.rank: _sign_of(beat, ahead.get(beat.host, 0.0), now, every) for beat in beats}
+    every = 2 * ShipPolicy().seconds(int(overview["world"])) + 1.0
+    signs = {beat.rank: _beat_of(beat, ahead.get(beat.host, 0.0), now, every) for beat in beats}
     return Recorded(
-        str(told["run"]), int(told["world"]), sections, tuple(told["meshes"]), signs, told["facts"], now, int(told["lost"]), pids,
+        str(overview["run"]), int(overview["world"]), sections, tuple(overview["meshes"]), signs, overview["facts"], now, int(overview["lost"]), pids,
         exchanges,
     )  # fmt: skip
 
 
-def _sign_of(beat: Heartbeat, ahead: float, now: float, every: float) -> Beat:
+def _beat_of(beat: Heartbeat, ahead: float, now: float, every: float) -> Beat:
     """The beat of a rank as its shipper last told it. `ahead`: the collector's clock less the machine's; `every`: seconds after
     which a shipper that says nothing counts as silent too."""
     silent = max(beat.received - (beat.beat + ahead), 0.0)
@@ -129,5 +129,5 @@ def _facts(readers: list[RingReader]) -> dict[str, Any]:
     shared = dict(readers[0].meta.facts)
     for reader in readers[1:]:
         shared = {key: value for key, value in shared.items() if reader.meta.facts.get(key) == value}
-    told = {one for reader in readers for kind, value in reader.lines() if kind == "fact" for one in unseen(value)}
-    return {**shared, "devices": sorted({reader.meta.device for reader in readers}), **({"unseen": sorted(told)} if told else {})}
+    overview = {one for reader in readers for kind, value in reader.lines() if kind == "fact" for one in unrecorded_work(value)}
+    return {**shared, "devices": sorted({reader.meta.device for reader in readers}), **({"unseen": sorted(overview)} if overview else {})}

@@ -157,11 +157,11 @@ class RingWriter:
         """The step that the rank is in."""
         self.rows.at_step(step)
 
-    def ended(self, code: int = 0) -> None:
+    def mark_ended(self, code: int = 0) -> None:
         """The job ended by itself: no later silence is a hang."""
         _WORD.pack_into(self._map, ENDED, code + 1)
 
-    def resumed(self) -> None:
+    def mark_resumed(self) -> None:
         """The job goes on after all."""
         _WORD.pack_into(self._map, ENDED, 0)
 
@@ -241,7 +241,7 @@ class RingReader:
         """Rows that were written so far."""
         return self._word(HEAD)
 
-    def at(self, numbers: Any) -> tuple[Any, Any]:
+    def rows_at(self, numbers: Any) -> tuple[Any, Any]:
         """Rows of these numbers, and which of them are whole: the others were overtaken."""
         area = np.frombuffer(self._map, ROW, self.meta.capacity, HEADER_BYTES + TEXT_BYTES)
         rows = area[numbers % self.meta.capacity]  # a copy

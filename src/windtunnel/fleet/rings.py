@@ -27,10 +27,10 @@ def ring_files(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.stem)])
 
 
-def unseen(fact: Any) -> list[str]:
+def unrecorded_work(fact: Any) -> list[str]:
     """Of a line of kind "fact": what its rank does that no record shows."""
-    told = fact.get("unseen", ()) if isinstance(fact, dict) else ()
-    return [str(one) for one in told] if isinstance(told, (list, tuple)) else []
+    entries = fact.get("unseen", ()) if isinstance(fact, dict) else ()
+    return [str(one) for one in entries] if isinstance(entries, (list, tuple)) else []
 
 
 @contextmanager
@@ -65,8 +65,8 @@ def ring_sections(reader: RingReader, rows: Any) -> Sections:
     groups = [value for kind, value in lines if kind == "group"]
     zero_ns = int(rows["begin"].min()) if len(rows) else 0
     return Sections.of(
-        reader.meta.rank, rows["step"], rows["section"], (rows["begin"] - zero_ns) * 1e-9, _known(rows["nanos"], 1e-9),
-        host_seconds=_known(rows["host_nanos"], 1e-9), name=rows["name"], comm=rows["comm"], bytes=_known(rows["bytes"], 1.0),
+        reader.meta.rank, rows["step"], rows["section"], (rows["begin"] - zero_ns) * 1e-9, _with_nan(rows["nanos"], 1e-9),
+        host_seconds=_with_nan(rows["host_nanos"], 1e-9), name=rows["name"], comm=rows["comm"], bytes=_with_nan(rows["bytes"], 1.0),
         group=rows["group"], call=rows["call"], peer=rows["peer"], sends=rows["sends"] != 0, micro_batch=rows["micro_batch"],
         names=tuple(str(value) for kind, value in lines if kind == "name"),
         groups=tuple(tuple(value["ranks"]) for value in groups), group_names=tuple(value["name"] for value in groups),
@@ -74,6 +74,6 @@ def ring_sections(reader: RingReader, rows: Any) -> Sections:
     )  # fmt: skip
 
 
-def _known(values: Any, scale: float) -> Any:
+def _with_nan(values: Any, scale: float) -> Any:
     """Integers as floats, -1 as NaN."""
     return np.where(values < 0, np.nan, values * scale)

@@ -15,14 +15,14 @@ PATIENCE = 20.0
 def stacks_of(ranks: Sequence[int], pids: Mapping[int, int]) -> dict[str, str]:
     """Stacks of the culprits whose processes are on this machine, by rank; empty without py-spy. A stopped process can be read
     too."""
-    tool = shutil.which("py-spy")
-    found = {}
+    program = shutil.which("py-spy")
+    stacks = {}
     for rank in ranks[:MOST]:
-        if tool is None or rank not in pids:
+        if program is None or rank not in pids:
             continue
         try:
-            told = subprocess.run(
-                [tool, "dump", "--nonblocking", "--pid", str(pids[rank])],
+            dump = subprocess.run(
+                [program, "dump", "--nonblocking", "--pid", str(pids[rank])],
                 capture_output=True,
                 text=True,
                 timeout=PATIENCE,
@@ -30,6 +30,6 @@ def stacks_of(ranks: Sequence[int], pids: Mapping[int, int]) -> dict[str, str]:
             )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        if told.returncode == 0:
-            found[str(rank)] = told.stdout
-    return found
+        if dump.returncode == 0:
+            stacks[str(rank)] = dump.stdout
+    return stacks

@@ -58,7 +58,7 @@ def fleet_page(
     cards = [
         (_many("rank", len(ranks)), f"{len(ranks):,}", ""),
         (_many("machine", len(hosts)), f"{len(hosts):,}", ""),
-        (_many("step", table.ended), f"{table.ended:,}", ""),
+        (_many("step", table.steps_ended), f"{table.steps_ended:,}", ""),
         ("a step", say.seconds(middle) if middle == middle else "unknown", ""),
         (_many("finding", wrong), f"{wrong}", "bad" if wrong else "good"),
     ]

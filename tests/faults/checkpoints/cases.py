@@ -19,7 +19,7 @@ from tests.faults.checkpoints.points import FLUSH, STAGE
 from windtunnel.fleet.checkpoint import flush_process
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 from windtunnel.fleet.checkpoint.folder import committed_steps, step_folder
-from windtunnel.fleet.checkpoint.manifest import hashes_wrong
+from windtunnel.fleet.checkpoint.manifest import hash_errors
 
 WORLD = 2
 
@@ -40,7 +40,7 @@ def work_folder() -> Iterator[Path]:
 
 def newest_intact(folder: Path) -> int:
     """The newest committed step whose bytes are those that were written."""
-    steps = [one for one in committed_steps(folder) if one.manifest and not hashes_wrong(one.path, one.manifest)]
+    steps = [one for one in committed_steps(folder) if one.manifest and not hash_errors(one.path, one.manifest)]
     return steps[0].step if steps else 0
 
 

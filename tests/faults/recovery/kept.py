@@ -60,7 +60,7 @@ class KeptJob:
             policy=policy or RecoveryPolicy(retries=10_000, same=10_000, fruitless=10_000),
         )  # fmt: skip
         self._store = store or f"sqlite:///{self.state_folder / DATABASE}"
-        Driver(self.state_folder, _no_engine, print, store).keep(self.plan)
+        Driver(self.state_folder, _no_engine, print, store).save_plan(self.plan)
         self.driver: subprocess.Popen[bytes] | None = None
         self.detour: tuple[str, ...] = ()
 

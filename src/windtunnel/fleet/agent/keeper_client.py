@@ -20,7 +20,7 @@ START_SECONDS = 30.0
 _LIMIT = 16 << 20
 
 
-class KeeperLink:
+class KeeperClient:
     """`on_state` is called with each state (`attempt`, `warm`, `ranks`), and with None once the keeper is gone."""
 
     def __init__(self, folder: Path, node: str, on_state: Callable[[dict[str, Any] | None], None]) -> None:
@@ -35,20 +35,20 @@ class KeeperLink:
         try:
             reader, self._writer = await asyncio.open_unix_connection(self.path, limit=_LIMIT)
         except OSError:
-            reader, self._writer = await self._started()
-        self._task = asyncio.create_task(self._hear(reader))
+            reader, self._writer = await self._start_keeper()
+        self._task = asyncio.create_task(self._read_states(reader))
 
-    def ask(self, do: str, **what: Any) -> None:
+    def send_command(self, do: str, **what: Any) -> None:
         """Sends a command; its effect comes as a state."""
         if self._writer is not None:
             self._writer.write(json.dumps({"do": do, **what}).encode() + b"\n")
 
     def start(self, attempt: int, argv: Sequence[str], logs: Path, ranks: Mapping[int, Mapping[str, str]], cwd: str) -> None:
-        self.ask(
+        self.send_command(
             "start", attempt=attempt, argv=list(argv), logs=str(logs), ranks={str(r): dict(v) for r, v in ranks.items()}, cwd=cwd
         )
 
-    async def _started(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _start_keeper(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         variables = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         with self._log.open("ab") as log:
@@ -65,7 +65,7 @@ class KeeperLink:
                     raise FileError(self.path, str(error), "a keeper that starts", f"See {self._log}.") from error
                 await asyncio.sleep(0.02)
 
-    async def _hear(self, reader: asyncio.StreamReader) -> None:
+    async def _read_states(self, reader: asyncio.StreamReader) -> None:
         try:
             while line := await reader.readline():
                 self._on_state(json.loads(line))
@@ -79,7 +79,7 @@ def socket_path(folder: Path, node: str) -> str:
     """Of the keeper of `node` in a run: short, as sockets' paths must be, in a folder that only its owner enters."""
     home = Path(tempfile.gettempdir()) / f"windtunnel-{os.getuid()}"
     home.mkdir(mode=0o700, exist_ok=True)
-    found = home.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = home.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise FileError(str(home), "a folder that others own or may enter", "a private folder", f"Remove {home}.")
     return str(home / (hashlib.sha256(f"{folder.resolve()}\0{node}".encode()).hexdigest()[:24] + ".sock"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windtunnel.fleet.wire.messages import RAISED, LogFinding
+from windtunnel.fleet.wire.messages import EXCEPTION_LINE, LogFinding
 
 PATTERNS: tuple[tuple[str, str], ...] = (
     ("oom", r"CUDA out of memory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|Cannot allocate memory"),
@@ -29,7 +29,7 @@ LINE = 400
 """Characters of a line that are passed on."""
 
 
-def found_in(text: str) -> list[LogFinding]:
+def match_lines(text: str) -> list[LogFinding]:
     """The first line of each kind in `text`, in the order of the text."""
     seen: dict[str, LogFinding] = {}
     for match in _ALL.finditer(text):
@@ -41,7 +41,7 @@ def found_in(text: str) -> list[LogFinding]:
     return list(seen.values())
 
 
-def raised_in(text: str) -> LogFinding | None:
+def last_exception(text: str) -> LogFinding | None:
     """The last line of `text` that names an exception as Python's tracebacks do, with or without torch's `[rank0]: ` before it."""
     lines = _RAISED.findall(text)
-    return LogFinding(RAISED, lines[-1].strip()[:LINE]) if lines else None
+    return LogFinding(EXCEPTION_LINE, lines[-1].strip()[:LINE]) if lines else None

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.agent.log_patterns import found_in, raised_in
+from windtunnel.fleet.agent.log_patterns import last_exception, match_lines
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.wire.messages import LogFinding
@@ -41,9 +41,9 @@ class LogTail:
             text = self._rest + file.read(READ_AT_ONCE).decode("utf-8", "replace")
             self._at = size
             self._rest = text[text.rfind("\n") + 1 :][-4096:]
-            for one in found_in(text):
+            for one in match_lines(text):
                 self.found.setdefault(one.kind, one)
-            self.raised = raised_in(text) or self.raised
+            self.raised = last_exception(text) or self.raised
 
     def findings(self, ended: bool) -> tuple[LogFinding, ...]:
         """All that it found; the last exception only of a rank that has `ended`: before, somebody may have caught it."""
@@ -51,7 +51,7 @@ class LogTail:
 
 
 @dataclass
-class RingTrail:
+class RingProbe:
     """The ring of a rank: seconds since its beat, records written, step. (-1, 0, -1) where the process `pid` has none."""
 
     folder: Path
@@ -122,9 +122,9 @@ def nic_bytes(root: Path = Path("/sys/class")) -> int:
     loopback; -1 where there is none."""
     ports = [*root.glob("infiniband/*/ports/*/counters/port_xmit_data"), *root.glob("infiniband/*/ports/*/counters/port_rcv_data")]
     if ports:
-        return 4 * sum(_number(path) for path in ports)
+        return 4 * sum(_read_int(path) for path in ports)
     plain = [path for path in root.glob("net/*/statistics/[rt]x_bytes") if path.parts[-3] != "lo"]
-    return sum(_number(path) for path in plain) if plain else -1
+    return sum(_read_int(path) for path in plain) if plain else -1
 
 
 def link_drops(root: Path = Path("/sys/class")) -> int:
@@ -133,7 +133,7 @@ def link_drops(root: Path = Path("/sys/class")) -> int:
     ports = [*root.glob("infiniband/*/ports/*/counters/link_downed")]
     nets = [path for path in root.glob("net/*/carrier_down_count") if path.parts[-2] != "lo"]
     hardware = [path for path in nets if path.with_name("device").exists()]
-    return sum(_number(path) for path in (*ports, *(hardware or nets)))
+    return sum(_read_int(path) for path in (*ports, *(hardware or nets)))
 
 
 def own_addresses(root: Path = Path("/proc/net")) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ def own_addresses(root: Path = Path("/proc/net")) -> tuple[str, ...]:
 
 def memory_kills(given: str | None = None) -> int:
     """Processes of this cgroup that the kernel has killed for memory."""
-    path = given or _memory_events()
+    path = given or _own_memory_events_path()
     with contextlib.suppress(OSError, ValueError):
         for line in Path(path).read_text(encoding="ascii").splitlines():
             name, _, value = line.partition(" ")
@@ -159,13 +159,13 @@ def memory_kills(given: str | None = None) -> int:
     return 0
 
 
-def _memory_events() -> str:
+def _own_memory_events_path() -> str:
     with contextlib.suppress(OSError):
-        return str(memory_events(Path("/proc/self/cgroup").read_text(encoding="utf-8")))
+        return str(memory_events_path(Path("/proc/self/cgroup").read_text(encoding="utf-8")))
     return ""
 
 
-def memory_events(groups: str, root: Path = Path("/sys/fs/cgroup")) -> Path:
+def memory_events_path(groups: str, root: Path = Path("/sys/fs/cgroup")) -> Path:
     """The file that counts kills for memory of the cgroup that `groups` (the text of /proc/self/cgroup) names: `memory.events` of
     version 2, `memory.oom_control` of version 1; the root's where a container hides the path."""
     own = {words[1]: words[2].lstrip("/") for line in groups.splitlines() if len(words := line.split(":", 2)) == 3}
@@ -175,7 +175,7 @@ def memory_events(groups: str, root: Path = Path("/sys/fs/cgroup")) -> Path:
     return next((place for place in places if place.exists()), places[0])
 
 
-def _number(path: Path) -> int:
+def _read_int(path: Path) -> int:
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -11,13 +11,13 @@ from windtunnel.fleet.findings.hang import NO_LIFE, RankState
 from windtunnel.fleet.findings.liveness import Beat, group_labels, rank_states
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path, ring_sections
-from windtunnel.fleet.wire.messages import PendingReport, RankStand
+from windtunnel.fleet.wire.messages import PendingReport, RankStatus
 from windtunnel.records.sections import joined
 
 
-def stands_of(
+def read_rank_status(
     folder: Path, pids: Mapping[int, int], states: Mapping[int, str]
-) -> tuple[tuple[RankStand, ...], dict[str, tuple[int, ...]]]:
+) -> tuple[tuple[RankStatus, ...], dict[str, tuple[int, ...]]]:
     """Stands of the ranks of `pids` (rank → process) that have a ring of that process, and the groups by label.
 
     `states`: the letter of /proc of each process.
@@ -38,12 +38,12 @@ def stands_of(
     sections = joined(parts)
     found, _ = rank_states(sections, beats, now)
     groups = dict(zip(group_labels(sections), sections.groups, strict=True))
-    return tuple(_stand(state) for state in found.values()), groups
+    return tuple(_to_message(state) for state in found.values()), groups
 
 
-def _stand(state: RankState) -> RankStand:
+def _to_message(state: RankState) -> RankStatus:
     pending = tuple(
         PendingReport(call.group, call.number, int(call.comm), call.name, call.peer, call.sends) for call in state.pending
     )
     since = state.since if state.since == state.since else -1.0
-    return RankStand(state.rank, pending, dict(state.begun), dict(state.finished), state.silent, state.process, state.doing, since)
+    return RankStatus(state.rank, pending, dict(state.begun), dict(state.finished), state.silent, state.process, state.doing, since)

@@ -14,7 +14,7 @@ from types import TracebackType
 
 def run_script(argv: Sequence[str]) -> int:
     """Runs `argv` (a Python, a script or -m MODULE, arguments) in this process; its exit status."""
-    _own_chance()
+    _reseed_random()
     for path in reversed([path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]):
         if path not in sys.path:
             sys.path.insert(1, path)
@@ -31,9 +31,9 @@ def run_script(argv: Sequence[str]) -> int:
             sys.argv, sys.path[0] = list(argv[1:]), os.path.dirname(os.path.abspath(argv[1]))
             runpy.run_path(argv[1], run_name="__main__")
     except SystemExit as ended:
-        code = _status(ended.code)
+        code = _exit_status(ended.code)
     except BaseException:  # noqa: BLE001 - the script's own error, told as Python tells it, ends this process
-        sys.excepthook(*_raised())
+        sys.excepthook(*_current_exception())
         code = 1
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -44,7 +44,7 @@ def run_script(argv: Sequence[str]) -> int:
     return code
 
 
-def _own_chance() -> None:
+def _reseed_random() -> None:
     """Forked ranks would draw the same random numbers."""
     random.seed()
     numpy = sys.modules.get("numpy")
@@ -52,7 +52,7 @@ def _own_chance() -> None:
         numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
 
 
-def _status(code: object) -> int:
+def _exit_status(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
@@ -61,7 +61,7 @@ def _status(code: object) -> int:
     return 1
 
 
-def _raised() -> tuple[type[BaseException], BaseException, TracebackType | None]:
+def _current_exception() -> tuple[type[BaseException], BaseException, TracebackType | None]:
     kind, error, trace = sys.exc_info()
     assert kind is not None and error is not None
     return kind, error, trace

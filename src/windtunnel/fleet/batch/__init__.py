@@ -5,7 +5,7 @@ from __future__ import annotations
 from windtunnel.fleet.batch.columns import OPEN_ROWS, ROWS, SUMMARIES, BatchTable
 from windtunnel.fleet.batch.message import Batch, BatchHead, decode, encode, head_of
 from windtunnel.fleet.batch.meta import BatchMeta, RankBeat, RingIdentity, Stamps
-from windtunnel.fleet.batch.rows import summarised, table_of_rows
+from windtunnel.fleet.batch.rows import summarise, table_of_rows
 
 __all__ = [
     "OPEN_ROWS",
@@ -21,6 +21,6 @@ __all__ = [
     "decode",
     "encode",
     "head_of",
-    "summarised",
+    "summarise",
     "table_of_rows",
 ]

@@ -71,19 +71,19 @@ def pack(table: BatchTable, names: tuple[str, ...]) -> bytes:
     parts = [_TABLE.pack(len(table), len(table.runs), len(names)), table.runs.astype("<u4").tobytes()]
     if len(table):
         starts = _starts(table.runs)
-        parts += [_packed(table.columns[name], starts, name in _DIFFERENCES) for name in names]
+        parts += [_pack_column(table.columns[name], starts, name in _DIFFERENCES) for name in names]
     return b"".join(parts)
 
 
 def unpack(raw: bytes, at: int, names: tuple[str, ...]) -> tuple[BatchTable, int]:
     """A table that begins at byte `at` and the byte after it. FileError if it is cut off or contradicts itself."""
-    rows, runs, columns = _TABLE.unpack_from(raw, _checked(raw, at, _TABLE.size))
+    rows, runs, columns = _TABLE.unpack_from(raw, _check_room(raw, at, _TABLE.size))
     at += _TABLE.size
     if rows > MOST_ROWS or columns != len(names):
         raise FileError(
             "a batch", f"a table of {rows} rows and {columns} columns", f"up to {MOST_ROWS} rows of {len(names)} columns"
         )
-    counts = np.frombuffer(raw, "<u4", runs, _checked(raw, at, 4 * runs)).astype(np.int64)
+    counts = np.frombuffer(raw, "<u4", runs, _check_room(raw, at, 4 * runs)).astype(np.int64)
     at += 4 * runs
     if int(counts.sum()) != rows:
         raise FileError("a batch", "runs that do not add up to the rows", "a batch that `windtunnel fleet ship` made")
@@ -92,7 +92,7 @@ def unpack(raw: bytes, at: int, names: tuple[str, ...]) -> tuple[BatchTable, int
     starts = _starts(counts)
     values = {}
     for name in names:
-        values[name], at = _unpacked(raw, at, rows, starts)
+        values[name], at = _unpack_column(raw, at, rows, starts)
     return BatchTable(counts, values), at
 
 
@@ -102,7 +102,7 @@ def _starts(runs: Int64s) -> tuple[Int64s, Int64s]:
     return np.cumsum(some) - some, some
 
 
-def _packed(column: Int64s, starts: tuple[Int64s, Int64s], differences: bool) -> bytes:
+def _pack_column(column: Int64s, starts: tuple[Int64s, Int64s], differences: bool) -> bytes:
     firsts = b""
     if differences:
         firsts = column[starts[0]].astype("<i8").tobytes()
@@ -121,21 +121,21 @@ def _packed(column: Int64s, starts: tuple[Int64s, Int64s], differences: bool) ->
     return head + firsts + planes
 
 
-def _unpacked(raw: bytes, at: int, rows: int, starts: tuple[Int64s, Int64s]) -> tuple[Int64s, int]:
-    differences, width, least = _COLUMN.unpack_from(raw, _checked(raw, at, _COLUMN.size))
+def _unpack_column(raw: bytes, at: int, rows: int, starts: tuple[Int64s, Int64s]) -> tuple[Int64s, int]:
+    differences, width, least = _COLUMN.unpack_from(raw, _check_room(raw, at, _COLUMN.size))
     at += _COLUMN.size
     if differences > 1 or width not in (0, *_WIDTHS):
         raise FileError("a batch", "a column of an unknown kind", "a batch that `windtunnel fleet ship` made")
     firsts: Any = None
     if differences:
-        firsts = np.frombuffer(raw, "<i8", len(starts[0]), _checked(raw, at, 8 * len(starts[0])))
+        firsts = np.frombuffer(raw, "<i8", len(starts[0]), _check_room(raw, at, 8 * len(starts[0])))
         at += 8 * len(starts[0])
     if not width:
         column = np.full(rows, least, np.int64)
     else:
-        planes = np.frombuffer(raw, np.uint8, width * rows, _checked(raw, at, width * rows))
+        planes = np.frombuffer(raw, np.uint8, width * rows, _check_room(raw, at, width * rows))
         at += width * rows
-        column = _joined(planes.reshape(width, rows))
+        column = _join_planes(planes.reshape(width, rows))
         column += least  # modulo 2**64, as it was taken off
     if differences:
         np.cumsum(column, out=column)
@@ -143,7 +143,7 @@ def _unpacked(raw: bytes, at: int, rows: int, starts: tuple[Int64s, Int64s]) -> 
     return column, at
 
 
-def _joined(planes: Any) -> Int64s:
+def _join_planes(planes: Any) -> Int64s:
     """Numbers of their bytes, lowest first."""
     if len(planes) == 1:
         single: Int64s = planes[0].astype(np.int64)
@@ -155,7 +155,7 @@ def _joined(planes: Any) -> Int64s:
     return column
 
 
-def _checked(raw: bytes, at: int, size: int) -> int:
+def _check_room(raw: bytes, at: int, size: int) -> int:
     """`at`, where so many bytes follow. FileError otherwise."""
     if at + size > len(raw):
         raise FileError("a batch", "a table that is cut off", "a whole batch")

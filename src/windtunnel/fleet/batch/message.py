@@ -62,10 +62,10 @@ def encode(batch: Batch) -> bytes:
     words, tables = meta_bytes(batch.meta), zlib.compress(raw, LEVEL)
     if HEAD_BYTES + len(words) + len(tables) > MOST_BYTES or len(raw) > 2 * MOST_BYTES:
         raise FileError("a batch", f"{len(words) + len(tables)} bytes", f"up to {MOST_BYTES} bytes")
-    return sealed(BatchHead(batch.boot, batch.sequence, len(words), len(tables), len(raw)), words + tables)
+    return add_checksum(BatchHead(batch.boot, batch.sequence, len(words), len(tables), len(raw)), words + tables)
 
 
-def sealed(head: BatchHead, body: bytes) -> bytes:
+def add_checksum(head: BatchHead, body: bytes) -> bytes:
     """Head and body with their checksum."""
     raw = bytearray(_HEAD.pack(MAGIC, VERSION, 0, head.boot, head.sequence, head.meta_bytes, head.table_bytes, head.raw_bytes))
     crc = zlib.crc32(body, zlib.crc32(raw[_CRC_FROM:]))
@@ -92,12 +92,12 @@ def head_of(raw: bytes, *, whole: bool = True, check: bool = True) -> BatchHead:
     return head
 
 
-def words_of(raw: bytes, head: BatchHead) -> BatchMeta:
+def decode_meta(raw: bytes, head: BatchHead) -> BatchMeta:
     """What a batch says beside its tables. FileError if that is malformed."""
     return meta_of(raw[HEAD_BYTES : HEAD_BYTES + head.meta_bytes])
 
 
-def tables_of(raw: bytes, head: BatchHead) -> tuple[BatchTable, BatchTable, BatchTable]:
+def decode_tables(raw: bytes, head: BatchHead) -> tuple[BatchTable, BatchTable, BatchTable]:
     """Rows, open rows and summaries of a batch. FileError if they are malformed."""
     unzip = zlib.decompressobj()
     try:
@@ -119,8 +119,8 @@ def tables_of(raw: bytes, head: BatchHead) -> tuple[BatchTable, BatchTable, Batc
 def decode(raw: bytes) -> Batch:
     """A batch from its bytes. FileError for anything else; nothing large is allocated before it was checked."""
     head = head_of(raw)
-    meta = words_of(raw, head)
-    tables = tables_of(raw, head)
+    meta = decode_meta(raw, head)
+    tables = decode_tables(raw, head)
     if any(len(table.runs) != len(meta.beats) for table in tables):
         raise FileError(
             "a batch", "tables of another number of rings than its heartbeats", "a batch that `windtunnel fleet ship` made"

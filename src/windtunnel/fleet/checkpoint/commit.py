@@ -49,48 +49,48 @@ class Save:
 
 def acknowledge(save: Save, rank: int, shards: list[ShardFile], error: str = "") -> None:
     """Says that the files of `rank` are on the disk, or why they are not."""
-    told = {"attempt": save.attempt, "step": save.step, "error": error, "shards": [asdict(shard) for shard in shards]}
-    write_durably(_ack(save, rank), json.dumps(told))
+    acknowledgement = {"attempt": save.attempt, "step": save.step, "error": error, "shards": [asdict(shard) for shard in shards]}
+    write_durably(_ack_path(save, rank), json.dumps(acknowledgement))
 
 
-def acknowledged(save: Save, within: float, pause: Callable[[float], None] = time.sleep) -> list[ShardFile]:
+def collect_acknowledgements(save: Save, within: float, pause: Callable[[float], None] = time.sleep) -> list[ShardFile]:
     """The shards of all ranks, once each of them has acknowledged. SaveError where one says that it failed, or says nothing for
     `within` seconds."""
     end, shards, wait = time.monotonic() + within, [], 0.002
     for rank in range(save.world):
-        while (told := _told(save, rank)) is None:
-            if _gone(save.folder, save.attempt, rank).exists() and _told(save, rank) is None:
+        while (acknowledgement := _read_acknowledgement(save, rank)) is None:
+            if _gone_marker(save.folder, save.attempt, rank).exists() and _read_acknowledgement(save, rank) is None:
                 raise SaveError(str(save.tmp), f"rank {rank} was killed before its part was staged", "all ranks to stage")
             if time.monotonic() > end:
                 raise SaveError(str(save.tmp), f"no word of rank {rank}", f"all ranks within {within:g} s")
             pause(wait)
             wait = min(2 * wait, 0.25)
-        if told["error"]:
-            raise SaveError(str(save.tmp), f"rank {rank}: {told['error']}", "all ranks to write their shards")
-        shards += [ShardFile(**one) for one in told["shards"]]
+        if acknowledgement["error"]:
+            raise SaveError(str(save.tmp), f"rank {rank}: {acknowledgement['error']}", "all ranks to write their shards")
+        shards += [ShardFile(**one) for one in acknowledgement["shards"]]
     return shards
 
 
-def leave(folder: Path, attempt: str, rank: int) -> None:
+def mark_gone(folder: Path, attempt: str, rank: int) -> None:
     """Says that `rank` was killed and has acknowledged all that it ever staged: nobody needs to wait for it."""
     if folder.is_dir():
-        _gone(folder, attempt, rank).touch()
+        _gone_marker(folder, attempt, rank).touch()
 
 
-def _gone(folder: Path, attempt: str, rank: int) -> Path:
+def _gone_marker(folder: Path, attempt: str, rank: int) -> Path:
     return folder / f"gone-{attempt}-{rank}"
 
 
-def _ack(save: Save, rank: int) -> Path:
+def _ack_path(save: Save, rank: int) -> Path:
     return save.tmp / f"ack-{rank}.json"
 
 
-def _told(save: Save, rank: int) -> dict[str, Any] | None:
+def _read_acknowledgement(save: Save, rank: int) -> dict[str, Any] | None:
     try:
-        told: dict[str, Any] = json.loads(_ack(save, rank).read_text())
+        acknowledgement: dict[str, Any] = json.loads(_ack_path(save, rank).read_text())
     except FileNotFoundError:
         return None
-    return told if told["attempt"] == save.attempt and told["step"] == save.step else None
+    return acknowledgement if acknowledgement["attempt"] == save.attempt and acknowledgement["step"] == save.step else None
 
 
 def commit(save: Save, shards: list[ShardFile]) -> bool:
@@ -99,7 +99,7 @@ def commit(save: Save, shards: list[ShardFile]) -> bool:
     SaveError where another attempt owns the folder by now. OSError of the disk.
     """
     for rank in range(save.world):
-        _ack(save, rank).unlink()
+        _ack_path(save, rank).unlink()
     manifest = Manifest(save.step, save.attempt, save.world, time.time(), save.version, tuple(shards), save.topology)
     write_durably(save.tmp / MANIFEST, manifest.text())
     if owner_of(save.folder) != save.attempt:
@@ -114,7 +114,7 @@ def commit(save: Save, shards: list[ShardFile]) -> bool:
     return True
 
 
-def take_over(folder: Path, attempt: str) -> None:
+def claim_folder(folder: Path, attempt: str) -> None:
     """From now on only `attempt` commits in `folder`; what an earlier one still writes is refused."""
     folder.mkdir(parents=True, exist_ok=True)
     write_durably(folder / OWNER, attempt + "\n")

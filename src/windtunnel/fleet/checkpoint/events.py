@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 
-def note(
+def write_event(
     rank: int, event: str, step: int, *, blocking_seconds: float = 0.0, seconds: float = 0.0, bytes: int = 0,
     source: str = "storage", why: str = "",
 ) -> None:  # fmt: skip

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from windtunnel.base.errors import FileError, UnknownName
-from windtunnel.fleet.checkpoint.manifest import hashes_wrong, read_manifest
+from windtunnel.fleet.checkpoint.manifest import hash_errors, read_manifest
 
 
 def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int]:
@@ -22,7 +22,7 @@ def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int
     FileError where the step is not intact; UnknownName where it has no such key.
     """
     manifest = read_manifest(step)
-    wrong = hashes_wrong(step, manifest)
+    wrong = hash_errors(step, manifest)
     if wrong:
         raise FileError(str(step), wrong[0], "an intact step", "Type `windtunnel fleet checkpoints verify FOLDER`.")
     reader = FileSystemReader(step)

@@ -1,4 +1,4 @@
-"""Buffers and the flush process of a rank: which buffer is free, what became of each save, a new process when one was killed."""
+"""Buffers and the flush process of a rank: which buffer is free_slot, what became of each save, a new process when one was killed."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.staging import SLOTS, Slot
 
 if TYPE_CHECKING:
-    from windtunnel.fleet.checkpoint.checkpointer import Options
+    from windtunnel.fleet.checkpoint.checkpointer import CheckpointOptions
 
 KILLED = "its flush process was killed"
 MOST_REST = 1.0
 """Seconds that a flush process waits at most before it writes."""
 
 
-class Flushing:
+class FlushManager:
     """One rank's. `failed`: steps with reasons; `committed`: the newest, known at rank 0 only."""
 
-    def __init__(self, ranks: RankGroup, options: Options, door: str, node: str, token: str, folder: Path, attempt: str) -> None:
+    def __init__(
+        self, ranks: RankGroup, options: CheckpointOptions, door: str, node: str, token: str, folder: Path, attempt: str
+    ) -> None:
         self.ranks, self.options, self._door, self._token = ranks, options, door, token
         self._folder, self._attempt = folder, attempt
         self.failed: dict[int, str] = {}
@@ -37,67 +39,67 @@ class Flushing:
         self._version = version("windtunnel")  # takes milliseconds
         self._slots: list[Slot] = []
         self._layout: ShardLayout | None = None
-        self._under_way: dict[int, Save] = {}
-        self._host = _host() if options.neighbour else None
+        self._pending: dict[int, Save] = {}
+        self._own_address = _own_address() if options.neighbour else None
         self._started = 0
-        self._process = self._start()
+        self._process = self._start_process()
         self._next: tuple[str, int] | None = None
         if options.neighbour:
-            self._next = _next_node(ranks.all((node, self._host, self._process.port)), ranks.rank)
+            self._next = _next_node(ranks.all_gather((node, self._own_address, self._process.port)), ranks.rank)
             self._tell_neighbour()
 
-    def _start(self) -> FlushProcess:
+    def _start_process(self) -> FlushProcess:
         door = self._door if not self._started else f"{self._door}-{self._started}"
         self._started += 1
-        made = FlushProcess(door, self.ranks.rank, self.options.linger, self._host, self._token)
+        made = FlushProcess(door, self.ranks.rank, self.options.linger, self._own_address, self._token)
         with suppress(OSError):
-            made.tell({"do": "serves", "folder": str(self._folder), "attempt": self._attempt})
+            made.send({"do": "serves", "folder": str(self._folder), "attempt": self._attempt})
         return made
 
     def _tell_neighbour(self) -> None:
         if self._next is not None:
-            self._order({"do": "neighbour", "host": self._next[0], "port": self._next[1]})
+            self._send_order({"do": "neighbour", "host": self._next[0], "port": self._next[1]})
 
-    def use(self, layout: ShardLayout) -> None:
+    def set_layout(self, layout: ShardLayout) -> None:
         """Makes buffers for a layout, with all their pages, and gives them to the process. Nothing may be under way."""
         for slot in self._slots:
             slot.close()
         self._layout = layout
         self._slots = [Slot(layout, self._copier) for _ in range(SLOTS)]
-        self._give()
+        self._send_slots()
 
-    def _give(self) -> None:
+    def _send_slots(self) -> None:
         if self._layout is not None:
-            self._order({"do": "slots", "bytes": self._layout.total}, tuple(slot.descriptor for slot in self._slots))
+            self._send_order({"do": "slots", "bytes": self._layout.total}, tuple(slot.descriptor for slot in self._slots))
 
-    def free(self) -> int | None:
+    def free_slot(self) -> int | None:
         """A buffer that nothing is written from, if there is one now."""
-        self._hear(0)
-        return next((at for at in range(len(self._slots)) if at not in self._under_way), None)
+        self._process_messages(0)
+        return next((at for at in range(len(self._slots)) if at not in self._pending), None)
 
     def stage(self, step: int, layout: ShardLayout, flat: dict[str, Any], objects: list[bytes], folder: Path, attempt: str,
               topology: dict[str, Any]) -> None:  # fmt: skip
         """Copies the state into a buffer, waiting for one if need be, and orders it written."""
-        while (at := self.free()) is None:
-            self._hear(1.0)
+        while (at := self.free_slot()) is None:
+            self._process_messages(1.0)
         began = time.perf_counter()
         self._slots[at].stage(layout, flat, objects)
         rest = min(time.perf_counter() - began, MOST_REST)
         save = Save(folder, step, attempt, self.ranks.world, self._version, topology)
-        self._under_way[at] = save
+        self._pending[at] = save
         order = {"do": "flush", "slot": at, "step": step, "files": layout.files(), "folder": str(folder), "attempt": attempt,
                  "world": save.world, "version": save.version, "topology": topology, "within": self.options.within,
                  "keep": self.options.keep, "interval": self.options.interval, "rest": rest}  # fmt: skip
-        self._order(order)
+        self._send_order(order)
 
-    def _order(self, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        with suppress(OSError):  # a process that was killed is found by `_hear`
-            self._process.tell(order, fds)
+    def _send_order(self, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        with suppress(OSError):  # a process that was killed is found by `_process_messages`
+            self._process.send(order, fds)
 
-    def _hear(self, wait: float) -> None:
+    def _process_messages(self, wait: float) -> None:
         for said in self._process.heard(wait):
-            if said["did"] == "free":
-                self._under_way.pop(said["slot"], None)
+            if said["did"] == "free_slot":
+                self._pending.pop(said["slot"], None)
                 if said["error"]:
                     self.failed[said["step"]] = said["error"]
             elif said["did"] == "failed":
@@ -105,27 +107,27 @@ class Flushing:
             else:
                 self.committed = said["step"]
         if not self._process.alive:
-            self._again()
+            self._restart_process()
 
-    def _again(self) -> None:
+    def _restart_process(self) -> None:
         """A new process for one that was killed; what it was writing has failed, and the writer is told at once."""
         self._process.process.wait()
-        for save in self._under_way.values():
+        for save in self._pending.values():
             self.failed[save.step] = KILLED
             if not save.final.exists():
                 with suppress(OSError):
                     save.tmp.mkdir(parents=True, exist_ok=True)
                     acknowledge(save, self.ranks.rank, [], KILLED)
-        self._under_way.clear()
-        self._process = self._start()
-        self._give()
+        self._pending.clear()
+        self._process = self._start_process()
+        self._send_slots()
         self._tell_neighbour()
 
     def drain(self) -> None:
         """Waits until nothing is under way."""
-        self._hear(0)
-        while self._under_way:
-            self._hear(1.0)
+        self._process_messages(0)
+        while self._pending:
+            self._process_messages(1.0)
 
     def close(self) -> None:
         """Ends the process, and gives the buffers back."""
@@ -136,7 +138,7 @@ class Flushing:
         self._copier.close()
 
 
-def _host() -> str:
+def _own_address() -> str:
     """The address of this machine that others reach: the one towards MASTER_ADDR."""
     import os
     import socket

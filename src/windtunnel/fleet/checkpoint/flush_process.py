@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from windtunnel.fleet.checkpoint.ipc import hear, packets, tell
+from windtunnel.fleet.checkpoint.ipc import packet_socket, receive_message, send_message
 
 COMMAND = [sys.executable, "-m", "windtunnel.fleet.checkpoint.flush"]
 STARTED_WITHIN = 60.0
@@ -36,22 +36,22 @@ class FlushProcess:
             )
         self.control, self.door, self.alive = mine, door, True
         mine.settimeout(STARTED_WITHIN)
-        started = hear(mine)
+        started = receive_message(mine)
         if started is None:
             raise ConnectionError("the flush process ended as it started")
         mine.settimeout(None)
         self.port = int(started[0]["port"])
 
-    def tell(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+    def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         """Gives an order. OSError where the process is gone."""
-        tell(self.control, message, fds)
+        send_message(self.control, message, fds)
 
     def heard(self, wait: float) -> list[dict[str, Any]]:
         """What it has said, waiting up to `wait` seconds for a first word; notes when it is gone."""
         said: list[dict[str, Any]] = []
         while self.alive and select.select([self.control], [], [], 0 if said else wait)[0]:
             try:
-                one = hear(self.control)
+                one = receive_message(self.control)
             except OSError:
                 one = None
             if one is None:
@@ -63,21 +63,21 @@ class FlushProcess:
     def end(self) -> None:
         """Ends it once it has done what it was told."""
         try:
-            self.tell({"do": "end"})
+            self.send({"do": "end"})
         except OSError:
             self.alive = False
         self.control.close()
         self.process.wait()
 
 
-def asked(door: str, message: dict[str, Any], within: float) -> tuple[dict[str, Any], list[int]] | None:
+def query_process(door: str, message: dict[str, Any], within: float) -> tuple[dict[str, Any], list[int]] | None:
     """The answer of the flush process at `door`, which comes when its saves are done; None where there is none within so many
     seconds."""
-    with packets() as connection:
+    with packet_socket() as connection:
         connection.settimeout(within)
         try:
             connection.connect("\0" + door)
-            tell(connection, message)
-            return hear(connection)
+            send_message(connection, message)
+            return receive_message(connection)
         except OSError:
             return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.checkpoint.manifest import Manifest, read_manifest, sizes_wrong
+from windtunnel.fleet.checkpoint.manifest import Manifest, read_manifest, size_errors
 
 LATEST = "LATEST"
 OWNER = "OWNER"
@@ -55,7 +55,7 @@ def steps_in(folder: Path) -> list[FoundStep]:
         names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     except OSError as error:
         raise FileError(str(folder), error.strerror, "a folder of checkpoints") from error
-    found = [one for name in names if (one := _found(folder / name)) is not None]
+    found = [one for name in names if (one := _classify(folder / name)) is not None]
     return sorted(found, key=lambda one: (one.step, one.state == "committed"), reverse=True)
 
 
@@ -66,7 +66,7 @@ def committed_steps(folder: Path) -> list[FoundStep]:
     return [one for one in steps_in(folder) if one.state == "committed"]
 
 
-def _found(path: Path) -> FoundStep | None:
+def _classify(path: Path) -> FoundStep | None:
     if other := _OTHER.fullmatch(path.name):
         state = "torn" if other[3] == "tmp" else "superseded"
         return FoundStep(int(other[1]), path, state)
@@ -80,5 +80,5 @@ def _found(path: Path) -> FoundStep | None:
         return FoundStep(step, path, "damaged", why=(str(error),))
     if manifest.step != step:
         return FoundStep(step, path, "damaged", manifest, (f"its manifest is of step {manifest.step}",))
-    wrong = sizes_wrong(path, manifest)
+    wrong = size_errors(path, manifest)
     return FoundStep(step, path, "damaged" if wrong else "committed", manifest, tuple(wrong))

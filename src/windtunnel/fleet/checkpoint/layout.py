@@ -81,9 +81,9 @@ class ShardLayout:
         return shard + ([(METADATA, self.bytes, len(self.metadata))] if self.metadata else [])
 
 
-def flattened(told: dict[str, Any]) -> dict[str, Any]:
+def flatten_state(state: dict[str, Any]) -> dict[str, Any]:
     """A nested state as DCP's names and values."""
-    flat: dict[str, Any] = flatten_state_dict(told)[0]
+    flat: dict[str, Any] = flatten_state_dict(state)[0]
     return flat
 
 
@@ -110,41 +110,41 @@ def local_bytes_of(value: Any, offset: tuple[int, ...] | None) -> torch.Tensor:
     return tensor.detach()
 
 
-def packed(value: Any) -> bytes:
+def pack_object(value: Any) -> bytes:
     """An object in torch's older format, which may be followed by other bytes."""
-    if _plain(value):
+    if _is_plain(value):
         return _BEFORE + pickle.dumps(value, 2) + _AFTER
-    return _saved(value)
+    return _torch_save_bytes(value)
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     """Whether `torch.save` does no more with a value than pickle does: most are options of parameters, and there are many."""
-    return value is None or type(value) in (bool, int, float) or type(value) is tuple and all(map(_plain, value))
+    return value is None or type(value) in (bool, int, float) or type(value) is tuple and all(map(_is_plain, value))
 
 
-def _saved(value: Any) -> bytes:
+def _torch_save_bytes(value: Any) -> bytes:
     stream = io.BytesIO()
     torch.save(value, stream, _use_new_zipfile_serialization=False)
     return stream.getvalue()
 
 
-_BEFORE, _, _AFTER = _saved(None).partition(pickle.dumps(None, 2))
+_BEFORE, _, _AFTER = _torch_save_bytes(None).partition(pickle.dumps(None, 2))
 
 
-def laid_out(told: dict[str, Any], ranks: RankGroup) -> ShardLayout:
+def plan_layout(state: dict[str, Any], ranks: RankGroup) -> ShardLayout:
     """The layout of this rank's part of a state; a collective call. SpecError where DCP cannot plan it."""
     planner = DefaultSavePlanner()
-    planner.set_up_planner(told, None, ranks.rank == 0)
-    plans = ranks.at_first(planner.create_local_plan())
+    planner.set_up_planner(state, None, ranks.rank == 0)
+    plans = ranks.gather_to_first(planner.create_local_plan())
     whole: Any = None
     finished: list[SavePlan] = []
     if ranks.rank == 0:
         finished, whole = planner.create_global_plan(plans)
-    mine = planner.finish_plan(ranks.each(finished))
-    flat = flattened(told)
+    mine = planner.finish_plan(ranks.scatter_from_first(finished))
+    flat = flatten_state(state)
     name = f"__{ranks.rank}_0{DEFAULT_SUFFIX}"
-    tensors, objects, placed, size = _placed(mine, flat, name)
-    infos = ranks.at_first(placed)
+    tensors, objects, placed, size = _place_items(mine, flat, name)
+    infos = ranks.gather_to_first(placed)
     metadata = b""
     if ranks.rank == 0:
         whole.storage_data = {index: info for one in infos for index, info in one}
@@ -156,7 +156,7 @@ def laid_out(told: dict[str, Any], ranks: RankGroup) -> ShardLayout:
 _Infos = list[tuple[MetadataIndex, _StorageInfo]]
 
 
-def _placed(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[TensorPlace], list[ObjectPlace], _Infos, int]:
+def _place_items(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[TensorPlace], list[ObjectPlace], _Infos, int]:
     tensors: list[TensorPlace] = []
     objects: list[ObjectPlace] = []
     infos: _Infos = []
@@ -164,19 +164,19 @@ def _placed(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[Tenso
     for item in plan.items:
         if item.type == WriteItemType.BYTE_IO:
             value = flat[item.index.fqn]
-            length = len(packed(value))
-            length += _PLAIN_GROWTH if _plain(value) else max(_GROWTH, length // 4)
+            length = len(pack_object(value))
+            length += _PLAIN_GROWTH if _is_plain(value) else max(_GROWTH, length // 4)
             objects.append(ObjectPlace(item.index.fqn, at, length))
         else:
             offset = tuple(item.index.offset) if item.index.offset is not None else None
-            place, length = _archive(item.index.fqn, offset, local_bytes_of(flat[item.index.fqn], offset), at)
+            place, length = _place_tensor(item.index.fqn, offset, local_bytes_of(flat[item.index.fqn], offset), at)
             tensors.append(place)
         infos.append((item.index, _StorageInfo(name, at, length)))
         at += -(-length // ALIGNED) * ALIGNED
     return tensors, objects, infos, at
 
 
-def _archive(fqn: str, offset: tuple[int, ...] | None, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
+def _place_tensor(fqn: str, offset: tuple[int, ...] | None, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
     """Where a tensor lies if its archive begins at `at`, and the archive's length."""
     shape, size = tuple(local.shape), local.numel() * local.element_size()
     before = torch.serialization.get_crc32_options()

@@ -44,33 +44,33 @@ class Manifest:
 
     def text(self) -> str:
         """The file's contents; the hash of everything else stands in it."""
-        told = {"format": FORMAT, **asdict(self)}
-        told["shards"] = [asdict(shard) for shard in self.shards]
-        return json.dumps({**told, "hash": hash_of_json(told)}, indent=1) + "\n"
+        fields = {"format": FORMAT, **asdict(self)}
+        fields["shards"] = [asdict(shard) for shard in self.shards]
+        return json.dumps({**fields, "hash": hash_of_json(fields)}, indent=1) + "\n"
 
 
 def manifest_from(text: str, where: str = MANIFEST) -> Manifest:
     """A manifest from its file's contents. FileError where they are not what was written."""
     try:
-        told = json.loads(text)
-        said = told.pop("hash")
-        intact = said == hash_of_json(told) and told.pop("format") == FORMAT
-        told["shards"] = tuple(ShardFile(**one) for one in told["shards"])
-        found = Manifest(**told)
+        fields = json.loads(text)
+        stated_hash = fields.pop("hash")
+        intact = stated_hash == hash_of_json(fields) and fields.pop("format") == FORMAT
+        fields["shards"] = tuple(ShardFile(**one) for one in fields["shards"])
+        manifest = Manifest(**fields)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileError(where, str(error), "the manifest that a save wrote", _TRY) from error
     if not intact:
         raise FileError(where, "another hash than it states", "the manifest that a save wrote", _TRY)
-    for shard in found.shards:
-        if not plain_name(shard.name):
+    for shard in manifest.shards:
+        if not is_plain_name(shard.name):
             raise FileError(where, shard.name, "names of files in its own folder", _TRY)
-    return found
+    return manifest
 
 
 _TRY = "Type `windtunnel fleet checkpoints ls FOLDER` for the steps that are intact."
 
 
-def plain_name(name: str) -> bool:
+def is_plain_name(name: str) -> bool:
     """Whether a name is of a file in the folder itself, so that no manifest or message leads elsewhere."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
@@ -85,7 +85,7 @@ def read_manifest(step_folder: Path) -> Manifest:
     return manifest_from(text, str(path))
 
 
-def sizes_wrong(step_folder: Path, manifest: Manifest) -> list[str]:
+def size_errors(step_folder: Path, manifest: Manifest) -> list[str]:
     """What is wrong with the files of a step, without reading them: missing, or another size."""
     wrong = []
     for shard in manifest.shards:
@@ -99,17 +99,17 @@ def sizes_wrong(step_folder: Path, manifest: Manifest) -> list[str]:
     return wrong
 
 
-def hashes_wrong(step_folder: Path, manifest: Manifest) -> list[str]:
+def hash_errors(step_folder: Path, manifest: Manifest) -> list[str]:
     """What is wrong with the files of a step; reads all of them."""
-    wrong = sizes_wrong(step_folder, manifest)
+    wrong = size_errors(step_folder, manifest)
     if wrong:
         return wrong
     for shard in manifest.shards:
         try:
-            found = hash_of_file(step_folder / shard.name)
+            digest = hash_of_file(step_folder / shard.name)
         except OSError as error:
             wrong.append(f"{shard.name}: {error.strerror}")
             continue
-        if found != shard.hash:
+        if digest != shard.hash:
             wrong.append(f"{shard.name}: its bytes are not those that were written")
     return wrong

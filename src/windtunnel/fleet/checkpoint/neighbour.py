@@ -18,8 +18,8 @@ from contextlib import suppress
 from typing import Any
 
 from windtunnel.fleet.checkpoint.hashing import PIECE, hash_of
-from windtunnel.fleet.checkpoint.manifest import plain_name
-from windtunnel.fleet.checkpoint.shared_buffers import HeldFile, HeldSlots
+from windtunnel.fleet.checkpoint.manifest import is_plain_name
+from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffers
 
 TIMEOUT = 60.0
 _LENGTH = struct.Struct("<I")
@@ -31,7 +31,7 @@ class Neighbour:
     """Keeps the newest copy that another node sent; one more while it arrives."""
 
     def __init__(self, token: str) -> None:
-        self.token, self.held = token, HeldSlots()
+        self.token, self.held = token, SharedBuffers()
         self._newest: int | None = None
         self._count = 0
 
@@ -57,8 +57,8 @@ class Neighbour:
         if size > _HEAD:
             raise ValueError("a head of more than a MiB")
         head: dict[str, Any] = json.loads(_exactly(connection, size))
-        files = [HeldFile(**one) for one in head["files"]]
-        if not all(plain_name(one.name) for one in files):
+        files = [BufferedFile(**one) for one in head["files"]]
+        if not all(is_plain_name(one.name) for one in files):
             raise ValueError("a name that leads elsewhere")
         total = sum(one.bytes for one in files)
         slot, self._count = self._count, self._count + 1
@@ -72,13 +72,13 @@ class Neighbour:
         except (OSError, ValueError):
             self.held.drop(slot)
             raise
-        self.held.keep(slot, head["attempt"], head["step"], files)
+        self.held.set_files(slot, head["attempt"], head["step"], files)
         if self._newest is not None:
             self.held.drop(self._newest)
         self._newest = slot
 
 
-def send_copy(address: tuple[str, int], token: str, attempt: str, step: int, files: list[tuple[HeldFile, memoryview]]) -> None:
+def send_copy(address: tuple[str, int], token: str, attempt: str, step: int, files: list[tuple[BufferedFile, memoryview]]) -> None:
     """Sends files to the process at `address`, and returns when it has them. OSError where it does not take them."""
     placed, at = [], 0
     for one, _ in files:

@@ -29,9 +29,9 @@ class PieceCopier:
 
     def copy(self, spans: Iterable[Span]) -> None:
         """Copies all spans, which do not overlap; they are copied when it returns."""
-        pieces = _cut(spans)
-        others = [self._pool.submit(_copied, pieces) for _ in range(self._others)] if self._pool is not None else []
-        _copied(pieces)
+        pieces = _cut_pieces(spans)
+        others = [self._pool.submit(_copy_pieces, pieces) for _ in range(self._others)] if self._pool is not None else []
+        _copy_pieces(pieces)
         for one in others:
             one.result()
 
@@ -41,7 +41,7 @@ class PieceCopier:
             self._pool.shutdown()
 
 
-def _cut(spans: Iterable[Span]) -> Iterator[Span]:
+def _cut_pieces(spans: Iterable[Span]) -> Iterator[Span]:
     """The pieces of spans. A list's iterator may be advanced by several threads, a generator's not."""
     return iter(
         [
@@ -52,6 +52,6 @@ def _cut(spans: Iterable[Span]) -> Iterator[Span]:
     )  # fmt: skip
 
 
-def _copied(pieces: Iterator[Span]) -> None:
+def _copy_pieces(pieces: Iterator[Span]) -> None:
     for target, source, size in pieces:
         ctypes.memmove(target, source, size)  # lets go of Python's lock

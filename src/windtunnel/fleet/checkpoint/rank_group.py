@@ -1,4 +1,4 @@
-"""What ranks tell each other: over a gloo group of their own, so that no device waits; alone where there is one process."""
+"""What ranks tell each other: over a gloo group of their own, so that no device waits; is_single where there is one process."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ class RankGroup:
     """The ranks of `group` (all), as a gloo group of their own; making one is a collective call."""
 
     def __init__(self) -> None:
-        self.alone = not (dist.is_available() and dist.is_initialized())
-        self.group = None if self.alone else dist.new_group(backend="gloo")
-        self.rank = 0 if self.alone else dist.get_rank()
-        self.world = 1 if self.alone else dist.get_world_size()
+        self.is_single = not (dist.is_available() and dist.is_initialized())
+        self.group = None if self.is_single else dist.new_group(backend="gloo")
+        self.rank = 0 if self.is_single else dist.get_rank()
+        self.world = 1 if self.is_single else dist.get_world_size()
 
-    def all(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """Every rank's value, by rank."""
-        if self.alone:
+        if self.is_single:
             return [value]
-        found = [None] * self.world
-        dist.all_gather_object(found, value, group=self.group)
-        return found
+        gathered = [None] * self.world
+        dist.all_gather_object(gathered, value, group=self.group)
+        return gathered
 
-    def at_first(self, value: Any) -> list[Any]:
+    def gather_to_first(self, value: Any) -> list[Any]:
         """Every rank's value at rank 0, nothing elsewhere."""
-        if self.alone:
+        if self.is_single:
             return [value]
-        found = [None] * self.world if self.rank == 0 else None
-        dist.gather_object(value, found, dst=0, group=self.group)
-        return found or []
+        gathered = [None] * self.world if self.rank == 0 else None
+        dist.gather_object(value, gathered, dst=0, group=self.group)
+        return gathered or []
 
-    def each(self, values: list[Any]) -> Any:
+    def scatter_from_first(self, values: list[Any]) -> Any:
         """This rank's one of rank 0's values."""
-        if self.alone:
+        if self.is_single:
             return values[0]
         mine = [None]
         dist.scatter_object_list(mine, values if self.rank == 0 else None, src=0, group=self.group)
         return mine[0]
 
-    def first(self, value: Any) -> Any:
+    def broadcast_from_first(self, value: Any) -> Any:
         """Rank 0's value."""
-        if self.alone:
+        if self.is_single:
             return value
-        told = [value]
-        dist.broadcast_object_list(told, src=0, group=self.group)
-        return told[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self.group)
+        return values[0]
 
-    def largest(self, values: list[int]) -> list[int]:
+    def all_reduce_max(self, values: list[int]) -> list[int]:
         """The largest of all ranks' values, one by one."""
-        if self.alone:
+        if self.is_single:
             return values
         numbers = torch.tensor(values, dtype=torch.int64)
         dist.all_reduce(numbers, dist.ReduceOp.MAX, group=self.group)

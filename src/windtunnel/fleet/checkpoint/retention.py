@@ -14,7 +14,7 @@ SAFE = 2
 """Committed steps that are never deleted without being asked by name."""
 
 
-def doomed(
+def deletable_steps(
     found: Sequence[FoundStep], keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()
 ) -> list[FoundStep]:
     """Of the steps in a folder those that may be deleted now.
@@ -56,8 +56,8 @@ def delete(path: Path) -> None:
 
 
 def collect_garbage(folder: Path, keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()) -> list[Path]:
-    """Deletes what `doomed` says; gives what it deleted. OSError where a file cannot be deleted."""
-    gone = doomed(steps_in(folder), keep, interval, attempt, saving)
+    """Deletes what `deletable_steps` says; gives what it deleted. OSError where a file cannot be deleted."""
+    gone = deletable_steps(steps_in(folder), keep, interval, attempt, saving)
     for one in gone:
         delete(one.path)
     return [one.path for one in gone]

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class HeldFile:
+class BufferedFile:
     """A file in memory: its name, where it begins, its bytes, and their hash."""
 
     name: str
@@ -18,12 +18,12 @@ class HeldFile:
     hash: str
 
 
-class HeldSlots:
+class SharedBuffers:
     """Pieces of shared memory by number, and which files of which step lie in each."""
 
     def __init__(self) -> None:
         self._memory: dict[int, tuple[int, mmap.mmap]] = {}
-        self._files: dict[int, tuple[str, int, list[HeldFile]]] = {}
+        self._files: dict[int, tuple[str, int, list[BufferedFile]]] = {}
 
     def slots(self, fds: list[int], size: int) -> None:
         """Takes pieces of `size` bytes instead of those that it had."""
@@ -43,7 +43,7 @@ class HeldSlots:
         descriptor, _ = self._memory.pop(slot)
         os.close(descriptor)
 
-    def keep(self, slot: int, attempt: str, step: int, files: list[HeldFile]) -> None:
+    def set_files(self, slot: int, attempt: str, step: int, files: list[BufferedFile]) -> None:
         """Notes what a piece holds from now on."""
         self._files[slot] = (attempt, step, files)
 
@@ -51,11 +51,11 @@ class HeldSlots:
         """Bytes of a piece."""
         return memoryview(self._memory[slot][1])[offset : offset + size]
 
-    def files(self, slot: int) -> list[tuple[HeldFile, memoryview]]:
+    def files(self, slot: int) -> list[tuple[BufferedFile, memoryview]]:
         """The files of a piece with their bytes."""
         return [(one, self.view(slot, one.offset, one.bytes)) for one in self._files[slot][2]]
 
-    def told(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, Any]]:
         """What is held, as a message says it."""
         return [{"slot": slot, "attempt": attempt, "step": step, **asdict(one)}
                 for slot, (attempt, step, files) in list(self._files.items()) for one in files]  # fmt: skip

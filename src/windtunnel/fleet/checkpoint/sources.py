@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from windtunnel.fleet.checkpoint.flush_process import asked
+from windtunnel.fleet.checkpoint.flush_process import query_process
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
-from windtunnel.fleet.checkpoint.ipc import doors
+from windtunnel.fleet.checkpoint.ipc import socket_names
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 
 
 @dataclass(frozen=True)
-class HeldHere:
+class LocalCopy:
     """A file that a flush process of this node holds."""
 
     door: str
@@ -31,22 +31,22 @@ class HeldHere:
         return "neighbour" if self.list else "memory"
 
 
-def held_here(prefix: str, settle: float) -> dict[str, HeldHere]:
+def local_copies(prefix: str, settle: float) -> dict[str, LocalCopy]:
     """What this node's flush processes hold, by hash, once they have ended their saves; each is waited for up to `settle`
     seconds."""
-    found: dict[str, HeldHere] = {}
-    for door in doors(prefix):
-        answer = asked(door, {"do": "held"}, settle)
+    found: dict[str, LocalCopy] = {}
+    for door in socket_names(prefix):
+        answer = query_process(door, {"do": "held"}, settle)
         for one in answer[0]["held"] if answer else []:
-            here = HeldHere(door, one["hash"], one["list"], one["slot"], one["offset"], one["bytes"])
+            here = LocalCopy(door, one["hash"], one["list"], one["slot"], one["offset"], one["bytes"])
             if here.source == "memory" or here.hash not in found:
                 found[here.hash] = here
     return found
 
 
-def from_memory(here: HeldHere, shard: ShardFile) -> memoryview | None:
+def read_from_memory(here: LocalCopy, shard: ShardFile) -> memoryview | None:
     """The file's bytes if the process still has them, and they are the manifest's."""
-    answer = asked(here.door, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
+    answer = query_process(here.door, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
     if answer is None or not answer[1]:
         return None
     descriptor = answer[1][0]
@@ -57,7 +57,7 @@ def from_memory(here: HeldHere, shard: ShardFile) -> memoryview | None:
     return view if len(view) == shard.bytes and hash_of(view) == shard.hash else None
 
 
-def from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]) -> memoryview | None:
+def read_from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]) -> memoryview | None:
     """The file's bytes, read once, if they are the manifest's. `count` is told how many were read."""
     data = memoryview(bytearray(shard.bytes))
     hasher, done = Hasher(), 0
@@ -73,8 +73,8 @@ def from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]) -> 
     return data if done == len(data) and not longer and hasher.hexdigest() == shard.hash else None
 
 
-def retire(prefix: str, attempt: str) -> None:
+def end_earlier_processes(prefix: str, attempt: str) -> None:
     """Ends the flush processes of attempts before `attempt` on this node."""
-    for door in doors(prefix):
+    for door in socket_names(prefix):
         if not door.startswith(prefix + attempt):
-            asked(door, {"do": "retire"}, 1.0)
+            query_process(door, {"do": "retire"}, 1.0)

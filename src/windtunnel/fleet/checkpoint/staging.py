@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from windtunnel.fleet.checkpoint.layout import ShardLayout, local_bytes_of, packed
+from windtunnel.fleet.checkpoint.layout import ShardLayout, local_bytes_of, pack_object
 from windtunnel.fleet.checkpoint.parallel_copy import PieceCopier
 
 SLOTS = 2
@@ -40,7 +40,7 @@ class Slot:
             self._memory[place.at : place.at + place.bytes] = raw.ljust(place.bytes, b"\0")
         tensors = [local_bytes_of(flat[place.fqn], place.offset) for place in layout.tensors]
         if self._stream is None:
-            pairs = [(view, one, _plain(one)) for view, one in zip(self._views, tensors, strict=True)]
+            pairs = [(view, one, _is_contiguous_on_host(one)) for view, one in zip(self._views, tensors, strict=True)]
             self._copier.copy((view.data_ptr(), one.data_ptr(), view.nbytes) for view, one, whole in pairs if whole)
             for view, one, whole in pairs:
                 if not whole:
@@ -60,7 +60,7 @@ class Slot:
         os.close(self.descriptor)
 
 
-def _plain(tensor: torch.Tensor) -> bool:
+def _is_contiguous_on_host(tensor: torch.Tensor) -> bool:
     """Whether a tensor's bytes lie in host memory one after another, as they are."""
     return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
@@ -70,11 +70,11 @@ def _pin(image: torch.Tensor) -> bool:
     return int(torch.cuda.cudart().cudaHostRegister(image.data_ptr(), image.numel(), 0)) == 0
 
 
-def objects_of(layout: ShardLayout, flat: dict[str, Any]) -> list[bytes]:
+def pack_objects(layout: ShardLayout, flat: dict[str, Any]) -> list[bytes]:
     """The objects of the state that this rank saves, as bytes."""
-    return [packed(flat[place.fqn]) for place in layout.objects]
+    return [pack_object(flat[place.fqn]) for place in layout.objects]
 
 
-def fits(layout: ShardLayout, objects: list[bytes]) -> bool:
+def objects_fit(layout: ShardLayout, objects: list[bytes]) -> bool:
     """Whether all objects have room in the image."""
     return all(len(raw) <= place.bytes for raw, place in zip(objects, layout.objects, strict=True))

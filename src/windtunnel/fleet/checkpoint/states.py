@@ -27,16 +27,16 @@ class NamedOptions(dict[str, Any]):
     parameters; the names are those of torch's `flatten_optimizer_state_dict`. `groups`: the parameters of this rank's groups;
     `own`: their options before anything was loaded."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.groups: list[list[str]] = [list(group["params"]) for group in told[OPTIONS]]
+    def __init__(self, collected: dict[str, Any]) -> None:
+        self.groups: list[list[str]] = [list(group["params"]) for group in collected[OPTIONS]]
         self.own = {
             name: {key: value for key, value in group.items() if key != "params"}
-            for group in told[OPTIONS]
+            for group in collected[OPTIONS]
             for name in group["params"]
         }
-        super().__init__(state=told["state"], **{OPTIONS: {name: dict(options) for name, options in self.own.items()}})
+        super().__init__(state=collected["state"], **{OPTIONS: {name: dict(options) for name, options in self.own.items()}})
 
-    def leave_out(self, key: str, known: Iterable[str]) -> None:
+    def drop_missing_options(self, key: str, known: Iterable[str]) -> None:
         """Takes out the options that a checkpoint, whose names under `key` are `known`, does not have for parameters that it has:
         another version of torch has saved it."""
         there = set(known)
@@ -46,23 +46,23 @@ class NamedOptions(dict[str, Any]):
                 for one in missing:
                     del options[one]
 
-    def grouped(self) -> dict[str, Any]:
+    def with_param_groups(self) -> dict[str, Any]:
         """As torch loads it. SpecError where parameters of one group were saved with other options each."""
         groups = []
         for names in self.groups:
-            told = [{**self.own[name], **self[OPTIONS][name]} for name in names]
-            for name, one in zip(names, told, strict=True):
-                wrong = next((key for key in one if not _same(one[key], told[0][key])), None)
+            collected = [{**self.own[name], **self[OPTIONS][name]} for name in names]
+            for name, one in zip(names, collected, strict=True):
+                wrong = next((key for key in one if not _equal_values(one[key], collected[0][key])), None)
                 if wrong is not None:
                     raise SpecError(
-                        "state", f"{wrong} of {name}: {one[wrong]}", f"{told[0][wrong]}, as {names[0]} of its group",
+                        "state", f"{wrong} of {name}: {one[wrong]}", f"{collected[0][wrong]}, as {names[0]} of its group",
                         "Make the optimizer with the groups that were saved.",
                     )  # fmt: skip
-            groups.append({**(told[0] if told else {}), "params": names})
+            groups.append({**(collected[0] if collected else {}), "params": names})
         return {"state": self["state"], OPTIONS: groups}
 
 
-def _same(one: Any, other: Any) -> bool:
+def _equal_values(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) else bool(one == other)
 
 
@@ -81,8 +81,8 @@ class RandomState:
     def state_dict(self) -> dict[str, Any]:
         """As they are now."""
         numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
-        told = {"host": pickle.dumps((random.getstate(), numpy)), "torch": torch.get_rng_state()}
-        return {**told, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else told
+        collected = {"host": pickle.dumps((random.getstate(), numpy)), "torch": torch.get_rng_state()}
+        return {**collected, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else collected
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Sets them."""
@@ -97,16 +97,16 @@ class RandomState:
             torch.cuda.set_rng_state(state["cuda"])
 
 
-def collected(state: dict[str, Any], rank: int) -> dict[str, Any]:
+def collect_state(state: dict[str, Any], rank: int) -> dict[str, Any]:
     """The values of `state` as dictionaries: models and their optimizers by parameters' names, others as `state_dict` says, tensors
     and plain values as they are."""
-    told: dict[str, Any] = {}
+    collected: dict[str, Any] = {}
     for key, value in state.items():
         if isinstance(value, PerRank):
-            told[rank_key(key, rank)] = _plain(value.of, state)
+            collected[rank_key(key, rank)] = _state_value(value.of, state)
         else:
-            told[key] = _plain(value, state)
-    return told
+            collected[key] = _state_value(value, state)
+    return collected
 
 
 def rank_key(key: str, rank: int) -> str:
@@ -114,7 +114,7 @@ def rank_key(key: str, rank: int) -> str:
     return f"{key}.rank{rank}"
 
 
-def _plain(value: Any, state: dict[str, Any]) -> Any:
+def _state_value(value: Any, state: dict[str, Any]) -> Any:
     if isinstance(value, torch.nn.Module):
         return get_model_state_dict(value)
     if isinstance(value, torch.optim.Optimizer) and (model := _model_of(value, state.values())) is not None:
@@ -129,14 +129,14 @@ def _model_of(optimizer: torch.optim.Optimizer, values: Iterable[Any]) -> Any:
     return next((one for one in models if wanted <= {id(parameter) for parameter in one.parameters()}), None)
 
 
-def applied(state: dict[str, Any], loaded: dict[str, Any], keys: dict[str, str]) -> None:
+def apply_state(state: dict[str, Any], loaded: dict[str, Any], keys: dict[str, str]) -> None:
     """Gives `loaded` back to the objects of `state`; `keys` says under which name each lies there."""
     for key, value in state.items():
         found, target = loaded[keys[key]], value.of if isinstance(value, PerRank) else value
         if isinstance(target, torch.nn.Module):
             set_model_state_dict(target, found)
         elif isinstance(target, torch.optim.Optimizer) and (model := _model_of(target, state.values())) is not None:
-            set_optimizer_state_dict(model, target, found.grouped())
+            set_optimizer_state_dict(model, target, found.with_param_groups())
         elif hasattr(target, "load_state_dict"):
             target.load_state_dict(found)
         else:

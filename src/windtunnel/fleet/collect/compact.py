@@ -14,9 +14,9 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.fleet.collect.dead_letters import keep_dead
-from windtunnel.fleet.collect.decode import SegmentPart, chunks, reduced, words_in
-from windtunnel.fleet.collect.index import Compacted, RunFile, RunIndex
-from windtunnel.fleet.collect.log import mapped, segment_path
+from windtunnel.fleet.collect.decode import SegmentPart, chunks, read_segment_meta, summarise_rows
+from windtunnel.fleet.collect.index import CompactedSegment, RunFile, RunIndex
+from windtunnel.fleet.collect.log import map_file, segment_path
 from windtunnel.fleet.collect.registry import Rings
 from windtunnel.fleet.disk import sync
 
@@ -44,12 +44,12 @@ class Compactor:
         self.folder, self.index, self.rings, self.seen = folder, index, rings, seen
         self.rows = 0  # in total
 
-    def compact(self, segment: int) -> Compacted:
+    def compact(self, segment: int) -> CompactedSegment:
         """Takes over a segment and removes it. Repeating it after a kill at any point gives the same files."""
-        raw = mapped(segment_path(self.folder / "log", segment))
-        words = words_in(raw, self.rings, take=False)
+        raw = map_file(segment_path(self.folder / "log", segment))
+        words = read_segment_meta(raw, self.rings, take=False)
         ranks = np.array([ring.identity.rank for ring in self.rings.by_number], np.int64)
-        done = Compacted(segment, boots=words.boots, beats=words.beats)
+        done = CompactedSegment(segment, boots=words.boots, beats=words.beats)
         sections = _Writer(self.folder, "sections", segment, ROW_COLUMNS)
         summaries = _Writer(self.folder, "summaries", segment, SUMMARY_COLUMNS)
         damaged = list(words.damaged)
@@ -66,7 +66,7 @@ class Compactor:
         return done
 
     def _chunk(self, chunk: SegmentPart, ranks: Int64s, sections: _Writer, summaries: _Writer) -> None:
-        for rows, writer in ((chunk.rows, sections), (reduced(chunk.rows), summaries), (chunk.summaries, summaries)):
+        for rows, writer in ((chunk.rows, sections), (summarise_rows(chunk.rows), summaries), (chunk.summaries, summaries)):
             if len(rows["ring"]):
                 rows["rank"] = ranks[rows["ring"]]
                 writer.write(rows)
@@ -100,7 +100,7 @@ class _Writer:
                 },
                 write_statistics=[name for name in ("rank", "step", "begin") if name in types],
             )  # fmt: skip
-        arrays = [pa.array(_typed(rows[name], kind)) for name, kind in self.columns.items()]
+        arrays = [pa.array(_cast(rows[name], kind)) for name, kind in self.columns.items()]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._writer.schema), row_group_size=1 << 20)
         self.count += len(arrays[0])
         for name in ("step", "rank", "begin"):
@@ -147,5 +147,5 @@ def _exchanges(folder: Path, segment: int, exchanges: Iterable[tuple[str, int, i
     return writer.close()
 
 
-def _typed(values: Any, kind: str) -> Any:
+def _cast(values: Any, kind: str) -> Any:
     return list(values) if kind == "string" else np.asarray(values).astype(kind, copy=False)

@@ -12,8 +12,8 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import OPEN_ROWS, ROWS, SUMMARIES, BatchTable, RankBeat
-from windtunnel.fleet.batch.message import tables_of, words_of
-from windtunnel.fleet.batch.rows import grouped
+from windtunnel.fleet.batch.message import decode_meta, decode_tables
+from windtunnel.fleet.batch.rows import group_rows
 from windtunnel.fleet.collect.log import FRAME, DamagedSpan, Frame, frames
 from windtunnel.fleet.collect.registry import Rings, RunNumbers
 
@@ -22,7 +22,7 @@ CHUNK_ROWS = 1 << 19
 
 
 @dataclass
-class Words:
+class SegmentMeta:
     """What the batches of a segment say beside their tables."""
 
     frames: list[tuple[Frame, list[str], int]] = field(default_factory=list)  # with its rings, and the rank of the first
@@ -32,15 +32,15 @@ class Words:
     damaged: list[DamagedSpan] = field(default_factory=list)
 
 
-def words_in(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> Words:
+def read_segment_meta(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> SegmentMeta:
     """Reads the words of a segment; with `take`, `rings` learns from them (a collector that runs has learnt already)."""
-    found = Words()
+    found = SegmentMeta()
     for frame in frames(raw, found.damaged):
         body = raw[frame.offset : frame.offset + frame.head.size]
         try:
-            meta = words_of(body, frame.head)
+            meta = decode_meta(body, frame.head)
         except FileError as error:
-            found.damaged.append(_span(frame, str(error)))
+            found.damaged.append(_damaged_span(frame, str(error)))
             continue
         if take:
             keep = {beat.ring: (beat.identity, beat.lines) for beat in meta.beats}
@@ -59,7 +59,7 @@ def words_in(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> Words:
     return found
 
 
-def _span(frame: Frame, why: str) -> DamagedSpan:
+def _damaged_span(frame: Frame, why: str) -> DamagedSpan:
     return DamagedSpan(frame.offset - FRAME.size, frame.offset + frame.head.size, why)
 
 
@@ -73,20 +73,20 @@ class SegmentPart:
     damaged: list[DamagedSpan]
 
 
-def chunks(raw: bytes | mmap.mmap, words: Words, rings: Rings) -> Iterator[SegmentPart]:
+def chunks(raw: bytes | mmap.mmap, words: SegmentMeta, rings: Rings) -> Iterator[SegmentPart]:
     """The tables of a segment, by ranks: batches of the same node come one after another, in the order in which they were sent."""
     order = sorted(words.frames, key=lambda item: (item[2], item[0].head.boot, item[0].head.sequence))
     numbers = RunNumbers(rings.by_number)
-    building = _Building()
+    building = _PartBuilder()
     for frame, keys, _ in order:
         building.add(raw[frame.offset : frame.offset + frame.head.size], frame, keys, rings)
         if building.count >= CHUNK_ROWS:
             yield building.chunk(numbers)
-            building = _Building()
+            building = _PartBuilder()
     yield building.chunk(numbers)
 
 
-class _Building:
+class _PartBuilder:
     def __init__(self) -> None:
         self.rows: list[BatchTable] = []
         self.row_rings: list[Int64s] = []
@@ -98,14 +98,14 @@ class _Building:
 
     def add(self, body: bytes, frame: Frame, keys: Sequence[str], rings: Rings) -> None:
         try:
-            rows, open_rows, summaries = tables_of(body, frame.head)
+            rows, open_rows, summaries = decode_tables(body, frame.head)
         except FileError as error:
-            self.damaged.append(_span(frame, str(error)))
+            self.damaged.append(_damaged_span(frame, str(error)))
             return
         known = [rings.by_key.get(key) for key in keys]
         own = np.array([-1 if ring is None else ring.number for ring in known], np.int64)
         if (own < 0).any() or not len(rows.runs) == len(open_rows.runs) == len(summaries.runs) == len(keys):
-            self.damaged.append(_span(frame, "rings that nobody introduced, or tables of another number of rings"))
+            self.damaged.append(_damaged_span(frame, "rings that nobody introduced, or tables of another number of rings"))
             return
         if len(rows):
             self.rows.append(rows)
@@ -139,13 +139,13 @@ def open_columns(raw: bytes) -> dict[str, Int64s]:
     return dict(zip(OPEN_ROWS, joint, strict=True))
 
 
-def reduced(rows: dict[str, Int64s]) -> dict[str, Int64s]:
+def summarise_rows(rows: dict[str, Int64s]) -> dict[str, Int64s]:
     """Summaries of rows in columns, by ring, step and section. Rows without a time are left out."""
     known = rows["nanos"] >= 0
     if not known.any():
         return {name: np.zeros(0, np.int64) for name in ("ring", *SUMMARIES)}
     ring, step, section, nanos = (rows[name] if known.all() else rows[name][known] for name in ("ring", "step", "section", "nanos"))
-    order, starts = grouped(ring, step, section)
+    order, starts = group_rows(ring, step, section)
     first, time = order[starts], nanos[order]
     return {
         "ring": ring[first], "step": step[first], "section": section[first], "count": np.diff(starts, append=len(order)),

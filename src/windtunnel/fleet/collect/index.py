@@ -57,7 +57,7 @@ class RunFile:
 
 
 @dataclass
-class Compacted:
+class CompactedSegment:
     """What one segment became: what is written to the index in one transaction."""
 
     segment: int
@@ -85,7 +85,7 @@ class RunIndex:
         try:
             self.engine = sa.create_engine(url)
             if self.engine.dialect.name == "sqlite":
-                sa.event.listen(self.engine, "connect", _of_sqlite)
+                sa.event.listen(self.engine, "connect", _configure_sqlite)
             if create:
                 META.create_all(self.engine)
             with self.engine.connect() as connection:
@@ -114,13 +114,13 @@ class RunIndex:
                 rings.sequences[bytes.fromhex(boot)] = sequence
         return IndexState(rings, files, open_rows, state.get("compacted", 0))
 
-    def add(self, what: Compacted, rings: Rings) -> None:
+    def add(self, what: CompactedSegment, rings: Rings) -> None:
         """Takes over a segment, whole or not at all. `rings` gives numbers and texts, and may know more than the segment."""
         with self.engine.begin() as connection:
             if what.files:
                 connection.execute(sa.insert(FILES), [vars(file) for file in what.files])
             boots = {boot.hex(): sequence for boot, sequence in what.boots.items()}
-            _put(connection, BOOTS, "boot", [{"boot": boot, "sequence": sequence} for boot, sequence in boots.items()])
+            _upsert(connection, BOOTS, "boot", [{"boot": boot, "sequence": sequence} for boot, sequence in boots.items()])
             for kind in ("name", "group", "fact"):
                 known = connection.scalar(sa.select(sa.func.count()).select_from(TEXTS).where(TEXTS.c.kind == kind)) or 0
                 new = [
@@ -129,10 +129,10 @@ class RunIndex:
                 ]
                 if new:
                     connection.execute(sa.insert(TEXTS), new)
-            _put(connection, RINGS, "number", [_ring_row(what, rings, key) for key in what.beats])
-            _put(connection, STATE, "name", [{"name": "compacted", "value": what.segment}])
+            _upsert(connection, RINGS, "number", [_ring_row(what, rings, key) for key in what.beats])
+            _upsert(connection, STATE, "name", [{"name": "compacted", "value": what.segment}])
 
-    def compacted(self) -> int:
+    def last_segment(self) -> int:
         """The last segment that the index holds."""
         with self.engine.connect() as connection:
             return connection.scalar(sa.select(STATE.c.value).where(STATE.c.name == "compacted")) or 0
@@ -142,7 +142,7 @@ class RunIndex:
         with self.engine.connect() as connection:
             return [RunFile(*row) for row in connection.execute(sa.select(FILES).order_by(FILES.c.path))]
 
-    def forget(self, paths: Sequence[str]) -> None:
+    def remove_files(self, paths: Sequence[str]) -> None:
         """Takes files out of the index."""
         if paths:
             with self.engine.begin() as connection:
@@ -152,7 +152,7 @@ class RunIndex:
         self.engine.dispose()
 
 
-def _of_sqlite(connection: Any, _: Any) -> None:
+def _configure_sqlite(connection: Any, _: Any) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA busy_timeout=10000")
@@ -162,7 +162,7 @@ def _table(rings: Rings, kind: str) -> TextTable:
     return {"name": rings.names, "group": rings.groups}.get(kind, rings.facts)
 
 
-def _ring_row(what: Compacted, rings: Rings, key: str) -> dict[str, Any]:
+def _ring_row(what: CompactedSegment, rings: Rings, key: str) -> dict[str, Any]:
     ring, (beat, received) = rings.by_key[key], what.beats[key]
     return {
         "number": ring.number, "ring": key, "identity": msgspec.json.encode(ring.identity).decode(),
@@ -171,7 +171,7 @@ def _ring_row(what: Compacted, rings: Rings, key: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _put(connection: sa.Connection, table: sa.Table, key: str, rows: Sequence[dict[str, Any]]) -> None:
+def _upsert(connection: sa.Connection, table: sa.Table, key: str, rows: Sequence[dict[str, Any]]) -> None:
     """Inserts rows, in place of those of the same key. Deleting first is the one way that every database knows."""
     for at in range(0, len(rows), 500):
         part = list(rows[at : at + 500])

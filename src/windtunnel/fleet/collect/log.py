@@ -2,7 +2,7 @@
 acknowledged.
 
 A segment is a file of frames; a frame is 16 bytes (size of the batch, the same size inverted, when it came in unix ns) and the
-batch, which carries its own checksum. After a kill the last segment may end in half a frame: `recovered` cuts that off. It was
+batch, which carries its own checksum. After a kill the last segment may end in half a frame: `truncate_torn_end` cuts that off. It was
 never acknowledged. A frame in it that is whole and damaged was: it is passed over, and told.
 """
 
@@ -60,19 +60,19 @@ def frames(raw: bytes | mmap.mmap, damaged: list[DamagedSpan] | None = None) -> 
     can't be read goes into `damaged`: it is passed over up to the next frame."""
     at = 0
     while at + FRAME.size <= len(raw):
-        told = _frame(raw, at)
-        if isinstance(told, Frame):
-            yield told
-            at = told.offset + told.head.size
+        frame = _read_frame(raw, at)
+        if isinstance(frame, Frame):
+            yield frame
+            at = frame.offset + frame.head.size
             continue
-        again = _next_frame(raw, at + 1)
-        end, why = (len(raw), told) if again is None else (again, told or "half a frame")
+        next_start = _next_frame(raw, at + 1)
+        end, why = (len(raw), frame) if next_start is None else (next_start, frame or "half a frame")
         if damaged is not None and why:
             damaged.append(DamagedSpan(at, end, why))
         at = end
 
 
-def _frame(raw: bytes | mmap.mmap, at: int) -> Frame | str:
+def _read_frame(raw: bytes | mmap.mmap, at: int) -> Frame | str:
     """The frame at `at`, or what is wrong with it; nothing where it may be one that was not written whole."""
     size, inverse, received = FRAME.unpack_from(raw, at)
     if size ^ inverse != _ONES:
@@ -90,22 +90,22 @@ def _next_frame(raw: bytes | mmap.mmap, least: int) -> int | None:
     """Where the next whole frame begins, from `least` on."""
     found = raw.find(MAGIC, least + FRAME.size)
     while found >= 0:
-        if isinstance(_frame(raw, found - FRAME.size), Frame):
+        if isinstance(_read_frame(raw, found - FRAME.size), Frame):
             return found - FRAME.size
         found = raw.find(MAGIC, found + 1)
     return None
 
 
-def mapped(path: Path) -> bytes | mmap.mmap:
+def map_file(path: Path) -> bytes | mmap.mmap:
     """A segment's bytes. FileNotFoundError if it was compacted meanwhile."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
 
 
-def recovered(path: Path) -> int:
+def truncate_torn_end(path: Path) -> int:
     """Cuts a torn end off a segment; the bytes that were cut. What is whole and damaged stays, for compaction to keep."""
-    raw = mapped(path)
+    raw = map_file(path)
     end = 0
     damaged: list[DamagedSpan] = []
     for frame in frames(raw, damaged):

@@ -17,14 +17,14 @@ from starlette.routing import Route
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.fleet.collect.collector import Collector
 from windtunnel.fleet.collect.store import RunStore
-from windtunnel.fleet.query_results import StepSummaries, Wanted
+from windtunnel.fleet.query_results import IdSelection, StepSummaries
 from windtunnel.records.sections import COLUMNS, Sections
 
 JUDGED_STEPS = 100
 """Steps that `findings` looks at where nobody says which."""
 
 
-def question_routes(collector: Collector) -> list[Route]:
+def query_routes(collector: Collector) -> list[Route]:
     """Routes that answer from the collector's folder."""
     store = RunStore(collector.folder, collector.index.url)
     policy = collector.policy
@@ -38,16 +38,18 @@ def question_routes(collector: Collector) -> list[Route]:
 
         return Route(f"/v1/{name}", endpoint)
 
-    def columns(ask: Callable[[Wanted, Wanted], Sections | StepSummaries], names: list[str]) -> Callable[[Request], Response]:
+    def columns(
+        ask: Callable[[IdSelection, IdSelection], Sections | StepSummaries], names: list[str]
+    ) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
-            found = ask(_wanted(request, "steps"), _wanted(request, "ranks"))
+            found = ask(_parse_selection(request, "steps"), _parse_selection(request, "ranks"))
             if len(found) > policy.answer_rows:
                 raise SpecError("steps", f"{len(found)} rows", f"up to {policy.answer_rows} rows", "Ask for fewer steps or ranks.")
             if request.query_params.get("format", "json") == "arrow":
                 return Response(_arrow(found, names), media_type="application/vnd.apache.arrow.stream")
             if len(found) > policy.json_rows:
                 raise SpecError("format", "json", "arrow", f"{len(found)} rows are too many for JSON.")
-            return _json(_plain(found, names))
+            return _json(_as_lists(found, names))
 
         return answer
 
@@ -59,12 +61,12 @@ def question_routes(collector: Collector) -> list[Route]:
         route("hosts", lambda _: _json({str(rank): host for rank, host in store.hosts().items()})),
         route("facts", lambda _: _json(store.facts())),
         route("overview", lambda _: _json({**store.overview(), "now": time.time()})),
-        route("findings", lambda request: _json(_findings(store, _wanted(request, "steps")))),
+        route("findings", lambda request: _json(_findings(store, _parse_selection(request, "steps")))),
         route("exchanges", lambda _: _json(store.exchanges())),
     ]
 
 
-def _findings(store: RunStore, steps: Wanted) -> dict[str, Any]:
+def _findings(store: RunStore, steps: IdSelection) -> dict[str, Any]:
     """What `findings.judge` says of the run as it is now, of `steps` or of the last `JUDGED_STEPS`, on one clock."""
     from windtunnel.fleet.findings.clocks import align, clocks_of  # here: a collector that is not asked needs no SciPy
     from windtunnel.fleet.findings.judge import judge
@@ -76,7 +78,7 @@ def _findings(store: RunStore, steps: Wanted) -> dict[str, Any]:
     return {"step": last, "findings": [one.as_dict() for one in judge(sections, store.overview()["meshes"]).findings]}
 
 
-def _wanted(request: Request, name: str) -> Wanted:
+def _parse_selection(request: Request, name: str) -> IdSelection:
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -98,7 +100,7 @@ def _tables(found: Sections | StepSummaries) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain(found: Sections | StepSummaries, names: list[str]) -> dict[str, Any]:
+def _as_lists(found: Sections | StepSummaries, names: list[str]) -> dict[str, Any]:
     """Columns as lists; unknown numbers are null."""
     values = {}
     for name in names:

@@ -54,7 +54,7 @@ class Rings:
         self.sequences: dict[bytes, int] = {}
         self.names, self.groups, self.facts = TextTable(), TextTable(), TextTable()
 
-    def unknown(self, meta: BatchMeta) -> list[str]:
+    def unknown_rings(self, meta: BatchMeta) -> list[str]:
         """Rings of a batch that it does not introduce, and that nobody has; or whose lines of text begin after those that came."""
         missing = []
         for beat in meta.beats:

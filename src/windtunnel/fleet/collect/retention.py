@@ -9,7 +9,7 @@ from windtunnel.fleet.collect.index import RunFile, RunIndex
 from windtunnel.fleet.collect.policy import CollectPolicy
 
 
-def expired(files: Sequence[RunFile], ages: Sequence[float], policy: CollectPolicy) -> list[RunFile]:
+def expired_files(files: Sequence[RunFile], ages: Sequence[float], policy: CollectPolicy) -> list[RunFile]:
     """Files to drop; `ages`: seconds since each was written. The newest file of sections always stays."""
     gone = [
         file for file, age in zip(files, ages, strict=True)
@@ -33,8 +33,8 @@ def drop_expired(folder: Path, index: RunIndex, policy: CollectPolicy, now: floa
             ages.append(now - (folder / file.path).stat().st_mtime)
         except FileNotFoundError:
             ages.append(float("inf"))
-    gone = expired(files, ages, policy)
-    index.forget([file.path for file in gone])
+    gone = expired_files(files, ages, policy)
+    index.remove_files([file.path for file in gone])
     for file in gone:
         (folder / file.path).unlink(missing_ok=True)
     return len(gone)

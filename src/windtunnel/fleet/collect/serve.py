@@ -45,7 +45,7 @@ def serve(
         tls = {"ssl_certfile": certificate, "ssl_keyfile": secrets / KEY}
     collector = Collector(folder, db, policy, otlp, otlp_ranks)
     try:
-        listener, address = _listening(host, port, unix, "https" if tls else "http")
+        listener, address = _open_listener(host, port, unix, "https" if tls else "http")
         config = uvicorn.Config(
             CollectorApp(collector, token), http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="off",
             ws="none", backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False, date_header=False,
@@ -59,14 +59,14 @@ def serve(
         with listener:
             config.get_loop_factory()  # fails early where the loop is missing
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_served(server, collector.tick, listener))
+                runner.run(_run_server(server, collector.tick, listener))
     finally:
         collector.close()
         if unix is not None:
             unix.unlink(missing_ok=True)
 
 
-async def _served(server: uvicorn.Server, tick: Callable[[], Awaitable[object]], listener: socket.socket) -> None:
+async def _run_server(server: uvicorn.Server, tick: Callable[[], Awaitable[object]], listener: socket.socket) -> None:
     async def ticking() -> None:
         while True:
             await asyncio.sleep(_TICK)
@@ -84,7 +84,7 @@ async def _served(server: uvicorn.Server, tick: Callable[[], Awaitable[object]],
             await beside
 
 
-def _listening(host: str, port: int, unix: Path | None, scheme: str) -> tuple[socket.socket, str]:
+def _open_listener(host: str, port: int, unix: Path | None, scheme: str) -> tuple[socket.socket, str]:
     where = str(unix) if unix is not None else f"{host}:{port}"
     try:
         if unix is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, NotHereError
+from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError, SelfTestOptions
 
 
 @dataclass(frozen=True)
@@ -35,24 +35,24 @@ class DiagnosedDevice:
 class Devices:
     """The devices that are tested, one after the other."""
 
-    every: tuple[DiagnosedDevice, ...]
+    members: tuple[DiagnosedDevice, ...]
 
     def slowest(self, measure: Callable[[DiagnosedDevice], MeasuredFigure]) -> MeasuredFigure:
         """The measurement of the slowest device; the first that is wrong goes before it."""
-        found = [measure(device) for device in self.every]
+        found = [measure(device) for device in self.members]
         wrong = [one for one in found if one.wrong]
         return wrong[0] if wrong else min(found, key=lambda one: one.value)
 
 
-def device_of(asked: Asked) -> Devices:
-    """All GPUs for `cuda`, one for `cuda:0`, the CPU for `cpu`. NotHereError without torch or such a GPU."""
+def device_of(options: SelfTestOptions) -> Devices:
+    """All GPUs for `cuda`, one for `cuda:0`, the CPU for `cpu`. NotApplicableError without torch or such a GPU."""
     try:
         import torch
     except ImportError:
-        raise NotHereError("torch is not installed") from None
-    if asked.device == "cpu":
+        raise NotApplicableError("torch is not installed") from None
+    if options.device == "cpu":
         return Devices((DiagnosedDevice(torch, "cpu"),))
     if not torch.cuda.is_available():
-        raise NotHereError("no GPU; --device cpu measures the CPU and says so")
-    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if asked.device == "cuda" else [asked.device]
+        raise NotApplicableError("no GPU; --device cpu measures the CPU and says so")
+    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if options.device == "cuda" else [options.device]
     return Devices(tuple(DiagnosedDevice(torch, name) for name in names))

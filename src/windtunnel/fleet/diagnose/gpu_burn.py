@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 from windtunnel.fleet.diagnose.device import DiagnosedDevice, device_of
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
+from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 
 LARGE, SMALL = 8192, 512
 """Rows of the matrices, on a GPU and on a CPU."""
 
 
-def measure(asked: Asked) -> MeasuredFigure:
+def measure(options: SelfTestOptions) -> MeasuredFigure:
     """Floating-point operations in a second, of the slowest GPU of the node."""
-    return device_of(asked).slowest(lambda device: _burn(device, asked.seconds))
+    return device_of(options).slowest(lambda device: _burn(device, options.seconds))
 
 
 def _burn(device: DiagnosedDevice, seconds: float) -> MeasuredFigure:

@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
+from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 
 
-def measure(asked: Asked) -> MeasuredFigure:
+def measure(options: SelfTestOptions) -> MeasuredFigure:
     """Bytes read and written in a second. The copy is compared with its source at the end."""
     workers = len(os.sched_getaffinity(0))
-    words = max(1, asked.size // 8 // workers)
+    words = max(1, options.size // 8 // workers)
     sources = [np.arange(worker, worker + words, dtype=np.int64) for worker in range(workers)]
     copies = [np.zeros_like(source) for source in sources]
-    until = time.monotonic() + asked.seconds
+    until = time.monotonic() + options.seconds
     begun = time.perf_counter()
     with ThreadPoolExecutor(workers) as pool:
         rounds = sum(pool.map(_copy, sources, copies, [until] * workers))

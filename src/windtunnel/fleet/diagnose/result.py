@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-NOT_HERE = 3
+NOT_APPLICABLE = 3
 """Exit status of a test that does not apply to the machine."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class SelfTestOptions:
     """`expect`: the figure that is expected, in the test's unit, None for none; `share`: the least share of it that passes.
     `seconds`: to measure; `limit`: to do all of it in. `size`: bytes of a buffer. `device`: `cpu`, or a torch device.
 
@@ -52,7 +52,7 @@ class TestResult:
     @property
     def status(self) -> int:
         """Exit status: 0 passed, 1 failed, 3 not applicable."""
-        return NOT_HERE if self.passed is None else 0 if self.passed else 1
+        return NOT_APPLICABLE if self.passed is None else 0 if self.passed else 1
 
 
 @dataclass(frozen=True)
@@ -67,28 +67,28 @@ class MeasuredFigure:
     stands_in: bool = False
 
 
-class NotHereError(Exception):
+class NotApplicableError(Exception):
     """The test does not apply to this machine: why not."""
 
 
-def judged(name: str, unit: str, asked: Asked, measure: Callable[[Asked], MeasuredFigure]) -> TestResult:
+def run_and_judge(name: str, unit: str, options: SelfTestOptions, measure: Callable[[SelfTestOptions], MeasuredFigure]) -> TestResult:
     """Runs a measurement and judges it: a figure of at least `share` of the expected one passes, and without one a test that
     ran."""
     begun = time.monotonic()
     try:
-        got = measure(asked)
-    except NotHereError as error:
-        return TestResult(name, "none", None, None, unit, asked.expect, time.monotonic() - begun, str(error))
+        figure = measure(options)
+    except NotApplicableError as error:
+        return TestResult(name, "none", None, None, unit, options.expect, time.monotonic() - begun, str(error))
     except (OSError, RuntimeError) as error:  # a device or a connection that fails is what the test is for
-        return TestResult(name, "unknown", False, None, unit, asked.expect, time.monotonic() - begun, f"{error}".strip()[:500])
-    passed: bool | None = not got.wrong
-    why = got.wrong
-    if passed and asked.expect is not None and got.stands_in:
-        passed, why = None, f"{got.backend} cannot be compared with {asked.expect:.4g} {unit}"
-    elif passed and asked.expect is None:
+        return TestResult(name, "unknown", False, None, unit, options.expect, time.monotonic() - begun, f"{error}".strip()[:500])
+    passed: bool | None = not figure.wrong
+    why = figure.wrong
+    if passed and options.expect is not None and figure.stands_in:
+        passed, why = None, f"{figure.backend} cannot be compared with {options.expect:.4g} {unit}"
+    elif passed and options.expect is None:
         why = "it ran; no figure was expected"
-    elif passed and asked.expect is not None:
-        passed = got.value >= asked.share * asked.expect
-        why = f"{got.value:.4g} for {asked.expect:.4g} {unit}, {asked.share:.0%} of it passes"
-    note = f"; {got.note}" if got.note else ""
-    return TestResult(name, got.backend, passed, got.value, unit, asked.expect, time.monotonic() - begun, why + note)
+    elif passed and options.expect is not None:
+        passed = figure.value >= options.share * options.expect
+        why = f"{figure.value:.4g} for {options.expect:.4g} {unit}, {options.share:.0%} of it passes"
+    note = f"; {figure.note}" if figure.note else ""
+    return TestResult(name, figure.backend, passed, figure.value, unit, options.expect, time.monotonic() - begun, why + note)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from windtunnel.base.addresses import host_port
-from windtunnel.fleet.diagnose.result import Asked
+from windtunnel.fleet.diagnose.result import SelfTestOptions
 
 CHUNK = 1 << 20
 _KEY = 32
@@ -20,17 +20,17 @@ _RETRY = 0.2
 
 
 @contextlib.contextmanager
-def server(asked: Asked) -> Iterator[socket.socket]:
+def server(options: SelfTestOptions) -> Iterator[socket.socket]:
     """A connection from the peer that knows the key; others are refused. TimeoutError after `limit` seconds."""
-    host, port = host_port(asked.listen, "--listen")
-    until = time.monotonic() + asked.limit
+    host, port = host_port(options.listen, "--listen")
+    until = time.monotonic() + options.limit
     with socket.create_server((host, port)) as listening:
         while True:
             listening.settimeout(max(0.01, until - time.monotonic()))
             connection, _ = listening.accept()
-            connection.settimeout(asked.limit)
+            connection.settimeout(options.limit)
             try:
-                if hmac.compare_digest(exactly(connection, _KEY), _digest(asked.key)):
+                if hmac.compare_digest(exactly(connection, _KEY), _digest(options.key)):
                     break
             except OSError:
                 pass
@@ -40,10 +40,10 @@ def server(asked: Asked) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def client(asked: Asked) -> Iterator[socket.socket]:
+def client(options: SelfTestOptions) -> Iterator[socket.socket]:
     """A connection to the peer, which may begin to listen later. OSError if it does not within `limit` seconds."""
-    host, port = host_port(asked.peer, "--peer")
-    until = time.monotonic() + asked.limit
+    host, port = host_port(options.peer, "--peer")
+    until = time.monotonic() + options.limit
     while True:
         try:
             connection = socket.create_connection((host, port), max(0.01, until - time.monotonic()))
@@ -53,8 +53,8 @@ def client(asked: Asked) -> Iterator[socket.socket]:
                 raise
             time.sleep(_RETRY)
     with connection:
-        connection.settimeout(asked.limit)
-        connection.sendall(_digest(asked.key))
+        connection.settimeout(options.limit)
+        connection.sendall(_digest(options.key))
         yield connection
 
 

@@ -7,29 +7,29 @@ from pathlib import Path
 from typing import Literal
 
 from windtunnel.fleet.driver.plan import JobState
-from windtunnel.fleet.driver.snapshot import SeenFault
+from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.records.incidents import FILE, Action, Incident, IncidentSeconds, Outcome, append_incident
 
 
 @dataclass
-class Book:
+class IncidentLog:
     """Incidents of a job, numbered through all drivers that it had."""
 
     folder: Path
     run: str
     state: JobState
 
-    def open(self, fault: SeenFault) -> Incident:
+    def open(self, fault: DetectedFault) -> Incident:
         """A new incident, seen now. An open one whose ranks had not loaded yet lasted until it began."""
         self.state.incidents += 1
         began = min(fault.began, fault.seen)
-        self.loaded(began)
-        return self._keep(Incident(
+        self.mark_loaded(began)
+        return self._write(Incident(
             self.state.incidents, self.run, began, fault.seen, fault.what, ",".join(fault.nodes) or None, fault.ranks,
             fault.evidence, attempt=self.state.attempt, seconds=IncidentSeconds(detect=fault.seen - began),
         ))  # fmt: skip
 
-    def lasts(self, part: Literal["diagnose", "wait", "start"], until: float, load: float | None = None) -> None:
+    def extend(self, part: Literal["diagnose", "wait", "start"], until: float, load: float | None = None) -> None:
         """The last open incident has gone on until then (unix seconds): `part` is what its other parts leave of it. They add up
         so, whatever came between: a driver that was killed, an order that was slow."""
         if self.state.open:
@@ -37,35 +37,35 @@ class Book:
             changed: dict[str, float] = {part: 0.0} if load is None else {part: 0.0, "load": load}
             others = replace(last.seconds, **changed)
             rest = max(0.0, until - last.began - others.down)
-            self._keep(replace(last, seconds=replace(others, **{part: rest})))
+            self._write(replace(last, seconds=replace(others, **{part: rest})))
 
-    def loaded(self, until: float) -> None:
+    def mark_loaded(self, until: float) -> None:
         """The last open incident has gone on until then, if its ranks have not been seen to load."""
         if self.state.open and self.state.open[-1].seconds.load is None:
-            self.lasts("start", until)
+            self.extend("start", until)
 
-    def free(self) -> None:
+    def clear_cost(self) -> None:
         """The last open incident has cost nothing: training went on."""
         if self.state.open:
-            self._keep(replace(self.state.open[-1], seconds=IncidentSeconds(detect=0.0, diagnose=0.0)))
+            self._write(replace(self.state.open[-1], seconds=IncidentSeconds(detect=0.0, diagnose=0.0)))
 
-    def decided(self, action: Action, why: str) -> None:
+    def record_action(self, action: Action, why: str) -> None:
         """What is done about it."""
         if self.state.open:
             last = self.state.open[-1]
             evidence = f"{last.evidence}; {why}" if why else last.evidence
-            self._keep(replace(last, action=action, evidence=evidence))
+            self._write(replace(last, action=action, evidence=evidence))
 
-    def steps(self, base: int | None, lost: int | None) -> None:
+    def record_steps(self, base: int | None, lost: int | None) -> None:
         """Where training went on from."""
         if self.state.open:
-            self._keep(replace(self.state.open[-1], from_step=base, lost_steps=lost))
+            self._write(replace(self.state.open[-1], from_step=base, lost_steps=lost))
 
-    def struck(self, redone: int) -> None:
+    def cap_lost_steps(self, redone: int) -> None:
         """The next attempt begins. An open incident made the last one do `redone` steps again at most: it got no further."""
         for incident in list(self.state.open):
             if incident.lost_steps is not None and incident.lost_steps > redone:
-                self._keep(replace(incident, lost_steps=max(0, redone)))
+                self._write(replace(incident, lost_steps=max(0, redone)))
 
     def close(self, outcome: Outcome) -> None:
         """All open incidents have come to an end."""
@@ -76,7 +76,7 @@ class Book:
         """The last open incident has; those before it go on."""
         append_incident(self.folder / FILE, replace(self.state.open.pop(), outcome=outcome))
 
-    def _keep(self, incident: Incident) -> Incident:
+    def _write(self, incident: Incident) -> Incident:
         others = [one for one in self.state.open if one.number != incident.number]
         self.state.open = sorted([*others, incident], key=lambda one: one.number)
         append_incident(self.folder / FILE, incident)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from windtunnel.fleet.driver.roster import AgentNode
-from windtunnel.fleet.driver.snapshot import SeenFault
+from windtunnel.fleet.driver.snapshot import DetectedFault
 
 _PEER = re.compile(r"\[([0-9A-Fa-f:.]+)(?:%\w+)?\]:\d+")
 """The other end of a connection, as gloo writes it."""
 
 
-def name_ports(fault: SeenFault, nodes: Sequence[AgentNode], since: float) -> SeenFault:
+def name_faulty_node(fault: DetectedFault, nodes: Sequence[AgentNode], since: float) -> DetectedFault:
     """A fault of the class `link` with those of the job's `nodes` as culprits whose ports have lost their link after `since`
     (monotonic seconds). Where none has, or all have, nobody is named: the evidence says which pair lost its connection, if that is
     known, and that the side is not."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.driver.snapshot import SeenFault
+from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.records.incidents import Action
 
-FIRST_THEN: Mapping[str, tuple[Action, Action]] = {
+ACTIONS_BY_FAULT: Mapping[str, tuple[Action, Action]] = {
     "crash": ("retry", "replace"),
     "segfault": ("retry", "replace"),
     "hang": ("retry", "replace"),
@@ -51,11 +51,11 @@ class RecoveryPolicy:
     fresh: float = 3600.0
     after: bool = False
     test_seconds: float = 60.0
-    actions: Mapping[str, tuple[Action, Action]] = field(default_factory=lambda: dict(FIRST_THEN))
+    actions: Mapping[str, tuple[Action, Action]] = field(default_factory=lambda: dict(ACTIONS_BY_FAULT))
 
 
 @dataclass(frozen=True)
-class Standing:
+class RecoveryContext:
     """Where a job stands. `nodes`: those that it runs on; `able`: which of them can be used; `spares`: tested ones; `restarts`:
     in a row; `counts`: faults so far by "class@node" and by "class". `fruitless`: attempts in a row without a step, the last
     one included.
@@ -79,38 +79,38 @@ class RecoveryDecision:
     why: str = ""
 
 
-def decide(fault: SeenFault, standing: Standing, policy: RecoveryPolicy) -> RecoveryDecision:
+def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolicy) -> RecoveryDecision:
     """Never more restarts in a row than the policy has; never a node that is not able."""
     first, then = policy.actions[fault.what]
-    if fault.what not in NOT_OF_THE_PROGRAM and standing.fruitless >= policy.fruitless:
-        return RecoveryDecision("stop", (), why=f"{standing.fruitless} attempts in a row ended before their first step")
-    worn = [node for node in fault.nodes if standing.counts.get(f"{fault.what}@{node}", 0) >= policy.same]
+    if fault.what not in NOT_OF_THE_PROGRAM and context.fruitless >= policy.fruitless:
+        return RecoveryDecision("stop", (), why=f"{context.fruitless} attempts in a row ended before their first step")
+    worn = [node for node in fault.nodes if context.counts.get(f"{fault.what}@{node}", 0) >= policy.same]
     if first == "none":
-        return RecoveryDecision("none", standing.nodes)
-    if standing.restarts >= policy.retries:
+        return RecoveryDecision("none", context.nodes)
+    if context.restarts >= policy.retries:
         return RecoveryDecision(
-            "stop", (), why=f"{standing.restarts} restarts in a row, and no {policy.steady:g} s of training between them"
+            "stop", (), why=f"{context.restarts} restarts in a row, and no {policy.steady:g} s of training between them"
         )
-    if then == "stop" and standing.counts.get(fault.what, 0) >= policy.same:
+    if then == "stop" and context.counts.get(fault.what, 0) >= policy.same:
         return RecoveryDecision(
-            "stop", (), why=f"{fault.what} for the {standing.counts[fault.what] + 1}th time: a node is not to blame"
+            "stop", (), why=f"{fault.what} for the {context.counts[fault.what] + 1}th time: a node is not to blame"
         )
-    gone = [node for node in standing.nodes if node not in standing.able]
+    gone = [node for node in context.nodes if node not in context.able]
     bad = list(fault.nodes) if first == "replace" else (worn if then == "replace" else [])
-    if not fault.separable and standing.counts.get(fault.what, 0) >= policy.same and then == "replace":
+    if not fault.separable and context.counts.get(fault.what, 0) >= policy.same and then == "replace":
         bad = list(fault.nodes)  # the whole group: the culprit is one of it
-    return _without(list(dict.fromkeys([*gone, *bad])), set(gone), standing, policy)
+    return _replace_nodes(list(dict.fromkeys([*gone, *bad])), set(gone), context, policy)
 
 
-def _without(out: list[str], gone: set[str], standing: Standing, policy: RecoveryPolicy) -> RecoveryDecision:
+def _replace_nodes(out: list[str], gone: set[str], context: RecoveryContext, policy: RecoveryPolicy) -> RecoveryDecision:
     """The next attempt without `out`; those that are able come back where spares lack."""
-    out = [node for node in out if node in standing.nodes]
+    out = [node for node in out if node in context.nodes]
     if not out:
-        return RecoveryDecision("retry", standing.nodes)
-    spares = [node for node in standing.spares if node not in standing.nodes]
+        return RecoveryDecision("retry", context.nodes)
+    spares = [node for node in context.spares if node not in context.nodes]
     replaced = dict(zip([*(one for one in out if one in gone), *(one for one in out if one not in gone)], spares, strict=False))
     lacking = [node for node in out if node not in replaced and node in gone]
-    nodes = tuple(replaced.get(node, node) for node in standing.nodes if node not in lacking)
+    nodes = tuple(replaced.get(node, node) for node in context.nodes if node not in lacking)
     if lacking and not (policy.shrink and nodes):
         return RecoveryDecision("stop", (), why=f"no spare for {', '.join(lacking)}")
     action: Action = "shrink" if lacking else "replace" if replaced else "retry"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from windtunnel.fleet.driver.clock import DriverClock
-from windtunnel.fleet.driver.snapshot import DetectionLimits, NodeSight, Sight
+from windtunnel.fleet.driver.snapshot import DetectionLimits, JobSnapshot, NodeSnapshot
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.messages import VERSION, AgentBeat, Command, FromAgent, Hello, OrderAnswer, RankReport, Welcome
 from windtunnel.fleet.wire.secrets import Secrets
@@ -63,8 +63,8 @@ class Roster:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refused: list[str] = field(default_factory=list)
     clock: DriverClock = field(default_factory=DriverClock)
-    _of: dict[Channel, AgentNode] = field(default_factory=dict)
-    _odd: set[str] = field(default_factory=set)
+    _by_channel: dict[Channel, AgentNode] = field(default_factory=dict)
+    _unusual: set[str] = field(default_factory=set)
     _orders: dict[int, asyncio.Future[OrderAnswer]] = field(default_factory=dict)
     _order: int = 0
     _stepped: float = 0.0
@@ -72,20 +72,20 @@ class Roster:
     def channel(self) -> Channel:
         """For a new connection: it has to say the token first."""
         made = Channel(FromAgent, self._on_message, self._on_lost, STRANGER_LIMIT)
-        asyncio.get_running_loop().call_later(HELLO_SECONDS, self._expect, made)
+        asyncio.get_running_loop().call_later(HELLO_SECONDS, self._close_stranger, made)
         return made
 
-    def begin(self, attempt: int, assigned: Iterable[str]) -> None:
+    def begin_attempt(self, attempt: int, assigned: Iterable[str]) -> None:
         """From now on only this attempt counts."""
         self.attempt, self.assigned = attempt, tuple(assigned)
         self.moved, self.step, self.step_seconds, self.steps_seen = None, -1, 0.0, 0
-        self._odd.clear()
+        self._unusual.clear()
         for name in self.assigned:
             node = self.nodes.setdefault(name, AgentNode(name))
             node.ranks, node.progress, node.kills_before = (), 0, node.memory_kills
             node.stopped.clear()
 
-    async def order(self, node: str, command: Command, seconds: float) -> OrderAnswer:
+    async def send_order(self, node: str, command: Command, seconds: float) -> OrderAnswer:
         """The agent's answer; one with `refused` where it does not come."""
         known = self.nodes.get(node)
         future: asyncio.Future[OrderAnswer] = asyncio.get_running_loop().create_future()
@@ -99,54 +99,54 @@ class Roster:
         finally:
             self._orders.pop(command.order, None)
 
-    def number(self) -> int:
+    def next_order(self) -> int:
         """Of a new order."""
         self._order += 1
         return self._order
 
-    def connected(self, node: str) -> bool:
+    def is_connected(self, node: str) -> bool:
         known = self.nodes.get(node)
         return known is not None and known.channel is not None
 
-    def able(self, node: str) -> bool:
+    def is_responsive(self, node: str) -> bool:
         """Whether its agent is connected and beats."""
-        return self.connected(node) and self.clock.monotonic() - self.nodes[node].heard < self.limits.silent
+        return self.is_connected(node) and self.clock.monotonic() - self.nodes[node].heard < self.limits.silent
 
-    def forgive(self) -> None:
+    def reset_silence(self) -> None:
         """This process has not listened for a while: no agent has been silent."""
         now = self.clock.monotonic()
         for node in self.nodes.values():
             if node.channel is not None:
                 node.heard = now
 
-    def quiet(self, node: str) -> bool:
+    def is_overdue(self, node: str) -> bool:
         """Whether its agent is not connected, or a heartbeat is overdue."""
-        return not self.connected(node) or self.clock.monotonic() - self.nodes[node].heard > LATE_SECONDS
+        return not self.is_connected(node) or self.clock.monotonic() - self.nodes[node].heard > LATE_SECONDS
 
-    def done(self, per_node: int) -> bool:
+    def all_ranks_done(self, per_node: int) -> bool:
         """Whether every rank of the attempt has ended with status 0."""
         return bool(self.assigned) and all(
             len(self.nodes[name].ranks) == per_node and all(rank.code == 0 for rank in self.nodes[name].ranks)
             for name in self.assigned
         )
 
-    def ranks(self) -> list[RankReport]:
+    def rank_reports(self) -> list[RankReport]:
         """Of all assigned nodes."""
         return [rank for name in self.assigned for rank in self.nodes[name].ranks]
 
-    def sight(self) -> Sight:
+    def snapshot(self) -> JobSnapshot:
         """The job as it looks now: nodes where something is unusual, and whether it moves."""
         now = self.clock.monotonic()
         for name in self.assigned:
             if now - self.nodes[name].heard > self.limits.silent:
-                self._odd.add(name)
-        still = self.traffic_gone(now)
-        nodes = [self._seen(self.nodes[name], now) for name in self.assigned if name in self._odd or name in still]
+                self._unusual.add(name)
+        still = self.nodes_without_traffic(now)
+        nodes = [self._node_snapshot(self.nodes[name], now) for name in self.assigned if name in self._unusual or name in still]
         running = any(rank.code is None for name in self.assigned for rank in self.nodes[name].ranks)
         quiet = None if self.moved is None else now - self.moved
-        return Sight(self.clock.unix(), nodes, int(running), quiet, self.step_seconds, self.steps_seen)
+        return JobSnapshot(self.clock.unix(), nodes, int(running), quiet, self.step_seconds, self.steps_seen)
 
-    def traffic_gone(self, now: float) -> set[str]:
+    def nodes_without_traffic(self, now: float) -> set[str]:
         """Nodes whose NICs moved bytes before and have stood still."""
         limit = self.limits.traffic
         return {
@@ -154,19 +154,19 @@ class Roster:
             if (moved := self.nodes[name].traffic_moved) is not None and now - moved > limit
         }  # fmt: skip
 
-    def _seen(self, node: AgentNode, now: float) -> NodeSight:
+    def _node_snapshot(self, node: AgentNode, now: float) -> NodeSnapshot:
         stopped = {rank: now - since for rank, since in node.stopped.items()}
         still = None if node.traffic_moved is None else now - node.traffic_moved
-        return NodeSight(
+        return NodeSnapshot(
             node.name, now - node.heard, node.channel is not None, node.ranks, node.memory_kills - node.kills_before, stopped, still
         )
 
-    def _expect(self, channel: Channel) -> None:
-        if channel not in self._of:
+    def _close_stranger(self, channel: Channel) -> None:
+        if channel not in self._by_channel:
             channel.close("it did not say the token")
 
     def _on_message(self, channel: Channel, message: FromAgent) -> None:
-        node = self._of.get(channel)
+        node = self._by_channel.get(channel)
         if isinstance(message, Hello):
             self._welcome(channel, message)
         elif node is None:
@@ -195,16 +195,16 @@ class Roster:
         channel.limit = FRAME_LIMIT
         node = self.nodes[hello.node]
         if node.channel is not None and node.channel is not channel:
-            self._of.pop(node.channel, None)
+            self._by_channel.pop(node.channel, None)
             node.channel.close("the agent came back")
         node.channel, node.hellos, node.addresses = channel, node.hellos + 1, hello.addresses
-        self._of[channel] = node
+        self._by_channel[channel] = node
         channel.send(Welcome(self.fence))
-        self._heard(node, hello.attempt, hello.ranks)
+        self._record_report(node, hello.attempt, hello.ranks)
         self.changed.set()
 
     def _on_lost(self, channel: Channel, reason: str) -> None:
-        node = self._of.pop(channel, None)
+        node = self._by_channel.pop(channel, None)
         if node is not None and node.channel is channel:
             LOG.info("%s is not connected any more: %s", node.name, reason)
             node.channel = None
@@ -222,9 +222,9 @@ class Roster:
             if node.traffic >= 0:
                 node.traffic_moved = self.clock.monotonic()
             node.traffic = beat.traffic
-        self._heard(node, beat.attempt, beat.ranks)
+        self._record_report(node, beat.attempt, beat.ranks)
 
-    def _heard(self, node: AgentNode, attempt: int, ranks: tuple[RankReport, ...]) -> None:
+    def _record_report(self, node: AgentNode, attempt: int, ranks: tuple[RankReport, ...]) -> None:
         """The node's agent lives, and says this of its ranks."""
         now = node.heard = self.clock.monotonic()
         node.attempt = attempt
@@ -240,15 +240,15 @@ class Roster:
         if progress > node.progress:
             node.progress, self.moved = progress, now
         if step > self.step:
-            self._steps(step, now)
+            self._record_step(step, now)
         if odd:
-            self._odd.add(node.name)
-            self._stops(node, now)
+            self._unusual.add(node.name)
+            self._record_stopped(node, now)
             self.changed.set()
         else:
-            self._odd.discard(node.name)
+            self._unusual.discard(node.name)
 
-    def _steps(self, step: int, now: float) -> None:
+    def _record_step(self, step: int, now: float) -> None:
         if self.step >= 1:
             taken = (now - self._stepped) / (step - self.step)
             self.step_seconds = taken if not self.steps_seen else 0.8 * self.step_seconds + 0.2 * taken
@@ -256,7 +256,7 @@ class Roster:
         self.step, self._stepped = step, now
         self.changed.set()
 
-    def _stops(self, node: AgentNode, now: float) -> None:
+    def _record_stopped(self, node: AgentNode, now: float) -> None:
         for rank in node.ranks:
             if rank.process == "T" and rank.code is None:
                 node.stopped.setdefault(rank.rank, now)

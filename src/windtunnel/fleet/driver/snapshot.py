@@ -27,7 +27,7 @@ class DetectionLimits:
 
 
 @dataclass(frozen=True)
-class NodeSight:
+class NodeSnapshot:
     """`silent`: seconds since the agent's last heartbeat; `memory_kills`: in this attempt; `stopped`: seconds that a process has
     been seen stopped, by rank; `traffic_still`: seconds since the NICs moved a byte, None where they never did."""
 
@@ -41,12 +41,12 @@ class NodeSight:
 
 
 @dataclass(frozen=True)
-class Sight:
+class JobSnapshot:
     """`nodes`: those that show something unusual; `running`: ranks of the job that have not ended; `still`: seconds since any rank
     wrote a record, None before the first; `step_seconds`: of a usual step, 0 unknown; `now`: unix seconds."""
 
     now: float
-    nodes: Sequence[NodeSight] = ()
+    nodes: Sequence[NodeSnapshot] = ()
     running: int = 0
     still: float | None = None
     step_seconds: float = 0.0
@@ -54,7 +54,7 @@ class Sight:
 
 
 @dataclass(frozen=True)
-class SeenFault:
+class DetectedFault:
     """What went wrong. `separable`: whether the nodes are known to be the culprits, or only to be in the group of the culprit."""
 
     what: Class

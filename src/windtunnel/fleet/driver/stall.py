@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.driver.snapshot import SeenFault
+from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.findings.hang import PendingCall, RankState, hang_report
-from windtunnel.fleet.wire.messages import OrderAnswer, RankStand
+from windtunnel.fleet.wire.messages import OrderAnswer, RankStatus
 
 SILENCE = 5.0
 """Seconds without a beat after which a process counts as silent."""
 
 
-def name_silent(fault: SeenFault, answers: Mapping[str, OrderAnswer]) -> SeenFault:
+def name_stall_culprits(fault: DetectedFault, answers: Mapping[str, OrderAnswer]) -> DetectedFault:
     """`fault` with its culprits where the answers (by node) tell them from those that wait for them. Where all are in one call that
     none finishes, it is the link that they wait for; else it stays as it is, with what they tell."""
     states: dict[int, RankState] = {}
     groups: dict[str, tuple[int, ...]] = {}
     home: dict[int, str] = {}
     for node, answer in answers.items():
-        for stand in answer.stands:
-            states[stand.rank], home[stand.rank] = _state(stand), node
+        for status in answer.rank_status:
+            states[status.rank], home[status.rank] = _to_rank_state(status), node
         groups.update(answer.groups)
     if not states:
         return fault
@@ -37,7 +37,7 @@ def name_silent(fault: SeenFault, answers: Mapping[str, OrderAnswer]) -> SeenFau
     return replace(fault, nodes=nodes, ranks=tuple(report.culprits), evidence=text, separable=True)
 
 
-def _state(stand: RankStand) -> RankState:
-    pending = tuple(PendingCall(one.group, one.number, Comm(one.comm), one.name, one.peer, one.sends) for one in stand.pending)
-    since = stand.since if stand.since >= 0 else math.nan
-    return RankState(stand.rank, pending, stand.begun, stand.finished, stand.silent, stand.process, stand.doing, since)
+def _to_rank_state(status: RankStatus) -> RankState:
+    pending = tuple(PendingCall(one.group, one.number, Comm(one.comm), one.name, one.peer, one.sends) for one in status.pending)
+    since = status.since if status.since >= 0 else math.nan
+    return RankState(status.rank, pending, status.begun, status.finished, status.silent, status.process, status.doing, since)

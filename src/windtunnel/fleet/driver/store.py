@@ -29,7 +29,7 @@ _GONE = (sa.exc.OperationalError, sa.exc.InterfaceError)
 _T = TypeVar("_T")
 
 
-class Fenced(WindtunnelError):
+class FencedError(WindtunnelError):
     """Another driver has taken the job over: this one must stop."""
 
 
@@ -39,16 +39,18 @@ class DriverStore:
 
     def __init__(self, url: str, job: str = "job", patience: float = PATIENCE) -> None:
         self.url, self.job, self.patience = url, job, patience
-        self.waited: Callable[[], object] = lambda: None  # called when the server is back: this thread did nothing else meanwhile
+        self.on_reconnect: Callable[[], object] = lambda: (
+            None
+        )  # called when the server is back: this thread did nothing else meanwhile
         try:
             self.engine = sa.create_engine(url, pool_pre_ping=True)
             if self.engine.dialect.name == "sqlite":
                 self.patience = 0.0  # a file: what it does not do now, it will not do later
-                sa.event.listen(self.engine, "connect", _of_sqlite)
+                sa.event.listen(self.engine, "connect", _configure_sqlite)
                 sa.event.listen(self.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
             META.create_all(self.engine)
         except (sa.exc.SQLAlchemyError, ImportError) as error:
-            raise self._failed(error, "a database that SQLAlchemy can open, such as sqlite:///driver.db") from error
+            raise self._to_file_error(error, "a database that SQLAlchemy can open, such as sqlite:///driver.db") from error
 
     def acquire(self, owner: str, seconds: float, now: float) -> int | None:
         """Takes the lease until `now + seconds` (unix) and returns the next fencing number; None while another owner's has not
@@ -66,41 +68,41 @@ class DriverStore:
                 connection.execute(sa.update(LEASE).where(LEASE.c.job == self.job).values(**values))
             return fence
 
-        return self._done(take)
+        return self._transact(take)
 
     def renew(self, fence: int, seconds: float, now: float) -> bool:
         """Prolongs the lease; False where another driver has it."""
         mine = (LEASE.c.job == self.job) & (LEASE.c.fence == fence)
         prolong = sa.update(LEASE).where(mine).values(expires=now + seconds)
-        return self._done(lambda connection: connection.execute(prolong).rowcount == 1)
+        return self._transact(lambda connection: connection.execute(prolong).rowcount == 1)
 
     def release(self, fence: int) -> None:
         """Gives the lease back; nothing where another driver has it."""
         self.renew(fence, -1.0, 0.0)
 
     def put(self, fence: int, name: str, value: Any) -> None:
-        """Keeps plain data. Raises Fenced, and writes nothing, where the fencing number is not the newest."""
+        """Keeps plain data. Raises FencedError, and writes nothing, where the fencing number is not the newest."""
         text = msgspec.json.encode(value).decode()
 
         def keep(connection: sa.Connection) -> None:
             newest = connection.scalar(sa.select(LEASE.c.fence).where(LEASE.c.job == self.job).with_for_update())
             if newest != fence:
-                raise Fenced(f"driver {fence} has lost the job to driver {newest}")
+                raise FencedError(f"driver {fence} has lost the job to driver {newest}")
             connection.execute(sa.delete(FACTS).where((FACTS.c.job == self.job) & (FACTS.c.name == name)))
             connection.execute(sa.insert(FACTS).values(job=self.job, name=name, value=text))
 
-        self._done(keep)
+        self._transact(keep)
 
     def get(self, name: str, kind: Any = Any) -> Any:
         """What was put last; None without."""
         fact = sa.select(FACTS.c.value).where((FACTS.c.job == self.job) & (FACTS.c.name == name))
-        text: str | None = self._done(lambda connection: connection.scalar(fact))
+        text: str | None = self._transact(lambda connection: connection.scalar(fact))
         return None if text is None else msgspec.json.decode(text, type=kind)
 
     def close(self) -> None:
         self.engine.dispose()
 
-    def _done(self, work: Callable[[sa.Connection], _T]) -> _T:
+    def _transact(self, work: Callable[[sa.Connection], _T]) -> _T:
         """`work` in a transaction, again until the server takes it. Each may run twice: its answer may be lost on the way."""
         until, gone = time.monotonic() + self.patience, False
         while True:
@@ -110,14 +112,14 @@ class DriverStore:
                 break
             except _GONE as error:
                 if time.monotonic() >= until:
-                    raise self._failed(error, "a database that answers") from error
+                    raise self._to_file_error(error, "a database that answers") from error
                 gone = True
                 time.sleep(0.2)
         if gone:
-            self.waited()
+            self.on_reconnect()
         return answer
 
-    def _failed(self, error: Exception, allowed: str) -> FileError:
+    def _to_file_error(self, error: Exception, allowed: str) -> FileError:
         try:
             url = sa.make_url(self.url).render_as_string(hide_password=True)
         except sa.exc.ArgumentError:
@@ -125,7 +127,7 @@ class DriverStore:
         return FileError(url, str(error).splitlines()[0][:200], allowed)
 
 
-def _of_sqlite(connection: Any, _: Any) -> None:
+def _configure_sqlite(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # SQLAlchemy's own "begin" below decides, so that readers and writers do not cross
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")

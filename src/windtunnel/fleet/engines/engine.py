@@ -61,7 +61,7 @@ class Engine(Protocol):
     def stop(self, node: str) -> None:
         """Ends the agent of a node and all that it started; nothing where none runs."""
 
-    def alive(self, node: str) -> bool:
+    def is_running(self, node: str) -> bool:
         """Whether the engine says that the agent of the node runs. True does not mean that it answers."""
 
     def place(self, node: str) -> str | None:

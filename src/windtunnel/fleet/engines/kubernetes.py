@@ -52,42 +52,42 @@ class JobSetRequest:
         return f"{self.name}-driver-0-0.{self.name}:{PORT}"
 
 
-def jobset(asked: JobSetRequest) -> dict[str, Any]:
+def jobset(request: JobSetRequest) -> dict[str, Any]:
     """The manifest as plain data."""
-    count = asked.nodes + asked.spares
+    count = request.nodes + request.spares
     run = [
         "-m", "windtunnel", "fleet", "run", "--engine", "waiting", "--driver-listen", f"0.0.0.0:{PORT}",
-        "--nodes", str(asked.nodes), "--nproc-per-node", str(asked.per_node), "--spares", str(asked.spares), "--dir", RUN_PATH,
-        "--run", asked.name, "--", *asked.command,
+        "--nodes", str(request.nodes), "--nproc-per-node", str(request.per_node), "--spares", str(request.spares), "--dir", RUN_PATH,
+        "--run", request.name, "--", *request.command,
     ]  # fmt: skip
-    folder = f"{RUN_PATH}/{asked.name}"
+    folder = f"{RUN_PATH}/{request.name}"
     agent = [
-        "-m", "windtunnel.fleet.agent", "--driver", asked.driver, "--node", "node$(WINDTUNNEL_INDEX)", "--secrets",
+        "-m", "windtunnel.fleet.agent", "--driver", request.driver, "--node", "node$(WINDTUNNEL_INDEX)", "--secrets",
         f"{folder}/driver/secrets.json", "--folder", folder,
     ]  # fmt: skip
     index = {"name": "WINDTUNNEL_INDEX", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}}
-    limits = {} if asked.cpus_only else {"nvidia.com/gpu": str(asked.per_node)}
+    limits = {} if request.cpus_only else {"nvidia.com/gpu": str(request.per_node)}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": asked.name},
+        "metadata": {"name": request.name},
         "spec": {
-            "network": {"enableDNSHostnames": True, "subdomain": asked.name, "publishNotReadyAddresses": True},
+            "network": {"enableDNSHostnames": True, "subdomain": request.name, "publishNotReadyAddresses": True},
             "successPolicy": {"operator": "All", "targetReplicatedJobs": ["driver"]},
             "failurePolicy": {"maxRestarts": 0},
             "replicatedJobs": [
-                _job("driver", 1, _pod(asked, "driver", run, [], {}), {}),
-                _job("agents", count, _pod(asked, "agent", agent, [index], limits), _apart(asked)),
+                _job("driver", 1, _pod(request, "driver", run, [], {}), {}),
+                _job("agents", count, _pod(request, "agent", agent, [index], limits), _anti_affinity(request)),
             ],
         },
     }
 
 
-def jobset_text(asked: JobSetRequest) -> str:
+def jobset_text(request: JobSetRequest) -> str:
     """The manifest as YAML."""
     import yaml
 
-    return yaml.safe_dump(jobset(asked), sort_keys=False, width=120)
+    return yaml.safe_dump(jobset(request), sort_keys=False, width=120)
 
 
 def _job(name: str, count: int, pod: Mapping[str, Any], affinity: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,11 +103,11 @@ def _job(name: str, count: int, pod: Mapping[str, Any], affinity: Mapping[str, A
 
 
 def _pod(
-    asked: JobSetRequest, name: str, arguments: Sequence[str], variables: Sequence[Mapping[str, Any]], limits: Mapping[str, str]
+    request: JobSetRequest, name: str, arguments: Sequence[str], variables: Sequence[Mapping[str, Any]], limits: Mapping[str, str]
 ) -> dict[str, Any]:
     container = {
         "name": name,
-        "image": asked.image,
+        "image": request.image,
         "command": ["python"],
         "args": list(arguments),
         "env": list(variables),
@@ -119,14 +119,14 @@ def _pod(
         ],
     }
     volumes = [
-        {"name": "run", "persistentVolumeClaim": {"claimName": asked.claim}},
+        {"name": "run", "persistentVolumeClaim": {"claimName": request.claim}},
         {"name": "memory", "emptyDir": {"medium": "Memory"}},
     ]
     return {"restartPolicy": "OnFailure", "containers": [container], "volumes": volumes}
 
 
-def _apart(asked: JobSetRequest) -> dict[str, Any]:
+def _anti_affinity(request: JobSetRequest) -> dict[str, Any]:
     """No two agents of the JobSet on one machine."""
-    labels = {"jobset.sigs.k8s.io/jobset-name": asked.name, "jobset.sigs.k8s.io/replicatedjob-name": "agents"}
+    labels = {"jobset.sigs.k8s.io/jobset-name": request.name, "jobset.sigs.k8s.io/replicatedjob-name": "agents"}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

@@ -63,18 +63,18 @@ class LocalEngine:
             self._children[child.pid] = child
             process = Process.of(child.pid)
             if process is not None:
-                self._keep(node, process)
+                self._write_process(node, process)
 
     def stop(self, node: str) -> None:
-        process = self._kept(node)
+        process = self._read_process(node)
         if process is None:
             return
         end_group(process.pid, lambda: self._runs(process), PATIENCE)
         self._reap()
         self._file(node).unlink(missing_ok=True)
 
-    def alive(self, node: str) -> bool:
-        process = self._kept(node)
+    def is_running(self, node: str) -> bool:
+        process = self._read_process(node)
         return process is not None and self._runs(process)
 
     def place(self, node: str) -> str | None:
@@ -96,22 +96,22 @@ class LocalEngine:
             del self._children[pid]
 
     def _log(self, node: str) -> Path:
-        return self.folder / f"agent-{_plain(node)}.log"
+        return self.folder / f"agent-{_checked_name(node)}.log"
 
     def _file(self, node: str) -> Path:
-        return self.folder / f"agent-{_plain(node)}.json"
+        return self.folder / f"agent-{_checked_name(node)}.json"
 
-    def _keep(self, node: str, process: Process) -> None:
+    def _write_process(self, node: str, process: Process) -> None:
         new = self._file(node).with_suffix(".new")
         new.write_text(json.dumps({"pid": process.pid, "started": process.started}), encoding="utf-8")
         new.replace(self._file(node))
 
-    def _kept(self, node: str) -> Process | None:
+    def _read_process(self, node: str) -> Process | None:
         try:
-            kept = json.loads(self._file(node).read_text(encoding="utf-8"))
+            record = json.loads(self._file(node).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return Process(int(kept["pid"]), int(kept["started"]))
+        return Process(int(record["pid"]), int(record["started"]))
 
 
 def end_group(group: int, runs: Callable[[], bool], patience: float) -> None:
@@ -130,7 +130,7 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _plain(node: str) -> str:
+def _checked_name(node: str) -> str:
     """The name if it can be part of a file's name; SpecError else."""
     if not node or not all(one.isalnum() or one in "-_." for one in node) or node.startswith("."):
         raise SpecError("node", node, "a name of letters, digits, dashes, dots and underscores")

@@ -79,8 +79,8 @@ class RayEngine:
         ray, group = self._ray(), self._group()
         if group is None:
             raise SpecError("engine", "ray", "nodes that `acquire` has placed")
-        asked = dict(self.resources)
-        cpus, gpus = asked.pop("CPU", 0.0), asked.pop("GPU", 0.0)
+        resources = dict(self.resources)
+        cpus, gpus = resources.pop("CPU", 0.0), resources.pop("GPU", 0.0)
         variables = {key: value for key, value in self.command.variables().items() if not key.startswith("RAY_")}
         for node in nodes:
             self.stop(node)
@@ -89,27 +89,27 @@ class RayEngine:
             at = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, int(node.removeprefix("node")))
             actor = ray.remote(_Host).options(
                 name=self._name(node), namespace=NAMESPACE, lifetime="detached", max_restarts=0, num_cpus=cpus, num_gpus=gpus,
-                resources=asked, scheduling_strategy=at,
+                resources=resources, scheduling_strategy=at,
             )  # fmt: skip
             started.append(actor.remote(self.command.of(node), variables))
         for node, actor in zip(nodes, started, strict=True):
-            if self._asked(actor, "runs") is None:
+            if self._call_actor(actor, "runs") is None:
                 raise RayError(f"Ray did not start the agent of {node}")
 
     def stop(self, node: str) -> None:
         actor = self._actor(node)
         if actor is not None:
-            self._asked(actor, "end")
+            self._call_actor(actor, "end")
             self._ray().kill(actor)
 
-    def alive(self, node: str) -> bool:
+    def is_running(self, node: str) -> bool:
         actor = self._actor(node)
-        return actor is not None and self._asked(actor, "runs") is True
+        return actor is not None and self._call_actor(actor, "runs") is True
 
     def place(self, node: str) -> str | None:
         """Ray's id of the machine."""
         actor = self._actor(node)
-        return None if actor is None else self._asked(actor, "place")
+        return None if actor is None else self._call_actor(actor, "place")
 
     def close(self) -> None:
         ray, group = self._ray(), self._group()
@@ -147,7 +147,7 @@ class RayEngine:
         except ValueError:
             return None
 
-    def _asked(self, actor: Any, method: str) -> Any:
+    def _call_actor(self, actor: Any, method: str) -> Any:
         """What an actor answers; None where it is dead or does not answer."""
         ray = self._ray()
         try:

@@ -44,7 +44,7 @@ class SlurmEngine:
     step: tuple[str, ...] = ()
     wait: float = 600.0
     fresh: float = 0.5
-    _asked: tuple[float, dict[str, str]] = (-1e9, {})
+    _cached_steps: tuple[float, dict[str, str]] = (-1e9, {})
     _clients: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def acquire(self, count: int) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ class SlurmEngine:
             raise SlurmError(f"{', '.join(gone)}: in no allocation of this run; `acquire` gives others")
         for node in nodes:
             self._clients[node] = self._run(node, jobs[node])
-        self._asked = (-1e9, {})
+        self._cached_steps = (-1e9, {})
 
     def stop(self, node: str) -> None:
         step = self._steps(0.0).get(_name(node))
@@ -86,7 +86,7 @@ class SlurmEngine:
         if client is not None:
             _end(client, GONE_SECONDS if step is not None else 0.0)
 
-    def alive(self, node: str) -> bool:
+    def is_running(self, node: str) -> bool:
         return _name(node) in self._steps(self.fresh)
 
     def place(self, node: str) -> str | None:
@@ -94,10 +94,10 @@ class SlurmEngine:
 
     def close(self) -> None:
         """Ends the agents, and the jobs that were submitted here."""
-        kept = self.folder / JOBS_FILE
-        if kept.exists():
+        jobs_file = self.folder / JOBS_FILE
+        if jobs_file.exists():
             _slurm("scancel", *self._jobs())
-            kept.unlink()
+            jobs_file.unlink()
         elif self._jobs():
             for step in self._steps(0.0).values():
                 _slurm("scancel", step)
@@ -106,15 +106,15 @@ class SlurmEngine:
         self._clients.clear()
 
     def _submit(self, count: int) -> None:
-        said = _slurm(
+        output = _slurm(
             "sbatch", "--parsable", "--no-kill", "--no-requeue", "--export=NONE", "--job-name=windtunnel", f"--nodes={count}",
             "--ntasks-per-node=1", f"--output={self.folder / 'slurm-%j.log'}", *self.options, text=HOLD,
         )  # fmt: skip
-        job = said.strip().partition(";")[0]
+        job = output.strip().partition(";")[0]
         if not job.isdigit():
-            raise SlurmError(f"sbatch answered {said.strip()[:200]!r} and no job number")
-        with (self.folder / JOBS_FILE).open("a", encoding="utf-8") as kept:
-            kept.write(f"{job}\n")
+            raise SlurmError(f"sbatch answered {output.strip()[:200]!r} and no job number")
+        with (self.folder / JOBS_FILE).open("a", encoding="utf-8") as jobs_file:
+            jobs_file.write(f"{job}\n")
         until = time.monotonic() + self.wait
         while (state := _slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip()) != "RUNNING":
             if not state or time.monotonic() > until:
@@ -124,12 +124,12 @@ class SlurmEngine:
 
     def _jobs(self) -> tuple[str, ...]:
         """Numbers of the jobs: those that were submitted, or the one that this process is in."""
-        kept = self.folder / JOBS_FILE
-        if kept.exists():
-            return tuple(kept.read_text(encoding="utf-8").split())
+        jobs_file = self.folder / JOBS_FILE
+        if jobs_file.exists():
+            return tuple(jobs_file.read_text(encoding="utf-8").split())
         return (os.environ["SLURM_JOB_ID"],) if "SLURM_JOB_ID" in os.environ else ()
 
-    def _needed(self) -> str:
+    def _jobs_option(self) -> str:
         jobs = self._jobs()
         if not jobs:
             raise SpecError("engine", Nothing(), "an allocation of Slurm", "`acquire` asks for one.")
@@ -138,7 +138,7 @@ class SlurmEngine:
     def _hosts(self) -> dict[str, str]:
         """The job of each node that Slurm has in these jobs now: a node that went down is in none."""
         found: dict[str, str] = {}
-        for line in _slurm("squeue", "--noheader", self._needed(), "--states=RUNNING", "--format=%i|%N").splitlines():
+        for line in _slurm("squeue", "--noheader", self._jobs_option(), "--states=RUNNING", "--format=%i|%N").splitlines():
             job, _, listed = line.strip().partition("|")
             names = _slurm("scontrol", "show", "hostnames", listed).split() if set(listed) & set("[,") else [listed]
             found |= dict.fromkeys((name for name in names if name), job)
@@ -160,14 +160,14 @@ class SlurmEngine:
     def _steps(self, fresh: float) -> dict[str, str]:
         """Step numbers of agents that Slurm has running, by the step's name. Slurm lists steps of lost nodes too: these are left
         out."""
-        at, known = self._asked
+        at, known = self._cached_steps
         if time.monotonic() - at <= fresh:
             return known
-        said = _slurm("squeue", "--noheader", "--steps", self._needed(), "--format=%i|%j")
+        output = _slurm("squeue", "--noheader", "--steps", self._jobs_option(), "--format=%i|%j")
         here = {_name(node): job for node, job in self._hosts().items()}
-        listed = (line.strip().partition("|") for line in said.splitlines())
+        listed = (line.strip().partition("|") for line in output.splitlines())
         found = {name: step for step, _, name in listed if here.get(name) == step.partition(".")[0]}
-        self._asked = (time.monotonic(), found)
+        self._cached_steps = (time.monotonic(), found)
         return found
 
 

@@ -19,7 +19,7 @@ class WaitingEngine:
     def stop(self, node: str) -> None:
         """Does nothing: a node that is blocked gets no work."""
 
-    def alive(self, node: str) -> bool:
+    def is_running(self, node: str) -> bool:
         return True
 
     def place(self, node: str) -> str | None:

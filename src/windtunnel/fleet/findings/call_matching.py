@@ -8,7 +8,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.records.sections import Sections
 
 
-def meetings_of(sections: Sections, calls: Int64s) -> tuple[Int64s, Int64s]:
+def complete_collectives(sections: Sections, calls: Int64s) -> tuple[Int64s, Int64s]:
     """Of the rows `calls`: those of collectives of which all ranks of the group have one, one collective after another, and where
     each collective begins among them."""
     none = np.zeros(0, np.int64)
@@ -21,17 +21,17 @@ def meetings_of(sections: Sections, calls: Int64s) -> tuple[Int64s, Int64s]:
     sizes = np.diff(np.append(starts, len(order)))
     members = np.array([len(ranks) for ranks in sections.groups], np.int64)[sections.group[order[starts]]]
     whole = (sizes == members) & (sizes > 1)
-    kept = sizes[whole]
-    return order[np.repeat(whole, sizes)], np.cumsum(kept) - kept
+    complete_sizes = sizes[whole]
+    return order[np.repeat(whole, sizes)], np.cumsum(complete_sizes) - complete_sizes
 
 
-def matched_collectives(sections: Sections, calls: Int64s) -> list[Int64s]:
+def match_collectives(sections: Sections, calls: Int64s) -> list[Int64s]:
     """Of the rows `calls`: those of each collective of which all ranks of the group have one."""
-    rows, starts = meetings_of(sections, calls)
+    rows, starts = complete_collectives(sections, calls)
     return np.split(rows, starts[1:]) if len(starts) else []
 
 
-def matched_sends(sections: Sections, calls: Int64s) -> Int64s:
+def match_sends(sections: Sections, calls: Int64s) -> Int64s:
     """Of the rows `calls`: each send with its receive [n, 2], which have one number among those from its sender to its receiver."""
     calls = calls[(sections.peer[calls] >= 0) & (sections.call[calls] >= 0)]
     sends = sections.sends[calls]

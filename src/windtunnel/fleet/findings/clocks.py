@@ -20,7 +20,7 @@ from scipy.sparse import coo_array, csr_array, hstack, vstack
 
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.findings.event_pairs import Before, ends, exchange_pairs, message_pairs
+from windtunnel.fleet.findings.event_pairs import EventPairs, end_times, exchange_pairs, message_pairs
 from windtunnel.records.sections import Sections
 
 PIECE_SECONDS = 900.0
@@ -55,7 +55,7 @@ class MachineClocks:
         times = np.asarray(time, np.float64)
         if node not in self.nodes:
             return np.zeros_like(times)
-        return _interpolated(self.knots, self.values[self.nodes.index(node)], times)
+        return _interpolate(self.knots, self.values[self.nodes.index(node)], times)
 
     def offset(self, node: str) -> float:
         """Seconds that a node's clock is ahead of the reference in the middle of the run."""
@@ -81,11 +81,11 @@ def clocks_of(
     pairs = message_pairs(sections)
     if exchanges:
         pairs += exchange_pairs(exchanges, sections.zero)
-    return solved(pairs, sorted(set(sections.hosts.values())), sections.zero, dict(sections.hosts), reference, bounds=bounds)
+    return solve_clocks(pairs, sorted(set(sections.hosts.values())), sections.zero, dict(sections.hosts), reference, bounds=bounds)
 
 
-def solved(
-    pairs: Sequence[Before], nodes: Sequence[str], zero: float, hosts: Mapping[int, str], reference: str | None = None, *,
+def solve_clocks(
+    pairs: Sequence[EventPairs], nodes: Sequence[str], zero: float, hosts: Mapping[int, str], reference: str | None = None, *,
     bounds: bool = True,
 ) -> MachineClocks:  # fmt: skip
     """Clocks that satisfy `pairs`. Machines that only appear in pairs are added to `nodes`."""
@@ -100,7 +100,7 @@ def solved(
         none = np.zeros((len(names), len(knots)))
         bound = np.array([0.0 if name == first else np.inf for name in names])
         return MachineClocks(tuple(names), first, zero, knots, none, bound, np.inf, hosts)
-    programme = _Programme(pairs, names, names.index(first), knots)
+    programme = _LinearProgram(pairs, names, names.index(first), knots)
     values, slack = programme.solve()
     bound = programme.bounds(values) if bounds and len(names) <= _MOST_BOUNDED else np.full(len(names), np.nan)
     return MachineClocks(tuple(names), first, zero, knots, values, bound, slack, hosts)
@@ -108,7 +108,7 @@ def solved(
 
 def align(sections: Sections, clocks: MachineClocks) -> Sections:
     """The sections on the reference's clock: begins corrected, durations by the clock's rate."""
-    begin, finish = sections.begin.copy(), ends(sections)
+    begin, finish = sections.begin.copy(), end_times(sections)
     shift = sections.zero - clocks.zero
     stretch = np.ones(len(begin))
     for node in set(clocks.hosts.values()):
@@ -128,10 +128,10 @@ def negative_arrows(sections: Sections) -> int:
     return sum(int((pair.late - pair.early < -_TOLERANCE).sum()) for pair in message_pairs(sections))
 
 
-class _Programme:
+class _LinearProgram:
     """Unknowns: corrections at the knots of each machine, then a slack for each two machines that have a pair."""
 
-    def __init__(self, pairs: Sequence[Before], names: Sequence[str], reference: int, knots: Floats) -> None:
+    def __init__(self, pairs: Sequence[EventPairs], names: Sequence[str], reference: int, knots: Floats) -> None:
         self.names, self.knots, self.reference = names, knots, reference
         place = {name: at for at, name in enumerate(names)}
         self.pairs = [(place[pair.source], place[pair.target], pair.early, pair.late) for pair in pairs if len(pair.early)]
@@ -139,20 +139,20 @@ class _Programme:
         self.link = {link: at for at, link in enumerate(links)}
         self.size = len(names) * len(knots)
         # Unknowns are what is left beside a first solution: small, whatever the offsets are.
-        self.start = self._rough()
+        self.start = self._initial_corrections()
         self.chosen = [self._envelope(*pair) for pair in self.pairs]
 
     def solve(self) -> tuple[Floats, float]:
         """Corrections [machines, knots] and the least slack of all pairs; pairs that a round left out and broke join the next."""
         for _ in range(_ROUNDS):
-            matrix, limit = self._rows()
-            found = self._balanced(matrix, limit)
+            matrix, limit = self._constraints()
+            found = self._solve_balanced(matrix, limit)
             values = self.start + found[: self.size].reshape(len(self.names), -1)
-            if not self._join(values, found[self.size :]):
+            if not self._add_violated(values, found[self.size :]):
                 break
         return values, min(float(self._slacks(pair, values).min()) for pair in self.pairs)
 
-    def _balanced(self, matrix: Any, limit: Floats) -> Floats:
+    def _solve_balanced(self, matrix: Any, limit: Floats) -> Floats:
         """Corrections and slacks, seconds: the least slack as large as can be, then the next, as far as machines need it.
 
         A plain sum would give a tight pair up for several loose ones. Solved in microseconds: HiGHS' tolerance of 1e-7 is absolute.
@@ -174,7 +174,11 @@ class _Programme:
                 cost,
                 csr_array(vstack([matrix, above])),
                 np.concatenate([limit * 1e6, np.zeros(count)]),
-                bounds=[*self._fixed(), *[(low if np.isfinite(low) else None, _MOST_SLACK) for low in least], (None, _MOST_SLACK)],
+                bounds=[
+                    *self._variable_bounds(),
+                    *[(low if np.isfinite(low) else None, _MOST_SLACK) for low in least],
+                    (None, _MOST_SLACK),
+                ],
                 method="highs",
             )
             if answer.x is None:
@@ -188,7 +192,7 @@ class _Programme:
 
     def bounds(self, values: Floats) -> Floats:
         """The farthest that each machine's correction can be from `values` at any knot, with every chosen pair satisfied."""
-        matrix, limit = self._rows()
+        matrix, limit = self._constraints()
         matrix = csr_array(matrix[:, : self.size])
         limit = np.maximum(
             limit, matrix @ (values - self.start).ravel()
@@ -202,17 +206,17 @@ class _Programme:
                 for sign in (1.0, -1.0):
                     cost = np.zeros(self.size)
                     cost[at] = sign
-                    answer = linprog(cost, matrix, limit * 1e6, bounds=self._fixed(), method="highs")
+                    answer = linprog(cost, matrix, limit * 1e6, bounds=self._variable_bounds(), method="highs")
                     worst = np.inf if answer.x is None else abs(answer.x[at] / 1e6 + self.start.ravel()[at] - values.ravel()[at])
                     found[node] = max(found[node], worst)
         return found
 
-    def _fixed(self) -> list[tuple[float | None, float | None]]:
+    def _variable_bounds(self) -> list[tuple[float | None, float | None]]:
         """The reference stays as it is; the others are free."""
         knots = len(self.knots)
         return [(0.0, 0.0) if at // knots == self.reference else (None, None) for at in range(self.size)]
 
-    def _rough(self) -> Floats:
+    def _initial_corrections(self) -> Floats:
         """Constant corrections along the links from the reference: half of the difference of the least gaps both ways."""
         gap: dict[tuple[int, int], float] = {}
         for a, b, early, late in self.pairs:
@@ -234,7 +238,7 @@ class _Programme:
 
     def _slacks(self, pair: tuple[int, int, Floats, Floats], values: Floats) -> Floats:
         a, b, early, late = pair
-        return (late + _interpolated(self.knots, values[b], late)) - (early + _interpolated(self.knots, values[a], early))
+        return (late + _interpolate(self.knots, values[b], late)) - (early + _interpolate(self.knots, values[a], early))
 
     def _envelope(self, a: int, b: int, early: Floats, late: Floats) -> Any:
         """Pairs that can bind: the tightest of each slice of the run, and the lower hull of the gaps over time."""
@@ -244,7 +248,7 @@ class _Programme:
         first = np.concatenate([[True], np.diff(slot[order]) != 0])
         return np.unique(np.concatenate([order[first], _lower_hull(early, gap)]))
 
-    def _join(self, values: Floats, slacks: Floats) -> bool:
+    def _add_violated(self, values: Floats, slacks: Floats) -> bool:
         """Takes in pairs that have less slack than their link; whether there were any."""
         more = False
         for at, pair in enumerate(self.pairs):
@@ -257,7 +261,7 @@ class _Programme:
                 more = True
         return more
 
-    def _rows(self) -> tuple[Any, Floats]:
+    def _constraints(self) -> tuple[Any, Floats]:
         """c[source](early) - c[target](late) + slack <= late - early, for the chosen pairs, around the first solution."""
         blocks, limits = [], []
         for (a, b, early, late), chosen in zip(self.pairs, self.chosen, strict=True):
@@ -283,7 +287,7 @@ def _weights(knots: Floats, times: Floats) -> tuple[Any, Floats]:
     return place, (times - knots[place]) / (knots[place + 1] - knots[place])
 
 
-def _interpolated(knots: Floats, values: Floats, times: Floats) -> Floats:
+def _interpolate(knots: Floats, values: Floats, times: Floats) -> Floats:
     place, share = _weights(knots, times)
     found: Floats = values[place] * (1 - share) + values[place + 1] * share
     return found

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.fleet.findings.finding import Finding, Verdict, listed
-from windtunnel.fleet.findings.slow_links import Transfers, quickest
+from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
+from windtunnel.fleet.findings.slow_links import Transfers, quickest_calls
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Section
 
@@ -57,19 +57,19 @@ def trend_of(values: Floats) -> Trend:
         return Trend(0.0, 1.0, float("nan"))
     from scipy import stats  # here: it is slow to import, and a run of a few steps has no trend
 
-    place, series = _averaged(at, values[at], MOST_POINTS)
+    place, series = _average_blocks(at, values[at], MOST_POINTS)
     slope, intercept, _, _ = stats.theilslopes(series, place)
     cut = _best_cut(series)
     if _distance(series[:cut]) + _distance(series[cut:]) >= np.abs(series - slope * place - intercept).sum():
-        return Trend(float(slope * (len(values) - 1)), min(1.0, 2.0 * _rising(series)), float(intercept))
-    place, series = _averaged(at, values[at], MOST_POINTS_OF_JUMP)
+        return Trend(float(slope * (len(values) - 1)), min(1.0, 2.0 * _rise_chance(series)), float(intercept))
+    place, series = _average_blocks(at, values[at], MOST_POINTS_OF_JUMP)
     cut = _best_cut(series)
     apart = float(stats.mannwhitneyu(series[cut:], series[:cut], alternative="greater", method="exact").pvalue)
     before, after = float(np.median(series[:cut])), float(np.median(series[cut:]))
     return Trend(after - before, min(1.0, 2.0 * (len(series) - 5) * apart), before, int(np.ceil(place[cut - 1 : cut + 1].mean())))
 
 
-def _averaged(at: Int64s, series: Floats, most: int) -> tuple[Floats, Floats]:
+def _average_blocks(at: Int64s, series: Floats, most: int) -> tuple[Floats, Floats]:
     """Places [S] and values [..., S], averaged in at most so many blocks."""
     if len(at) <= most:
         return at.astype(np.float64), series
@@ -78,14 +78,14 @@ def _averaged(at: Int64s, series: Floats, most: int) -> tuple[Floats, Floats]:
     return np.array([at[block].mean() for block in blocks]), np.stack(means, axis=-1)
 
 
-def _rising(series: Floats) -> float:
+def _rise_chance(series: Floats) -> float:
     """Chance by Mann and Kendall that a steady series rises as much; 1 where it does not rise."""
-    rise, count = float(_rises(series)), len(series)
+    rise, count = float(_kendall_sum(series)), len(series)
     spread = np.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
     return 0.5 * math.erfc((abs(rise) - 1) / spread / math.sqrt(2.0)) if rise > 0 else 1.0
 
 
-def _rises(series: Floats) -> Any:
+def _kendall_sum(series: Floats) -> Any:
     """Pairs of values [..., S] of which the later is larger, less those of which it is smaller."""
     return sum(np.sign(series[..., lag:] - series[..., :-lag]).sum(axis=-1) for lag in range(1, series.shape[-1]))
 
@@ -141,9 +141,9 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
     was, now = total.start * 1e3, (total.start + total.growth) * 1e3
     when = f"before step {since}" if total.jump >= 0 else f"at step {since}"
     evidence = [f"a step took {was:.1f} ms {when} and takes {now:.1f} ms now"]
-    evidence.append(best.text if best.verdict is Verdict.UNEXPLAINED else _told(best, total.growth))
-    excluded = tuple(f"{part.verdict}: {_told(part, total.growth)}" for part in parts if part.verdict is not best.verdict)
-    who = f" of {listed(best.ranks)}" if best.ranks else ""
+    evidence.append(best.text if best.verdict is Verdict.UNEXPLAINED else _describe_part(best, total.growth))
+    excluded = tuple(f"{part.verdict}: {_describe_part(part, total.growth)}" for part in parts if part.verdict is not best.verdict)
+    who = f" of {format_ranks(best.ranks)}" if best.ranks else ""
     hosts = {host for host, rank in zip(table.hosts, table.ranks, strict=True) if host and int(rank) in best.ranks}
     how = f"steps are {total.growth / total.start:.1%} longer from about step {since} on" if total.jump >= 0 else ""
     text = f"{how or f'steps grow by {total.growth / total.start:.1%}'}: {best.verdict}{who}"
@@ -153,7 +153,7 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
     )  # fmt: skip
 
 
-def _told(part: _Part, total: float) -> str:
+def _describe_part(part: _Part, total: float) -> str:
     share = min(max(part.growth, 0.0) / total, 1.0)
     return f"{part.text}: {part.growth * 1e3:+.1f} ms, {share:.0%} of the decline"
 
@@ -177,9 +177,9 @@ def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
     ]
     if np.nansum(table.starved) > 0:
         parts.append(_worst(table, np.nan_to_num(table.starved), Verdict.NO_CORE, "its waiting for a core grows"))
-    moved = _moved(table.steps, transfers)
+    moved = _transfer_seconds(table.steps, transfers)
     trend = trend_of(moved)
-    chance, machines = fading(table.steps, transfers)
+    chance, machines = fading_machines(table.steps, transfers)
     text = "transfers grow, counted from the entry of the last rank"
     text += f", most surely those of {' and '.join(machines)}" if 0 < len(machines) <= 2 and chance <= LEVEL else ""
     parts.append(_Part(Verdict.BANDWIDTH, trend.growth, min(trend.chance, chance), (), text))
@@ -206,10 +206,10 @@ def _skew(table: StepTable, gaps: Floats) -> _Part:
     return of_gaps if of_gaps.growth >= of_rest.growth and of_gaps.chance <= LEVEL else of_rest
 
 
-def fading(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[str, ...]]:
-    """The set of machines whose quickest calls grow most surely, and the chance by Mann and Kendall that any set seems to.
+def fading_machines(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[str, ...]]:
+    """The set of machines whose quickest_calls calls grow most surely, and the chance by Mann and Kendall that any set seems to.
 
-    The quickest call of a step shows one link; the sum of a step's calls shows what all of them waited for.
+    The quickest_calls call of a step shows one link; the sum of a step's calls shows what all of them waited for.
     """
     best, tried = 1.0, 0
     machines: tuple[str, ...] = ()
@@ -219,20 +219,20 @@ def fading(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[str, ...]]
         rows = np.flatnonzero((transfers.kind == kind) & within)
         if not len(rows):
             continue
-        sets, series = quickest(transfers, rows)
+        sets, series = quickest_calls(transfers, rows)
         whole = np.flatnonzero(np.isfinite(series).all(axis=1))
         tried += len(whole)
         if not len(whole) or series.shape[1] < FEWEST_STEPS:
             continue
-        _, means = _averaged(np.arange(series.shape[1]), series[whole], MOST_POINTS)
-        most = int(np.argmax(_rises(means)))
-        chance = 2.0 * _rising(means[most])
+        _, means = _average_blocks(np.arange(series.shape[1]), series[whole], MOST_POINTS)
+        most = int(np.argmax(_kendall_sum(means)))
+        chance = 2.0 * _rise_chance(means[most])
         if chance < best:
             best, machines = chance, transfers.machines[int(sets[whole[most]])]
     return min(1.0, best * tried), machines
 
 
-def _moved(steps: Int64s, transfers: Transfers) -> Floats:
+def _transfer_seconds(steps: Int64s, transfers: Transfers) -> Floats:
     """Seconds of transfers in each step, of calls that join several ranks."""
     place = np.searchsorted(steps, transfers.step)
     fits = (place < len(steps)) & (np.take(steps, np.minimum(place, len(steps) - 1)) == transfers.step)

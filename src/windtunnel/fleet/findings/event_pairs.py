@@ -20,7 +20,7 @@ _MOST_NODES = 16
 
 
 @dataclass(frozen=True)
-class Before:
+class EventPairs:
     """Events on machine `source` that came before events on machine `target`: unix seconds less `zero`, each on its own clock."""
 
     source: str
@@ -29,13 +29,13 @@ class Before:
     late: Floats
 
 
-def ends(sections: Sections) -> Floats:
+def end_times(sections: Sections) -> Floats:
     """When the host or the device was done with each section, whichever is later; NaN where it is not known."""
     known = np.fmax(sections.seconds, sections.host_seconds)
     return np.where(np.isnan(sections.seconds), np.nan, sections.begin + known)
 
 
-def message_pairs(sections: Sections) -> list[Before]:
+def message_pairs(sections: Sections) -> list[EventPairs]:
     """Pairs from sends and receives, and from collectives, between different machines of `sections.hosts`.
 
     A receive ends after its send began. Nobody leaves a collective (MEETINGS) before its last rank has entered it. A send and a
@@ -50,18 +50,20 @@ def message_pairs(sections: Sections) -> list[Before]:
         for source, target, early, late in part:
             found.setdefault((source, target), []).append((early, late))
     return [
-        Before(names[source], names[target], np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]))
+        EventPairs(names[source], names[target], np.concatenate([a for a, _ in parts]), np.concatenate([b for _, b in parts]))
         for (source, target), parts in sorted(found.items())
     ]  # fmt: skip
 
 
-def exchange_pairs(exchanges: Mapping[str, Sequence[Sequence[int]]], zero: float, collector: str = "(collector)") -> list[Before]:
+def exchange_pairs(
+    exchanges: Mapping[str, Sequence[Sequence[int]]], zero: float, collector: str = "(collector)"
+) -> list[EventPairs]:
     """Pairs from the shippers' timestamps: (sent, received, answered, back) in ns, by node."""
     found = []
     for node, stamps in sorted(exchanges.items()):
         table = (np.asarray([list(one) for one in stamps], np.int64).reshape(-1, 4) - int(zero * 1e9)) / 1e9
-        found.append(Before(node, collector, table[:, 0], table[:, 1]))
-        found.append(Before(collector, node, table[:, 2], table[:, 3]))
+        found.append(EventPairs(node, collector, table[:, 0], table[:, 1]))
+        found.append(EventPairs(collector, node, table[:, 2], table[:, 3]))
     return found
 
 
@@ -78,9 +80,9 @@ Piece = tuple[int, int, Floats, Floats]
 def _messages(sections: Sections, calls: Int64s, hosts: Int64s) -> Iterator[Piece]:
     with_peer = calls[(sections.peer[calls] >= 0) & (sections.peer[calls] < len(hosts))]
     sends, receives = with_peer[sections.sends[with_peer]], with_peer[~sections.sends[with_peer]]
-    done = ends(sections)
-    sent = _keyed(sections, sends, sections.rank, sections.peer)
-    got = _keyed(sections, receives, sections.peer, sections.rank)
+    done = end_times(sections)
+    sent = _group_by_key(sections, sends, sections.rank, sections.peer)
+    got = _group_by_key(sections, receives, sections.peer, sections.rank)
     both = [(sent[key], got[key]) for key in sent.keys() & got.keys() if len(sent[key]) == len(got[key])]
     if not both:
         return
@@ -89,7 +91,7 @@ def _messages(sections: Sections, calls: Int64s, hosts: Int64s) -> Iterator[Piec
     yield from _by_hosts(source, target, sections.begin[first], done[second])
 
 
-def _keyed(sections: Sections, chosen: Int64s, source: Any, target: Any) -> dict[tuple[int, ...], Int64s]:
+def _group_by_key(sections: Sections, chosen: Int64s, source: Any, target: Any) -> dict[tuple[int, ...], Int64s]:
     """(source, target, group, number or step) -> calls in order of their begin."""
     if not len(chosen):
         return {}
@@ -106,7 +108,7 @@ def _meetings(sections: Sections, calls: Int64s, hosts: Int64s) -> Iterator[Piec
     calls = calls[np.isin(sections.comm[calls], MEETINGS) & (sections.call[calls] >= 0) & (sections.group[calls] >= 0)]
     if not len(calls):
         return
-    done = ends(sections)
+    done = end_times(sections)
     node = hosts[sections.rank[calls]]
     calls, node = calls[node >= 0], node[node >= 0]
     order = np.lexsort((node, sections.call[calls], sections.group[calls]))

@@ -46,7 +46,7 @@ class Finding:
         return {**asdict(self), "verdict": str(self.verdict)}
 
 
-def listed(ranks: tuple[int, ...] | list[int], most: int = 8) -> str:
+def format_ranks(ranks: tuple[int, ...] | list[int], most: int = 8) -> str:
     """`rank 3`, `ranks 1, 2 and 5`, `ranks 0, 1, 2 … (64 of them)`."""
     texts = [str(rank) for rank in ranks]
     if len(texts) == 1:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.finding import listed
+from windtunnel.fleet.findings.finding import format_ranks
 
 ONE_SIDED = (Comm.BROADCAST, Comm.REDUCE, Comm.GATHER, Comm.SCATTER, Comm.SEND_RECV)
 """Calls that one rank may finish before another has begun."""
@@ -102,7 +102,7 @@ def hang_report(
     culprits: dict[int, str] = {}
     for rank, state in sorted(states.items()):
         if is_silent(state.process, state.silent, silence):
-            culprits[rank] = _silent(state)
+            culprits[rank] = _silence_reason(state)
     silent = set(culprits)
     moving = bool(silent) and not settled
     everyone = {rank for ranks in groups.values() for rank in ranks}
@@ -113,19 +113,19 @@ def hang_report(
         unknown = set()
     if not moving:
         culprits.update({rank: why for rank, why in _held_by_device(states, groups, silent).items() if rank not in culprits})
-    waits = {rank: on for rank, state in states.items() if (on := _waits(state, states, groups, unknown, silent))}
+    waits = {rank: on for rank, state in states.items() if (on := _waits_for(state, states, groups, unknown, silent))}
     awaited = {other for on in waits.values() for other in on}
     for rank in sorted(awaited - set(waits) - set(culprits)):
         if not moving:
-            culprits[rank] = _absent(rank, states.get(rank), waits)
+            culprits[rank] = _absence_reason(rank, states.get(rank), waits)
     cycle = () if culprits else _cycle(waits)
-    stuck = () if culprits or cycle else _stuck(states, groups)
+    stuck = () if culprits or cycle else _stuck_calls(states, groups)
     chain = _chain(waits, set(culprits))
     culprits = dict(sorted(culprits.items()))
-    return HangReport(culprits, waits, chain, cycle, stuck, _text(culprits, waits, chain, cycle, stuck))
+    return HangReport(culprits, waits, chain, cycle, stuck, _report_text(culprits, waits, chain, cycle, stuck))
 
 
-def _silent(state: RankState) -> str:
+def _silence_reason(state: RankState) -> str:
     what = {"stopped": "its process is stopped", "zombie": "its process is dead", "gone": "its process is gone"}.get(state.process)
     what = what or f"its process has sent no heartbeat for {state.silent:.1f} s"
     return f"{what}; last in {state.doing}" if state.doing else what
@@ -137,26 +137,30 @@ def _held_by_device(states: Mapping[int, RankState], groups: Mapping[str, tuple[
     held = {}
     for rank, state in states.items():
         for call in state.pending:
-            if call.peer >= 0 or call.comm in ONE_SIDED or _amid(call, states, groups, silent):
+            if call.peer >= 0 or call.comm in ONE_SIDED or _silent_inside(call, states, groups, silent):
                 continue
             past = [
                 other for other in groups.get(call.group, ())
                 if other != rank and other in states and states[other].finished.get(call.group, -1) >= call.number
             ]  # fmt: skip
             if past:
-                held[rank] = f"has not finished {_call(call)}, which {listed(past)} finished: its own device or host blocks it"
+                held[rank] = (
+                    f"has not finished {_describe_call(call)}, which {format_ranks(past)} finished: its own device or host blocks it"
+                )
                 break
     return held
 
 
-def _amid(call: PendingCall, states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], silent: set[int]) -> list[int]:
+def _silent_inside(
+    call: PendingCall, states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], silent: set[int]
+) -> list[int]:
     """Silent ranks of a call's group that have not finished the call."""
     return [
         rank for rank in groups.get(call.group, ()) if rank in silent and states[rank].finished.get(call.group, -1) < call.number
     ]  # fmt: skip
 
 
-def _waits(
+def _waits_for(
     state: RankState, states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], unknown: set[int], silent: set[int]
 ) -> dict[int, str]:
     """For whom a rank waits in its pending calls: the ranks that have not begun them, and silent ones amid them."""
@@ -164,27 +168,27 @@ def _waits(
     for call in state.pending:
         if call.peer >= 0:
             peer = states.get(call.peer)
-            if call.peer in unknown or (peer is not None and not _meets(peer, state.rank, call)):
-                on.setdefault(call.peer, _call(call))
+            if call.peer in unknown or (peer is not None and not _has_counterpart(peer, state.rank, call)):
+                on.setdefault(call.peer, _describe_call(call))
             continue
-        for other in _amid(call, states, groups, silent - {state.rank}):
-            on.setdefault(other, _call(call))
+        for other in _silent_inside(call, states, groups, silent - {state.rank}):
+            on.setdefault(other, _describe_call(call))
         for other in groups.get(call.group, ()):
             known = states.get(other)
             if other == state.rank or (known is None and other not in unknown):
                 continue
             if known is None or known.begun.get(call.group, -1) < call.number:
-                on.setdefault(other, _call(call))
+                on.setdefault(other, _describe_call(call))
     return on
 
 
-def _meets(peer: RankState, rank: int, call: PendingCall) -> bool:
+def _has_counterpart(peer: RankState, rank: int, call: PendingCall) -> bool:
     """Whether a peer is in the other half of a send or receive, or past it."""
     halves = [one for one in peer.pending if one.peer == rank and one.sends != call.sends]
     return bool(halves)
 
 
-def _absent(rank: int, state: RankState | None, waits: Mapping[int, Mapping[int, str]]) -> str:
+def _absence_reason(rank: int, state: RankState | None, waits: Mapping[int, Mapping[int, str]]) -> str:
     calls = Counter(on[rank] for on in waits.values() if rank in on)
     call = max(calls, key=lambda one: (calls[one], one))
     waiting = sorted(one for one, on in waits.items() if on.get(rank) == call)
@@ -192,10 +196,10 @@ def _absent(rank: int, state: RankState | None, waits: Mapping[int, Mapping[int,
     if state and state.doing:
         doing = f"; it {state.doing}" if state.process == "ended" else f"; it is in {state.doing}"
         doing += f" for {state.since:.1f} s" if state.since == state.since else ""
-    return f"has not begun {call}, in which {listed(waiting)} wait{'s' if len(waiting) == 1 else ''}{doing}"
+    return f"has not begun {call}, in which {format_ranks(waiting)} wait{'s' if len(waiting) == 1 else ''}{doing}"
 
 
-def _call(call: PendingCall) -> str:
+def _describe_call(call: PendingCall) -> str:
     name = call.name or call.comm.name.lower()
     number = f" {call.number}" if call.number >= 0 else ""
     return f"{name}{number} of {call.group}" if call.group else f"{name}{number}"
@@ -236,7 +240,7 @@ def _cycle(waits: Mapping[int, Mapping[int, str]]) -> tuple[int, ...]:
     return ()
 
 
-def _stuck(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+def _stuck_calls(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     """Calls that every rank of the group has begun and none has finished."""
     found = []
     for name, ranks in groups.items():
@@ -246,12 +250,12 @@ def _stuck(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]
             inside = [state for state in known if any(call.group == name and call.number == number for call in state.pending)]
             if len(inside) == len(ranks) > 1:
                 call = next(one for one in inside[0].pending if one.group == name and one.number == number)
-                found.append(f"{_call(call)} of {listed(ranks)}")
+                found.append(f"{_describe_call(call)} of {format_ranks(ranks)}")
                 break
     return tuple(found)
 
 
-def _text(
+def _report_text(
     culprits: Mapping[int, str], waits: Mapping[int, Mapping[int, str]], chain: tuple[int, ...], cycle: tuple[int, ...],
     stuck: tuple[str, ...],
 ) -> str:  # fmt: skip
@@ -262,7 +266,7 @@ def _text(
         return "\n".join(lines)
     if cycle:
         steps = [f"rank {rank} waits in {next(iter(waits[rank].values()))}" for rank in cycle]
-        return f"{listed(cycle)} wait for each other in a circle: " + "; ".join(steps)
+        return f"{format_ranks(cycle)} wait for each other in a circle: " + "; ".join(steps)
     if stuck:
         return "all ranks have begun, but none finishes: " + "; ".join(stuck) + ". Suspect the network or the communication library"
     return "no rank waits for another" if not waits else "ranks wait, but no culprit can be named"

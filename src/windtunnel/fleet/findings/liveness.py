@@ -112,8 +112,8 @@ class HangWatch:
     least_stall: float = LEAST_STALL
     _moved: float = float("nan")
     _progress: int = -1
-    _told: bool = False  # this standstill, while all processes live
-    _named: frozenset[int] = frozenset()  # silent ranks that were told of
+    _stall_reported: bool = False  # this standstill, while all processes live
+    _reported_silent: frozenset[int] = frozenset()  # silent ranks that were told of
 
     def look(self, sections: Sections, beats: Mapping[int, Beat], now: float) -> HangReport | None:
         """The report of a hang that has just been noticed, else None."""
@@ -122,21 +122,21 @@ class HangWatch:
         silent = frozenset(beat.rank for beat in living if is_silent(beat.process, beat.silent, 2 * self.heartbeat))
         if progress != self._progress or not np.isfinite(self._moved):
             self._progress, self._moved = progress, now
-            self._told = self._told and bool(silent)
-        self._named &= silent
+            self._stall_reported = self._stall_reported and bool(silent)
+        self._reported_silent &= silent
         stalled = now - self._moved > stall_seconds(sections, self.least_stall)
-        if not living or not (silent - self._named or (stalled and not self._told)):
+        if not living or not (silent - self._reported_silent or (stalled and not self._stall_reported)):
             return None
-        self._told, self._named = True, silent
+        self._stall_reported, self._reported_silent = True, silent
         states, groups = rank_states(sections, beats, now)
         return hang_report(states, groups, silence=2 * self.heartbeat, settled=stalled)
 
     def next_look(self, beats: Mapping[int, Beat]) -> float:
         """Seconds until a look is worth it: a heartbeat, or sooner where a process that is late would count as silent by then."""
-        overdue = [beat.silent for rank, beat in beats.items() if beat.ended is None and rank not in self._named]
+        overdue = [beat.silent for rank, beat in beats.items() if beat.ended is None and rank not in self._reported_silent]
         left = 2 * self.heartbeat - max(overdue, default=0.0)
         return min(self.heartbeat, max(left, 0.0) + 0.05 * self.heartbeat)
 
-    def again(self) -> None:
+    def reset(self) -> None:
         """The last answer told nothing: it asks again at the next look."""
-        self._told, self._named = False, frozenset()
+        self._stall_reported, self._reported_silent = False, frozenset()

@@ -18,7 +18,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.call_matching import matched_sends, meetings_of
+from windtunnel.fleet.findings.call_matching import complete_collectives, match_sends
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.records.sections import Section, Sections
 
@@ -50,11 +50,11 @@ class Transfers:
         return len(self.seconds)
 
 
-def transfers_of(sections: Sections) -> Transfers:
+def match_transfers(sections: Sections) -> Transfers:
     """Matched calls of ranks that are on one clock. A call that some rank of its group has no record of is left out."""
     calls = np.flatnonzero((sections.section == Section.CALL) & np.isfinite(sections.seconds) & (sections.bytes > 0))
-    rows, starts = meetings_of(sections, calls)
-    pairs = matched_sends(sections, calls)
+    rows, starts = complete_collectives(sections, calls)
+    pairs = match_sends(sections, calls)
     starts = np.concatenate([starts, len(rows) + 2 * np.arange(len(pairs))])
     rows = np.concatenate([rows, pairs.ravel()])
     if not len(rows):
@@ -112,7 +112,7 @@ def slow_links(transfers: Transfers, expected: Callable[[Comm, float, Pair], flo
 def _ratios(transfers: Transfers, expected: Callable[[Comm, float, Pair], float] | None) -> dict[Pair, tuple[float, float, int]]:
     """Pair → (its transfers over equal transfers elsewhere, chance of that in a healthy job, steps).
 
-    Of each step the quickest call of a kind between two machines counts: others shared the link, or waited for a core. A step in
+    Of each step the quickest_calls call of a kind between two machines counts: others shared the link, or waited for a core. A step in
     which the other links were late says nothing of this one, so that what is usual elsewhere is at most its median over the steps.
     A call is put down to a pair that it crosses. One that crosses several pairs counts for each of them, but clears them only: a
     slow group says that one of its pairs is slow, a fast one that none is. Groups of more than `MOST_MACHINES` say neither.
@@ -124,7 +124,7 @@ def _ratios(transfers: Transfers, expected: Callable[[Comm, float, Pair], float]
         rows = np.flatnonzero((transfers.kind == kind) & (sizes[transfers.joins] > 1)) if len(sizes) else np.zeros(0, np.int64)
         if not len(rows):
             continue
-        sets, fastest = quickest(transfers, rows)
+        sets, fastest = quickest_calls(transfers, rows)
         usual = _usual_elsewhere(fastest)
         for at, one in enumerate(sets.tolist()):
             machines = transfers.machines[one]
@@ -141,14 +141,14 @@ def _ratios(transfers: Transfers, expected: Callable[[Comm, float, Pair], float]
                 target[pair] += values.tolist()
     if cleared:
         least = {pair: float(np.median(values)) for pair, values in cleared.items()}
-        beside = _beside(transfers)
+        beside = _pairs_sharing_calls(transfers)
         for pair, values in cleared.items():
-            if pair not in logs and _alone(pair, least, beside.get(pair, set())):
+            if pair not in logs and _is_only_suspect(pair, least, beside.get(pair, set())):
                 logs[pair] = values
-    return {pair: _judged(values) for pair, values in logs.items() if len(values) >= FEWEST_STEPS}
+    return {pair: _test_ratios(values) for pair, values in logs.items() if len(values) >= FEWEST_STEPS}
 
 
-def quickest(transfers: Transfers, rows: Int64s) -> tuple[Int64s, Floats]:
+def quickest_calls(transfers: Transfers, rows: Int64s) -> tuple[Int64s, Floats]:
     """Sets of machines [K], and the logarithm of the least seconds of their calls in each step [K, S]; NaN where there is none."""
     sets, which = np.unique(transfers.joins[rows], return_inverse=True)
     steps, when = np.unique(transfers.step[rows], return_inverse=True)
@@ -166,16 +166,16 @@ def _usual_elsewhere(values: Floats) -> Floats:
     known = np.isfinite(values)
     rest = known.sum(axis=0)[None, :] - known  # of the others, how many are known
 
-    def other(place: Any) -> Floats:
+    def value_at(place: Any) -> Floats:
         """The value at `place` among the others in order."""
         place = np.clip(place + (known & (place >= rank)), 0, len(values) - 1)
         return np.take_along_axis(ordered, place, axis=0)
 
-    middle = (other((rest - 1) // 2) + other(rest // 2)) / 2
+    middle = (value_at((rest - 1) // 2) + value_at(rest // 2)) / 2
     return np.where(rest > 0, middle, np.nan)
 
 
-def _beside(transfers: Transfers) -> dict[Pair, set[Pair]]:
+def _pairs_sharing_calls(transfers: Transfers) -> dict[Pair, set[Pair]]:
     """Pair → all pairs that share a call with it, by calls of three machines and more."""
     shared: dict[Pair, set[Pair]] = defaultdict(set)
     for machines in transfers.machines:
@@ -186,14 +186,14 @@ def _beside(transfers: Transfers) -> dict[Pair, set[Pair]]:
     return shared
 
 
-def _alone(pair: Pair, least: dict[Pair, float], beside: set[Pair]) -> bool:
+def _is_only_suspect(pair: Pair, least: dict[Pair, float], beside: set[Pair]) -> bool:
     """Whether `pair` is the one of the pairs of its slow calls that no fast call clears. `least`: the usual ratio by pair."""
     if least[pair] < np.log(LEAST):
         return False
-    return all(other == pair or least[other] < np.log(LEAST) for other in beside if other in least)
+    return all(value_at == pair or least[value_at] < np.log(LEAST) for value_at in beside if value_at in least)
 
 
-def _judged(values: list[float]) -> tuple[float, float, int]:
+def _test_ratios(values: list[float]) -> tuple[float, float, int]:
     """Ratio, chance and count of a pair's log ratios: the median, and Wilcoxon's signed-rank test that they exceed half of it."""
     ratio = float(np.median(values))
     if ratio < np.log(LEAST):
@@ -218,6 +218,6 @@ def _finding(
     return Finding(
         verdict, (), hosts, 1.0 - min(1.0, chance * max(len(judged), 1)), size - 1.0, cost, -1,
         f"{name} is {size:.1f} times as slow as equal links: about {rate / 1e6:.1f} MB/s",
-        (f"in {most} steps the quickest calls that cross it take {size:.2f} times as long as equal calls elsewhere",),
+        (f"in {most} steps the quickest_calls calls that cross it take {size:.2f} times as long as equal calls elsewhere",),
         ("a slow rank: a transfer counts from the entry of its last rank",),
     )  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.fleet.findings.finding import Finding, Verdict, listed
+from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
 from windtunnel.fleet.findings.steps import WORK, StepTable
 from windtunnel.records.sections import Section
 
@@ -70,18 +70,18 @@ def pace_of(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -
         whole = np.isfinite(values).all(0)  # a step that all ranks have; the newest one is often cut
         if len(members) < FEWEST_EQUALS or whole.sum() < FEWEST_STEPS:
             continue
-        excess[members], steady[members], error[members], chance[members] = _compared(values[:, whole])
+        excess[members], steady[members], error[members], chance[members] = _compare_ranks(values[:, whole])
     mean = np.array([np.mean(row[np.isfinite(row)]) if np.isfinite(row).any() else np.nan for row in own])
     return RankPace(table.ranks, excess, steady, error, chance, mean, (int(steps[0]), int(steps[-1])) if len(steps) else (-1, -1))
 
 
-def _compared(own: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+def _compare_ranks(own: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Excess, excess without its largest steps, standard error and chance of each of R equal ranks over S steps."""
     count, steps = own.shape
     each = own / np.maximum(np.median(own, axis=0), 1e-9) - 1.0
     figure = np.sort(each, axis=1)[:, : steps - max(1, -(-steps // 20))].mean(axis=1)
     from_usual = figure - np.median(figure)
-    draws = steps * _independent(each)
+    draws = steps * _independent_share(each)
     if count > MANY:  # one rank more or less moves no spread
         between = np.full(count, _center_and_spread(figure)[1])
         by_steps = _chernoff(from_usual, each.ravel(), draws)
@@ -104,7 +104,7 @@ def _student(from_usual: Floats, between: Floats, freedom: int) -> Floats:
     return np.asarray(np.minimum(1.0, 2.0 * np.minimum(seen, known)), np.float64)
 
 
-def _independent(each: Floats) -> float:
+def _independent_share(each: Floats) -> float:
     """Share of the steps that count as independent: bursts of noise last longer than a step."""
     centered = each - each.mean(axis=1, keepdims=True)
     power = float((centered**2).sum())
@@ -133,7 +133,7 @@ def _center_and_spread(values: Floats) -> tuple[float, float]:
 def slow_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> list[Finding]:
     """The slow ones, worst first; ranks of a machine that are slow together are one finding of the machine."""
     pace = pace_of(table, window=window, warm_up=warm_up)
-    named = _named(pace)
+    named = _find_outliers(pace)
     found = []
     left = set(named.tolist())
     for host, members in _machines(table).items():
@@ -145,7 +145,7 @@ def slow_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP
     return sorted(found, key=lambda one: -one.size)
 
 
-def _named(pace: RankPace) -> Int64s:
+def _find_outliers(pace: RankPace) -> Int64s:
     """Places of the ranks that stand out."""
     limit = LEVEL / max(int(np.isfinite(pace.excess).sum()), 1)
     return np.flatnonzero((pace.chance < limit) & (np.fmin(pace.excess, pace.steady) >= LEAST))
@@ -159,10 +159,10 @@ def starved_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM
     if not np.nansum(table.starved) > 0:
         return []
     both = replace(table, own=table.own + np.nan_to_num(table.starved))
-    alone = set(_named(pace_of(table, window=window, warm_up=warm_up)).tolist())
+    slow_anyway = set(_find_outliers(pace_of(table, window=window, warm_up=warm_up)).tolist())
     pace = pace_of(both, window=window, warm_up=warm_up)
     found = []
-    for index in [one for one in _named(pace).tolist() if one not in alone]:
+    for index in [one for one in _find_outliers(pace).tolist() if one not in slow_anyway]:
         last = slice(max(len(table.steps) - window, min(warm_up, len(table.steps))), None)
         rank, size = int(table.ranks[index]), float(pace.excess[index])
         share = float(np.nansum(table.starved[index, last]) / np.nansum(both.own[index, last]))
@@ -212,7 +212,7 @@ def _finding(table: StepTable, pace: RankPace, slow: list[int], host: str) -> Fi
     if past is not None:
         evidence.append(f"against its own steps before {since}: {past:+.1%}")
     verdict = Verdict.SLOW_MACHINE if host else Verdict.SLOW_RANK
-    name = f"machine {host} ({listed(ranks)})" if host else listed(ranks)
+    name = f"machine {host} ({format_ranks(ranks)})" if host else format_ranks(ranks)
     where = "" if host or not table.hosts[slow[0]] else f" on {table.hosts[slow[0]]}"
     text = f"{name}{where} computes {size:.0%} longer than its equals; without that a step is {cost * 1e3:.1f} ms shorter"
     hosts = tuple(sorted({table.hosts[index] for index in slow if table.hosts[index]}))

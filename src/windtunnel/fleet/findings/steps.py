@@ -37,7 +37,7 @@ class StepTable:
     late: Floats
 
     @property
-    def ended(self) -> int:
+    def steps_ended(self) -> int:
         """Steps that some rank has ended: the last one that was begun has records too."""
         return int(np.isfinite(self.step).any(axis=0).sum())
 
@@ -53,7 +53,7 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     steps, column = np.unique(done.step, return_inverse=True)
     shape = (len(ranks), len(steps))
     cell = row * len(steps) + column
-    no_core = (done.section == Section.HOST_GAP) & (done.name == _number(done.names, NO_CORE))
+    no_core = (done.section == Section.HOST_GAP) & (done.name == _number_of_name(done.names, NO_CORE))
     held, gaps, waits = _held_up(done, row, no_core)
     work = {}
     for section in (*WORK, Section.DATA, Section.CHECKPOINT, Section.HOST_GAP):
@@ -66,14 +66,14 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     working = np.isin(done.section, WORK)
     starved = _sums(cell[working], waits[working], shape)
     calls = done.section == Section.CALL
-    blocked = _sums(cell[calls], _blocking(done)[calls], shape)
+    blocked = _sums(cell[calls], _blocked_seconds(done)[calls], shape)
     role = np.array([(roles or {}).get(int(rank), 0) for rank in ranks], np.int32)
     hosts = tuple(done.hosts.get(int(rank), "") for rank in ranks)
     late = _lateness(done, cell, shape)
     return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, late)
 
 
-def _number(names: tuple[str, ...], name: str) -> int:
+def _number_of_name(names: tuple[str, ...], name: str) -> int:
     """The number of a name; one that no row has, if it is not there."""
     return names.index(name) if name in names else len(names)
 
@@ -85,7 +85,7 @@ def _sums(cell: Int64s, values: Floats, shape: tuple[int, int]) -> Floats:
     return np.where(np.bincount(cell, minlength=size) > 0, total, np.nan).reshape(shape)
 
 
-def _blocking(done: Sections) -> Floats:
+def _blocked_seconds(done: Sections) -> Floats:
     """Seconds that each call holds its rank up, as far as the rank itself knows."""
     return np.minimum(np.where(np.isfinite(done.host_seconds), done.host_seconds, done.seconds), done.seconds)
 
@@ -118,7 +118,7 @@ def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Float
     gap = ~is_call & ~waiting
     np.add.at(gaps, host[gap], np.minimum(done.seconds[inner], left)[gap])
     np.add.at(waits, host[waiting], np.minimum(done.seconds[inner], left)[waiting])
-    np.add.at(held, host[is_call], np.minimum(_blocking(done)[inner], left)[is_call])
+    np.add.at(held, host[is_call], np.minimum(_blocked_seconds(done)[inner], left)[is_call])
     tail = is_call & (end[inner] >= end[host] - 1e-6)
     last = np.full(len(done), np.inf)
     np.minimum.at(last, host[tail], left[tail])
@@ -138,9 +138,9 @@ def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:
     first = np.flatnonzero(np.append(True, (np.diff(group) != 0) | (np.diff(call) != 0)))
     size = np.diff(np.append(first, len(order)))
     middle = begin[first + (size - 1) // 2]
-    several = np.repeat(size > 1, size)
-    late = (begin - np.repeat(middle, size))[several]
-    where = cell[order[several]]
+    shared = np.repeat(size > 1, size)
+    late = (begin - np.repeat(middle, size))[shared]
+    where = cell[order[shared]]
     counts = np.bincount(where, minlength=empty.size)
     total = np.bincount(where, late, empty.size)
     return np.where(counts > 0, total / np.maximum(counts, 1), np.nan).reshape(shape)

@@ -48,9 +48,9 @@ def run_command(command: Sequence[str], variables: Mapping[str, str]) -> int:
         raise SpecError("COMMAND", command[0], "a program on PATH", f"It does not start: {error}.") from error
     try:
         while child.poll() is None:
-            told = signal.sigwaitinfo(watched)
-            if told.si_signo != signal.SIGCHLD and not (told.si_signo == signal.SIGINT and told.si_code == _FROM_TERMINAL):
-                child.send_signal(told.si_signo)
+            received = signal.sigwaitinfo(watched)
+            if received.si_signo != signal.SIGCHLD and not (received.si_signo == signal.SIGINT and received.si_code == _FROM_TERMINAL):
+                child.send_signal(received.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return 128 - child.returncode if child.returncode < 0 else int(child.returncode)

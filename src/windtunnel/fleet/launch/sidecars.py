@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.collector_client import AskedRun
+from windtunnel.fleet.collector_client import CollectorClient
 
 COLLECTED = "collected"
 """The folder of the collector in the folder of the run."""
@@ -35,7 +35,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 @dataclass
-class NodeAgents:
+class Sidecars:
     """Processes beside a command, as a context. `listen`: where to collect, (host, port), or None; `url`: a collector elsewhere.
 
     `monitor`: whether to look at the job while it runs. Raises FileError if the collector does not start.
@@ -46,9 +46,9 @@ class NodeAgents:
     url: str = ""
     monitor: bool = True
     secrets: Path | None = None  # of `listen`: the folder of the collector's certificate, key and token
-    _running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
-    def __enter__(self) -> NodeAgents:
+    def __enter__(self) -> Sidecars:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -75,8 +75,8 @@ class NodeAgents:
         try:
             self._end("monitor", 5.0)
             self._end("shipper", SHIP_SECONDS)
-            if "collector" in self._running:
-                self._others()
+            if "collector" in self._processes:
+                self._wait_for_other_nodes()
                 self._end("collector", 30.0)
         finally:
             self._kill()
@@ -86,10 +86,10 @@ class NodeAgents:
     ) -> subprocess.Popen[str]:
         variables = {key: value for key, value in os.environ.items() if key not in ("WINDTUNNEL_FLEET_DIR", "WINDTUNNEL_FLEET_PID")}
         with (self.folder / LOG).open("a", encoding="utf-8") as log:
-            self._running[name] = child = subprocess.Popen(
+            self._processes[name] = child = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", *module], env=variables, stdin=subprocess.DEVNULL, stdout=stdout or log,
                 stderr=log if stderr == subprocess.DEVNULL else stderr, text=True, start_new_session=True,
-                preexec_fn=_told_of_the_end(os.getpid()),
+                preexec_fn=_end_with_parent(os.getpid()),
             )  # fmt: skip
         return child
 
@@ -103,12 +103,12 @@ class NodeAgents:
             raise FileError("--collect", (log or ["it says nothing"])[-1], "a collector that starts", f"See {self.folder / LOG}.")
         return line.rpartition(" at ")[2].strip()
 
-    def _others(self) -> None:
+    def _wait_for_other_nodes(self) -> None:
         """Waits until the ranks of other nodes have ended too, for a while."""
         until = time.monotonic() + OTHERS_SECONDS
         with contextlib.suppress(FileError):
             while time.monotonic() < until:
-                run = AskedRun(self.url, os.environ.get("WINDTUNNEL_FLEET_TOKEN") or None)
+                run = CollectorClient(self.url, os.environ.get("WINDTUNNEL_FLEET_TOKEN") or None)
                 beats = run.heartbeats()
                 run.close()
                 if all(beat.ended is not None or beat.process == "gone" for beat in beats):
@@ -116,7 +116,7 @@ class NodeAgents:
                 time.sleep(0.5)
 
     def _end(self, name: str, patience: float) -> None:
-        child = self._running.get(name)
+        child = self._processes.get(name)
         if child is None:
             return
         child.terminate()
@@ -124,7 +124,7 @@ class NodeAgents:
             child.wait(patience)
 
     def _kill(self) -> None:
-        for child in self._running.values():
+        for child in self._processes.values():
             if child.poll() is None:
                 child.kill()
                 child.wait()
@@ -132,14 +132,14 @@ class NodeAgents:
                 child.stdout.close()
 
 
-def _told_of_the_end(parent: int) -> Callable[[], None]:
+def _end_with_parent(parent: int) -> Callable[[], None]:
     """For a child before it starts: it is nice to the ranks, and gets SIGTERM when its parent is no more."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
-    def prepared() -> None:
+    def prepare() -> None:
         os.nice(_NICE)
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(0)
 
-    return prepared
+    return prepare

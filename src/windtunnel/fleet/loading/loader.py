@@ -21,7 +21,7 @@ from windtunnel.fleet.loading.sample_order import EpochOrder
 from windtunnel.fleet.loading.serialization import ReaderError, default_collate, unpack, unpack_error
 from windtunnel.fleet.loading.workers import ReadPlan
 
-ALONE = NodePlace(0, (0,), 1)
+SINGLE_RANK = NodePlace(0, (0,), 1)
 
 
 class SharedLoader:
@@ -43,7 +43,7 @@ class SharedLoader:
     """
 
     def __init__(
-        self, dataset: Any, batch_size: int, place: NodePlace = ALONE, *, address: str, shuffle: bool = False, seed: int = 0,
+        self, dataset: Any, batch_size: int, place: NodePlace = SINGLE_RANK, *, address: str, shuffle: bool = False, seed: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None, num_workers: int = 0, prefetch: int = 2, drop_last: bool = True,
         start_timeout: float = 60.0, timeout: float | None = None,
     ) -> None:  # fmt: skip
@@ -162,17 +162,17 @@ class SharedLoader:
             self._reader = fork_reader(plan, self.place.lanes, address, self.prefetch, self.num_workers, self.start_timeout)
         end = time.monotonic() + self.start_timeout
         while True:  # a reader that had this address before may be about to end
-            self._connection = connection = self._reached("\0" + address, end)
-            answer = self._greeted(connection)
+            self._connection = connection = self._connect_socket("\0" + address, end)
+            answer = self._greet(connection)
             if answer != OTHER or time.monotonic() > end:
                 break
         if answer != WELCOME:
             self.close()
-            told = "its ranks do not start from the same epoch and step" if answer else "its reader ended"
-            raise ReaderError(f"local rank {self.place.local_rank} cannot read: {told}")
+            reason = "its ranks do not start from the same epoch and step" if answer else "its reader ended"
+            raise ReaderError(f"local rank {self.place.local_rank} cannot read: {reason}")
         connection.settimeout(self.timeout)
 
-    def _greeted(self, connection: socket.socket) -> bytes:
+    def _greet(self, connection: socket.socket) -> bytes:
         """The reader's answer to this rank; with WELCOME come the slots."""
         connection.settimeout(self.start_timeout)
         try:
@@ -186,7 +186,7 @@ class SharedLoader:
             time.sleep(0.01)
         return answer
 
-    def _reached(self, address: str, end: float) -> socket.socket:
+    def _connect_socket(self, address: str, end: float) -> socket.socket:
         while True:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
@@ -197,12 +197,12 @@ class SharedLoader:
                 gone = self._reader and os.waitpid(self._reader, os.WNOHANG)[0]
                 if gone or time.monotonic() > end:
                     self._reader = 0 if gone else self._reader
-                    told = (
+                    reason = (
                         "the node's reader ended as it started"
                         if gone
                         else f"no reader on this node after {self.start_timeout:g} s"
                     )
-                    raise ReaderError(f"{told}; look at the log of local rank 0") from error
+                    raise ReaderError(f"{reason}; look at the log of local rank 0") from error
                 time.sleep(0.01)
 
     def close(self) -> None:

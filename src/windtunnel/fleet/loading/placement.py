@@ -44,13 +44,13 @@ def place_in_mesh(mesh: Any, rank: int, ranks_per_node: int, data_axes: Sequence
     if unknown is not None:
         raise PlanError("data_axes", unknown, ", ".join(names) or "a mesh with named axes")
     ranks = mesh.mesh
-    found = {}
+    coordinates = {}
     for at in (ranks == ranks).nonzero().tolist():
         lane = 0
         for axis in data_axes:
             dimension = names.index(axis)
             lane = lane * ranks.shape[dimension] + at[dimension]
-        found[int(ranks[tuple(at)])] = lane
+        coordinates[int(ranks[tuple(at)])] = lane
     first = rank - rank % ranks_per_node
-    lanes = tuple(found[one] for one in range(first, min(first + ranks_per_node, len(found))))
-    return NodePlace(rank - first, lanes, max(found.values()) + 1)
+    lanes = tuple(coordinates[one] for one in range(first, min(first + ranks_per_node, len(coordinates))))
+    return NodePlace(rank - first, lanes, max(coordinates.values()) + 1)

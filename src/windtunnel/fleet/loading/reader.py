@@ -22,7 +22,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from windtunnel.fleet.loading.serialization import ReaderError, pack_error
-from windtunnel.fleet.loading.workers import JobDone, ReadJob, ReadPlan, die_with_parent, work
+from windtunnel.fleet.loading.workers import JobDone, ReadJob, ReadPlan, die_with_parent, run_worker
 
 HELLO = struct.Struct("<IQQ")
 """Rank → reader: local rank, epoch, step."""
@@ -73,7 +73,7 @@ class NodeReader:
             self.lanes[share] = _Lane(share, slots, waiting, *plan.start, free=set(range(len(slots))))
         self.workers = [self._fork_worker() for _ in range(workers if plan.order is not None else 1)]
         self.idle = deque(self.workers)
-        self.chosen = selectors.DefaultSelector()
+        self.selector = selectors.DefaultSelector()
 
     def _fork_worker(self) -> Connection:
         ours, theirs = Pipe()
@@ -84,7 +84,7 @@ class NodeReader:
                 ours.close()
                 for other in getattr(self, "workers", []):
                     other.close()
-                work(theirs, self.plan, {share: lane.slots for share, lane in self.lanes.items()})
+                run_worker(theirs, self.plan, {share: lane.slots for share, lane in self.lanes.items()})
             finally:
                 os._exit(0)
         theirs.close()
@@ -92,26 +92,26 @@ class NodeReader:
 
     def run(self, listener: socket.socket) -> None:
         """Until all ranks are gone, or none came and the one that started this is gone."""
-        self.chosen.register(listener, selectors.EVENT_READ, ("listener", -1))
+        self.selector.register(listener, selectors.EVENT_READ, ("listener", -1))
         for worker in self.workers:
-            self.chosen.register(worker, selectors.EVENT_READ, ("worker", -1))
+            self.selector.register(worker, selectors.EVENT_READ, ("worker", -1))
         begin = time.monotonic()
         while True:
             self._hand_out()
-            for key, _ in self.chosen.select(_TICK):
+            for key, _ in self.selector.select(_TICK):
                 kind, rank = key.data
                 if kind == "listener":
                     self._welcome(listener)
                 elif kind == "worker":
                     self._collect(key.fileobj)  # type: ignore[arg-type]
                 elif kind == "rank":
-                    self._released(rank)
+                    self._receive_release(rank)
             late = time.monotonic() - begin > self.timeout
             connected = any(lane.members for lane in self.lanes.values())
             for lane in self.lanes.values():
                 if late or (not connected and os.getppid() != self.parent):
                     for rank in list(lane.waiting):
-                        self._gone(lane, rank)
+                        self._drop_rank(lane, rank)
             if not connected and not any(lane.waiting for lane in self.lanes.values()):
                 return
 
@@ -123,7 +123,7 @@ class NodeReader:
                 for lane in self.lanes.values()
                 if lane.free and not lane.stopped and not (self.plan.order is None and lane.open)
             ]
-            if not able or not self._alive():
+            if not able or not self._has_ranks():
                 return
             lane = min(able, key=lambda one: (one.number, one.share))
             indices = None
@@ -134,7 +134,7 @@ class NodeReader:
             with contextlib.suppress(OSError):  # its end is seen when it is read from
                 self.idle.popleft().send(job)
 
-    def _alive(self) -> bool:
+    def _has_ranks(self) -> bool:
         return any(lane.members or lane.waiting for lane in self.lanes.values())
 
     def _next_indices(self, lane: _Lane) -> list[int]:
@@ -159,7 +159,7 @@ class NodeReader:
         try:
             done: JobDone = worker.recv()
         except (EOFError, OSError):
-            self.chosen.unregister(worker)
+            self.selector.unregister(worker)
             words = pack_error(ReaderError("a worker of the node's reader was killed or crashed"))
             for lane in self.lanes.values():
                 self._fail(lane, words)
@@ -207,7 +207,7 @@ class NodeReader:
             try:
                 member.sendall(message)
             except OSError:
-                self._gone(lane, rank)
+                self._drop_rank(lane, rank)
 
     def _welcome(self, listener: socket.socket) -> None:
         """A rank connects: it gets its lane's slots and what its lane was sent so far."""
@@ -230,20 +230,20 @@ class NodeReader:
         lane.members[rank] = connection
         if not lane.waiting:
             lane.backlog.clear()
-        self.chosen.register(connection, selectors.EVENT_READ, ("rank", rank))
+        self.selector.register(connection, selectors.EVENT_READ, ("rank", rank))
 
-    def _released(self, rank: int) -> None:
+    def _receive_release(self, rank: int) -> None:
         lane = self.lanes[self.local[rank]]
         if rank not in lane.members:
             return
         try:
             (slot,) = RELEASE.unpack(_exactly(lane.members[rank], RELEASE.size))
         except (OSError, EOFError):
-            self._gone(lane, rank)
+            self._drop_rank(lane, rank)
             return
-        self._let_go(lane, slot, rank)
+        self._release_slot(lane, slot, rank)
 
-    def _let_go(self, lane: _Lane, slot: int, rank: int) -> None:
+    def _release_slot(self, lane: _Lane, slot: int, rank: int) -> None:
         holders = lane.holders.get(slot)
         if holders is not None and rank in holders:
             holders.discard(rank)
@@ -251,15 +251,15 @@ class NodeReader:
                 del lane.holders[slot]
                 lane.free.add(slot)
 
-    def _gone(self, lane: _Lane, rank: int) -> None:
+    def _drop_rank(self, lane: _Lane, rank: int) -> None:
         """A rank that ended or never came no longer holds anything."""
         lane.waiting.discard(rank)
         member = lane.members.pop(rank, None)
         if member is not None:
-            self.chosen.unregister(member)
+            self.selector.unregister(member)
             member.close()
         for slot in list(lane.holders):
-            self._let_go(lane, slot, rank)
+            self._release_slot(lane, slot, rank)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -274,7 +274,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 def fork_reader(plan: ReadPlan, lanes: tuple[int, ...], address: str, prefetch: int, workers: int, timeout: float) -> int:
     """Starts the reader as a child of this process; its process id. It outlives this process as long as other ranks need it."""
-    listener, parent = _listening(address, timeout), os.getpid()
+    listener, parent = _open_listener(address, timeout), os.getpid()
     child = os.fork()
     if child:
         listener.close()
@@ -292,7 +292,7 @@ def fork_reader(plan: ReadPlan, lanes: tuple[int, ...], address: str, prefetch: 
         os._exit(0)
 
 
-def _listening(address: str, timeout: float) -> socket.socket:
+def _open_listener(address: str, timeout: float) -> socket.socket:
     """A listening socket at `address`; waits for a reader before this one that has not ended yet. OSError if it does not."""
     end = time.monotonic() + timeout
     while True:
@@ -309,9 +309,9 @@ def _listening(address: str, timeout: float) -> socket.socket:
         return listener
 
 
-def _close_sockets(kept: int) -> None:
+def _close_sockets(listener_fd: int) -> None:
     """Closes the rank's connections here: its peers must see it end although this process lives on."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            if int(name) > 2 and int(name) != kept and stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+            if int(name) > 2 and int(name) != listener_fd and stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 os.close(int(name))

@@ -71,7 +71,7 @@ def seed_transforms(seed: int, epoch: int, step: int, lane: int) -> None:
         torch.manual_seed(word)
 
 
-class _Indexed:
+class _MapBatches:
     """Batches of a map-style dataset."""
 
     def __init__(self, plan: ReadPlan) -> None:
@@ -87,7 +87,7 @@ class _Indexed:
         return self.plan.collate(samples), None
 
 
-class _Streamed:
+class _StreamBatches:
     """Batches of an iterable dataset. Every step takes batch_size samples for each share in turn; samples of other nodes' shares
     are passed over.
     """
@@ -95,7 +95,7 @@ class _Streamed:
     def __init__(self, plan: ReadPlan) -> None:
         self.plan, self.epoch, self.step = plan, -1, 0
         self.stream: Iterator[Any] = iter(())
-        self.kept: dict[int, tuple[list[Any], Any]] = {}
+        self.recent: dict[int, tuple[list[Any], Any]] = {}
 
     def make(self, job: ReadJob) -> tuple[Any, Any] | None:
         """Batch and the dataset's state behind it; None at the end of the epoch."""
@@ -105,16 +105,16 @@ class _Streamed:
             samples = self._next()
             if samples is None:
                 return None
-            self.kept[self.step] = (samples, self._state())
-            self.kept.pop(self.step - KEPT_STEPS, None)
+            self.recent[self.step] = (samples, self._state())
+            self.recent.pop(self.step - RECENT_STEPS, None)
             self.step += 1
-        samples, state = self.kept[job.step]
+        samples, state = self.recent[job.step]
         seed_transforms(self.plan.seed, job.epoch, job.step, job.lane)
         return self.plan.collate(samples[job.lane :: self.plan.shares]), state
 
     def _begin(self, epoch: int) -> None:
         plan, dataset = self.plan, self.plan.dataset
-        self.epoch, self.step, self.kept = epoch, 0, {}
+        self.epoch, self.step, self.recent = epoch, 0, {}
         if hasattr(dataset, "set_epoch"):
             dataset.set_epoch(epoch)
         seed_transforms(plan.seed, epoch, 0, plan.shares)
@@ -136,7 +136,7 @@ class _Streamed:
         return self.plan.dataset.state_dict() if hasattr(self.plan.dataset, "state_dict") else None
 
 
-KEPT_STEPS = 64
+RECENT_STEPS = 64
 """Steps of a stream that wait for the slowest lane of the node."""
 
 
@@ -147,11 +147,11 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def work(connection: Connection, plan: ReadPlan, slots: dict[int, list[int]]) -> None:
+def run_worker(connection: Connection, plan: ReadPlan, slots: dict[int, list[int]]) -> None:
     """Does jobs until the connection closes. `slots`: file descriptors of each lane's slots."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
-    source = _Indexed(plan) if plan.order is not None else _Streamed(plan)
+    source = _MapBatches(plan) if plan.order is not None else _StreamBatches(plan)
     while True:
         try:
             job = connection.recv()

@@ -46,14 +46,14 @@ class _PinnedConnection(http.client.HTTPSConnection):
     """TLS 1.3 with whoever has the one certificate, whatever its host is called."""
 
     def __init__(self, host: str, port: int, timeout: float, certificate: str) -> None:
-        self._pinned = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._pinned.minimum_version = ssl.TLSVersion.TLSv1_3
-        self._pinned.load_verify_locations(cadata=certificate)
-        super().__init__(host, port, timeout=timeout, context=self._pinned)
+        self._pinned_connection = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._pinned_connection.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._pinned_connection.load_verify_locations(cadata=certificate)
+        super().__init__(host, port, timeout=timeout, context=self._pinned_connection)
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
-        self.sock = self._pinned.wrap_socket(self.sock, server_hostname=NAME)
+        self.sock = self._pinned_connection.wrap_socket(self.sock, server_hostname=NAME)
 
 
 def secrets_at(path: str | Path | None = None) -> Secrets:
@@ -74,11 +74,11 @@ def connection_to(
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         known = secrets_at(secrets)
-        return _pinned(url, timeout, known.certificate), {"Authorization": f"Bearer {known.token}"}
-    return _plain(url, timeout), {"Authorization": f"Bearer {token}"} if token else {}
+        return _pinned_connection(url, timeout, known.certificate), {"Authorization": f"Bearer {known.token}"}
+    return _plain_connection(url, timeout), {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _pinned(url: str, timeout: float, certificate: str) -> http.client.HTTPConnection:
+def _pinned_connection(url: str, timeout: float, certificate: str) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     try:
         return _PinnedConnection(parts.hostname or "", parts.port or 8470, timeout, certificate)
@@ -86,7 +86,7 @@ def _pinned(url: str, timeout: float, certificate: str) -> http.client.HTTPConne
         raise SpecError("--collector", url, "https://HOST:PORT", "`windtunnel fleet collect` prints its address.") from error
 
 
-def _plain(url: str, timeout: float) -> http.client.HTTPConnection:
+def _plain_connection(url: str, timeout: float) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port

@@ -16,7 +16,7 @@ _STATES = {
 }
 
 
-class ProcessLook:
+class ProcessState:
     """The state of a process by its number: a later process of the same number is another, and this one is gone."""
 
     def __init__(self, pid: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.fleet.batch.meta import RankBeat, identity_of
 from windtunnel.fleet.ring import ROW, RingReader, RowState
-from windtunnel.fleet.ship.process_state import ProcessLook
+from windtunnel.fleet.ship.process_state import ProcessState
 
 MOST_WAITING = 2048
 """Rows of a ring that may wait for their end; the oldest beyond are given up as lost."""
@@ -32,7 +32,7 @@ class Progress:
 
 
 @dataclass
-class RingLook:
+class RingUpdate:
     """What one look at a ring gave, and the progress once it was sent."""
 
     numbers: Int64s  # of rows that ended
@@ -52,18 +52,18 @@ class RingFollower:
         self.inode = os.stat(path).st_ino
         self.identity = identity_of(reader.meta)
         self.key = self.identity.key()
-        self.process = ProcessLook(reader.meta.pid)
+        self.process = ProcessState(reader.meta.pid)
         self.progress = Progress()
         self.over = False
         self._doubtful: Int64s = np.zeros(0, np.int64)
 
-    def resume(self, told: dict[str, Any]) -> None:
+    def resume(self, progress: dict[str, Any]) -> None:
         """Goes on from where the collector has come with this ring."""
         self.progress = Progress(
-            int(told["next"]), np.array(told["waiting"], np.int64), int(told.get("lost", 0)), int(told.get("reduced", 0))
+            int(progress["next"]), np.array(progress["waiting"], np.int64), int(progress.get("lost", 0)), int(progress.get("reduced", 0))
         )
 
-    def look(self, most: int) -> RingLook:
+    def look(self, most: int) -> RingUpdate:
         """New rows, up to `most`, and rows that have ended since."""
         state = self.process.state()  # before the ring is read: a process that is gone writes no more
         now = self.progress
@@ -71,7 +71,7 @@ class RingFollower:
         rows, numbers = tail.rows[:most], np.arange(tail.first, tail.first + len(tail.rows[:most]))
         cut = len(tail.rows) > most
         lost = now.lost + max(0, tail.first - now.next)
-        old, whole = self.reader.at(now.waiting) if len(now.waiting) else (np.zeros(0, ROW), np.zeros(0, bool))
+        old, whole = self.reader.rows_at(now.waiting) if len(now.waiting) else (np.zeros(0, ROW), np.zeros(0, bool))
         lost += int((~whole).sum())
         numbers = np.concatenate([now.waiting[whole], numbers])
         rows = np.concatenate([old[whole], rows])
@@ -85,18 +85,18 @@ class RingFollower:
         after = Progress(
             max(now.next, tail.first + min(most, len(tail.rows))), waiting[-MOST_WAITING:], lost, now.reduced, now.lines, True
         )
-        shown = _shown(rows, ~done)
+        shown = _rows_to_show(rows, ~done)
         beat = RankBeat(
             self.key, after.next if cut else tail.first + len(tail.rows), tail.step, tail.beat_ns, state, tail.ended, after.next,
             after.waiting.tolist(), lost + tail.dropped, now.reduced,
         )  # fmt: skip
-        return RingLook(numbers[done], rows[done], numbers[shown], rows[shown], beat, after, over)
+        return RingUpdate(numbers[done], rows[done], numbers[shown], rows[shown], beat, after, over)
 
-    def sent(self, found: RingLook) -> None:
+    def confirm_sent(self, found: RingUpdate) -> None:
         """The collector has it."""
         self.progress, self.over = found.after, found.over
 
-    def woken(self) -> bool:
+    def has_resumed(self) -> bool:
         """Whether a ring that had ended goes on: a process may start its watch again."""
         return self.over and self.reader.read(1 << 62).ended is None and self.process.state() not in ("gone", "zombie")
 
@@ -104,7 +104,7 @@ class RingFollower:
         self.reader.close()
 
 
-def _shown(rows: Any, open_now: Any) -> Any:
+def _rows_to_show(rows: Any, open_now: Any) -> Any:
     """Rows to show as what the rank is in: the newest that the host is in, and the oldest that the device is in."""
     inside = np.flatnonzero(open_now & (rows["state"] == RowState.OPEN))[-_OPEN_SHOWN:]
     issued = np.flatnonzero(open_now & (rows["state"] == RowState.ISSUED))[:_ISSUED_SHOWN]

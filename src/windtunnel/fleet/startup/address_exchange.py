@@ -96,7 +96,7 @@ class Gathering:
             self._error = self._error or error
             self._changed.notify_all()
 
-    def found(self, slot: int, timeout: timedelta) -> dict[str, bytes]:
+    def wait_for_values(self, slot: int, timeout: timedelta) -> dict[str, bytes]:
         """Key → value of a slot, of this rank and its peers. Waits for the exchange."""
         with self._changed:
             # Twice the time of the exchange, which ends in time and knows who is missing.
@@ -156,13 +156,13 @@ class SlotStore(dist.Store):
 
     def get(self, key: str) -> bytes:
         """From memory if a peer gathered it."""
-        found = self._gathering.found(self._slot, self.timeout)
+        found = self._gathering.wait_for_values(self._slot, self.timeout)
         return found[key] if key in found else self._behind.get(key)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """No message for keys that peers gathered."""
         limit = self.timeout if timeout is None else timeout
-        found = self._gathering.found(self._slot, limit)
+        found = self._gathering.wait_for_values(self._slot, limit)
         others = [key for key in keys if key not in found]
         if others:
             self._behind.wait(others, limit)
@@ -178,7 +178,7 @@ class SlotStore(dist.Store):
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys exist."""
-        found = self._gathering.found(self._slot, self.timeout)
+        found = self._gathering.wait_for_values(self._slot, self.timeout)
         others = [key for key in keys if key not in found]
         return not others or bool(self._behind.check(others))
 

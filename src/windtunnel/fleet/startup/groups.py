@@ -102,7 +102,7 @@ def init_mesh(
     axes = {"_".join(one): tuple(one) for one in [(name,) for name in layout.names] + list(also)}
     members = {label: layout.group(one, rank) for label, one in axes.items()}
     if str(backend) == "gloo" and dist.get_debug_level() != dist.DebugLevel.DETAIL:
-        return ProcessMesh(layout, rank, _gathered(layout, rank, members, store, list(also), world, timeout))
+        return ProcessMesh(layout, rank, _create_groups(layout, rank, members, store, list(also), world, timeout))
     if world == "bare":
         raise SpecError("world", world, "full", f"Backend {backend} connects its default group when it is first used.")
     if not dist.is_initialized():
@@ -114,25 +114,25 @@ def init_mesh(
     return ProcessMesh(layout, rank, groups)
 
 
-def _gathered(
+def _create_groups(
     layout: RankLayout, rank: int, members: dict[str, tuple[int, ...]], store: dist.Store, also: list[Sequence[str]], world: World,
     timeout: timedelta,
 ) -> dict[str, Group]:  # fmt: skip
     """Groups over gloo with one exchange. The default group is made in this thread, all others in threads of their own."""
-    prefix, kept = f"mesh{next(_starts)}", dist.is_initialized()
+    prefix, initialised = f"mesh{next(_starts)}", dist.is_initialized()
     store.set_timeout(timeout)
-    connect = world == "full" and not kept
-    whole = connect or (kept and world == "full")  # a default group that an axis of all ranks can reuse
-    made = {label: ranks for label, ranks in members.items() if not (whole and len(ranks) == layout.world)}
+    connect = world == "full" and not initialised
+    reuses_world = connect or (initialised and world == "full")  # a default group that an axis of all ranks can reuse
+    new_groups = {label: ranks for label, ranks in members.items() if not (reuses_world and len(ranks) == layout.world)}
     peers_of = partial(peers, layout, world="full" if connect else "bare", also=tuple(map(tuple, also)))
-    slots = [range(layout.world)] * connect + list(made.values())
+    slots = [range(layout.world)] * connect + list(new_groups.values())
     gathering = Gathering(slots, lambda blob: exchange(store, prefix, rank, blob, peers_of))
     backends: dict[str, Any] = {}
 
     def create(slot: int, label: str, device: Any) -> None:
         try:
             backends[label] = _gloo(
-                SlotStore(gathering, slot, dist.PrefixStore(f"{prefix}/{label}", store)), made[label], rank, timeout, device
+                SlotStore(gathering, slot, dist.PrefixStore(f"{prefix}/{label}", store)), new_groups[label], rank, timeout, device
             )
         except BaseException as error:
             gathering.fail(error)
@@ -140,7 +140,7 @@ def _gathered(
 
     errors: list[BaseException] = []
     device = dist.ProcessGroupGloo.create_default_device()
-    threads = [Thread(target=create, args=(connect + at, label, device), daemon=True) for at, label in enumerate(made)]
+    threads = [Thread(target=create, args=(connect + at, label, device), daemon=True) for at, label in enumerate(new_groups)]
     for thread in threads:
         thread.start()
     try:
@@ -153,10 +153,10 @@ def _gathered(
         thread.join()
     if errors:
         raise next((error for error in errors if isinstance(error, StartupTimeout)), errors[0])
-    if not connect and not kept:
+    if not connect and not initialised:
         _bare_group(store, rank, layout.world)
-    names = {label: f"{prefix}_{label}_{ranks[0]}" for label, ranks in made.items()}
-    groups = {label: _registered(backends[label], store, made[label], rank, names[label], label) for label in made}
+    names = {label: f"{prefix}_{label}_{ranks[0]}" for label, ranks in new_groups.items()}
+    groups = {label: _register_group(backends[label], store, new_groups[label], rank, names[label], label) for label in new_groups}
     return {label: groups.get(label, dist.group.WORLD) for label in members}
 
 
@@ -189,7 +189,7 @@ def _bare_group(store: dist.Store, rank: int, world: int) -> None:
     c10d._update_default_pg(group)
 
 
-def _registered(backend: Any, store: dist.Store, ranks: tuple[int, ...], rank: int, name: str, label: str) -> Group:
+def _register_group(backend: Any, store: dist.Store, ranks: tuple[int, ...], rank: int, name: str, label: str) -> Group:
     """A ProcessGroup around `backend` that torch.distributed knows, as `_new_process_group_helper` of torch 2.13 registers it."""
     behind = dist.PrefixStore(f"{name}/", store)
     group = dist.ProcessGroup(behind, ranks.index(rank), len(ranks))

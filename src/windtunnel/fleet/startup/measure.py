@@ -75,7 +75,7 @@ def servers(case: StartCase, nodes: int) -> Iterator[tuple[int, list[int]]]:
         if case.store == "redis":
             port = free_port()
             folder = ending.enter_context(tempfile.TemporaryDirectory())
-            words = [
+            command = [
                 "redis-server",
                 "--port",
                 str(port),
@@ -89,7 +89,7 @@ def servers(case: StartCase, nodes: int) -> Iterator[tuple[int, list[int]]]:
                 folder,
             ]
             try:
-                server = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+                server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             except FileNotFoundError:
                 raise SpecError("--store", "redis", "tcp, hierarchical", "redis-server is not installed.") from None
             ending.callback(server.wait)
@@ -111,8 +111,8 @@ def servers(case: StartCase, nodes: int) -> Iterator[tuple[int, list[int]]]:
 def _serve(pipe: int, stores: int) -> None:
     import torch.distributed as dist
 
-    kept = [dist.TCPStore("127.0.0.1", 0, None, True, LIMIT, wait_for_workers=False) for _ in range(stores)]
-    os.write(pipe, (json.dumps([one.port for one in kept]) + "\n").encode())
+    servers = [dist.TCPStore("127.0.0.1", 0, None, True, LIMIT, wait_for_workers=False) for _ in range(stores)]
+    os.write(pipe, (json.dumps([one.port for one in servers]) + "\n").encode())
     while True:
         signal.pause()
 
@@ -132,7 +132,7 @@ def _start(case: StartCase, store: Any, rank: int) -> dict[str, Any]:
     return {name: mesh.get_group(name) for name in layout.names}
 
 
-def _opened(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any, Callable[[], StartCounts]]:
+def _open_store(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any, Callable[[], StartCounts]]:
     """The rank's store, and what was asked of it so far."""
     from windtunnel.fleet.startup.counting_store import CountingStore
     from windtunnel.fleet.startup.node_store import NodeStore
@@ -147,8 +147,8 @@ def _opened(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any
         return store, lambda: StartCounts(Operations())
     if isinstance(store, NodeStore):
         local = CountingStore(store.local)
-        shared = CountingStore(store.shared) if rank % case.ranks_per_node == 0 else None
-        opened = (lambda: shared) if shared is not None else (lambda: CountingStore(store.shared))
+        shared = CountingStore(store.shared_store) if rank % case.ranks_per_node == 0 else None
+        opened = (lambda: shared) if shared is not None else (lambda: CountingStore(store.shared_store))
         counted = NodeStore(local, opened, rank, world, case.ranks_per_node)
         return counted, lambda: StartCounts(shared.operations if shared is not None else Operations(), local.operations)
     only = CountingStore(store)
@@ -160,7 +160,7 @@ def _rank(case: StartCase, rank: int, ports: tuple[int, int], gates: tuple[int, 
     import torch
     import torch.distributed as dist
 
-    store, counted = _opened(case, rank, *ports)
+    store, counted = _open_store(case, rank, *ports)
     os.write(answer, b"ready\n")
     os.read(gates[0], 1)
     groups = _start(case, store, rank)
@@ -179,7 +179,7 @@ def _rank(case: StartCase, rank: int, ports: tuple[int, int], gates: tuple[int, 
     os.read(gates[1], 1)
 
 
-def _forked(case: StartCase, rank: int, ports: tuple[int, int], gates: list[tuple[int, int]]) -> tuple[int, Any]:
+def _fork_rank(case: StartCase, rank: int, ports: tuple[int, int], gates: list[tuple[int, int]]) -> tuple[int, Any]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -209,7 +209,7 @@ def _run(case: StartCase) -> dict[str, Any]:
         gates = [os.pipe(), os.pipe()]
         children: list[tuple[int, Any]] = []
         for rank in range(world):
-            children.append(_forked(case, rank, (port, local_ports[rank // case.ranks_per_node]), gates))
+            children.append(_fork_rank(case, rank, (port, local_ports[rank // case.ranks_per_node]), gates))
         try:
             for _, pipe in children:
                 if pipe.readline() != "ready\n":

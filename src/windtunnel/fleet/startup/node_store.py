@@ -40,7 +40,7 @@ class NodeStore(dist.Store):
         self._shared: dist.Store | None = shared() if rank % ranks_per_node == 0 else None
 
     @property
-    def shared(self) -> dist.Store:
+    def shared_store(self) -> dist.Store:
         """The store of all nodes; connects on first use."""
         if self._shared is None:
             self._shared = self._open()
@@ -57,12 +57,12 @@ class NodeStore(dist.Store):
         own = {first: blob}
         if others:
             own.update(zip(others, self.local.multi_get([f"{prefix}/{rank}" for rank in others]), strict=True))
-        self.shared.set(f"{prefix}/node/{node}", pack(own))
+        self.shared_store.set(f"{prefix}/node/{node}", pack(own))
         needed = {peer for member in own for peer in peers_of(member)}
         nodes = sorted({peer // self.ranks_per_node for peer in needed} - {node})
         found = dict(own)
         if nodes:
-            for part in self.shared.multi_get([f"{prefix}/node/{other}" for other in nodes]):
+            for part in self.shared_store.multi_get([f"{prefix}/node/{other}" for other in nodes]):
                 found.update(unpack(part))
         if others:
             self.local.set(f"{prefix}/all", pack({rank: value for rank, value in found.items() if rank in needed}))
@@ -86,54 +86,54 @@ class NodeStore(dist.Store):
 
     def set(self, key: str, value: bytes | str) -> None:
         """On the shared store, as are all below."""
-        self.shared.set(key, value)
+        self.shared_store.set(key, value)
 
     def get(self, key: str) -> bytes:
         """Waits for the key."""
-        found: bytes = self.shared.get(key)
+        found: bytes = self.shared_store.get(key)
         return found
 
     def add(self, key: str, amount: int) -> int:
         """The new value."""
-        return int(self.shared.add(key, amount))
+        return int(self.shared_store.add(key, amount))
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys exist."""
-        return bool(self.shared.check(list(keys)))
+        return bool(self.shared_store.check(list(keys)))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Returns when all keys exist."""
         if timeout is None:
-            self.shared.wait(list(keys))
+            self.shared_store.wait(list(keys))
         else:
-            self.shared.wait(list(keys), timeout)
+            self.shared_store.wait(list(keys), timeout)
 
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
         """The value afterwards."""
-        found: bytes = self.shared.compare_set(key, expected, desired)
+        found: bytes = self.shared_store.compare_set(key, expected, desired)
         return found
 
     def delete_key(self, key: str) -> bool:
         """Whether there was such a key."""
-        return bool(self.shared.delete_key(key))
+        return bool(self.shared_store.delete_key(key))
 
     def num_keys(self) -> int:
         """Keys of the shared store."""
-        return int(self.shared.num_keys())
+        return int(self.shared_store.num_keys())
 
     def append(self, key: str, value: bytes | str) -> None:
         """Adds to the end of a value."""
-        self.shared.append(key, value)
+        self.shared_store.append(key, value)
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """Waits for all keys."""
-        found: list[bytes] = self.shared.multi_get(list(keys))
+        found: list[bytes] = self.shared_store.multi_get(list(keys))
         return found
 
     def multi_set(self, keys: Sequence[str], values: Sequence[bytes | str]) -> None:
         """Writes all keys."""
-        self.shared.multi_set(list(keys), list(values))
+        self.shared_store.multi_set(list(keys), list(values))
 
     def has_extended_api(self) -> bool:
         """As of the shared store."""
-        return bool(self.shared.has_extended_api())
+        return bool(self.shared_store.has_extended_api())

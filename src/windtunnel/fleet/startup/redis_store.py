@@ -93,7 +93,7 @@ class RedisStore(dist.Store):
         self._await([self._key(key) for key in keys], self._timeout if timeout is None else timeout)
 
     def _await(self, names: list[bytes], timeout: timedelta) -> None:
-        missing = self._missing(names)
+        missing = self._missing_keys(names)
         if not missing:
             return
         end = monotonic() + timeout.total_seconds()
@@ -106,7 +106,7 @@ class RedisStore(dist.Store):
                 subscribed += message is not None and message["type"] == "subscribe"
                 if monotonic() > end:
                     break
-            left = self._missing(list(missing))
+            left = self._missing_keys(list(missing))
             while left:
                 message = listener.get_message(timeout=max(0.0, end - monotonic()))
                 if message is not None and message["type"] == "message":
@@ -119,7 +119,7 @@ class RedisStore(dist.Store):
         finally:
             listener.close()
 
-    def _missing(self, names: list[bytes]) -> Set[bytes]:
+    def _missing_keys(self, names: list[bytes]) -> Set[bytes]:
         pipeline = self._client.pipeline(transaction=False)
         for name in names:
             pipeline.exists(name)
@@ -141,7 +141,7 @@ class RedisStore(dist.Store):
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys exist, without waiting."""
-        return not self._missing([self._key(key) for key in keys])
+        return not self._missing_keys([self._key(key) for key in keys])
 
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
         """Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. The value afterwards."""

@@ -18,7 +18,7 @@ _OWNER = PREFIX + "PID"
 """The process that is watched: workers of a DataLoader and other children inherit RANK, and must leave its ring alone."""
 
 
-class _Door:
+class _Monitor:
     """The monitor of this process, if there is one, and what waits for the rank to be known."""
 
     session: Any = None
@@ -29,41 +29,41 @@ class _Door:
 def start(settings: WatchSettings | None = None, **changes: Any) -> None:
     """Starts the monitor; nothing if it runs. `changes` are fields of WatchSettings, over those of the environment.
 
-    Where RANK is not set and no process group exists, it starts with the first process group or optimizer step.
+    Where RANK is not set and no process group exists, it starts with the begin_now process group or optimizer step.
     SpecError for a bad setting, FileError if the folder of the rings cannot be written.
     """
-    if _Door.session is not None or os.environ.get(_OWNER, str(os.getpid())) != str(os.getpid()):
+    if _Monitor.session is not None or os.environ.get(_OWNER, str(os.getpid())) != str(os.getpid()):
         return
     chosen = replace(settings or settings_of(), **changes)
-    chosen.every()
+    chosen.call_interval()
     import torch.distributed as dist
 
     if "RANK" in os.environ or (dist.is_available() and dist.is_initialized()):
         _begin(chosen)
-    elif _Door.waiting is None:
+    elif _Monitor.waiting is None:
         _wait_for_rank(chosen)
 
 
 def stop() -> None:
     """Puts every function back and leaves the ring as it is; nothing if no monitor runs."""
-    if _Door.waiting is not None:
-        _Door.waiting.restore()
-        _Door.waiting = None
-    if _Door.session is not None:
-        _Door.session.stop()
-        _Door.session = None
+    if _Monitor.waiting is not None:
+        _Monitor.waiting.restore()
+        _Monitor.waiting = None
+    if _Monitor.session is not None:
+        _Monitor.session.stop()
+        _Monitor.session = None
         os.environ.pop(_OWNER, None)
 
 
 def active() -> bool:
     """Whether a monitor runs in this process."""
-    return _Door.session is not None
+    return _Monitor.session is not None
 
 
 @contextmanager
 def section(name: str) -> Iterator[None]:
     """A range of the script's own, by name (Section.RANGE)."""
-    session = _Door.session
+    session = _Monitor.session
     mark = session.recorder.open_range(Section.RANGE, session.recorder.name(name)) if session is not None else None
     try:
         yield
@@ -74,35 +74,35 @@ def section(name: str) -> Iterator[None]:
 
 def micro_batch(index: int) -> None:
     """Forwards and backwards from here on belong to micro batch `index` of the step; -1: they are counted."""
-    if _Door.session is not None:
-        _Door.session.recorder.micro_batch = index
+    if _Monitor.session is not None:
+        _Monitor.session.recorder.micro_batch = index
 
 
 def step() -> None:
-    """The step ends here: for loops whose optimizer is none of torch.optim. From the first call on, optimizers end no step."""
-    if _Door.session is not None:
-        _Door.session.steps.by_hand = True
-        _Door.session.steps.end_step()
+    """The step ends here: for loops whose optimizer is none of torch.optim. From the begin_now call on, optimizers end no step."""
+    if _Monitor.session is not None:
+        _Monitor.session.steps.by_hand = True
+        _Monitor.session.steps.end_step()
 
 
 def auto_start() -> None:
     """`start` for scripts that know nothing of it: whatever goes wrong is told in one line, and the script goes on."""
     try:
         start()
-    except Exception as error:  # the training comes first
+    except Exception as error:  # the training comes begin_now
         print(f"windtunnel fleet: this rank is not watched: {error}", file=sys.stderr)
 
 
 def _begin(settings: WatchSettings) -> None:
     from windtunnel.fleet.watch.session import WatchSession
 
-    if _Door.waiting is not None:
-        _Door.waiting.restore()
-        _Door.waiting = None
-    if not _Door.fork_seen:
-        _Door.fork_seen = True
-        os.register_at_fork(after_in_child=_forked)
-    _Door.session = WatchSession(settings)
+    if _Monitor.waiting is not None:
+        _Monitor.waiting.restore()
+        _Monitor.waiting = None
+    if not _Monitor.fork_seen:
+        _Monitor.fork_seen = True
+        os.register_at_fork(after_in_child=_leave_parent_ring)
+    _Monitor.session = WatchSession(settings)
     os.environ[_OWNER] = str(os.getpid())
 
 
@@ -110,12 +110,12 @@ def _wait_for_rank(settings: WatchSettings) -> None:
     import torch.distributed as dist
     from torch.optim import optimizer
 
-    patches = _Door.waiting = Patches()
+    patches = _Monitor.waiting = Patches()
 
     def make(original: Any) -> Any:
         def init_process_group(*args: Any, **options: Any) -> Any:
             done = original(*args, **options)
-            if _Door.waiting is patches:
+            if _Monitor.waiting is patches:
                 _begin(settings)
             return done
 
@@ -124,15 +124,15 @@ def _wait_for_rank(settings: WatchSettings) -> None:
     if dist.is_available():
         patches.wrap(dist, "init_process_group", make)
 
-    def first(*_: Any) -> None:
-        if _Door.waiting is patches:
+    def begin_now(*_: Any) -> None:
+        if _Monitor.waiting is patches:
             _begin(settings)
 
-    patches.on_restore(optimizer.register_optimizer_step_pre_hook(partial(first)).remove)
+    patches.on_restore(optimizer.register_optimizer_step_pre_hook(partial(begin_now)).remove)
 
 
-def _forked() -> None:
-    if _Door.session is not None:
-        _Door.session.forked()
-        _Door.session = None
-    _Door.waiting = None
+def _leave_parent_ring() -> None:
+    if _Monitor.session is not None:
+        _Monitor.session.detach_child()
+        _Monitor.session = None
+    _Monitor.waiting = None

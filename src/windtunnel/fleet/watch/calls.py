@@ -13,7 +13,7 @@ from typing import Any
 
 from windtunnel.base.comm import Comm
 from windtunnel.fleet._ring import BucketCalls
-from windtunnel.fleet.watch.groups import GroupBook
+from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Mark, Recorder
 
@@ -37,49 +37,49 @@ def _has_future_done(work: Any) -> bool:
         return False
 
 
-def _first(args: tuple[Any, ...], ranks: int) -> int:
+def _first_bytes(args: tuple[Any, ...], ranks: int) -> int:
     return _bytes(args[0])
 
 
-def _second(args: tuple[Any, ...], ranks: int) -> int:
+def _second_bytes(args: tuple[Any, ...], ranks: int) -> int:
     return _bytes(args[1])
 
 
-def _second_of_all(args: tuple[Any, ...], ranks: int) -> int:
+def _second_bytes_of_all(args: tuple[Any, ...], ranks: int) -> int:
     return _bytes(args[1]) * ranks
 
 
-def _first_of_all(args: tuple[Any, ...], ranks: int) -> int:
+def _first_bytes_of_all(args: tuple[Any, ...], ranks: int) -> int:
     return _bytes(args[0]) * ranks
 
 
-def _four(args: tuple[Any, ...], ranks: int) -> int:
+def _four_bytes(args: tuple[Any, ...], ranks: int) -> int:
     return 4
 
 
 COLLECTIVES: dict[str, tuple[Comm, str, Callable[[tuple[Any, ...], int], int]]] = {
-    "allreduce": (Comm.ALL_REDUCE, "all_reduce", _first),
-    "allreduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _first),
-    "broadcast": (Comm.BROADCAST, "broadcast", _first),
-    "reduce": (Comm.REDUCE, "reduce", _first),
-    "allgather": (Comm.ALL_GATHER, "all_gather", _second_of_all),
-    "allgather_coalesced": (Comm.ALL_GATHER, "all_gather_coalesced", _second_of_all),
-    "_allgather_base": (Comm.ALL_GATHER, "all_gather_into_tensor", _first),
-    "all_gather_single": (Comm.ALL_GATHER, "all_gather_into_tensor", _first),
-    "allgather_into_tensor_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first),
-    "all_gather_single_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first),
-    "reduce_scatter": (Comm.REDUCE_SCATTER, "reduce_scatter", _first_of_all),
-    "_reduce_scatter_base": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second),
-    "reduce_scatter_single": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second),
-    "reduce_scatter_tensor_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second),
-    "reduce_scatter_single_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second),
-    "alltoall_base": (Comm.ALL_TO_ALL, "all_to_all_single", _second),
-    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _second),
-    "alltoall": (Comm.ALL_TO_ALL, "all_to_all", _second),
-    "gather": (Comm.GATHER, "gather", _second_of_all),
-    "scatter": (Comm.SCATTER, "scatter", _first_of_all),
-    "barrier": (Comm.ALL_REDUCE, "barrier", _four),
-    "monitored_barrier": (Comm.ALL_REDUCE, "monitored_barrier", _four),
+    "allreduce": (Comm.ALL_REDUCE, "all_reduce", _first_bytes),
+    "allreduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _first_bytes),
+    "broadcast": (Comm.BROADCAST, "broadcast", _first_bytes),
+    "reduce": (Comm.REDUCE, "reduce", _first_bytes),
+    "allgather": (Comm.ALL_GATHER, "all_gather", _second_bytes_of_all),
+    "allgather_coalesced": (Comm.ALL_GATHER, "all_gather_coalesced", _second_bytes_of_all),
+    "_allgather_base": (Comm.ALL_GATHER, "all_gather_into_tensor", _first_bytes),
+    "all_gather_single": (Comm.ALL_GATHER, "all_gather_into_tensor", _first_bytes),
+    "allgather_into_tensor_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first_bytes),
+    "all_gather_single_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first_bytes),
+    "reduce_scatter": (Comm.REDUCE_SCATTER, "reduce_scatter", _first_bytes_of_all),
+    "_reduce_scatter_base": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second_bytes),
+    "reduce_scatter_single": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second_bytes),
+    "reduce_scatter_tensor_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second_bytes),
+    "reduce_scatter_single_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second_bytes),
+    "alltoall_base": (Comm.ALL_TO_ALL, "all_to_all_single", _second_bytes),
+    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _second_bytes),
+    "alltoall": (Comm.ALL_TO_ALL, "all_to_all", _second_bytes),
+    "gather": (Comm.GATHER, "gather", _second_bytes_of_all),
+    "scatter": (Comm.SCATTER, "scatter", _first_bytes_of_all),
+    "barrier": (Comm.ALL_REDUCE, "barrier", _four_bytes),
+    "monitored_barrier": (Comm.ALL_REDUCE, "monitored_barrier", _four_bytes),
 }
 """Method of ProcessGroup -> the call, its name in the records, and its bytes from the arguments and the group's size."""
 
@@ -98,7 +98,7 @@ class CallWatch:
     has ended: in a fifth of the calls on 2 idle cores. So a work on the host has ended when either says so.
     """
 
-    def __init__(self, recorder: Recorder, groups: GroupBook, patches: Patches) -> None:
+    def __init__(self, recorder: Recorder, groups: GroupRegistry, patches: Patches) -> None:
         import torch.distributed as dist
 
         self.recorder, self.groups = recorder, groups
@@ -213,23 +213,23 @@ class CallWatch:
         elif work is None:
             self.recorder.close(mark)
         elif detached:
-            self.recorder.issued(mark)
+            self.recorder.mark_issued(mark)
             if self.pending:
                 self.sweep()
-            if self.recorder.events is None or not self._called_back(work, mark):
+            if self.recorder.events is None or not self._close_on_completion(work, mark):
                 self.pending[id(work)] = work, [mark]
         else:
             self.pending[id(work)] = work, [mark]
 
-    def _called_back(self, work: Any, mark: Mark) -> bool:
+    def _close_on_completion(self, work: Any, mark: Mark) -> bool:
         """Has the end of `mark` recorded on the stream of the work's future; False for a backend whose works have none."""
         try:
-            work.get_future().add_done_callback(partial(self._completed, mark))
+            work.get_future().add_done_callback(partial(self._close_completed, mark))
         except RuntimeError:
             return False
         return True
 
-    def _completed(self, mark: Mark, future: Any) -> None:
+    def _close_completed(self, mark: Mark, future: Any) -> None:
         self.recorder.close(mark)
 
     def _wait(self, original: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.watch.groups import GroupBook
+from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
@@ -17,13 +17,13 @@ class WatchContext:
 
     recorder: Recorder
     steps: StepWatch
-    groups: GroupBook
+    groups: GroupRegistry
     patches: Patches
     imports: AfterImport
-    told: set[str] = field(default_factory=set)  # frameworks
+    reported: set[str] = field(default_factory=set)  # frameworks
 
-    def uses(self, framework: str) -> None:
+    def report_framework(self, framework: str) -> None:
         """Tells once that the job uses a framework. That it was imported says little: others import it to look for it."""
-        if framework not in self.told:
-            self.told.add(framework)
+        if framework not in self.reported:
+            self.reported.add(framework)
             self.recorder.ring.text("fact", {"framework": framework})

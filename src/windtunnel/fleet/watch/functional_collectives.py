@@ -13,50 +13,50 @@ from functools import partial
 from typing import Any
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.watch.groups import GroupBook
+from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Mark, Recorder
 
 _PENDING = 1024
 
 
-def _own(size: int, ranks: int) -> int:
+def _same_size(size: int, ranks: int) -> int:
     return size
 
 
-def _times(size: int, ranks: int) -> int:
+def _times_ranks(size: int, ranks: int) -> int:
     return size * ranks
 
 
 FUNCTIONS: dict[str, tuple[Comm, str, Callable[[int, int], int], int]] = {
-    "broadcast": (Comm.BROADCAST, "broadcast", _own, 2),
-    "all_reduce": (Comm.ALL_REDUCE, "all_reduce", _own, 2),
-    "all_gather_single": (Comm.ALL_GATHER, "all_gather_into_tensor", _times, 2),
-    "all_gather_single_autograd": (Comm.ALL_GATHER, "all_gather_into_tensor", _times, 2),
-    "reduce_scatter_single": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _own, 3),
-    "reduce_scatter_single_autograd": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _own, 3),
-    "all_reduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _own, 2),
-    "all_gather_single_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _times, 1),
-    "reduce_scatter_single_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _own, 3),
-    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _own, 3),
-    "all_to_all_single_autograd": (Comm.ALL_TO_ALL, "all_to_all_single", _own, 3),
+    "broadcast": (Comm.BROADCAST, "broadcast", _same_size, 2),
+    "all_reduce": (Comm.ALL_REDUCE, "all_reduce", _same_size, 2),
+    "all_gather_single": (Comm.ALL_GATHER, "all_gather_into_tensor", _times_ranks, 2),
+    "all_gather_single_autograd": (Comm.ALL_GATHER, "all_gather_into_tensor", _times_ranks, 2),
+    "reduce_scatter_single": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _same_size, 3),
+    "reduce_scatter_single_autograd": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _same_size, 3),
+    "all_reduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _same_size, 2),
+    "all_gather_single_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _times_ranks, 1),
+    "reduce_scatter_single_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _same_size, 3),
+    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _same_size, 3),
+    "all_to_all_single_autograd": (Comm.ALL_TO_ALL, "all_to_all_single", _same_size, 3),
 }
 """Function -> the call, its name, bytes from those of the input and the group's size, and the place of the argument `group`."""
 
 OPERATORS: dict[str, tuple[Comm, str, Callable[[int, int], int]]] = {
-    "broadcast": (Comm.BROADCAST, "broadcast", _own),
-    "broadcast_": (Comm.BROADCAST, "broadcast", _own),
-    "all_reduce": (Comm.ALL_REDUCE, "all_reduce", _own),
-    "all_reduce_": (Comm.ALL_REDUCE, "all_reduce", _own),
-    "all_reduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _own),
-    "all_reduce_coalesced_": (Comm.ALL_REDUCE, "all_reduce_coalesced", _own),
-    "all_gather_into_tensor": (Comm.ALL_GATHER, "all_gather_into_tensor", _times),
-    "all_gather_into_tensor_out": (Comm.ALL_GATHER, "all_gather_into_tensor", _times),
-    "all_gather_into_tensor_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _times),
-    "reduce_scatter_tensor": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _own),
-    "reduce_scatter_tensor_out": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _own),
-    "reduce_scatter_tensor_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _own),
-    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _own),
+    "broadcast": (Comm.BROADCAST, "broadcast", _same_size),
+    "broadcast_": (Comm.BROADCAST, "broadcast", _same_size),
+    "all_reduce": (Comm.ALL_REDUCE, "all_reduce", _same_size),
+    "all_reduce_": (Comm.ALL_REDUCE, "all_reduce", _same_size),
+    "all_reduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _same_size),
+    "all_reduce_coalesced_": (Comm.ALL_REDUCE, "all_reduce_coalesced", _same_size),
+    "all_gather_into_tensor": (Comm.ALL_GATHER, "all_gather_into_tensor", _times_ranks),
+    "all_gather_into_tensor_out": (Comm.ALL_GATHER, "all_gather_into_tensor", _times_ranks),
+    "all_gather_into_tensor_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _times_ranks),
+    "reduce_scatter_tensor": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _same_size),
+    "reduce_scatter_tensor_out": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _same_size),
+    "reduce_scatter_tensor_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _same_size),
+    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _same_size),
 }
 """Operator of torch.ops._c10d_functional -> the call, its name, and bytes from those of the input and the group's size."""
 
@@ -64,7 +64,7 @@ OPERATORS: dict[str, tuple[Comm, str, Callable[[int, int], int]]] = {
 class FunctionalCalls:
     """Watches the functions, the operators as compiled graphs call them, and waits for either."""
 
-    def __init__(self, recorder: Recorder, groups: GroupBook, patches: Patches) -> None:
+    def __init__(self, recorder: Recorder, groups: GroupRegistry, patches: Patches) -> None:
         import torch
         import torch.distributed._functional_collectives as functions
 
@@ -72,7 +72,7 @@ class FunctionalCalls:
         self.pending: dict[int, tuple[Any, Mark]] = {}  # id of the result's tensor; holding it keeps the id its own
         self._within = threading.local()  # an overload's kernel for autograd calls it again: only the outer call is to be seen
         for function, (comm, name, size, place) in FUNCTIONS.items():
-            patches.wrap(functions, function, partial(self._call, int(comm), name, size, place))
+            patches.wrap(functions, function, partial(self._wrap_function, int(comm), name, size, place))
         patches.wrap(functions, "wait_tensor", self._wait)
         self._plain = (torch.Tensor, torch.nn.Parameter)
         operators = torch.ops._c10d_functional
@@ -80,7 +80,7 @@ class FunctionalCalls:
             overload = getattr(getattr(operators, operator, None), "default", None)
             if overload is not None:
                 place = [argument.name for argument in overload._schema.arguments].index("group_name")
-                patches.wrap(overload, "_op", partial(self._in_graph, int(comm), name, size, place))
+                patches.wrap(overload, "_op", partial(self._wrap_operator, int(comm), name, size, place))
         patches.wrap(operators.wait_tensor.default, "_op", self._wait)
 
     def sweep(self) -> None:
@@ -88,7 +88,7 @@ class FunctionalCalls:
         while len(self.pending) > _PENDING:
             self.pending.pop(next(iter(self.pending)), None)
 
-    def _call(self, comm: int, name: str, size: Callable[[int, int], int], place: int, original: Any) -> Any:
+    def _wrap_function(self, comm: int, name: str, size: Callable[[int, int], int], place: int, original: Any) -> Any:
         def call(*args: Any, **options: Any) -> Any:
             mark = self._open(comm, name, size, args, options.get("group", args[place] if len(args) > place else None))
             self._within.call = True
@@ -102,7 +102,7 @@ class FunctionalCalls:
 
         return call
 
-    def _in_graph(self, comm: int, name: str, size: Callable[[int, int], int], place: int, original: Any) -> Any:
+    def _wrap_operator(self, comm: int, name: str, size: Callable[[int, int], int], place: int, original: Any) -> Any:
         plain, within = self._plain, self._within
 
         def operator(*args: Any, **options: Any) -> Any:
@@ -117,7 +117,7 @@ class FunctionalCalls:
                 within.call = False
             if mark is not None:
                 inner = done[0] if isinstance(done, (list, tuple)) and done else done
-                self.recorder.issued(mark)
+                self.recorder.mark_issued(mark)
                 self.pending[id(inner)] = inner, mark
             return done
 
@@ -148,7 +148,7 @@ class FunctionalCalls:
         if inner is None:  # waited for already
             self.recorder.close(mark)
             return
-        self.recorder.issued(mark)
+        self.recorder.mark_issued(mark)
         self.pending[id(inner)] = inner, mark
 
     def _wait(self, original: Any) -> Any:

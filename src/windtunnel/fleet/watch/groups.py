@@ -30,7 +30,7 @@ class GroupEntry:
         return next(pair)
 
 
-class GroupBook:
+class GroupRegistry:
     """Entries of process groups, each made at the group's first call: groups of any age are found."""
 
     def __init__(self, ring: RingWriter) -> None:

@@ -17,18 +17,18 @@ class Patches:
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
         """Sets owner.name to make(what it was). False, and nothing done, where the owner has no such attribute."""
-        kept = vars(owner).get(name, _ABSENT)
-        original = kept if kept is not _ABSENT else getattr(owner, name, _ABSENT)
+        before = vars(owner).get(name, _ABSENT)
+        original = before if before is not _ABSENT else getattr(owner, name, _ABSENT)
         if original is _ABSENT:
             return False
-        own = make(original)
+        replacement = make(original)
         for copied in ("__name__", "__qualname__", "__doc__", "__module__"):
-            if hasattr(original, copied) and hasattr(own, "__dict__"):
-                setattr(own, copied, getattr(original, copied))
-        if hasattr(own, "__dict__"):
-            own.__wrapped__ = original
-        setattr(owner, name, own)
-        self._done.append((owner, name, kept, own))
+            if hasattr(original, copied) and hasattr(replacement, "__dict__"):
+                setattr(replacement, copied, getattr(original, copied))
+        if hasattr(replacement, "__dict__"):
+            replacement.__wrapped__ = original
+        setattr(owner, name, replacement)
+        self._done.append((owner, name, before, replacement))
         return True
 
     def on_restore(self, remove: Callable[[], object]) -> None:
@@ -40,10 +40,10 @@ class Patches:
         while self._removals:
             self._removals.pop()()
         while self._done:
-            owner, name, kept, own = self._done.pop()
-            if vars(owner).get(name) is not own:
+            owner, name, before, replacement = self._done.pop()
+            if vars(owner).get(name) is not replacement:
                 continue
-            if kept is _ABSENT:
+            if before is _ABSENT:
                 delattr(owner, name)
             else:
-                setattr(owner, name, kept)
+                setattr(owner, name, before)

@@ -27,7 +27,7 @@ class Recorder:
         self.events: Any = None
         self.live = True
         self.micro_batch = -1  # what the user or a framework says; -1: it is counted
-        self.rows.every = settings.every()
+        self.rows.every = settings.call_interval()
         self.rows.rows_a_step = self.rows.left = settings.rows_a_step
         self.gap_ns = settings.gap_ns
         self._names: dict[str, int] = {}
@@ -36,7 +36,7 @@ class Recorder:
         self.open: Callable[..., Mark] = self.rows.open
         self.open_call: Callable[..., Mark | None] = self.rows.open_call
         self.close: Callable[[Mark], None] = self.rows.close
-        self.issued: Callable[[Mark], None] = self.rows.issued
+        self.mark_issued: Callable[[Mark], None] = self.rows.issued
         self.next_step: Callable[..., Mark] = self.rows.next_step  # the step of an open row ends, the next begins: its row
         # How long the thread waited for a core in its own work: the machine's doing, not the rank's.
         first, last = int(Section.FORWARD), int(Section.OPTIMIZER)
@@ -78,7 +78,7 @@ class Recorder:
             return None
         return self.open(section, name)
 
-    def past(self, section: int, name: int, began: int, nanos: int) -> None:
+    def write_ended(self, section: int, name: int, began: int, nanos: int) -> None:
         """A section of the host that is over."""
         self.rows.past(section, name, began, nanos)
 

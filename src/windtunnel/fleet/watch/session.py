@@ -17,7 +17,7 @@ from windtunnel.fleet.watch.calls import CallWatch
 from windtunnel.fleet.watch.context import WatchContext
 from windtunnel.fleet.watch.ddp_reducer import watch_reducers
 from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
-from windtunnel.fleet.watch.groups import GroupBook
+from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.heartbeat import BeatThread
 from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.modules import ModuleWatch
@@ -27,7 +27,7 @@ from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
 from windtunnel.fleet.watch.steps import StepWatch
 from windtunnel.fleet.watch.unrecorded import unseen_in
 
-_RINGS: dict[Path, tuple[RingWriter, GroupBook]] = {}
+_RINGS: dict[Path, tuple[RingWriter, GroupRegistry]] = {}
 """Rings of this process: a monitor that starts again goes on in its ring, with its steps and the numbers of its calls."""
 
 
@@ -66,9 +66,9 @@ class WatchSession:
         self._put_back()
         self.steps.finish()
         self.beat.stop()
-        self.ring.ended(0)
+        self.ring.mark_ended(0)
 
-    def forked(self) -> None:
+    def detach_child(self) -> None:
         """This process is a child of the watched one: it puts everything back, and the ring stays its parent's."""
         self._put_back()
 
@@ -79,7 +79,7 @@ class WatchSession:
         self.patches.restore()
         atexit.unregister(self._at_exit)
 
-    def _ring(self) -> tuple[RingWriter, GroupBook]:
+    def _ring(self) -> tuple[RingWriter, GroupRegistry]:
         import torch
         import torch.distributed as dist
 
@@ -89,7 +89,7 @@ class WatchSession:
         path = ring_path(self.settings.folder / self.settings.run, rank).absolute()
         known = _RINGS.get(path)
         if known is not None:
-            known[0].resumed()
+            known[0].mark_resumed()
             return known
         on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
         facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores()}
@@ -99,7 +99,7 @@ class WatchSession:
             host=os.environ.get(PREFIX + "HOST", "") or socket.gethostname(), rows=self.settings.rows, facts=facts,
             skew=self.settings.clock,
         )  # fmt: skip
-        _RINGS[path] = ring, GroupBook(ring)
+        _RINGS[path] = ring, GroupRegistry(ring)
         return _RINGS[path]
 
     def _tell_unseen(self, module: Any) -> None:
@@ -129,17 +129,17 @@ class WatchSession:
         self.recorder.use_device(DeviceEvents(self.ring, self._cuda))
 
     def _around_excepthook(self, original: Any) -> Any:
-        def failed(*args: Any) -> None:
+        def mark_failed(*args: Any) -> None:
             self._failed = True
             original(*args)
 
-        return failed
+        return mark_failed
 
     def _at_exit(self) -> None:
         if os.getpid() == self.pid:
             self.recorder.stop()
             self.steps.finish()
-            self.ring.ended(1 if self._failed else 0)
+            self.ring.mark_ended(1 if self._failed else 0)
 
 
 def _cores() -> list[list[int]]:

@@ -32,7 +32,7 @@ class WatchSettings:
     device: str = "auto"  # "auto": CUDA events once the process uses a GPU; "cpu": never
     clock: tuple[int, float] = (0, 0.0)
 
-    def every(self) -> int:
+    def call_interval(self) -> int:
         """Calls are recorded in every so many steps; 0 never. SpecError for an unknown detail."""
         if self.detail == "full":
             return 1
@@ -47,11 +47,11 @@ class WatchSettings:
 def settings_of(environment: Mapping[str, str] = os.environ) -> WatchSettings:
     """WatchSettings as the environment has them. SpecError for a value that does not parse."""
 
-    def given(name: str, otherwise: str) -> str:
+    def variable(name: str, otherwise: str) -> str:
         return environment.get(PREFIX + name, "") or otherwise
 
     def number(name: str, otherwise: float, least: float) -> float:
-        text = given(name, str(otherwise))
+        text = variable(name, str(otherwise))
         try:
             value = float(text)
         except ValueError:
@@ -62,12 +62,12 @@ def settings_of(environment: Mapping[str, str] = os.environ) -> WatchSettings:
 
     base = WatchSettings()
     settings = WatchSettings(
-        folder=Path(given("DIR", str(base.folder))), run=given("RUN", base.run), detail=given("POLICY", base.detail),
+        folder=Path(variable("DIR", str(base.folder))), run=variable("RUN", base.run), detail=variable("POLICY", base.detail),
         beat_seconds=number("BEAT", base.beat_seconds, 0.01), rows=int(number("ROWS", base.rows, 64)),
         rows_a_step=int(number("ROWS_A_STEP", base.rows_a_step, 16)), gap_ns=int(number("GAP_NS", base.gap_ns, 0)),
-        device=given("DEVICE", base.device), clock=_clock(given("CLOCK", "0,0")),
+        device=variable("DEVICE", base.device), clock=_clock(variable("CLOCK", "0,0")),
     )  # fmt: skip
-    settings.every()
+    settings.call_interval()
     if settings.device not in ("auto", "cpu"):
         raise SpecError(PREFIX + "DEVICE", settings.device, "auto, cpu")
     return settings

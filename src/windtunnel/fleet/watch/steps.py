@@ -158,7 +158,7 @@ class StepWatch:
         A closure runs forwards and backwards amid the optimizer's step (Lightning, LBFGS). They are no part of its section.
         """
         updates, recorder = self._updates, self.recorder
-        if updates and updates[0].mark is not None and updates[0].backwards != self._counted():
+        if updates and updates[0].mark is not None and updates[0].backwards != self._progress_key():
             updates.clear()  # that step failed: no hook of its end was called, and training went on
         outermost = recorder.live and not updates
         update = _Update(outermost)
@@ -168,17 +168,17 @@ class StepWatch:
             if outermost:  # as `_open_update`, in this frame: it runs once a step, with cold caches
                 update.mark, update.backwards = recorder.open(_OPTIMIZER), (recorder.rows.step, self.backwards)
             return None
-        own = partial(self._without_update, update, closure)
+        own = partial(self._run_closure, update, closure)
         return (args, {**options, "closure": own}) if "closure" in options else ((args[0], own, *args[2:]), options)
 
     def _open_update(self, update: _Update) -> None:
         if update.outermost:
-            update.mark, update.backwards = self.recorder.open(_OPTIMIZER), self._counted()
+            update.mark, update.backwards = self.recorder.open(_OPTIMIZER), self._progress_key()
 
-    def _counted(self) -> tuple[int, int]:
+    def _progress_key(self) -> tuple[int, int]:
         return self.recorder.step, self.backwards
 
-    def _without_update(self, update: _Update, closure: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def _run_closure(self, update: _Update, closure: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """closure(*args) outside of the optimizer's section, which ends before it and begins again after it."""
         if update.mark is not None:
             self.recorder.close(update.mark)
@@ -206,7 +206,7 @@ class StepWatch:
         """Collections of at least `gap_ns`. They are written at the end of the step: a collection may come amid a write."""
         recorder, gap_ns = self.recorder, self.recorder.gap_ns
 
-        def collected(phase: str, info: dict[str, int]) -> None:
+        def on_collection(phase: str, info: dict[str, int]) -> None:
             if info["generation"] == 0:  # some hundred objects, several times a step
                 return
             if phase == "start":
@@ -217,15 +217,15 @@ class StepWatch:
                     self._gaps.append((self._collecting, nanos, info["generation"]))
                 self._collecting = 0
 
-        gc.callbacks.append(collected)
-        patches.on_restore(partial(_without, gc.callbacks, collected))
+        gc.callbacks.append(on_collection)
+        patches.on_restore(partial(_remove_if_present, gc.callbacks, on_collection))
 
     def _write_gaps(self) -> None:
         while self._gaps:
             began, nanos, generation = self._gaps.popleft()
-            self.recorder.past(Section.HOST_GAP, self.recorder.name(f"gc {generation}"), began, nanos)
+            self.recorder.write_ended(Section.HOST_GAP, self.recorder.name(f"gc {generation}"), began, nanos)
 
 
-def _without(items: list[Any], item: Any) -> None:
+def _remove_if_present(items: list[Any], item: Any) -> None:
     if item in items:
         items.remove(item)

@@ -9,7 +9,7 @@ import msgspec
 
 VERSION = 1
 
-RAISED = "raised"
+EXCEPTION_LINE = "raised"
 """The kind of the last line of a Python traceback, whatever the error. It says why a rank crashed, and decides nothing."""
 
 
@@ -48,7 +48,7 @@ class PendingReport(msgspec.Struct, frozen=True):
     sends: bool = False
 
 
-class RankStand(msgspec.Struct, frozen=True):
+class RankStatus(msgspec.Struct, frozen=True):
     """What a rank is in, by its ring: the fields of `findings.hang.RankState`."""
 
     rank: int
@@ -89,7 +89,7 @@ class AgentBeat(msgspec.Struct, frozen=True, tag=True):
 
 class OrderAnswer(msgspec.Struct, frozen=True, tag=True):
     """To the command `order`. `port`: of a `Pick`; `passed`: of a `RunTest`; `stands`, and `groups` (label → ranks): of an
-    `AskStands`."""
+    `AskRankStatus`."""
 
     order: int
     refused: str = ""
@@ -98,7 +98,7 @@ class OrderAnswer(msgspec.Struct, frozen=True, tag=True):
     passed: bool | None = None
     seconds: float = 0.0
     why: str = ""
-    stands: tuple[RankStand, ...] = ()
+    rank_status: tuple[RankStatus, ...] = msgspec.field(default=(), name="stands")
     groups: dict[str, tuple[int, ...]] = {}
 
 
@@ -162,7 +162,7 @@ class RunTest(msgspec.Struct, frozen=True, tag=True):
     limit: float = 60.0
 
 
-class AskStands(msgspec.Struct, frozen=True, tag=True):
+class AskRankStatus(msgspec.Struct, frozen=True, tag="AskStands"):
     """Say what each rank is in, and which calls it waits in: the job stands still."""
 
     fence: int
@@ -177,5 +177,5 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
 
 
 FromAgent = Hello | AgentBeat | OrderAnswer
-Command = Warm | Pick | StartRanks | Kill | RunTest | AskStands | Leave
+Command = Warm | Pick | StartRanks | Kill | RunTest | AskRankStatus | Leave
 FromDriver = Welcome | Command

@@ -18,7 +18,7 @@ def watch_deepspeed(context: WatchContext) -> None:
         timed = steps.around_optimizer(original)
 
         def step(engine: Any, *args: Any, **options: Any) -> Any:
-            context.uses("deepspeed")
+            context.report_framework("deepspeed")
             chosen = timed if recorder.live and engine.is_gradient_accumulation_boundary() else original
             return chosen(engine, *args, **options)
 
@@ -28,7 +28,7 @@ def watch_deepspeed(context: WatchContext) -> None:
         def exec_forward_pass(engine: Any, *args: Any, **options: Any) -> Any:
             if not recorder.live:
                 return original(engine, *args, **options)
-            context.uses("deepspeed")
+            context.report_framework("deepspeed")
             mark = steps.open_forward(recorder.name(f"stage {engine.stage_id}"), steps.forwards)
             done = original(engine, *args, **options)
             steps.close_forward(mark)

@@ -26,16 +26,16 @@ def watch_megatron(context: WatchContext) -> None:
     """The functions that every schedule of Megatron-Core calls."""
     steps, recorder = context.steps, context.recorder
 
-    def given(args: tuple[Any, ...], options: dict[str, Any], name: str, place: int) -> Any:
+    def argument(args: tuple[Any, ...], options: dict[str, Any], name: str, place: int) -> Any:
         return options.get(name, args[place] if len(args) > place else None)
 
     def forward(original: Any) -> Any:
         def forward_step(*args: Any, **options: Any) -> Any:
             if not recorder.live:
                 return original(*args, **options)
-            context.uses("megatron-core")
-            number = given(args, options, "current_microbatch", _MICRO_BATCH)
-            stage = given(args, options, "vp_stage", _VIRTUAL_STAGE)
+            context.report_framework("megatron-core")
+            number = argument(args, options, "current_microbatch", _MICRO_BATCH)
+            stage = argument(args, options, "vp_stage", _VIRTUAL_STAGE)
             name = recorder.name("forward_step" if stage is None else f"virtual stage {stage}")
             mark = steps.open_forward(name, steps.forwards if number is None else int(number))
             done = original(*args, **options)

@@ -1,6 +1,6 @@
 """DDP, FSDP2, tensor parallelism: the dimensions of each DeviceMesh, as a line of kind "mesh": {"names", "shape", "ranks"}.
 
-The groups of a mesh carry its dimension's name as their description; `groups.GroupBook` reads it there.
+The groups of a mesh carry its dimension's name as their description; `groups.GroupRegistry` reads it there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def watch_meshes(context: WatchContext) -> None:
             ranks = mesh.mesh
             ring.text("mesh", {"names": list(names), "shape": list(ranks.shape), "ranks": ranks.flatten().tolist()})
 
-    def around(original: Any) -> Any:
+    def wrap_init(original: Any) -> Any:
         def start(self: Any, *args: Any, **options: Any) -> None:
             original(self, *args, **options)
             if context.recorder.live:
@@ -31,7 +31,7 @@ def watch_meshes(context: WatchContext) -> None:
 
         return start
 
-    def found(module: Any) -> None:
-        context.patches.wrap(module.DeviceMesh, "__init__", around)
+    def on_import(module: Any) -> None:
+        context.patches.wrap(module.DeviceMesh, "__init__", wrap_init)
 
-    context.imports.when("torch.distributed.device_mesh", found)
+    context.imports.when("torch.distributed.device_mesh", on_import)

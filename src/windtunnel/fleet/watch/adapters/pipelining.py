@@ -31,10 +31,10 @@ def watch_pipelining(context: WatchContext) -> None:
 
         return one_chunk
 
-    def found(module: Any) -> None:
+    def on_import(module: Any) -> None:
         base = module._PipelineStageBase
         context.patches.wrap(base, "forward_one_chunk", forward)
         context.patches.wrap(base, "backward_one_chunk", backward)
         context.patches.wrap(base, "backward_weight_one_chunk", backward)
 
-    context.imports.when("torch.distributed.pipelining.stage", found)
+    context.imports.when("torch.distributed.pipelining.stage", on_import)

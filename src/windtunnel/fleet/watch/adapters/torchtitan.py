@@ -13,7 +13,7 @@ from windtunnel.fleet.watch.context import WatchContext
 def watch_torchtitan(context: WatchContext) -> None:
     """Notes the framework."""
 
-    def found(module: Any) -> None:
-        context.uses("torchtitan")
+    def on_import(module: Any) -> None:
+        context.report_framework("torchtitan")
 
-    context.imports.when("torchtitan.trainer", found)
+    context.imports.when("torchtitan.trainer", on_import)
