@@ -1,6 +1,6 @@
 """A fleet without a process: agents and ranks of a driver's job in virtual time, with faults put in at chosen moments.
 
-The driver's own parts (`DriverJob`, `Roster`, `Book`, the protocol's channels) are the real ones. Nothing sleeps: the event loop
+The driver's own parts (`DriverJob`, `Roster`, `IncidentLog`, the protocol's channels) are the real ones. Nothing sleeps: the event loop
 jumps to its next timer.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.fleet.driver.clock import DriverClock
-from windtunnel.fleet.driver.incident_log import Book
+from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.roster import AgentNode, Roster
@@ -221,7 +221,8 @@ class WorldNode:
             self._settle()
             return
         elif isinstance(command, AskRankStatus):
-            channel.send(OrderAnswer(command.order, rank_status=self._stands(), groups={"all": tuple(range(self.world.plan.world))}))
+            groups = {"all": tuple(range(self.world.plan.world))}
+            channel.send(OrderAnswer(command.order, rank_status=self._rank_status(), groups=groups))
             return
         elif isinstance(command, RunTest):
             channel.send(OrderAnswer(command.order, passed=self.sound, why="as the world has it"))
@@ -235,7 +236,7 @@ class WorldNode:
         port = 1 if isinstance(command, Pick) else 0
         channel.send(OrderAnswer(command.order, address="host" if port else "", port=port))
 
-    def _stands(self) -> tuple[RankStatus, ...]:
+    def _rank_status(self) -> tuple[RankStatus, ...]:
         """Ranks that move wait in the next all-reduce; one that does not has not begun it."""
         return tuple(
             RankStatus(one.rank, (PendingReport("all", one.step + 1),), {"all": one.step + 1}, {"all": one.step})
@@ -310,7 +311,7 @@ class World:
         clock = DriverClock(asyncio.get_running_loop().time, self.unix)
         roster = Roster(SECRETS, self.plan.limits, self.fence, state.attempt, clock=clock)
         roster.nodes = {name: AgentNode(name) for name in names}
-        job = DriverJob(self.plan, state, roster, self, Book(self.folder, "job", state), self._save, self._say)
+        job = DriverJob(self.plan, state, roster, self, IncidentLog(self.folder, "job", state), self._save, self._say)
         self.roster, self.state = roster, state
         if state.phase == "ENDED":  # as `serve` does
             self._task = asyncio.create_task(self._closed(job))

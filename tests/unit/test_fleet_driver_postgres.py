@@ -22,7 +22,7 @@ def test_a_server_that_is_gone_is_waited_for() -> None:
     pytest.importorskip("psycopg")
     with PostgresServer() as server:
         store, waited = DriverStore(server.url, "one"), []
-        store.waited = lambda: waited.append(True)
+        store.on_reconnect = lambda: waited.append(True)
         fence = store.acquire("a", 1000.0, 100.0)
         assert fence == 1
         store.put(fence, "state", {"x": 1})

@@ -183,10 +183,10 @@ def test_a_self_test_is_a_name(tmp_path: Path) -> None:
 
 
 def test_no_shell_reads_a_command(tmp_path: Path) -> None:
-    from windtunnel.fleet.agent.keeper import _spawned
+    from windtunnel.fleet.agent.keeper import _spawn_rank
 
     log = tmp_path / "log"
-    pid = _spawned(["/bin/echo", "$(id)", ";", "touch", str(tmp_path / "made")], {}, str(log), str(tmp_path))
+    pid = _spawn_rank(["/bin/echo", "$(id)", ";", "touch", str(tmp_path / "made")], {}, str(log), str(tmp_path))
     os.waitpid(pid, 0)
     assert log.read_text(encoding="utf-8") == f"$(id) ; touch {tmp_path / 'made'}\n"
     assert not (tmp_path / "made").exists()

@@ -1,4 +1,4 @@
-"""Looks at a running job again and again, and tells what is new: a hang within seconds, a slow rank within twenty steps."""
+"""Periodic check of a running job. Reports new problems: a hang within seconds, a slow rank within twenty steps."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, rank_states
 from windtunnel.fleet.recorded import Recorded
 
 JUDGE_EVERY = 5
-"""Steps between two judgements of who is slow: they cost more than a look at the heartbeats."""
+"""Steps between two evaluations of slow ranks and links, which cost more than a check of the heartbeats."""
 CONFIRMATIONS = 2
-"""Judgements in a row that must say the same before it is told."""
+"""Consecutive evaluations that must agree before an alarm is raised."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """What a look found that the one before had not. `seconds`: unix time of the look; `cleared`: it was there and is no more."""
+    """A problem that is new, or that has disappeared, since the previous check."""
 
     seconds: float
+    """Unix time of the check."""
     verdict: Verdict
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
@@ -33,6 +34,7 @@ class Alarm:
     finding: Finding | None = None
     hang: HangReport | None = None
     cleared: bool = False
+    """True: the problem was reported before and has disappeared."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -49,19 +51,22 @@ _Key = tuple[Verdict, tuple[int, ...], tuple[str, ...], str]
 
 @dataclass
 class Monitor:
-    """Not safe between threads.
-
-    `align` puts the ranks on one clock before they are judged. `against` says what else is wrong with a run on one clock, such as
-    what leaves its prediction (`runs.fleet_watching.Expectation`). `share` of the time at most is spent on judging.
-    """
+    """Checks a run repeatedly and returns new alarms. Not thread-safe."""
 
     heartbeat: float = HEARTBEAT
+    """Seconds between heartbeats of a rank."""
     share: float = 1.0
+    """Largest share of wall-clock time spent on evaluations."""
     align: Callable[[Recorded], Recorded] = lambda recorded: recorded
+    """Puts the ranks on one clock before the evaluation."""
     against: Callable[[Recorded], Sequence[Finding]] = lambda recorded: ()
+    """Returns further findings about a run whose ranks are on one clock, for example deviations from a prediction
+    (`runs.fleet_watching.Expectation`).
+    """
     _hangs: HangWatch = field(init=False)
     _judged_at: int = -JUDGE_EVERY
-    _next_judgement: float = 0.0  # of time.monotonic: no judgement before it
+    _next_judgement: float = 0.0
+    """`time.monotonic()` before which there is no further evaluation."""
     _seen: dict[_Key, int] = field(default_factory=dict)
     _active: dict[_Key, Alarm] = field(default_factory=dict)
 
@@ -69,7 +74,7 @@ class Monitor:
         self._hangs = HangWatch(self.heartbeat)
 
     def look(self, recorded: Recorded) -> list[Alarm]:
-        """What is new since the last look."""
+        """Checks the run and returns the alarms that are new since the last check."""
         alarms = []
         hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now)
         if hang is not None and not (hang.culprits or hang.waits or hang.stuck):
@@ -87,11 +92,11 @@ class Monitor:
         return alarms
 
     def next_look(self, recorded: Recorded) -> float:
-        """Seconds from `recorded.now` until the next look is worth it."""
+        """Seconds from `recorded.now` until the next check is useful."""
         return self._hangs.next_look(recorded.beats)
 
     def is_judgement_due(self, recorded: Recorded) -> bool:
-        """Whether the next look will judge who is slow; the last records of each rank are enough for a look that does not."""
+        """Whether the next `look` evaluates slow ranks. A check that does not needs only the last records of each rank."""
         last = _last_step(recorded)
         if last < self._judged_at:  # the job was started again
             self._judged_at = last - JUDGE_EVERY
@@ -118,9 +123,9 @@ def _last_step(recorded: Recorded) -> int:
 
 
 def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport | None:
-    """Why a job does not move, from one look: None where it moves, or all of its ranks are done.
+    """Diagnoses a job that makes no progress, from a single snapshot. None if the job makes progress or all ranks have ended.
 
-    It stands still where a rank that should live shows no life, or where no rank has written anything for as long as `HangWatch`
+    A job counts as stalled if a rank that should be alive is silent, or if no rank has written a record for as long as `HangWatch`
     waits.
     """
     sections, living = recorded.sections, [beat for beat in recorded.beats.values() if beat.ended is None]
@@ -136,18 +141,18 @@ def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport
 
 
 def has_ended(recorded: Recorded) -> bool:
-    """Whether every rank has ended by itself, or is gone."""
+    """Whether every rank has exited or its process is gone."""
     beats = recorded.beats.values()
     return bool(beats) and all(beat.ended is not None or beat.process == "gone" for beat in beats)
 
 
 def killed_ranks(recorded: Recorded) -> tuple[int, ...]:
-    """Ranks whose process is gone without having ended by itself."""
+    """Ranks whose process is gone although it did not report its end."""
     return tuple(rank for rank, beat in sorted(recorded.beats.items()) if beat.ended is None and beat.process == "gone")
 
 
 def last_steps(recorded: Recorded, count: int) -> Recorded:
-    """The records of the last `count` steps."""
+    """The run restricted to its last `count` steps."""
     steps = np.unique(recorded.sections.step)
     if len(steps) <= count:
         return recorded

@@ -1,5 +1,6 @@
-"""What a collected run answers with: heartbeats, open sections, summaries of steps. Plain records, whoever answers: the collector's
-folder (`collect.store`) or the collector itself (`asked`)."""
+"""Records that queries of a collected run return: heartbeats, open sections, step summaries. The collector's folder
+(`collect.store`) and the HTTP client (`collector_client`) return the same types.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +10,14 @@ from dataclasses import dataclass
 from windtunnel.base.arrays import Floats, Int32s, Int64s, Uint8s
 
 IdSelection = range | Collection[int] | None
-"""Steps or ranks: None stands for all."""
+"""Steps or ranks to select; None selects all."""
 
 
 @dataclass(frozen=True)
 class StepSummaries:
-    """Rows counted by rank, step and section, N groups. Seconds on the device; rows whose time is unknown are not counted."""
+    """Sections aggregated by rank, step and section type; N rows. Seconds on the device. Sections without a known duration are not
+    counted.
+    """
 
     rank: Int32s
     step: Int64s
@@ -30,21 +33,23 @@ class StepSummaries:
 
 @dataclass(frozen=True)
 class OpenSection:
-    """What a rank was in when it last spoke. `begin` in unix seconds of its host's clock."""
+    """A section that a rank had entered and not left at its last heartbeat."""
 
     section: str
     name: str
     group: str
     step: int
     begin: float
+    """Unix seconds on the rank's host clock."""
     call: int
     peer: int
-    state: int  # ring.RowState: OPEN, the host is in it; ISSUED, the device is
+    state: int
+    """`ring.RowState`: OPEN, the host is inside it; ISSUED, the device has not finished it."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The last words of a rank's ring. Times in unix seconds: `beat` on its host's clock, `received` on the collector's."""
+    """The last state of a rank's ring that reached the collector."""
 
     rank: int
     host: str
@@ -54,7 +59,9 @@ class Heartbeat:
     step: int
     head: int
     beat: float
+    """Unix seconds on the rank's host clock."""
     received: float
+    """Unix seconds on the collector's clock."""
     process: str
     ended: int | None
     lost: int

@@ -18,24 +18,26 @@ SUFFIX = ".ring"
 
 
 def ring_path(folder: Path, rank: int) -> Path:
-    """The ring of `rank` in the folder of its run."""
+    """Path of the ring of `rank` in the folder of its run."""
     return folder / f"rank-{rank:06d}{SUFFIX}"
 
 
 def ring_files(folder: Path) -> list[Path]:
-    """The rings in `folder`, by rank."""
+    """Ring files in `folder`, ordered by rank."""
     return sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.stem)])
 
 
 def unrecorded_work(fact: Any) -> list[str]:
-    """Of a line of kind "fact": what its rank does that no record shows."""
+    """Descriptions of work that the monitor cannot record, from a line of kind "fact"."""
     entries = fact.get("unseen", ()) if isinstance(fact, dict) else ()
     return [str(one) for one in entries] if isinstance(entries, (list, tuple)) else []
 
 
 @contextmanager
 def open_rings(folder: Path) -> Iterator[list[RingReader]]:
-    """Readers of all rings in `folder`, by rank; those that are being made are left out. FileError where there is none."""
+    """Readers of all rings in `folder`, ordered by rank. Rings that are still being created are skipped. FileError if there are
+    none.
+    """
     readers: list[RingReader] = []
     for path in ring_files(folder):
         with suppress(FileError):
@@ -59,7 +61,7 @@ def read_rings(folder: Path) -> Sections:
 
 
 def ring_sections(reader: RingReader, rows: Any) -> Sections:
-    """Rows [n] of `ring.ROW` of one ring as sections; `begin` counts from the first of them."""
+    """Converts rows [n] of `ring.ROW` of one ring to sections; `begin` is relative to the first of them."""
     rows = rows[rows["state"] != RowState.EMPTY]
     lines = reader.lines()
     groups = [value for kind, value in lines if kind == "group"]
@@ -75,5 +77,5 @@ def ring_sections(reader: RingReader, rows: Any) -> Sections:
 
 
 def _with_nan(values: Any, scale: float) -> Any:
-    """Integers as floats, -1 as NaN."""
+    """Scales integers to floats; -1 becomes NaN."""
     return np.where(values < 0, np.nan, values * scale)

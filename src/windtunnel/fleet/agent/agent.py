@@ -1,4 +1,4 @@
-"""The agent of a node: between the driver and the keeper of its ranks."""
+"""The agent of a node: executes the driver's commands through the keeper, and reports the state of the ranks."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ from windtunnel.fleet.wire.secrets import Secrets
 
 BEAT_SECONDS = 1.0
 LOOK_SECONDS = 0.1
-"""Between two probes at ranks that have not done a step yet."""
+"""Interval between checks of ranks that have not finished a step yet."""
 LOG = logging.getLogger("windtunnel.fleet.agent")
 
 
 @dataclass
 class RankProbes:
-    """What is read of one rank's process."""
+    """Readers of one rank's process: log, ring, checkpoint events."""
 
     pid: int
     log: LogTail
@@ -66,7 +66,7 @@ class RankProbes:
 
 @dataclass
 class Agent:
-    """Serves until the driver says `Leave`. It connects again whenever the driver is gone, and leaves its ranks alone meanwhile."""
+    """Runs until the driver sends `Leave`. It reconnects whenever the driver disappears and leaves its ranks running meanwhile."""
 
     node: str
     driver: str
@@ -76,12 +76,13 @@ class Agent:
     _probes: dict[int, RankProbes] = field(default_factory=dict)
     _channel: Channel | None = None
     _fence: int = -1
-    _killing: list[tuple[int, int]] = field(default_factory=list)  # (order, attempt) of kills that are not answered yet
+    _killing: list[tuple[int, int]] = field(default_factory=list)
+    """(order, attempt) of kill commands that are not answered yet."""
     _pids_with_steps: set[int] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def serve(self) -> None:
-        """Beats until it is let go. FileError where no keeper starts."""
+        """Sends heartbeats until the driver releases the agent. FileError if no keeper starts."""
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
         self._left = asyncio.Event()
         self._lost = asyncio.Event()
@@ -124,7 +125,7 @@ class Agent:
         self._lost.set()
 
     async def _beat_loop(self) -> None:
-        """Each second, and at once when a rank that began has done its first step."""
+        """Sends a heartbeat every second, and immediately when a new rank has finished its first step."""
         last_beat = 0.0
         while True:
             if time.monotonic() - last_beat >= BEAT_SECONDS or self._has_first_step():
@@ -297,12 +298,12 @@ def _read_fence(path: Path) -> int:
 
 
 def _rank_environment() -> dict[str, str]:
-    """The environment of ranks: this agent's without its secrets."""
+    """The environment of the ranks: the agent's own without its secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDTUNNEL_FLEET_")}
 
 
 def _own_address(driver: str) -> str:
-    """An address of this node by which others reach it."""
+    """An address of this node that other nodes can reach."""
     if driver.startswith("unix:"):
         return "127.0.0.1"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -1,8 +1,9 @@
-"""The keeper of a node: the parent of its ranks. It outlives agents, knows how each rank ended, and forks ranks of a Python script
-from itself once it has imported what they need.
+"""The keeper of a node: parent process of its ranks. It survives agents, records how each rank ended, and forks ranks of a Python
+script from itself after it has imported their modules.
 
-It serves one agent at a time on a socket that only its owner can open, with lines of JSON: `start`, `kill`, `warm`, `state`,
-`leave`; whatever a rank does comes back as a `state` line. Ranks die with it (PR_SET_PDEATHSIG), so that no rank runs unseen.
+It serves one agent at a time over a Unix socket that only its owner can open, with lines of JSON: `start`, `kill`, `warm`, `state`,
+`leave`. Every change of a rank is sent back as a `state` line. Ranks die with the keeper (PR_SET_PDEATHSIG), so that no rank runs
+unsupervised.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from pathlib import Path
 from typing import Any
 
 IDLE_SECONDS = 60.0
-"""A keeper without ranks and without an agent ends after so long."""
+"""A keeper without ranks and without an agent exits after this time."""
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass
 class RankProcess:
-    """A rank's process. `code`: None while it runs."""
+    """A rank's process."""
 
     rank: int
     pid: int
@@ -40,24 +41,27 @@ class RankProcess:
     began: float
     log: str
     code: int | None = None
+    """Exit code; None while it runs."""
     ended: float = 0.0
 
 
 @dataclass
 class Keeper:
-    """Serves until it is told to leave. `path`: of its socket."""
+    """Serves agents until it receives `leave`."""
 
     path: str
+    """Path of its Unix socket."""
     ranks: dict[int, RankProcess] = field(default_factory=dict)
     attempt: int = -1
     warm: bool = False
     _agent: socket.socket | None = None
     _read: bytes = b""
     _idle_since: float = field(default_factory=time.monotonic)
-    _kills: list[tuple[float, int]] = field(default_factory=list)  # when, attempt
+    _kills: list[tuple[float, int]] = field(default_factory=list)
+    """(monotonic deadline, attempt) of pending SIGKILLs."""
 
     def serve(self) -> None:
-        """Never returns. A keeper that finds another one on its socket leaves at once."""
+        """Serves forever. Exits at once if another keeper owns the socket."""
         lock = os.open(self.path + ".lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -144,7 +148,7 @@ class Keeper:
         return [one for one in self.ranks.values() if one.code is None]
 
     def _start(self, attempt: int, argv: list[str], logs: str, ranks: Mapping[str, dict[str, str]], cwd: str) -> None:
-        """Starts the ranks of an attempt, once: an attempt that it has had, or while others run, starts nothing."""
+        """Starts the ranks of an attempt once. An attempt that was started before, or a start while ranks run, has no effect."""
         if attempt <= self.attempt or self._running_ranks():
             return
         self.attempt, self.ranks = attempt, {}
@@ -212,7 +216,7 @@ class Keeper:
 
 
 def is_python(argv: Sequence[str]) -> bool:
-    """Whether a command is this Python with a script or a module, and nothing before it."""
+    """Whether a command is this Python with a script or a module and no interpreter options."""
     name = os.path.basename(argv[0])
     same = argv[0] == sys.executable or name in ("python", "python3", os.path.basename(sys.executable))
     return same and len(argv) > 1 and (argv[1].endswith(".py") or (argv[1] == "-m" and len(argv) > 2))
@@ -252,7 +256,7 @@ def _fork_rank(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd:
 
 
 def _run_forked_rank(prepare: Callable[[], None], argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> None:
-    """Never returns: this process is the rank now."""
+    """Turns the forked child into the rank; never returns."""
     code = 1
     try:
         prepare()

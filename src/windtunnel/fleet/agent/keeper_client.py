@@ -1,4 +1,4 @@
-"""An agent's end of its keeper: finds the one that runs or starts it, and hears what its ranks do."""
+"""The agent's connection to its keeper: connects to a running one or starts it, and receives the state of the ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMIT = 16 << 20
 
 
 class KeeperClient:
-    """`on_state` is called with each state (`attempt`, `warm`, `ranks`), and with None once the keeper is gone."""
+    """`on_state` is called with each state (`attempt`, `warm`, `ranks`), and with None when the keeper is gone."""
 
     def __init__(self, folder: Path, node: str, on_state: Callable[[dict[str, Any] | None], None]) -> None:
         self.path = socket_path(folder, node)
@@ -31,7 +31,7 @@ class KeeperClient:
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connects to the keeper; starts one where none answers. FileError where it does not come."""
+        """Connects to the keeper; starts one if none answers. FileError if it does not start."""
         try:
             reader, self._writer = await asyncio.open_unix_connection(self.path, limit=_LIMIT)
         except OSError:
@@ -39,11 +39,12 @@ class KeeperClient:
         self._task = asyncio.create_task(self._read_states(reader))
 
     def send_command(self, do: str, **what: Any) -> None:
-        """Sends a command; its effect comes as a state."""
+        """Sends a command; its effect arrives as a state."""
         if self._writer is not None:
             self._writer.write(json.dumps({"do": do, **what}).encode() + b"\n")
 
     def start(self, attempt: int, argv: Sequence[str], logs: Path, ranks: Mapping[int, Mapping[str, str]], cwd: str) -> None:
+        """Sends the command to start the ranks of an attempt, with the environment of each."""
         self.send_command(
             "start", attempt=attempt, argv=list(argv), logs=str(logs), ranks={str(r): dict(v) for r, v in ranks.items()}, cwd=cwd
         )
@@ -76,7 +77,7 @@ class KeeperClient:
 
 
 def socket_path(folder: Path, node: str) -> str:
-    """Of the keeper of `node` in a run: short, as sockets' paths must be, in a folder that only its owner enters."""
+    """Path of the socket of the keeper of `node` in a run. It is short, because socket paths must be, and in a private folder."""
     home = Path(tempfile.gettempdir()) / f"windtunnel-{os.getuid()}"
     home.mkdir(mode=0o700, exist_ok=True)
     status = home.lstat()

@@ -1,4 +1,4 @@
-"""Error patterns of training logs: one table, from the most to the least telling."""
+"""Error patterns in training logs, from the most to the least specific."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PATTERNS: tuple[tuple[str, str], ...] = (
         r"Broken pipe|failed to connect|\[gloo/|recvValue",
     ),
 )
-"""(kind, expression). "peer": a rank that ends because another one did; "port": another process listens where it wants to."""
+"""(kind, expression). "peer": the rank ended because another one did; "port": another process already listens on its port."""
 _ALL = re.compile("|".join(f"(?P<{kind}>{expression})" for kind, expression in PATTERNS))
 KINDS = frozenset(kind for kind, _ in PATTERNS)
 _RAISED = re.compile(r"^(?:\[\w+\]:\s?)*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)(?::[^\n]*)?)$", re.M)
 LINE = 400
-"""Characters of a line that are passed on."""
+"""Longest line that is reported, in characters."""
 
 
 def match_lines(text: str) -> list[LogFinding]:
-    """The first line of each kind in `text`, in the order of the text."""
+    """The first matching line of each kind in `text`, in the order of the text."""
     seen: dict[str, LogFinding] = {}
     for match in _ALL.finditer(text):
         kind = match.lastgroup if match.lastgroup in KINDS else next(k for k, v in match.groupdict().items() if v and k in KINDS)
@@ -42,6 +42,6 @@ def match_lines(text: str) -> list[LogFinding]:
 
 
 def last_exception(text: str) -> LogFinding | None:
-    """The last line of `text` that names an exception as Python's tracebacks do, with or without torch's `[rank0]: ` before it."""
+    """The last line of `text` that names an exception as Python's tracebacks do, with or without torch's prefix `[rank0]: `."""
     lines = _RAISED.findall(text)
     return LogFinding(EXCEPTION_LINE, lines[-1].strip()[:LINE]) if lines else None

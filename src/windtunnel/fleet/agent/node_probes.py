@@ -1,4 +1,4 @@
-"""What an agent reads of its node: state of processes, rings, logs, NIC counters, kills for memory."""
+"""Readings of a node: process states, rings, logs, NIC counters, out-of-memory kills."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.wire.messages import LogFinding
 
 READ_AT_ONCE = 1 << 18
-"""Bytes of a log that one look reads; of more, the last."""
+"""Largest number of bytes of a log that one update reads; of a longer part, the last bytes."""
 
 
 @dataclass
 class LogTail:
-    """Reads on in a log and keeps the error patterns that it has seen, the first of each kind, and the last exception."""
+    """Reads a growing log; keeps the first line of each error pattern and the last exception."""
 
     path: Path
     found: dict[str, LogFinding] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class LogTail:
     _rest: str = ""
 
     def look(self) -> None:
-        """Reads what is new."""
+        """Reads what was appended since the last call."""
         with contextlib.suppress(OSError), self.path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size <= self._at:
@@ -46,13 +46,15 @@ class LogTail:
             self.raised = last_exception(text) or self.raised
 
     def findings(self, ended: bool) -> tuple[LogFinding, ...]:
-        """All that it found; the last exception only of a rank that has `ended`: before, somebody may have caught it."""
+        """All matched lines. The last exception only if the rank has `ended`; before that it may have been caught."""
         return (*self.found.values(), *([self.raised] if ended and self.raised is not None else []))
 
 
 @dataclass
 class RingProbe:
-    """The ring of a rank: seconds since its beat, records written, step. (-1, 0, -1) where the process `pid` has none."""
+    """Reads the ring of a rank: seconds since its heartbeat, records written, step. (-1, 0, -1) if the process `pid` has no
+    ring.
+    """
 
     folder: Path
     rank: int
@@ -60,6 +62,7 @@ class RingProbe:
     _reader: RingReader | None = None
 
     def look(self) -> tuple[float, int, int]:
+        """Seconds since the heartbeat, records written and step."""
         if self._reader is None:
             with contextlib.suppress(FileError):
                 reader = RingReader(ring_path(self.folder, self.rank))
@@ -80,14 +83,17 @@ class RingProbe:
 
 @dataclass
 class CheckpointEvents:
-    """The last load that a rank's checkpoint library wrote down since `since` (unix seconds): (step, seconds)."""
+    """Reads the checkpoint events of a rank."""
 
     path: Path
     since: float
+    """Unix seconds; earlier events are ignored."""
     loaded: tuple[int, float] = (-1, 0.0)
+    """The last load: (step, seconds)."""
     _at: int = 0
 
     def look(self) -> tuple[int, float]:
+        """Reads new events; returns the last load: (step, seconds)."""
         with contextlib.suppress(OSError), self.path.open("rb") as file:
             file.seek(self._at)
             raw = file.read(READ_AT_ONCE)
@@ -102,7 +108,7 @@ class CheckpointEvents:
 
 
 def process_state(pid: int) -> str:
-    """The state letter of /proc: R, S, D, T (stopped), Z (ended); empty where there is no such process."""
+    """The state letter in /proc: R, S, D, T (stopped), Z (ended); empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -118,8 +124,9 @@ def started_at(pid: int) -> int:
 
 
 def nic_bytes(root: Path = Path("/sys/class")) -> int:
-    """Bytes that the InfiniBand or RoCE ports have moved (their counters count 4 bytes), else all network interfaces but
-    loopback; -1 where there is none."""
+    """Bytes moved by the InfiniBand or RoCE ports (their counters count units of 4 bytes), otherwise by all network interfaces
+    except loopback; -1 if there are none.
+    """
     ports = [*root.glob("infiniband/*/ports/*/counters/port_xmit_data"), *root.glob("infiniband/*/ports/*/counters/port_rcv_data")]
     if ports:
         return 4 * sum(_read_int(path) for path in ports)
@@ -128,8 +135,9 @@ def nic_bytes(root: Path = Path("/sys/class")) -> int:
 
 
 def link_drops(root: Path = Path("/sys/class")) -> int:
-    """How often a port of this node has lost its link so far: InfiniBand and RoCE ports, and Ethernet ports that are hardware, or
-    all but loopback where none is (in a container)."""
+    """Total number of link losses of this node's ports: InfiniBand and RoCE ports, and physical Ethernet ports (in a container
+    without physical ports, all except loopback).
+    """
     ports = [*root.glob("infiniband/*/ports/*/counters/link_downed")]
     nets = [path for path in root.glob("net/*/carrier_down_count") if path.parts[-2] != "lo"]
     hardware = [path for path in nets if path.with_name("device").exists()]
@@ -137,7 +145,7 @@ def link_drops(root: Path = Path("/sys/class")) -> int:
 
 
 def own_addresses(root: Path = Path("/proc/net")) -> tuple[str, ...]:
-    """Addresses of this node's ports, IPv4 and IPv6, without loopback; none where the kernel does not tell."""
+    """IPv4 and IPv6 addresses of this node's ports without loopback; empty if the kernel does not list them."""
     found: list[IPv4Address | IPv6Address] = []
     with contextlib.suppress(OSError, ValueError):
         trie = (root / "fib_trie").read_text(encoding="ascii")
@@ -149,7 +157,7 @@ def own_addresses(root: Path = Path("/proc/net")) -> tuple[str, ...]:
 
 
 def memory_kills(given: str | None = None) -> int:
-    """Processes of this cgroup that the kernel has killed for memory."""
+    """Processes of this cgroup that the kernel has killed for lack of memory."""
     path = given or _own_memory_events_path()
     with contextlib.suppress(OSError, ValueError):
         for line in Path(path).read_text(encoding="ascii").splitlines():
@@ -166,8 +174,9 @@ def _own_memory_events_path() -> str:
 
 
 def memory_events_path(groups: str, root: Path = Path("/sys/fs/cgroup")) -> Path:
-    """The file that counts kills for memory of the cgroup that `groups` (the text of /proc/self/cgroup) names: `memory.events` of
-    version 2, `memory.oom_control` of version 1; the root's where a container hides the path."""
+    """The file that counts out-of-memory kills of the cgroup named in `groups` (the text of /proc/self/cgroup): `memory.events` in
+    version 2, `memory.oom_control` in version 1. The root cgroup's file if a container hides the path.
+    """
     own = {words[1]: words[2].lstrip("/") for line in groups.splitlines() if len(words := line.split(":", 2)) == 3}
     first, second = root / "memory", root
     places = [second / own.get("", "") / "memory.events", first / own.get("memory", "") / "memory.oom_control"]

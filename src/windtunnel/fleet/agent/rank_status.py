@@ -1,4 +1,4 @@
-"""What each rank of a node is in, by its ring, for a driver that asks why a job stands still."""
+"""State of each rank of a node, read from its ring, to diagnose a stalled job."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from windtunnel.records.sections import joined
 def read_rank_status(
     folder: Path, pids: Mapping[int, int], states: Mapping[int, str]
 ) -> tuple[tuple[RankStatus, ...], dict[str, tuple[int, ...]]]:
-    """Stands of the ranks of `pids` (rank → process) that have a ring of that process, and the groups by label.
+    """Status of each rank in `pids` (rank → process id) that has a ring of that process, and the groups by label.
 
-    `states`: the letter of /proc of each process.
+    `states`: state letter in /proc of each process.
     """
     now, parts, beats = time.time(), [], {}
     for rank, pid in pids.items():

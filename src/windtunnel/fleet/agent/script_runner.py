@@ -1,4 +1,4 @@
-"""A forked process becomes a rank: it runs a script as `python SCRIPT …` would, to its very end."""
+"""Runs a script inside a forked process as `python SCRIPT …` would, including its exit handling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import TracebackType
 
 
 def run_script(argv: Sequence[str]) -> int:
-    """Runs `argv` (a Python, a script or -m MODULE, arguments) in this process; its exit status."""
+    """Runs `argv` (a Python interpreter, a script or -m MODULE, arguments) in this process; returns its exit status."""
     _reseed_random()
     for path in reversed([path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]):
         if path not in sys.path:
@@ -45,7 +45,7 @@ def run_script(argv: Sequence[str]) -> int:
 
 
 def _reseed_random() -> None:
-    """Forked ranks would draw the same random numbers."""
+    """Reseeds Python's and numpy's generators: forked ranks would otherwise draw the same random numbers."""
     random.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:

@@ -1,4 +1,6 @@
-"""What a node sends to the collector: rows, open rows, summaries, heartbeats and text of its ranks, in one compressed body."""
+"""The message from a shipper to the collector: rows, open rows, summaries, heartbeats and text of a node's ranks, in one compressed
+body.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Tables of whole numbers as bytes: columns side by side, each in the fewest bytes that hold it, ready for a plain compressor.
+"""Encoding of integer tables: columns one after the other, each in the fewest bytes per value, prepared for a general compressor.
 
-A table has one run of rows for each ring of the batch. A column is stored as it is or as differences inside each run, less its
-least value, in 0, 1, 2, 4 or 8 bytes a row, with all lowest bytes first, then all second bytes, and so on: zlib then finds the high
-bytes empty. On records of a training step this takes 5.5 bytes a record with zlib at level 1, and zstd is no smaller
+A table has one run of rows for each ring of the batch. A column is stored as values or as differences inside each run, minus its
+least value, in 0, 1, 2, 4 or 8 bytes per row, with all lowest bytes first, then all second bytes, and so on: zlib then finds the
+high bytes empty. Records of a training step take 5.5 bytes each with zlib at level 1; zstd is not smaller
 (docs/fleet-collector.md).
 """
 
@@ -35,14 +35,14 @@ ROWS = (
     "state",
     "sends",
 )
-"""Columns of a row of a ring. `late` is host_nanos - nanos; the rest as in `ring.ROW`."""
+"""Columns of a row of a ring. `late` is host_nanos - nanos; the others are those of `ring.ROW`."""
 OPEN_ROWS = ROWS
 SUMMARIES = ("step", "section", "count", "sum", "least", "most")
-"""Columns of a summary: the rows of a ring in one step and section. Nanoseconds; rows whose time is unknown are not counted."""
+"""Columns of a summary: the rows of a ring in one step and section. Nanoseconds; rows without a duration are not counted."""
 
 _DIFFERENCES = frozenset({"number", "begin", "step", "call"})
 MOST_ROWS = 1 << 20
-"""Rows of one table; a longer one is refused before anything is allocated."""
+"""Largest number of rows of a table; a longer one is refused before anything is allocated."""
 
 _TABLE = struct.Struct("<IHH")  # rows, runs, columns
 _COLUMN = struct.Struct("<BBxxxxxxq")  # is it differences, bytes a row, least value
@@ -65,7 +65,7 @@ class BatchTable:
 
 
 def pack(table: BatchTable, names: tuple[str, ...]) -> bytes:
-    """The bytes of a table with columns `names`. FileError for more than MOST_ROWS rows."""
+    """Encodes a table with columns `names`. FileError for more than MOST_ROWS rows."""
     if len(table) > MOST_ROWS:
         raise FileError("a batch", f"{len(table)} rows", f"up to {MOST_ROWS} rows")
     parts = [_TABLE.pack(len(table), len(table.runs), len(names)), table.runs.astype("<u4").tobytes()]
@@ -76,7 +76,9 @@ def pack(table: BatchTable, names: tuple[str, ...]) -> bytes:
 
 
 def unpack(raw: bytes, at: int, names: tuple[str, ...]) -> tuple[BatchTable, int]:
-    """A table that begins at byte `at` and the byte after it. FileError if it is cut off or contradicts itself."""
+    """Decodes the table that begins at byte `at`; returns it and the position after it. FileError if it is truncated or
+    inconsistent.
+    """
     rows, runs, columns = _TABLE.unpack_from(raw, _check_room(raw, at, _TABLE.size))
     at += _TABLE.size
     if rows > MOST_ROWS or columns != len(names):
@@ -97,7 +99,7 @@ def unpack(raw: bytes, at: int, names: tuple[str, ...]) -> tuple[BatchTable, int
 
 
 def _starts(runs: Int64s) -> tuple[Int64s, Int64s]:
-    """First rows of the runs that have any, and their lengths."""
+    """First rows of the non-empty runs, and their lengths."""
     some = runs[runs > 0]
     return np.cumsum(some) - some, some
 
@@ -144,7 +146,7 @@ def _unpack_column(raw: bytes, at: int, rows: int, starts: tuple[Int64s, Int64s]
 
 
 def _join_planes(planes: Any) -> Int64s:
-    """Numbers of their bytes, lowest first."""
+    """Integers from byte planes, lowest first."""
     if len(planes) == 1:
         single: Int64s = planes[0].astype(np.int64)
         return single
@@ -156,7 +158,7 @@ def _join_planes(planes: Any) -> Int64s:
 
 
 def _check_room(raw: bytes, at: int, size: int) -> int:
-    """`at`, where so many bytes follow. FileError otherwise."""
+    """Returns `at` if `size` bytes follow it. FileError otherwise."""
     if at + size > len(raw):
         raise FileError("a batch", "a table that is cut off", "a whole batch")
     return at

@@ -1,5 +1,5 @@
-"""A batch as bytes: a head of 64 bytes, its words (JSON), its tables (zlib). The same bytes travel over HTTP and lie in the
-collector's log.
+"""A batch as bytes: a header of 64 bytes, its metadata (JSON), its tables (zlib). The same bytes are sent over HTTP and stored in
+the collector's log.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from windtunnel.fleet.batch.meta import BatchMeta, meta_bytes, meta_of
 
 MAGIC, VERSION = b"WTBATCH1", 1
 LEVEL = 1
-"""Of zlib: level 6 saves 3 % and takes twice as long (docs/fleet-collector.md)."""
+"""Compression level of zlib: level 6 saves 3 % and takes twice as long (docs/fleet-collector.md)."""
 MOST_BYTES = 32 << 20
-"""Of a batch, and of its tables unpacked: twice that."""
+"""Largest size of a batch; its uncompressed tables may have twice that."""
 
 # magic, version, crc32 of all bytes after it but itself, words, tables, tables unpacked, boot, sequence
 _HEAD = struct.Struct("<8sII16sQIII12x")
@@ -26,7 +26,7 @@ _CRC_AT, _CRC_FROM = 12, 16
 
 @dataclass(frozen=True)
 class BatchHead:
-    """The head of a batch: `boot` names a start of the shipper, `sequence` counts its batches from 1."""
+    """Header of a batch. `boot` identifies a start of the shipper; `sequence` counts its batches from 1."""
 
     boot: bytes
     sequence: int
@@ -42,17 +42,16 @@ class BatchHead:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a node sends. Each table has one run for each of `meta.beats`.
+    """What a node sends. Each table has one run for each of `meta.beats`."""
 
-    `rows` ended, and are sent once. `open` are the rows that a rank was in when the batch was made: they replace those of the last
-    batch.
-    """
-
-    boot: bytes  # [16]
+    boot: bytes
+    """[16]"""
     sequence: int
     meta: BatchMeta
     rows: BatchTable
+    """Completed rows; sent once."""
     open: BatchTable
+    """Rows that a rank was in when the batch was created; they replace those of the last batch."""
     summaries: BatchTable
 
 
@@ -66,7 +65,7 @@ def encode(batch: Batch) -> bytes:
 
 
 def add_checksum(head: BatchHead, body: bytes) -> bytes:
-    """Head and body with their checksum."""
+    """Header and body with their checksum."""
     raw = bytearray(_HEAD.pack(MAGIC, VERSION, 0, head.boot, head.sequence, head.meta_bytes, head.table_bytes, head.raw_bytes))
     crc = zlib.crc32(body, zlib.crc32(raw[_CRC_FROM:]))
     struct.pack_into("<I", raw, _CRC_AT, crc)
@@ -74,7 +73,7 @@ def add_checksum(head: BatchHead, body: bytes) -> bytes:
 
 
 def head_of(raw: bytes, *, whole: bool = True, check: bool = True) -> BatchHead:
-    """The head of a batch at the beginning of `raw`, whose checksum is right; with `whole`, nothing may follow it. FileError
+    """The header at the beginning of `raw`, whose checksum is verified. With `whole`, nothing may follow the batch. FileError
     otherwise.
     """
     if len(raw) < HEAD_BYTES:
@@ -93,7 +92,7 @@ def head_of(raw: bytes, *, whole: bool = True, check: bool = True) -> BatchHead:
 
 
 def decode_meta(raw: bytes, head: BatchHead) -> BatchMeta:
-    """What a batch says beside its tables. FileError if that is malformed."""
+    """The metadata of a batch. FileError if it is malformed."""
     return meta_of(raw[HEAD_BYTES : HEAD_BYTES + head.meta_bytes])
 
 
@@ -117,7 +116,7 @@ def decode_tables(raw: bytes, head: BatchHead) -> tuple[BatchTable, BatchTable, 
 
 
 def decode(raw: bytes) -> Batch:
-    """A batch from its bytes. FileError for anything else; nothing large is allocated before it was checked."""
+    """Decodes a batch. FileError for anything else; sizes are checked before large allocations."""
     head = head_of(raw)
     meta = decode_meta(raw, head)
     tables = decode_tables(raw, head)

@@ -1,4 +1,4 @@
-"""`Checkpointer`: saves and loads a job's state, all ranks together."""
+"""`Checkpointer`: saves and loads the state of a job, all ranks together."""
 
 from __future__ import annotations
 
@@ -28,39 +28,46 @@ from windtunnel.fleet.disk import sync
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """Of a Checkpointer. `keep` newest steps stay, and those that `interval` divides; `busy`: what a save does when both
-    buffers are
-    still being written, "wait" or "skip"; `neighbour`: a copy in the memory of the next node; `within`: seconds that all ranks may
-    take to write a step; `linger`: seconds that memory outlives a killed trainer; `settle`: seconds that a load waits for
-    saves that
-    an earlier attempt has staged; `node`: this machine's name."""
+    """Options of a `Checkpointer`."""
 
     keep: int = 3
+    """Number of newest steps to keep."""
     interval: int | None = None
+    """Steps that are multiples of it are kept as well."""
     busy: str = "wait"
+    """What `save` does while both buffers are still being written: "wait" or "skip"."""
     neighbour: bool = False
+    """Whether to keep a copy in the memory of the next node."""
     within: float = 600.0
+    """Seconds in which all ranks must write a step."""
     linger: float = 600.0
+    """Seconds for which staged memory is kept after the trainer was killed."""
     settle: float = 60.0
+    """Seconds that a load waits for saves that an earlier attempt has staged."""
     node: str = ""
+    """Name of this machine; empty: its host name."""
 
 
 @dataclass(frozen=True)
 class SaveResult:
-    """A call of `save`: whether the step was staged, how long training stood still for it, and bytes that this rank staged."""
+    """Result of `save`."""
 
     step: int
     staged: bool
+    """Whether the step was copied into host memory."""
     blocking_seconds: float
+    """Seconds for which training was blocked."""
     bytes: int
+    """Bytes that this rank staged."""
     why: str = ""
+    """Why the step was not staged."""
 
 
 class Checkpointer:
-    """Checkpoints of a job in `folder`. Making one, and every method, is a collective call of all ranks.
+    """Checkpoints of a job in `folder`. The constructor and every method are collective calls of all ranks.
 
-    `state` is a dict: modules, optimizers (of a module in it), objects with state_dict and load_state_dict, tensors, plain values;
-    `PerRank` around what each rank has of its own. `topology` is written into the manifest.
+    `state` is a dict of modules, optimizers (of a module in it), objects with state_dict and load_state_dict, tensors and plain
+    values. Wrap per-rank state in `PerRank`. `topology` is written into the manifest.
     """
 
     def __init__(self, folder: str | Path, *, topology: dict[str, Any] | None = None, **options: Any) -> None:
@@ -80,10 +87,9 @@ class Checkpointer:
         self._newest_staged = -1
 
     def prepare(self, state: dict[str, Any]) -> None:
-        """Plans the state, makes its buffers, starts the flush process: what the first save needs, before it. `save` does it
-        otherwise.
+        """Plans the layout of the state, allocates buffers and starts the flush process, so that the first save need not.
 
-        SpecError where the folder has steps that were not loaded: they are another job's, or would be lost.
+        SpecError if the folder has steps that were not loaded: they belong to another job, or would be lost.
         """
         if self._flusher is None:
             self._take_ownership()
@@ -100,7 +106,7 @@ class Checkpointer:
         self._flusher.set_layout(self._layout)
 
     def _take_ownership(self) -> None:
-        """Makes this attempt the one that commits here; later steps than the loaded one are set aside."""
+        """Makes this attempt the one that may commit here. Steps after the loaded one are renamed to superseded."""
         problem = ""
         if self.ranks.rank == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -121,11 +127,11 @@ class Checkpointer:
         end_earlier_processes(self._prefix, self.attempt)
 
     def save(self, step: int, state: dict[str, Any]) -> SaveResult:
-        """Copies `state` and returns; the rest goes on beside. PlanError where ranks save different steps or a step comes twice.
+        """Copies `state` into host memory and returns; writing continues in the background. PlanError if ranks save different
+        steps, or a step is saved twice.
 
-        A step that was loaded is committed already: nothing is copied. A save that fails later leaves what was committed, and
-        is told
-        by `wait`, in `failed` and in the events.
+        A step that was loaded is already committed, so nothing is copied. A save that fails later does not affect committed steps;
+        `wait()`, `failed` and the event log report it.
         """
         began = time.perf_counter()
         if step == self._loaded_step or step <= self._newest_staged:
@@ -160,8 +166,11 @@ class Checkpointer:
         return SaveResult(step, True, seconds, layout.total)
 
     def load(self, state: dict[str, Any]) -> int | None:
-        """Loads the newest step that is intact into `state`, the same on all ranks; None where there is none. What it read is in
-        `last_load`. SpecError where steps exist and the state does not fit them, or all of them are damaged."""
+        """Loads the newest intact step into `state`, the same one on all ranks; None if there are no steps. Details are in
+        `last_load`.
+
+        SpecError if steps exist but the state does not fit them, or all of them are damaged.
+        """
         began = time.perf_counter()
         held = local_copies(self._prefix, self.options.settle)
         self.ranks.all_gather(None)  # every node's earlier saves have settled
@@ -200,11 +209,11 @@ class Checkpointer:
 
     @property
     def failed(self) -> dict[int, str]:
-        """Steps of this attempt that were not committed, and why, as far as this rank knows."""
+        """Steps of this attempt that were not committed, with the reason, as far as this rank knows."""
         return dict(self._flusher.failed) if self._flusher else {}
 
     def wait(self) -> int | None:
-        """Waits until all saves are committed or have failed; gives the newest step that is committed."""
+        """Waits until all saves are committed or have failed; returns the newest committed step."""
         if self._flusher is None:
             return self._loaded_step or None
         self._flusher.drain()
@@ -212,7 +221,7 @@ class Checkpointer:
         return newest if newest is not None else self._loaded_step or None
 
     def close(self) -> None:
-        """Waits, and gives all memory back."""
+        """Waits for all saves and releases the memory."""
         self.wait()
         if self._flusher is not None:
             self._flusher.close()

@@ -1,7 +1,9 @@
-"""From shards that all ranks have written to a committed step. No process counts files: the writer asks each rank by name.
+"""Commit protocol: from shards written by all ranks to a committed step. The writer asks each rank by name instead of counting
+files.
 
-Each rank writes its files into the attempt's own folder, fsyncs them, and acknowledges with a file that names the attempt and the
-hashes. The writer (rank 0) reads all acknowledgements, writes the manifest, fsyncs, renames the folder, and only then LATEST.
+Each rank writes its files into the attempt's own folder, fsyncs them, and acknowledges with a file that contains the attempt and
+the hashes. The writer (rank 0) reads all acknowledgements, writes the manifest, fsyncs, renames the folder, and only then updates
+LATEST.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from windtunnel.fleet.disk import sync, write_durably
 
 
 class SaveError(FileError):
-    """A save that did not become a committed step; what was committed before is untouched."""
+    """A save that was not committed; committed steps are untouched."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """One save: where, which step, by which attempt of how many ranks; what the manifest says beside it."""
+    """One save: its folder, step, attempt and number of ranks, and what the manifest contains besides."""
 
     folder: Path
     step: int
@@ -38,24 +40,25 @@ class Save:
 
     @property
     def tmp(self) -> Path:
-        """The folder that it is written into."""
+        """Folder into which it is written."""
         return tmp_folder(self.folder, self.step, self.attempt)
 
     @property
     def final(self) -> Path:
-        """The folder that it is committed as."""
+        """Folder under which it is committed."""
         return step_folder(self.folder, self.step)
 
 
 def acknowledge(save: Save, rank: int, shards: list[ShardFile], error: str = "") -> None:
-    """Says that the files of `rank` are on the disk, or why they are not."""
+    """Reports that the files of `rank` are on disk, or why they are not."""
     acknowledgement = {"attempt": save.attempt, "step": save.step, "error": error, "shards": [asdict(shard) for shard in shards]}
     write_durably(_ack_path(save, rank), json.dumps(acknowledgement))
 
 
 def collect_acknowledgements(save: Save, within: float, pause: Callable[[float], None] = time.sleep) -> list[ShardFile]:
-    """The shards of all ranks, once each of them has acknowledged. SaveError where one says that it failed, or says nothing for
-    `within` seconds."""
+    """The shards of all ranks, after each has acknowledged. SaveError if a rank reports an error, or does not acknowledge for
+    `within` seconds.
+    """
     end, shards, wait = time.monotonic() + within, [], 0.002
     for rank in range(save.world):
         while (acknowledgement := _read_acknowledgement(save, rank)) is None:
@@ -72,7 +75,7 @@ def collect_acknowledgements(save: Save, within: float, pause: Callable[[float],
 
 
 def mark_gone(folder: Path, attempt: str, rank: int) -> None:
-    """Says that `rank` was killed and has acknowledged all that it ever staged: nobody needs to wait for it."""
+    """Records that `rank` was killed and has acknowledged everything that it staged, so that nobody waits for it."""
     if folder.is_dir():
         _gone_marker(folder, attempt, rank).touch()
 
@@ -94,9 +97,9 @@ def _read_acknowledgement(save: Save, rank: int) -> dict[str, Any] | None:
 
 
 def commit(save: Save, shards: list[ShardFile]) -> bool:
-    """Makes a written step the newest; False where an earlier attempt has committed the same step, which stays as it is.
+    """Makes a written step the newest one. False if an earlier attempt has committed the same step, which is left unchanged.
 
-    SaveError where another attempt owns the folder by now. OSError of the disk.
+    SaveError if another attempt owns the folder by now; OSError from the disk.
     """
     for rank in range(save.world):
         _ack_path(save, rank).unlink()
@@ -115,7 +118,7 @@ def commit(save: Save, shards: list[ShardFile]) -> bool:
 
 
 def claim_folder(folder: Path, attempt: str) -> None:
-    """From now on only `attempt` commits in `folder`; what an earlier one still writes is refused."""
+    """Allows only `attempt` to commit in `folder` from now on; commits of earlier attempts are refused."""
     folder.mkdir(parents=True, exist_ok=True)
     write_durably(folder / OWNER, attempt + "\n")
     for path in folder.glob("gone-*"):
@@ -124,7 +127,7 @@ def claim_folder(folder: Path, attempt: str) -> None:
 
 
 def owner_of(folder: Path) -> str:
-    """The attempt that may commit; nothing where nobody has saved yet."""
+    """The attempt that may commit; empty if nothing has been saved yet."""
     try:
         return (folder / OWNER).read_text().strip()
     except FileNotFoundError:

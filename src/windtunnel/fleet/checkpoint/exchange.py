@@ -1,4 +1,6 @@
-"""Who reads which file of a step, and how its bytes reach the ranks that need them: each byte leaves storage once."""
+"""Distribution of a step's files: which rank reads which file, and how its bytes reach the ranks that need them. Each byte is read
+from storage once.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,21 @@ from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 
 Ranges = tuple[tuple[int, int], ...]
-"""Offset and bytes of parts of a file, in order."""
+"""(offset, bytes) of parts of a file, in order."""
 
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """What one rank needs of each file, and which hashes its node has in memory."""
+    """What one rank needs of each file, and the hashes of the files that its node has in memory."""
 
     ranges: dict[str, Ranges]
     held: frozenset[str] = field(default_factory=frozenset)
 
 
 def assign_readers(shards: Sequence[ShardFile], requests: Sequence[ReadRequest]) -> dict[str, int]:
-    """The rank that reads each file: one whose node holds it in memory, before one that needs it most, before the least busy."""
+    """The rank that reads each file: preferably one whose node has it in memory, then one that needs it most, then the least
+    busy.
+    """
     load = [0] * len(requests)
     chosen = {}
     for shard in sorted(shards, key=lambda one: (-one.bytes, one.name)):
@@ -42,13 +46,13 @@ def assign_readers(shards: Sequence[ShardFile], requests: Sequence[ReadRequest])
 
 
 def parts_of(data: memoryview, ranges: Ranges) -> torch.Tensor:
-    """Those parts of a file as one tensor of bytes."""
+    """The given parts of a file as one tensor of bytes."""
     whole = _tensor(data)
     return torch.cat([whole[at : at + size] for at, size in ranges]) if ranges else whole[:0]
 
 
 def hashes_for(read: dict[str, memoryview], requests: Sequence[ReadRequest], me: int) -> dict[tuple[str, int], str]:
-    """The hash of what each other rank gets of each file that this rank has read."""
+    """The hash of what each other rank receives of each file that this rank has read."""
     cache: dict[tuple[str, Ranges], str] = {}
     hashes = {}
     for name, data in read.items():
@@ -62,7 +66,7 @@ def hashes_for(read: dict[str, memoryview], requests: Sequence[ReadRequest], me:
 
 
 class FileParts:
-    """The parts of a file that a rank has, asked for by their offset in the file."""
+    """The parts of a file that a rank has, addressed by their offset in the file."""
 
     def __init__(self, ranges: Ranges, data: torch.Tensor | memoryview) -> None:
         self._data, self._at = data, {}
@@ -80,10 +84,10 @@ class FileParts:
 
 def exchange_parts(ranks: RankGroup, requests: Sequence[ReadRequest], chosen: dict[str, int], read: dict[str, memoryview],
               hashes: dict[tuple[str, int], str]) -> tuple[dict[str, FileParts], int]:  # fmt: skip
-    """What this rank needs of every file, by name, and how many bytes came from other ranks. A collective call.
+    """What this rank needs of every file, by name, and the number of bytes received from other ranks. A collective call.
 
-    A file of which all ranks need the same goes out as one broadcast, others from the reader to each. ValueError where bytes that
-    came are not those that were read.
+    A file of which all ranks need the same parts is broadcast; otherwise its reader sends to each rank. ValueError if received
+    bytes differ from those that were read.
     """
     mine, got, received = requests[ranks.rank].ranges, {}, 0
     waiting: list[tuple[Any, torch.Tensor]] = []

@@ -1,4 +1,4 @@
-"""The weights of a committed step as one safetensors file."""
+"""Exports the weights of a committed step as one safetensors file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from windtunnel.fleet.checkpoint.manifest import hash_errors, read_manifest
 
 
 def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int]:
-    """Writes the tensors under `key` with the names that they have there; gives how many, and their bytes. All are in memory
-    at once.
+    """Writes the tensors under `key` with their names; returns their number and bytes. All of them are in memory at once.
 
-    FileError where the step is not intact; UnknownName where it has no such key.
+    FileError if the step is not intact; UnknownName if it has no such key.
     """
     manifest = read_manifest(step)
     wrong = hash_errors(step, manifest)

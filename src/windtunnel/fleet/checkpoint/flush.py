@@ -1,7 +1,7 @@
-"""The process beside a rank that owns its staged memory, writes it, acknowledges, and, beside rank 0, commits.
+"""The flush process of a rank: owns its staged memory, writes it to storage, acknowledges, and, for rank 0, commits.
 
-`python -m windtunnel.fleet.checkpoint.flush CONTROL_FD PREFIX RANK LINGER [NEIGHBOUR]`. It lives on when the rank is killed:
-finishes the save that was staged, then keeps the memory for the next attempt of the job, for LINGER seconds.
+`python -m windtunnel.fleet.checkpoint.flush CONTROL_FD PREFIX RANK LINGER [NEIGHBOUR]`. It survives the rank: it finishes the
+staged save, then keeps the memory for the next attempt of the job, for LINGER seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffe
 
 
 def write_file(path: Path, data: memoryview) -> str:
-    """Writes a new file, fsyncs it, and gives its hash. FileExistsError where it exists: nothing is written twice."""
+    """Writes a new file, fsyncs it and returns its hash. FileExistsError if it exists: nothing is written twice."""
     hasher, done = Hasher(), 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -45,7 +45,7 @@ def write_file(path: Path, data: memoryview) -> str:
 
 
 class Flusher:
-    """Serves its trainer over `control`, and later attempts at the abstract address `door`."""
+    """Executes orders of its trainer from `control`, and answers later attempts at the abstract socket `door`."""
 
     def __init__(self, control: socket.socket, door: str, rank: int, linger: float, neighbour: Neighbour | None = None) -> None:
         self.control, self.rank, self.linger, self.neighbour = control, rank, linger, neighbour
@@ -57,7 +57,7 @@ class Flusher:
         self.served: tuple[Path, str] | None = None
 
     def serve(self) -> None:
-        """Until the trainer says so, or is gone and nobody needs its memory any more."""
+        """Runs until the trainer ends it, or until the trainer is gone and nobody needs its memory any more."""
         end = float("inf")
         trainer: socket.socket | None = self.control
         while time.monotonic() < end:
@@ -78,7 +78,7 @@ class Flusher:
                 return
 
     def do(self, message: dict[str, Any], fds: list[int]) -> None:
-        """One order of the trainer."""
+        """Executes one order of the trainer."""
         if message["do"] == "slots":
             self.held.slots(fds, message["bytes"])
         elif message["do"] == "serves":
@@ -96,7 +96,9 @@ class Flusher:
         seconds = time.monotonic() - began
         report = {"slot": order["slot"], "step": save.step, "bytes": sum(one.bytes for one in shards), "error": error}
         if self.rank == 0:
-            self._send({"did": self._commit_step(save, order, error), "why": self.why, **report, "seconds": time.monotonic() - began})
+            self._send(
+                {"did": self._commit_step(save, order, error), "why": self.why, **report, "seconds": time.monotonic() - began}
+            )
         elif error:
             write_event(self.rank, "failed", save.step, seconds=seconds, why=error)
         if self.next_node is not None and self.neighbour is not None and not error:
@@ -105,15 +107,16 @@ class Flusher:
         self._send({"did": "free", **report, "seconds": seconds})
 
     def _write_shards(self, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
-        """This rank's shards on the disk and acknowledged, or what stood against it."""
+        """Writes and acknowledges this rank's shards; returns them, or the error."""
         shards: list[ShardFile] = []
         try:
             save.tmp.mkdir(parents=True, exist_ok=True)
             for name, offset, size in order["files"]:
                 digest = write_file(save.tmp / name, self.held.view(order["slot"], offset, size))
                 shards.append(ShardFile(name, size, digest, self.rank))
-            self.held.set_files(order["slot"], save.attempt, save.step, [BufferedFile(one.name, order["files"][at][1], one.bytes, one.hash)
-                                                                    for at, one in enumerate(shards)])  # fmt: skip
+            offsets = [offset for _, offset, _ in order["files"]]
+            files = [BufferedFile(one.name, at, one.bytes, one.hash) for one, at in zip(shards, offsets, strict=True)]
+            self.held.set_files(order["slot"], save.attempt, save.step, files)
             acknowledge(save, self.rank, shards)
         except OSError as error:
             why = f"{type(error).__name__}: {error}"
@@ -126,7 +129,7 @@ class Flusher:
         return shards, ""
 
     def _commit_step(self, save: Save, order: dict[str, Any], error: str) -> str:
-        """committed, already or failed; `why` says why it failed. Only rank 0's process."""
+        """Returns committed, already or failed; the reason of a failure is in `why`. Only in rank 0's process."""
         began, self.why = time.monotonic(), error
         try:
             if error:
@@ -151,7 +154,7 @@ class Flusher:
             send_message(self.control, message)
 
     def _answer_later_attempt(self) -> bool:
-        """One question of a later attempt: what is held, the memory itself, or to end. False to end."""
+        """Answers one request of a later attempt: list the buffers, hand over a buffer, or exit. False to exit."""
         connection, _ = self.listener.accept()
         with connection:
             connection.settimeout(10.0)

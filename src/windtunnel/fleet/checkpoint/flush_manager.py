@@ -1,4 +1,4 @@
-"""Buffers and the flush process of a rank: which buffer is free_slot, what became of each save, a new process when one was killed."""
+"""Staging buffers and flush process of a rank: finds a free buffer, records the result of each save, replaces a killed process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 KILLED = "its flush process was killed"
 MOST_REST = 1.0
-"""Seconds that a flush process waits at most before it writes."""
+"""Longest time that a flush process waits before it writes, in seconds."""
 
 
 class FlushManager:
-    """One rank's. `failed`: steps with reasons; `committed`: the newest, known at rank 0 only."""
+    """Buffers and flush process of one rank. `failed`: steps with reasons; `committed`: the newest step, known on rank 0 only."""
 
     def __init__(
         self, ranks: RankGroup, options: CheckpointOptions, door: str, node: str, token: str, folder: Path, attempt: str
@@ -61,7 +61,7 @@ class FlushManager:
             self._send_order({"do": "neighbour", "host": self._next[0], "port": self._next[1]})
 
     def set_layout(self, layout: ShardLayout) -> None:
-        """Makes buffers for a layout, with all their pages, and gives them to the process. Nothing may be under way."""
+        """Allocates buffers for a layout, touches all their pages, and passes them to the process. No save may be pending."""
         for slot in self._slots:
             slot.close()
         self._layout = layout
@@ -73,13 +73,13 @@ class FlushManager:
             self._send_order({"do": "slots", "bytes": self._layout.total}, tuple(slot.descriptor for slot in self._slots))
 
     def free_slot(self) -> int | None:
-        """A buffer that nothing is written from, if there is one now."""
+        """Number of a buffer that is not being written, or None."""
         self._process_messages(0)
         return next((at for at in range(len(self._slots)) if at not in self._pending), None)
 
     def stage(self, step: int, layout: ShardLayout, flat: dict[str, Any], objects: list[bytes], folder: Path, attempt: str,
               topology: dict[str, Any]) -> None:  # fmt: skip
-        """Copies the state into a buffer, waiting for one if need be, and orders it written."""
+        """Copies the state into a buffer, waiting for a free one if necessary, and orders the process to write it."""
         while (at := self.free_slot()) is None:
             self._process_messages(1.0)
         began = time.perf_counter()
@@ -110,7 +110,7 @@ class FlushManager:
             self._restart_process()
 
     def _restart_process(self) -> None:
-        """A new process for one that was killed; what it was writing has failed, and the writer is told at once."""
+        """Replaces a killed process. The saves that it was writing have failed, and the writer is informed at once."""
         self._process.process.wait()
         for save in self._pending.values():
             self.failed[save.step] = KILLED
@@ -124,13 +124,13 @@ class FlushManager:
         self._tell_neighbour()
 
     def drain(self) -> None:
-        """Waits until nothing is under way."""
+        """Waits until no save is pending."""
         self._process_messages(0)
         while self._pending:
             self._process_messages(1.0)
 
     def close(self) -> None:
-        """Ends the process, and gives the buffers back."""
+        """Ends the process and releases the buffers."""
         self._process.end()
         for slot in self._slots:
             slot.close()
@@ -139,7 +139,7 @@ class FlushManager:
 
 
 def _own_address() -> str:
-    """The address of this machine that others reach: the one towards MASTER_ADDR."""
+    """The address of this machine that others reach: that of the interface towards MASTER_ADDR."""
     import os
     import socket
 
@@ -149,7 +149,7 @@ def _own_address() -> str:
 
 
 def _next_node(places: list[tuple[str, str, int]], rank: int) -> tuple[str, int] | None:
-    """Where the rank with the same place on the next node takes copies; None where there is one node."""
+    """Where the rank at the same position on the next node accepts copies; None if there is only one node."""
     nodes = list(dict.fromkeys(node for node, _, _ in places))
     if len(nodes) < 2:
         return None

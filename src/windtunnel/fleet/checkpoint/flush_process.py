@@ -1,4 +1,4 @@
-"""The trainer's end of its flush process: starts it, gives it memory and orders, hears what became of them."""
+"""The trainer's handle of its flush process: starts it, passes memory and orders, receives results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STARTED_WITHIN = 60.0
 
 
 class FlushProcess:
-    """A flush process of `rank`. After it was killed, every order raises OSError and `alive` is False."""
+    """A flush process of `rank`. After it was killed, `send` raises OSError and `alive` is False."""
 
     def __init__(self, door: str, rank: int, linger: float, listen: str | None = None, token: str = "") -> None:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -43,11 +43,11 @@ class FlushProcess:
         self.port = int(started[0]["port"])
 
     def send(self, message: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
-        """Gives an order. OSError where the process is gone."""
+        """Sends an order. OSError if the process is gone."""
         send_message(self.control, message, fds)
 
     def heard(self, wait: float) -> list[dict[str, Any]]:
-        """What it has said, waiting up to `wait` seconds for a first word; notes when it is gone."""
+        """Messages that have arrived, waiting up to `wait` seconds for the first one. Clears `alive` if the process is gone."""
         said: list[dict[str, Any]] = []
         while self.alive and select.select([self.control], [], [], 0 if said else wait)[0]:
             try:
@@ -61,7 +61,7 @@ class FlushProcess:
         return said
 
     def end(self) -> None:
-        """Ends it once it has done what it was told."""
+        """Lets the process finish its orders, then ends it."""
         try:
             self.send({"do": "end"})
         except OSError:
@@ -71,8 +71,9 @@ class FlushProcess:
 
 
 def query_process(door: str, message: dict[str, Any], within: float) -> tuple[dict[str, Any], list[int]] | None:
-    """The answer of the flush process at `door`, which comes when its saves are done; None where there is none within so many
-    seconds."""
+    """The answer of the flush process at `door`, which it sends when its saves are done; None if there is none within `within`
+    seconds.
+    """
     with packet_socket() as connection:
         connection.settimeout(within)
         try:

@@ -23,34 +23,37 @@ _OTHER = re.compile(r"step-(\d{8,})\.([0-9a-f]+)\.(tmp|superseded)")
 
 
 def step_folder(folder: Path, step: int) -> Path:
-    """Where a committed step lies."""
+    """Path of a committed step."""
     return folder / f"step-{step:08d}"
 
 
 def tmp_folder(folder: Path, step: int, attempt: str) -> Path:
-    """Where an attempt writes a step."""
+    """Path under which an attempt writes a step."""
     return folder / f"step-{step:08d}.{attempt}.tmp"
 
 
 def superseded_folder(folder: Path, step: int, attempt: str) -> Path:
-    """Where a committed step is put when `attempt` went on from an earlier one."""
+    """Path of a committed step after `attempt` continued from an earlier one."""
     return folder / f"step-{step:08d}.{attempt}.superseded"
 
 
 @dataclass(frozen=True)
 class FoundStep:
-    """A folder of a step: `state` is committed, damaged, torn (never committed) or superseded; `why` it is damaged."""
+    """A folder of a step."""
 
     step: int
     path: Path
     state: str
+    """committed, damaged, torn (never committed) or superseded."""
     manifest: Manifest | None = None
     why: tuple[str, ...] = ()
+    """Reasons why it is damaged."""
 
 
 def steps_in(folder: Path) -> list[FoundStep]:
-    """The steps in `folder`, newest first, as their names, manifests and sizes say; no shard is read. FileError where it is no
-    folder."""
+    """The steps in `folder`, newest first, judged by names, manifests and file sizes; no shard is read. FileError if `folder` is
+    not a folder.
+    """
     try:
         names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     except OSError as error:
@@ -60,7 +63,7 @@ def steps_in(folder: Path) -> list[FoundStep]:
 
 
 def committed_steps(folder: Path) -> list[FoundStep]:
-    """The committed steps whose manifest and sizes are right, newest first; none where there is no folder."""
+    """Committed steps with correct manifest and file sizes, newest first; empty if there is no folder."""
     if not folder.is_dir():
         return []
     return [one for one in steps_in(folder) if one.state == "committed"]

@@ -1,8 +1,8 @@
-"""Where each item of a rank's shard lies: the bytes of DCP's file, laid out in memory before anything is copied.
+"""Layout of a rank's shard: the bytes of DCP's file are laid out in memory before anything is copied.
 
-DCP's planners decide who saves what. A tensor is the archive that `torch.save` makes of it, with room for its bytes; a save
-then only
-copies bytes into the room. Other objects have room to grow, since their length is part of `.metadata`, which is made once a plan.
+DCP's planners decide which rank saves what. A tensor is stored as the archive that `torch.save` would write, with space for its
+bytes; a save then only copies bytes into that space. Other objects get space to grow, because their length is part of `.metadata`,
+which is written once per plan.
 """
 
 from __future__ import annotations
@@ -27,31 +27,33 @@ from windtunnel.fleet.checkpoint.rank_group import RankGroup
 
 ALIGNED = 64
 Bytes = bytes
-"""The type, where a field is named bytes."""
+"""The type, for classes with a field named bytes."""
 METADATA = ".metadata"
 _GROWTH = 1024
-"""Bytes that an object may grow by, at least, before the ranks plan anew."""
+"""Least space in bytes by which an object may grow before the ranks plan again."""
 _PLAIN_GROWTH = 64
-"""The same of a plain number or a tuple of some."""
+"""The same for a plain number or a tuple of numbers."""
 
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """A tensor of the state, or a shard of it (from `offset` of the whole on): its archive without bytes, where that begins, and
-    where in the image the bytes go."""
+    """Position of a tensor, or of a shard of it, in the image."""
 
     fqn: str
     offset: tuple[int, ...] | None
+    """Offset of the shard in the whole tensor; None for a whole tensor."""
     shape: tuple[int, ...]
     dtype: torch.dtype
     archive: tuple[tuple[int, bytes], ...]
+    """(position, bytes) of the parts of the archive around the tensor's bytes."""
     at: int
+    """Position of the tensor's bytes in the image."""
     bytes: int
 
 
 @dataclass(frozen=True)
 class ObjectPlace:
-    """Another object of the state and its room in the image."""
+    """Position and space of another object in the image."""
 
     fqn: str
     at: int
@@ -60,8 +62,7 @@ class ObjectPlace:
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """The image of a rank's files: `name` from 0 on for `bytes`, behind it, on rank 0, `.metadata`. `signature` changes with
-    the plan."""
+    """Image of a rank's files: `name` at 0 with `bytes` bytes, followed on rank 0 by `.metadata`."""
 
     name: str
     bytes: int
@@ -69,6 +70,7 @@ class ShardLayout:
     objects: tuple[ObjectPlace, ...]
     metadata: Bytes
     signature: Any
+    """Changes if the plan must change."""
 
     @property
     def total(self) -> int:
@@ -82,13 +84,13 @@ class ShardLayout:
 
 
 def flatten_state(state: dict[str, Any]) -> dict[str, Any]:
-    """A nested state as DCP's names and values."""
+    """A nested state as DCP's flat names and values."""
     flat: dict[str, Any] = flatten_state_dict(state)[0]
     return flat
 
 
 def signature_of(flat: dict[str, Any]) -> Any:
-    """What a plan depends on: names, kinds, shapes, placements."""
+    """What a plan depends on: names, types, shapes, placements."""
     return tuple((name, *_kind(value)) for name, value in flat.items())
 
 
@@ -101,7 +103,7 @@ def _kind(value: Any) -> tuple[Any, ...]:
 
 
 def local_bytes_of(value: Any, offset: tuple[int, ...] | None) -> torch.Tensor:
-    """The tensor whose bytes this rank saves: of a ShardedTensor (FSDP1 has them) the shard that begins at `offset`."""
+    """The tensor whose bytes this rank saves; of a ShardedTensor (FSDP1) the shard that begins at `offset`."""
     if isinstance(value, ShardedTensor):
         return next(one.tensor for one in value.local_shards() if tuple(one.metadata.shard_offsets) == offset).detach()
     tensor = value.to_local() if isinstance(value, DTensor) else value
@@ -111,14 +113,14 @@ def local_bytes_of(value: Any, offset: tuple[int, ...] | None) -> torch.Tensor:
 
 
 def pack_object(value: Any) -> bytes:
-    """An object in torch's older format, which may be followed by other bytes."""
+    """An object in torch's legacy format, which allows trailing bytes."""
     if _is_plain(value):
         return _BEFORE + pickle.dumps(value, 2) + _AFTER
     return _torch_save_bytes(value)
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether `torch.save` does no more with a value than pickle does: most are options of parameters, and there are many."""
+    """Whether `torch.save` of a value does no more than pickle: true for most optimizer options, of which there are many."""
     return value is None or type(value) in (bool, int, float) or type(value) is tuple and all(map(_is_plain, value))
 
 
@@ -132,7 +134,7 @@ _BEFORE, _, _AFTER = _torch_save_bytes(None).partition(pickle.dumps(None, 2))
 
 
 def plan_layout(state: dict[str, Any], ranks: RankGroup) -> ShardLayout:
-    """The layout of this rank's part of a state; a collective call. SpecError where DCP cannot plan it."""
+    """The layout of this rank's part of a state; a collective call. SpecError if DCP cannot plan it."""
     planner = DefaultSavePlanner()
     planner.set_up_planner(state, None, ranks.rank == 0)
     plans = ranks.gather_to_first(planner.create_local_plan())
@@ -177,7 +179,7 @@ def _place_items(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[
 
 
 def _place_tensor(fqn: str, offset: tuple[int, ...] | None, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
-    """Where a tensor lies if its archive begins at `at`, and the archive's length."""
+    """Position of a tensor whose archive begins at `at`, and the archive's length."""
     shape, size = tuple(local.shape), local.numel() * local.element_size()
     before = torch.serialization.get_crc32_options()
     torch.serialization.set_crc32_options(False)  # of bytes that are not there yet

@@ -1,4 +1,4 @@
-"""One step for all ranks: planned by DCP, read once, verified by hash before any tensor is touched."""
+"""Loads one step on all ranks: planned by DCP, read once, verified by hash before any tensor is changed."""
 
 from __future__ import annotations
 
@@ -26,35 +26,43 @@ from windtunnel.fleet.checkpoint.states import NamedOptions, PerRank, collect_st
 
 @dataclass(frozen=True)
 class LoadedStep:
-    """A load of this rank: the step, bytes that it read from storage and from memory, bytes that came from other ranks,
-    `source` the
-    furthest that any rank's files came from, and the steps that were passed over because they are damaged."""
+    """Result of a load on this rank."""
 
     step: int
     storage_bytes: int
+    """Bytes that this rank read from storage."""
     memory_bytes: int
+    """Bytes that this rank read from memory."""
     received_bytes: int
+    """Bytes received from other ranks."""
     source: str
+    """The slowest source of any rank's files: memory, neighbour or storage."""
     passed_over: tuple[tuple[int, str], ...]
+    """Damaged steps that were skipped, with the reason."""
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class LoadExchange:
-    """What the ranks of a load agree on: what each needs, who reads what, from where the furthest file came; and what this
-    rank read."""
+    """What the ranks of a load have agreed on, and what this rank has read."""
 
     requests: list[ReadRequest]
+    """What each rank needs."""
     chosen: dict[str, int]
+    """The reader of each file."""
     read: dict[str, memoryview]
+    """Bytes of the files that this rank has read."""
     hashes: dict[tuple[str, int], str]
     counted: dict[str, int]
+    """Bytes read by this rank, by source."""
     source: str
+    """The slowest source of any rank's files."""
 
 
 class RankLoadPlan:
-    """This rank's part of loading `metadata` into `state`. SpecError where the state has what the checkpoint lacks, or other
-    shapes."""
+    """This rank's part of loading `metadata` into `state`. SpecError if the state has entries that the checkpoint lacks, or other
+    shapes.
+    """
 
     def __init__(self, state: dict[str, Any], metadata: Metadata, rank: int, world: int) -> None:
         self.keys = {key: _saved_key(key, value, rank, world) for key, value in state.items()}
@@ -80,7 +88,7 @@ class RankLoadPlan:
         return ReadRequest({name: tuple(sorted(found)) for name, found in ranges.items()}, held)
 
     def put(self, parts: dict[str, FileParts]) -> None:
-        """Copies the bytes into the state's tensors, and other objects into `told`."""
+        """Copies the bytes into the state's tensors, and other objects into `state`."""
         for item in self.plan.items:
             place = self.places[item.storage_index]
             raw = io.BytesIO(parts[place.relative_path].bytes(place.offset, place.length))
@@ -102,9 +110,10 @@ def _saved_key(key: str, value: Any, rank: int, world: int) -> str:
 def read_step(
     ranks: RankGroup, found: FoundStep | None, plan_of: Any, held: dict[str, LocalCopy]
 ) -> tuple[RankLoadPlan, LoadExchange] | str:
-    """The bytes of a step, read and verified by all ranks together, or why it cannot be loaded. `found` is rank 0's. Collective.
+    """The bytes of a step, read and verified by all ranks together, or the reason why it cannot be loaded. `found` is needed on
+    rank 0 only. Collective.
 
-    SpecError on all ranks where one of them cannot load this state from it.
+    SpecError on all ranks if one of them cannot load this state from it.
     """
     metadata_of_step = ranks.broadcast_from_first(_read_metadata(found) if found is not None else None)
     if isinstance(metadata_of_step, str):
@@ -144,7 +153,7 @@ def _read_metadata(found: FoundStep) -> Any:
 def _read_files(
     path: Path, mine: list[ShardFile], held: dict[str, LocalCopy]
 ) -> tuple[dict[str, memoryview], dict[str, int], list[str]]:
-    """The files that this rank reads, bytes by source, and the names of those that are damaged."""
+    """The files that this rank reads, bytes by source, and the names of damaged files."""
     read: dict[str, memoryview] = {}
     counted = {"storage": 0, "memory": 0, "neighbour": 0}
     bad = []
@@ -168,7 +177,7 @@ def _read_files(
 def load_into_state(
     ranks: RankGroup, step: int, plan: RankLoadPlan, reading: LoadExchange, passed_over: list[tuple[int, str]]
 ) -> LoadedStep:
-    """Brings the bytes to the ranks and into the state. Collective."""
+    """Distributes the bytes to the ranks and copies them into the state. Collective."""
     parts, received = exchange_parts(ranks, reading.requests, reading.chosen, reading.read, reading.hashes)
     plan.put(parts)
     counted = reading.counted

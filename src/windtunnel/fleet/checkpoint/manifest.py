@@ -1,4 +1,4 @@
-"""What a committed step consists of: `manifest.json`, the last file that is written into its folder."""
+"""Manifest of a committed step: `manifest.json`, the last file that is written into its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A file of a step: its name in the folder, size in bytes, hash, and the rank that wrote it."""
+    """A file of a step: name, size in bytes, hash, and the rank that wrote it."""
 
     name: str
     bytes: int
@@ -26,31 +26,33 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A committed step. `attempt` names the run of the job that saved it, `written` is unix seconds, `topology` what the job says
-    of its plan."""
+    """Contents of a committed step."""
 
     step: int
     attempt: str
+    """Start of the job that saved it."""
     world: int
     written: float
+    """Unix seconds."""
     version: str
     shards: tuple[ShardFile, ...]
     topology: dict[str, Any]
+    """Description of the parallel plan, given by the job."""
 
     @property
     def bytes(self) -> int:
-        """Of all its files."""
+        """Bytes of all files."""
         return sum(shard.bytes for shard in self.shards)
 
     def text(self) -> str:
-        """The file's contents; the hash of everything else stands in it."""
+        """The file's contents, including a hash of everything else."""
         fields = {"format": FORMAT, **asdict(self)}
         fields["shards"] = [asdict(shard) for shard in self.shards]
         return json.dumps({**fields, "hash": hash_of_json(fields)}, indent=1) + "\n"
 
 
 def manifest_from(text: str, where: str = MANIFEST) -> Manifest:
-    """A manifest from its file's contents. FileError where they are not what was written."""
+    """Parses a manifest. FileError if it is malformed or its hash does not match."""
     try:
         fields = json.loads(text)
         stated_hash = fields.pop("hash")
@@ -71,12 +73,12 @@ _TRY = "Type `windtunnel fleet checkpoints ls FOLDER` for the steps that are int
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name is of a file in the folder itself, so that no manifest or message leads elsewhere."""
+    """Whether a name is that of a file in the folder itself, so that no manifest or message can refer to another place."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def read_manifest(step_folder: Path) -> Manifest:
-    """The manifest of a committed step. FileError where it is missing or damaged."""
+    """The manifest of a committed step. FileError if it is missing or damaged."""
     path = step_folder / MANIFEST
     try:
         text = path.read_text(encoding="utf-8")
@@ -86,7 +88,7 @@ def read_manifest(step_folder: Path) -> Manifest:
 
 
 def size_errors(step_folder: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with the files of a step, without reading them: missing, or another size."""
+    """Missing files of a step and files of the wrong size; does not read them."""
     wrong = []
     for shard in manifest.shards:
         try:
@@ -100,7 +102,7 @@ def size_errors(step_folder: Path, manifest: Manifest) -> list[str]:
 
 
 def hash_errors(step_folder: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with the files of a step; reads all of them."""
+    """Missing or damaged files of a step; reads all of them."""
     wrong = size_errors(step_folder, manifest)
     if wrong:
         return wrong

@@ -1,7 +1,7 @@
-"""A copy of a node's staged shards in the memory of the next node, over TCP, for those who know the job's token.
+"""Replica of a node's staged shards in the memory of the next node, sent over TCP and authenticated by the job's token.
 
 The receiver sends a challenge; the sender answers with its HMAC under the token, then sends files. Nothing is encrypted: use a
-network that is the cluster's own.
+private network.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffe
 TIMEOUT = 60.0
 _LENGTH = struct.Struct("<I")
 _HEAD = 1 << 20
-"""The longest head that is believed, in bytes."""
+"""Largest header that is accepted, in bytes."""
 
 
 class Neighbour:
-    """Keeps the newest copy that another node sent; one more while it arrives."""
+    """Keeps the newest replica that another node sent, and one more while it arrives."""
 
     def __init__(self, token: str) -> None:
         self.token, self.held = token, SharedBuffers()
@@ -36,7 +36,7 @@ class Neighbour:
         self._count = 0
 
     def listen(self, host: str) -> int:
-        """Takes copies from now on, beside everything else; gives the port."""
+        """Accepts replicas in a background thread; returns the port."""
         listener = socket.create_server((host, 0))
         threading.Thread(target=self._take, args=(listener,), daemon=True).start()
         return int(listener.getsockname()[1])
@@ -79,7 +79,7 @@ class Neighbour:
 
 
 def send_copy(address: tuple[str, int], token: str, attempt: str, step: int, files: list[tuple[BufferedFile, memoryview]]) -> None:
-    """Sends files to the process at `address`, and returns when it has them. OSError where it does not take them."""
+    """Sends files to the process at `address` and returns when it has received them. OSError if it does not accept them."""
     placed, at = [], 0
     for one, _ in files:
         placed.append({"name": one.name, "offset": at, "bytes": one.bytes, "hash": one.hash})

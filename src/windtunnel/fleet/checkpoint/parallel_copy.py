@@ -1,7 +1,7 @@
-"""Copies of host memory by threads that take pieces as they come.
+"""Parallel copies of host memory: threads take small pieces from a shared queue.
 
-torch cuts each tensor into as many parts as it has threads, and waits for all of them at its end: where one core is busy with other
-work, every tensor waits for it. Here a thread that has no core holds up one piece.
+torch splits each tensor into as many parts as it has threads and waits for all of them: if one core is busy with other work, every
+tensor waits for it. Here a delayed thread holds up only one piece.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 PIECE = 4 << 20
-"""Bytes of a piece: a third of a millisecond of a core."""
+"""Bytes of a piece: a third of a millisecond of one core."""
 
 Span = tuple[int, int, int]
-"""Addresses of target and source, and bytes."""
+"""Target address, source address, bytes."""
 
 
 class PieceCopier:
-    """`threads` that copy, the caller's among them."""
+    """Copies with `threads` threads, including the caller's."""
 
     def __init__(self, threads: int) -> None:
         self._others = threads - 1
@@ -28,7 +28,7 @@ class PieceCopier:
             list(self._pool.map(lambda _: None, range(4 * self._others)))
 
     def copy(self, spans: Iterable[Span]) -> None:
-        """Copies all spans, which do not overlap; they are copied when it returns."""
+        """Copies all spans, which must not overlap; returns when they are copied."""
         pieces = _cut_pieces(spans)
         others = [self._pool.submit(_copy_pieces, pieces) for _ in range(self._others)] if self._pool is not None else []
         _copy_pieces(pieces)
@@ -36,13 +36,13 @@ class PieceCopier:
             one.result()
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Stops the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
 
 def _cut_pieces(spans: Iterable[Span]) -> Iterator[Span]:
-    """The pieces of spans. A list's iterator may be advanced by several threads, a generator's not."""
+    """The pieces of the spans. A list iterator may be shared between threads; a generator may not."""
     return iter(
         [
             (target + at, source + at, min(PIECE, size - at))

@@ -1,4 +1,4 @@
-"""What ranks tell each other: over a gloo group of their own, so that no device waits; is_single where there is one process."""
+"""Communication between ranks over a separate gloo group, so that no device waits; trivial with a single process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 
 class RankGroup:
-    """The ranks of `group` (all), as a gloo group of their own; making one is a collective call."""
+    """All ranks as a gloo group of its own; the constructor is a collective call."""
 
     def __init__(self) -> None:
         self.is_single = not (dist.is_available() and dist.is_initialized())
@@ -26,7 +26,7 @@ class RankGroup:
         return gathered
 
     def gather_to_first(self, value: Any) -> list[Any]:
-        """Every rank's value at rank 0, nothing elsewhere."""
+        """Every rank's value on rank 0, an empty list elsewhere."""
         if self.is_single:
             return [value]
         gathered = [None] * self.world if self.rank == 0 else None
@@ -34,7 +34,7 @@ class RankGroup:
         return gathered or []
 
     def scatter_from_first(self, values: list[Any]) -> Any:
-        """This rank's one of rank 0's values."""
+        """This rank's element of rank 0's list."""
         if self.is_single:
             return values[0]
         mine = [None]
@@ -50,7 +50,7 @@ class RankGroup:
         return values[0]
 
     def all_reduce_max(self, values: list[int]) -> list[int]:
-        """The largest of all ranks' values, one by one."""
+        """Elementwise maximum over all ranks."""
         if self.is_single:
             return values
         numbers = torch.tensor(values, dtype=torch.int64)
@@ -58,7 +58,7 @@ class RankGroup:
         return [int(one) for one in numbers]
 
     def close(self) -> None:
-        """Ends the group."""
+        """Destroys the group."""
         if self.group is not None and dist.is_initialized():
             dist.destroy_process_group(self.group)
             self.group = None

@@ -1,4 +1,6 @@
-"""The bytes of a step's files: from memory of this node where they are the manifest's, else from storage. Hashed before use."""
+"""Sources of a step's files: memory of this node if its bytes match the manifest, otherwise storage. Verified by hash before
+use.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,12 @@ from windtunnel.fleet.checkpoint.manifest import ShardFile
 
 @dataclass(frozen=True)
 class LocalCopy:
-    """A file that a flush process of this node holds."""
+    """A file in the memory of a flush process of this node."""
 
     door: str
     hash: str
     list: int
+    """0: the rank's own buffers; 1: replicas from another node."""
     slot: int
     offset: int
     bytes: int
@@ -32,8 +35,9 @@ class LocalCopy:
 
 
 def local_copies(prefix: str, settle: float) -> dict[str, LocalCopy]:
-    """What this node's flush processes hold, by hash, once they have ended their saves; each is waited for up to `settle`
-    seconds."""
+    """The files in memory of this node's flush processes, by hash, after their saves have ended. Waits up to `settle` seconds for
+    each.
+    """
     found: dict[str, LocalCopy] = {}
     for door in socket_names(prefix):
         answer = query_process(door, {"do": "held"}, settle)
@@ -45,7 +49,7 @@ def local_copies(prefix: str, settle: float) -> dict[str, LocalCopy]:
 
 
 def read_from_memory(here: LocalCopy, shard: ShardFile) -> memoryview | None:
-    """The file's bytes if the process still has them, and they are the manifest's."""
+    """The file's bytes, if the process still has them and they match the manifest."""
     answer = query_process(here.door, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
     if answer is None or not answer[1]:
         return None
@@ -58,7 +62,7 @@ def read_from_memory(here: LocalCopy, shard: ShardFile) -> memoryview | None:
 
 
 def read_from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]) -> memoryview | None:
-    """The file's bytes, read once, if they are the manifest's. `count` is told how many were read."""
+    """The file's bytes, read once, if they match the manifest. `count` is called with the number of bytes read."""
     data = memoryview(bytearray(shard.bytes))
     hasher, done = Hasher(), 0
     try:

@@ -1,4 +1,4 @@
-"""Stage 1: a rank's state into host memory that another process can write. Nothing else holds training up."""
+"""Stage 1 of a save: copies a rank's state into shared host memory. Training is blocked only for this copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLOTS = 2
 
 
 class Slot:
-    """A piece of shared memory with the image of a rank's files; its pages are there when it is made."""
+    """A shared-memory buffer with the image of a rank's files. Its pages are allocated in the constructor."""
 
     def __init__(self, layout: ShardLayout, copier: PieceCopier) -> None:
         self._copier = copier
@@ -35,7 +35,7 @@ class Slot:
         self._stream: Any = torch.cuda.Stream() if self._pinned else None
 
     def stage(self, layout: ShardLayout, flat: dict[str, Any], objects: list[bytes]) -> None:
-        """Copies the state's bytes; all of them are here when it returns. Tensors of the device go on a stream of their own."""
+        """Copies the state's bytes; returns when the copy is complete. Device tensors are copied on a separate stream."""
         for place, raw in zip(layout.objects, objects, strict=True):
             self._memory[place.at : place.at + place.bytes] = raw.ljust(place.bytes, b"\0")
         tensors = [local_bytes_of(flat[place.fqn], place.offset) for place in layout.tensors]
@@ -53,7 +53,7 @@ class Slot:
         self._stream.synchronize()
 
     def close(self) -> None:
-        """Gives the memory up; a flush process that has it keeps it."""
+        """Releases the memory; a flush process that has mapped it keeps it."""
         if self._pinned:
             torch.cuda.cudart().cudaHostUnregister(self._image.data_ptr())
         self._views = []
@@ -61,12 +61,12 @@ class Slot:
 
 
 def _is_contiguous_on_host(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's bytes lie in host memory one after another, as they are."""
+    """Whether a tensor's bytes are contiguous in host memory and need no conversion."""
     return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _pin(image: torch.Tensor) -> bool:
-    """Whether the device can copy into this memory by itself from now on."""
+    """Pins the memory for copies by the device; whether that succeeded."""
     return int(torch.cuda.cudart().cudaHostRegister(image.data_ptr(), image.numel(), 0)) == 0
 
 
@@ -76,5 +76,5 @@ def pack_objects(layout: ShardLayout, flat: dict[str, Any]) -> list[bytes]:
 
 
 def objects_fit(layout: ShardLayout, objects: list[bytes]) -> bool:
-    """Whether all objects have room in the image."""
+    """Whether all objects fit their space in the image."""
     return all(len(raw) <= place.bytes for raw, place in zip(objects, layout.objects, strict=True))

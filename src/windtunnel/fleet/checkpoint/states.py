@@ -1,4 +1,4 @@
-"""A job's state as one nested dictionary with names that do not depend on the plan, and back."""
+"""Conversion between a job's state and one nested dictionary whose names do not depend on the parallel plan."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ OPTIONS = "param_groups"
 
 
 class NamedOptions(dict[str, Any]):
-    """An optimizer's state with its options beside each parameter, under its name, since groups of a pipeline's stages have other
-    parameters; the names are those of torch's `flatten_optimizer_state_dict`. `groups`: the parameters of this rank's groups;
-    `own`: their options before anything was loaded."""
+    """State of an optimizer with the options stored per parameter name, because the parameter groups differ between pipeline
+    stages. The names are those of torch's `flatten_optimizer_state_dict`. `groups`: parameter names of this rank's groups; `own`:
+    their options before loading.
+    """
 
     def __init__(self, collected: dict[str, Any]) -> None:
         self.groups: list[list[str]] = [list(group["params"]) for group in collected[OPTIONS]]
@@ -37,8 +38,9 @@ class NamedOptions(dict[str, Any]):
         super().__init__(state=collected["state"], **{OPTIONS: {name: dict(options) for name, options in self.own.items()}})
 
     def drop_missing_options(self, key: str, known: Iterable[str]) -> None:
-        """Takes out the options that a checkpoint, whose names under `key` are `known`, does not have for parameters that it has:
-        another version of torch has saved it."""
+        """Removes options that the checkpoint lacks for parameters that it has: it was saved by another version of torch. `known`:
+        names in the checkpoint; those of this optimizer are under `key`.
+        """
         there = set(known)
         for name, options in self[OPTIONS].items():
             missing = [one for one in options if f"{key}.{OPTIONS}.{name}.{one}" not in there]
@@ -47,7 +49,7 @@ class NamedOptions(dict[str, Any]):
                     del options[one]
 
     def with_param_groups(self) -> dict[str, Any]:
-        """As torch loads it. SpecError where parameters of one group were saved with other options each."""
+        """The state as torch loads it. SpecError if parameters of one group were saved with different options."""
         groups = []
         for names in self.groups:
             collected = [{**self.own[name], **self[OPTIONS][name]} for name in names]
@@ -68,24 +70,24 @@ def _equal_values(one: Any, other: Any) -> bool:
 
 @dataclass(frozen=True)
 class PerRank:
-    """State that each rank has of its own, such as random numbers. A rank that the saving job did not have takes that of
-    `rank` modulo
-    its world."""
+    """State that is separate for each rank, such as random number generators. A rank that the saving job did not have loads that of
+    `rank` modulo its world.
+    """
 
     of: Any
 
 
 class RandomState:
-    """The generators of Python, numpy, torch and, where there is one, this rank's GPU."""
+    """State of the random number generators of Python, numpy, torch and, if there is one, this rank's GPU."""
 
     def state_dict(self) -> dict[str, Any]:
-        """As they are now."""
+        """The current states."""
         numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
         collected = {"host": pickle.dumps((random.getstate(), numpy)), "torch": torch.get_rng_state()}
         return {**collected, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else collected
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Sets them."""
+        """Restores the states."""
         python, numpy = pickle.loads(state["host"])
         random.setstate(python)
         if numpy is not None:
@@ -98,8 +100,9 @@ class RandomState:
 
 
 def collect_state(state: dict[str, Any], rank: int) -> dict[str, Any]:
-    """The values of `state` as dictionaries: models and their optimizers by parameters' names, others as `state_dict` says, tensors
-    and plain values as they are."""
+    """The values of `state` as dictionaries: models and their optimizers by parameter name, others by their `state_dict`, tensors
+    and plain values unchanged.
+    """
     collected: dict[str, Any] = {}
     for key, value in state.items():
         if isinstance(value, PerRank):
@@ -110,7 +113,7 @@ def collect_state(state: dict[str, Any], rank: int) -> dict[str, Any]:
 
 
 def rank_key(key: str, rank: int) -> str:
-    """Under which name a rank's own state is saved."""
+    """The name under which a rank's own state is saved."""
     return f"{key}.rank{rank}"
 
 
@@ -130,7 +133,7 @@ def _model_of(optimizer: torch.optim.Optimizer, values: Iterable[Any]) -> Any:
 
 
 def apply_state(state: dict[str, Any], loaded: dict[str, Any], keys: dict[str, str]) -> None:
-    """Gives `loaded` back to the objects of `state`; `keys` says under which name each lies there."""
+    """Loads `loaded` into the objects of `state`; `keys` gives the name of each in `loaded`."""
     for key, value in state.items():
         found, target = loaded[keys[key]], value.of if isinstance(value, PerRank) else value
         if isinstance(target, torch.nn.Module):

@@ -32,7 +32,7 @@ _MOST_ASKED = 4096
 
 
 class CollectorApp:
-    """An ASGI application. With a token, each request must carry `Authorization: Bearer TOKEN`."""
+    """ASGI application. With a token, each request must carry `Authorization: Bearer TOKEN`."""
 
     def __init__(self, collector: Collector, token: str | None = None) -> None:
         self._collector = collector
@@ -68,7 +68,7 @@ class CollectorApp:
         await _send_json(send, receipt.status, _receipt_body(receipt, came), retry_after=receipt.retry_after)
 
     async def _post_rings(self, request: Request) -> Response:
-        """How far known rings have come. What was told was durable before."""
+        """How much of each known ring the collector has. Everything that it reports is durable."""
         try:
             asked = [str(key) for key in json.loads(await _read_limited(request))["rings"]][:_MOST_ASKED]
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -96,7 +96,7 @@ def _receipt_body(receipt: Receipt, came: int) -> dict[str, Any]:
 
 
 async def _read_body(receive: Receive, most: int) -> bytes | None:
-    """The whole body, or None if it is longer than `most`."""
+    """The whole body; None if it is longer than `most`."""
     message = await receive()
     if not message.get("more_body"):  # the common case: one piece
         whole: bytes = message.get("body", b"")
@@ -121,7 +121,7 @@ async def _read_limited(request: Request) -> bytes:
 
 
 async def _send_json(send: Send, status: int, value: dict[str, Any], *, retry_after: float = 0.0, close: bool = False) -> None:
-    """JSON with the collector's clock as the last thing that it looks at."""
+    """Sends JSON; the collector's clock is read last."""
     headers = [(b"content-type", b"application/json")]
     if retry_after:
         headers.append((b"retry-after", str(max(1, round(retry_after))).encode()))

@@ -1,4 +1,4 @@
-"""The collector of one run: recovers its folder, takes batches, compacts in a thread of its own."""
+"""The collector of one run: recovers its folder, accepts batches, compacts the log in a thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RETENTION_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of a batch: an HTTP status, the rings that the collector does not know (409), seconds to wait (429, 503)."""
+    """Result of a batch: HTTP status, rings that the collector does not know (409), seconds to wait (429, 503)."""
 
     status: int
     unknown: Sequence[str] = ()
@@ -40,7 +40,7 @@ class Receipt:
 
 
 class Collector:
-    """One per folder: a lock file keeps a second one out (FileError). Used from one event loop."""
+    """Collects into a folder; a lock file excludes a second collector (FileError). Must be used from one event loop."""
 
     def __init__(
         self, folder: Path, db: str | None = None, policy: CollectPolicy | None = None, otlp: str | None = None,
@@ -72,7 +72,7 @@ class Collector:
         self._thread.start()
 
     def _recover(self, compacted: int) -> list[int]:
-        """Reads the log beyond the index; its segments. Those that the index has already are removed."""
+        """Reads the part of the log that is not in the index; returns its segments. Segments that are in the index are deleted."""
         left = []
         for number in segments(self.folder / "log"):
             path = segment_path(self.folder / "log", number)
@@ -89,7 +89,7 @@ class Collector:
         return left
 
     async def take(self, body: bytes, received_ns: int) -> Receipt:
-        """A batch of a node; returns when it is durable, or refused."""
+        """Accepts a batch of a node; returns when it is durable, or refused."""
         if self.log.pending_bytes > self.policy.pending_bytes:
             return self._refuse(503, 1.0, "too much waits for the disk")
         if self.backlog_bytes() > self.policy.backlog_bytes:
@@ -158,11 +158,11 @@ class Collector:
                 drop_expired(self.folder, self.index, self.policy, time.time())
 
     async def tick(self) -> None:
-        """To be called each second or so: closes a segment whose time has come."""
+        """Closes a segment whose time limit has passed. Call it about once a second."""
         await self.log.seal_if_old(time.time())
 
     def close(self) -> None:
-        """Ends the threads; the log stays as it is, and the next start goes on from it."""
+        """Stops the threads. The log is left as it is; the next start continues from it."""
         self._closing.set()
         self._sealed.put(None)
         self._thread.join()

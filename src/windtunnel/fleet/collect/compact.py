@@ -1,6 +1,7 @@
-"""Segments of the log become Parquet: rows, summaries by rank, step and section, and clock exchanges. A segment goes over whole or
-not at all: files are written and synchronised first, then one transaction of the index names them and the segment, then the segment
-goes.
+"""Compaction of log segments to Parquet: rows, summaries by rank, step and section, and clock exchanges.
+
+A segment is compacted completely or not at all: the files are written and synchronised first, then one transaction of the index
+records them and the segment, then the segment is deleted.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ EXCHANGE_COLUMNS = {"node": "string", "sent": "int64", "received": "int64", "ans
 
 
 class Compactor:
-    """Compacts segments of a run's folder, one at a time. `seen` gets each chunk's rows with a column `rank` (spans go out from
-    there).
+    """Compacts segments of a run's folder, one at a time. `seen` is called with each chunk's rows, including a column `rank` (used
+    to export spans).
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Compactor:
         self.rows = 0  # in total
 
     def compact(self, segment: int) -> CompactedSegment:
-        """Takes over a segment and removes it. Repeating it after a kill at any point gives the same files."""
+        """Compacts a segment and deletes it. Repeating it after a kill at any point produces the same files."""
         raw = map_file(segment_path(self.folder / "log", segment))
         words = read_segment_meta(raw, self.rings, take=False)
         ranks = np.array([ring.identity.rank for ring in self.rings.by_number], np.int64)
@@ -75,7 +76,7 @@ class Compactor:
 
 
 class _Writer:
-    """One Parquet file, written in row groups, under a temporary name until it is whole."""
+    """Writes one Parquet file in row groups, under a temporary name until it is complete."""
 
     def __init__(self, folder: Path, kind: str, segment: int, columns: dict[str, str]) -> None:
         self.columns, self.count = columns, 0
@@ -109,7 +110,7 @@ class _Writer:
                 self._spans[name] = (min(low, int(rows[name].min())), max(high, int(rows[name].max())))
 
     def close(self) -> list[RunFile]:
-        """The file, if anything was written, durable under its name."""
+        """Completes the file and makes it durable; empty if nothing was written."""
         if self._writer is None:
             return []
         self._writer.close()
@@ -133,7 +134,7 @@ class _Writer:
 
 
 def _exchanges(folder: Path, segment: int, exchanges: Iterable[tuple[str, int, int, int, int]]) -> list[RunFile]:
-    """For each node and ten seconds the exchange with the shortest way, which says the most about its clock."""
+    """For each node and ten seconds, the exchange with the shortest round trip, which determines its clock best."""
     best: dict[tuple[str, int], tuple[str, int, int, int, int]] = {}
     for one in exchanges:
         node, sent, received, answered, back = one

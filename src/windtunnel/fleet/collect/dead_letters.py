@@ -1,4 +1,4 @@
-"""Batches that were acknowledged and cannot be read: kept as they lie in the log, in `dead/` of the run's folder, never dropped."""
+"""Batches that were acknowledged but cannot be read. They are copied to `dead/` in the run's folder and never dropped."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ FOLDER = "dead"
 
 
 def keep_dead(folder: Path, segment: int, raw: bytes | mmap.mmap, damaged: Sequence[DamagedSpan]) -> None:
-    """Writes each span of a segment into a file of its own, durable when this returns, and says so in the log. Keeping it again
-    writes the same. OSError of the disk."""
+    """Writes each damaged span of a segment to a file of its own, durable on return, and logs it. Repeating it writes the same
+    files. OSError from the disk.
+    """
     if not damaged:
         return
     (folder / FOLDER).mkdir(exist_ok=True)
@@ -31,10 +32,10 @@ def keep_dead(folder: Path, segment: int, raw: bytes | mmap.mmap, damaged: Seque
 
 
 def dead_path(folder: Path, segment: int, begin: int) -> Path:
-    """Where a span of a segment is kept."""
+    """Path of the copy of a damaged span."""
     return folder / FOLDER / f"segment-{segment:08d}-{begin:08d}.wtlog"
 
 
 def dead_letters(folder: Path) -> int:
-    """How many are kept in a run's folder."""
+    """Number of copies in a run's folder."""
     return sum(1 for _ in (folder / FOLDER).glob("*.wtlog"))

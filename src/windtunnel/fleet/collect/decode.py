@@ -1,4 +1,4 @@
-"""Batches of a segment as columns of the run: ranks, the run's names and groups, rows and summaries."""
+"""Decodes the batches of a segment to columns: ranks, names and groups numbered per run, rows and summaries."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from windtunnel.fleet.collect.log import FRAME, DamagedSpan, Frame, frames
 from windtunnel.fleet.collect.registry import Rings, RunNumbers
 
 CHUNK_ROWS = 1 << 19
-"""Rows that are decoded at once: some 150 MB."""
+"""Rows that are decoded at once: about 150 MB."""
 
 
 @dataclass
 class SegmentMeta:
-    """What the batches of a segment say beside their tables."""
+    """Everything in the batches of a segment except their tables."""
 
-    frames: list[tuple[Frame, list[str], int]] = field(default_factory=list)  # with its rings, and the rank of the first
-    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)  # ring -> last heartbeat, and when it came
+    frames: list[tuple[Frame, list[str], int]] = field(default_factory=list)
+    """Frames with their rings and the rank of the first."""
+    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)
+    """Ring → its last heartbeat and when it arrived."""
     boots: dict[bytes, int] = field(default_factory=dict)
     exchanges: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     damaged: list[DamagedSpan] = field(default_factory=list)
 
 
 def read_segment_meta(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> SegmentMeta:
-    """Reads the words of a segment; with `take`, `rings` learns from them (a collector that runs has learnt already)."""
+    """Reads the metadata of a segment. With `take`, `rings` is updated from it (a running collector has done that already)."""
     found = SegmentMeta()
     for frame in frames(raw, found.damaged):
         body = raw[frame.offset : frame.offset + frame.head.size]
@@ -74,7 +76,7 @@ class SegmentPart:
 
 
 def chunks(raw: bytes | mmap.mmap, words: SegmentMeta, rings: Rings) -> Iterator[SegmentPart]:
-    """The tables of a segment, by ranks: batches of the same node come one after another, in the order in which they were sent."""
+    """The tables of a segment, ordered by rank. Batches of one node stay in the order in which they were sent."""
     order = sorted(words.frames, key=lambda item: (item[2], item[0].head.boot, item[0].head.sequence))
     numbers = RunNumbers(rings.by_number)
     building = _PartBuilder()
@@ -125,7 +127,7 @@ class _PartBuilder:
 
 
 def open_by_ring(keys: Sequence[str], table: BatchTable) -> dict[str, bytes]:
-    """Open rows of each ring as int64 [columns, n]; b"" where it has none."""
+    """Open rows of each ring as int64 [columns, n]; b"" if it has none."""
     if not len(table):
         return dict.fromkeys(keys, b"")
     joint = np.stack([table.columns[name] for name in OPEN_ROWS])
@@ -140,7 +142,7 @@ def open_columns(raw: bytes) -> dict[str, Int64s]:
 
 
 def summarise_rows(rows: dict[str, Int64s]) -> dict[str, Int64s]:
-    """Summaries of rows in columns, by ring, step and section. Rows without a time are left out."""
+    """Summaries of rows by ring, step and section. Rows without a duration are left out."""
     known = rows["nanos"] >= 0
     if not known.any():
         return {name: np.zeros(0, np.int64) for name in ("ring", *SUMMARIES)}

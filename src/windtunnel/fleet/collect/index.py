@@ -1,4 +1,4 @@
-"""The index of a run: files, rings, senders and texts, in SQLite or PostgreSQL through SQLAlchemy. One transaction a segment."""
+"""Index of a run: files, rings, senders and texts, in SQLite or PostgreSQL through SQLAlchemy. One transaction per segment."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ STATE = sa.Table("wt_state", META, sa.Column("name", sa.String(16), primary_key=
 
 @dataclass(frozen=True)
 class RunFile:
-    """A Parquet file of the run: `kind` is sections, summaries or exchanges. Steps, ranks and times that it spans; -1 where it has
-    none.
-    """
+    """A Parquet file of the run. Ranges of steps, ranks and times that it covers; -1 if it has none."""
 
-    path: str  # relative to the run's folder
+    path: str
+    """Relative to the run's folder."""
     kind: str
+    """sections, summaries or exchanges."""
     segment: int
     rows: int
     bytes: int
@@ -58,18 +58,20 @@ class RunFile:
 
 @dataclass
 class CompactedSegment:
-    """What one segment became: what is written to the index in one transaction."""
+    """Result of a compaction: what one transaction adds to the index."""
 
     segment: int
     files: list[RunFile] = field(default_factory=list)
     boots: dict[bytes, int] = field(default_factory=dict)
-    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)  # ring -> its last heartbeat, when it came
-    open_rows: dict[str, bytes] = field(default_factory=dict)  # ring -> its open rows, int64 [columns, n]
+    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)
+    """Ring → its last heartbeat and when it arrived."""
+    open_rows: dict[str, bytes] = field(default_factory=dict)
+    """Ring → its open rows, int64 [columns, n]."""
 
 
 @dataclass(frozen=True)
 class IndexState:
-    """What the index knows: rings with what they said, files, open rows by ring, and the last segment that it holds."""
+    """Contents of the index: rings, files, open rows by ring, and the last segment that it includes."""
 
     rings: Rings
     files: Sequence[RunFile]
@@ -95,7 +97,7 @@ class RunIndex:
             raise FileError(url, reason, "a database that SQLAlchemy can open, such as sqlite:///index.db") from error
 
     def read(self) -> IndexState:
-        """All of it, as of one moment."""
+        """The whole index at one moment."""
         rings = Rings()
         with self.engine.connect() as connection:
             state = {name: value for name, value in connection.execute(sa.select(STATE.c.name, STATE.c.value))}
@@ -115,7 +117,7 @@ class RunIndex:
         return IndexState(rings, files, open_rows, state.get("compacted", 0))
 
     def add(self, what: CompactedSegment, rings: Rings) -> None:
-        """Takes over a segment, whole or not at all. `rings` gives numbers and texts, and may know more than the segment."""
+        """Adds a segment in one transaction. `rings` supplies numbers and texts, and may know more than the segment."""
         with self.engine.begin() as connection:
             if what.files:
                 connection.execute(sa.insert(FILES), [vars(file) for file in what.files])
@@ -133,7 +135,7 @@ class RunIndex:
             _upsert(connection, STATE, "name", [{"name": "compacted", "value": what.segment}])
 
     def last_segment(self) -> int:
-        """The last segment that the index holds."""
+        """Number of the last segment in the index."""
         with self.engine.connect() as connection:
             return connection.scalar(sa.select(STATE.c.value).where(STATE.c.name == "compacted")) or 0
 
@@ -143,7 +145,7 @@ class RunIndex:
             return [RunFile(*row) for row in connection.execute(sa.select(FILES).order_by(FILES.c.path))]
 
     def remove_files(self, paths: Sequence[str]) -> None:
-        """Takes files out of the index."""
+        """Removes files from the index."""
         if paths:
             with self.engine.begin() as connection:
                 connection.execute(sa.delete(FILES).where(FILES.c.path.in_(list(paths))))
@@ -172,7 +174,7 @@ def _ring_row(what: CompactedSegment, rings: Rings, key: str) -> dict[str, Any]:
 
 
 def _upsert(connection: sa.Connection, table: sa.Table, key: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Inserts rows, in place of those of the same key. Deleting first is the one way that every database knows."""
+    """Inserts rows and replaces those with the same key. Deleting first works with every database."""
     for at in range(0, len(rows), 500):
         part = list(rows[at : at + 500])
         connection.execute(sa.delete(table).where(table.c[key].in_([row[key] for row in part])))
@@ -180,5 +182,5 @@ def _upsert(connection: sa.Connection, table: sa.Table, key: str, rows: Sequence
 
 
 def default_url(folder: Path) -> str:
-    """The index in the run's own folder."""
+    """URL of the index in the run's own folder."""
     return f"sqlite:///{folder / 'index.db'}"

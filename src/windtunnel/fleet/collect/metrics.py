@@ -1,4 +1,4 @@
-"""What the collector shows to Prometheus."""
+"""Prometheus metrics of the collector."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CollectorMetrics:
-    """Counters that the ingest raises, and gauges that are read off the collector when somebody asks."""
+    """Counters that the ingest increments, and gauges that are read from the collector on each scrape."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
@@ -32,11 +32,11 @@ class CollectorMetrics:
         return Counter(f"windtunnel_collector_{name}", text, labels or [], registry=self._registry)
 
     def text(self) -> bytes:
-        """The page in Prometheus' text format."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Any]:
-        """Gauges as of now."""
+        """Current values of the gauges."""
         now, it = time.time(), self._collector
         rings = list(it.rings.by_key.values())
         values = {

@@ -1,4 +1,4 @@
-"""What a collector allows and keeps."""
+"""Limits and retention of a collector."""
 
 from __future__ import annotations
 

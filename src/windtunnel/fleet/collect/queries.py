@@ -1,5 +1,6 @@
-"""Questions over HTTP: JSON for what is small, an Arrow IPC stream for columns (`?format=arrow`). Steps and ranks as `a:b`, b not
-included, or as numbers with commas."""
+"""HTTP queries: JSON for small answers, an Arrow IPC stream for columns (`?format=arrow`). Steps and ranks are given as `a:b` (b
+excluded) or as comma-separated numbers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from windtunnel.fleet.query_results import IdSelection, StepSummaries
 from windtunnel.records.sections import COLUMNS, Sections
 
 JUDGED_STEPS = 100
-"""Steps that `findings` looks at where nobody says which."""
+"""Number of last steps that `findings` evaluates by default."""
 
 
 def query_routes(collector: Collector) -> list[Route]:
@@ -67,7 +68,7 @@ def query_routes(collector: Collector) -> list[Route]:
 
 
 def _findings(store: RunStore, steps: IdSelection) -> dict[str, Any]:
-    """What `findings.judge` says of the run as it is now, of `steps` or of the last `JUDGED_STEPS`, on one clock."""
+    """Findings of `findings.judge` about the run as it is now, for `steps` or the last `JUDGED_STEPS`, on one clock."""
     from windtunnel.fleet.findings.clocks import align, clocks_of  # here: a collector that is not asked needs no SciPy
     from windtunnel.fleet.findings.judge import judge
 
@@ -110,7 +111,7 @@ def _as_lists(found: Sections | StepSummaries, names: list[str]) -> dict[str, An
 
 
 def _arrow(found: Sections | StepSummaries, names: list[str]) -> bytes:
-    """An Arrow IPC stream; the tables beside the columns are JSON in the schema's metadata under "windtunnel"."""
+    """An Arrow IPC stream; the tables besides the columns are JSON in the schema's metadata under "windtunnel"."""
     import pyarrow as pa
 
     table = pa.table({name: getattr(found, name) for name in names})

@@ -1,4 +1,4 @@
-"""Which files of a run are dropped: the oldest sections beyond their age or bytes, summaries beyond theirs."""
+"""Retention of files: the oldest sections beyond their age or total bytes, and summaries beyond their age, are deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from windtunnel.fleet.collect.policy import CollectPolicy
 
 
 def expired_files(files: Sequence[RunFile], ages: Sequence[float], policy: CollectPolicy) -> list[RunFile]:
-    """Files to drop; `ages`: seconds since each was written. The newest file of sections always stays."""
+    """Files to delete. `ages`: seconds since each was written. The newest file of sections is always kept."""
     gone = [
         file for file, age in zip(files, ages, strict=True)
         if age > (policy.raw_seconds if file.kind == "sections" else policy.summary_seconds)
@@ -25,7 +25,7 @@ def expired_files(files: Sequence[RunFile], ages: Sequence[float], policy: Colle
 
 
 def drop_expired(folder: Path, index: RunIndex, policy: CollectPolicy, now: float) -> int:
-    """Drops them, from the index first; the number of files."""
+    """Deletes expired files, from the index first; returns their number."""
     files = index.files()
     ages = []
     for file in files:

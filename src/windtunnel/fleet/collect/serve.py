@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TICK = 1.0
 CERTIFICATE = "collector-cert.pem"
 BACKLOG = 4096
-"""Connections that may wait to be accepted: all nodes of a job begin at once."""
+"""Connections that may wait to be accepted: all nodes of a job start at the same time."""
 
 
 def serve(
@@ -29,8 +29,10 @@ def serve(
     secrets: Path | None = None, db: str | None = None, policy: CollectPolicy | None = None, otlp: str | None = None,
     otlp_ranks: Sequence[int] = (0,), ready: Callable[[str], None] = lambda _: None,
 ) -> None:  # fmt: skip
-    """Collects into `folder`. `port` 0 takes a free one; `ready` gets the address. `secrets`: a folder with a certificate, a key
-    and a token, made if they are not there: TLS. FileError if the folder, database or address is taken.
+    """Collects into `folder`. `port` 0 selects a free port; `ready` is called with the address. `secrets`: folder with a
+    certificate, a key and a token for TLS, created if they are missing.
+
+    FileError if the folder, database or address is in use.
     """
     import uvicorn
 

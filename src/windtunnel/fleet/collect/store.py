@@ -1,4 +1,4 @@
-"""A run that was collected, or is being collected: its sections, summaries, heartbeats, groups and hosts."""
+"""Reads a collected run, during or after collection: sections, summaries, heartbeats, groups and hosts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Tail:
-    """The run as of one moment: the index, and what the log holds beyond it."""
+    """The run at one moment: the index, and the part of the log that is not in it yet."""
 
     rings: Rings
     files: Mapping[str, list[Any]]
@@ -41,12 +41,14 @@ class _Tail:
 
 
 def open_run(folder: str | Path, db: str | None = None) -> RunStore:
-    """The run in a collector's folder, while the collector runs or after. `db`: its `--db`. FileError if there is none."""
+    """Opens the run in a collector's folder, while the collector runs or afterwards. `db`: the collector's `--db`. FileError if
+    there is none.
+    """
     return RunStore(Path(folder), db)
 
 
 class RunStore:
-    """Reads a run. Each question is answered as of now."""
+    """Reads a run. Each query is answered for the current moment."""
 
     def __init__(self, folder: Path, db: str | None = None) -> None:
         if not (folder / "log").is_dir():
@@ -57,45 +59,46 @@ class RunStore:
         self.index.close()
 
     def sections(self, steps: IdSelection = None, ranks: IdSelection = None) -> Sections:
-        """Sections of `steps` and `ranks`: those that ended, and those that each rank was in when it last spoke (seconds NaN).
+        """Sections of `steps` and `ranks`: those that have ended, and those that each rank was in at its last heartbeat (seconds
+        NaN).
 
-        `begin` is on the clock of each rank's host: `fleet.findings.clocks.align` brings them onto one.
+        `begin` is on the clock of each rank's host; `fleet.findings.clocks.align` converts them to one clock.
         """
         return self._retry(lambda: self._sections(steps, ranks))
 
     def rows(
         self, steps: IdSelection = None, ranks: IdSelection = None, columns: Collection[str] = tuple(ROW_COLUMNS)
     ) -> dict[str, Any]:
-        """Columns of `compact.ROW_COLUMNS` as they are kept: whole numbers, ns; rows that ended only."""
+        """Columns of `compact.ROW_COLUMNS` as stored: integers, ns; completed rows only."""
         kinds = {name: kind for name, kind in ROW_COLUMNS.items() if name in columns or name in ("rank", "step")}
         return self._retry(lambda: self._rows(self._read_tail(tables=True), steps, ranks, kinds))
 
     def summaries(self, steps: IdSelection = None, ranks: IdSelection = None) -> StepSummaries:
-        """Counts and times by rank, step and section; kept longer than sections are."""
+        """Counts and durations by rank, step and section; kept longer than sections."""
         return self._retry(lambda: self._summaries(steps, ranks))
 
     def heartbeats(self) -> list[Heartbeat]:
-        """The last words of the newest ring of each rank, by rank."""
+        """The last heartbeat of the newest ring of each rank, ordered by rank."""
         tail = self._retry(lambda: self._read_tail(tables=True))
         names = [str(json.loads(value)) for value in tail.rings.names.values]
         groups = _groups(tail.rings)[0]
         return [_heartbeat(ring, tail.open_rows.get(key, b""), names, groups) for key, ring in _by_rank(tail.rings)]
 
     def groups(self) -> dict[str, tuple[int, ...]]:
-        """Process groups: name -> ranks. Groups of the same name have their ranks beside it."""
+        """Process groups: name → ranks. The ranks are appended to names that occur more than once."""
         names, ranks = _groups(self._retry(lambda: self._read_tail(tables=False)).rings)
         several = {name for name in names if names.count(name) > 1}
         return {f"{name} {list(one)}" if name in several else name: one for name, one in zip(names, ranks, strict=True)}
 
     def hosts(self) -> dict[int, str]:
-        """Rank -> the machine that it runs on."""
+        """Rank → the machine on which it runs."""
         return {
             rank: ring.identity.host
             for rank, ring in sorted(_newest_rings(self._retry(lambda: self._read_tail(tables=False)).rings).items())
         }
 
     def facts(self) -> dict[str, Any]:
-        """What the job says of itself: facts of its rings and lines of kind "fact" (such as its mesh), the newest of each name."""
+        """Facts about the job from its rings and from lines of kind "fact" (such as its mesh), the newest of each name."""
         rings = self._retry(lambda: self._read_tail(tables=False)).rings
         found: dict[str, Any] = {}
         for ring in rings.by_number:
@@ -105,8 +108,7 @@ class RunStore:
         return found
 
     def overview(self) -> dict[str, Any]:
-        """The newest run: its name, its world, device meshes, facts that all ranks agree on, their devices, and rows that were
-        lost."""
+        """The newest run: name, world, device meshes, facts on which all ranks agree, devices, and number of lost rows."""
         rings = self._retry(lambda: self._read_tail(tables=False)).rings
         newest = _newest_rings(rings)
         if not newest:
@@ -210,7 +212,7 @@ class RunStore:
         return pq.read_table(self.folder / path, columns=list(columns), filters=asked)
 
     def _retry(self, question: Callable[[], T]) -> T:
-        """An answer from one state of the run: asked again if a file was compacted or dropped meanwhile."""
+        """The answer from one consistent state of the run: asked again if a file was compacted or deleted in the meantime."""
         for _ in range(_TRIES):
             try:
                 return question()
@@ -314,7 +316,7 @@ def _groups(rings: Rings) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 
 def _newest_rings(rings: Rings) -> dict[int, RingState]:
-    """Rank -> its newest ring: of a job that was started again, the one that was introduced last."""
+    """Rank → its newest ring; after a restart of the job, the one that was introduced last."""
     return {ring.identity.rank: ring for ring in rings.by_number}
 
 

@@ -15,11 +15,11 @@ from windtunnel.fleet.diagnose.registry import TESTS, run_test
 from windtunnel.fleet.diagnose.result import SelfTestOptions, TestResult
 
 KEY = "WINDTUNNEL_FLEET_PAIR_KEY"
-"""Variable with the word that both sides of a pair know: it is on no command line."""
+"""Environment variable with the secret that both sides of a pair share; it is never on a command line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the test that is named: 0 passed, 1 failed, 3 not applicable here, 2 a wrong option."""
+    """Runs the named test: exit status 0 passed, 1 failed, 3 not applicable here, 2 invalid option."""
     given = _parser().parse_args(arguments)
     if given.list:
         print("\n".join(f"{name:<16} {test.unit:<7} {test.about}" for name, test in TESTS.items()))
@@ -41,10 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail_late(name: str, options: SelfTestOptions) -> None:
-    """What did not end in its time has failed, and is left where it hangs."""
+    """Reports a test that exceeded its limit as failed and exits without waiting for it."""
     unit = TESTS[name].unit if name in TESTS else ""
     _print_result(
-        TestResult(name, "unknown", False, None, unit, options.expect, options.limit, f"it did not end in {options.limit:g} s"), True
+        TestResult(name, "unknown", False, None, unit, options.expect, options.limit, f"it did not end in {options.limit:g} s"),
+        True,
     )
     os._exit(1)
 

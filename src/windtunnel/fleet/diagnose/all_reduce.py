@@ -1,5 +1,6 @@
-"""All-reduce among neighbours: NCCL where there is a GPU, else gloo over TCP, which says so. Each of `world` nodes runs it with
-its rank."""
+"""All-reduce between nodes: NCCL if there is a GPU, otherwise gloo over TCP (the result says so). Each of `world` nodes runs it
+with its rank.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 
 
 def measure(options: SelfTestOptions) -> MeasuredFigure:
-    """Bus bandwidth: bytes times 2 (n - 1) / n over the time of a call, of the group's slowest rank."""
+    """Bus bandwidth: bytes · 2 (n - 1) / n divided by the time of a call, of the group's slowest rank."""
     if not options.master or options.world < 2 or not 0 <= options.rank < options.world:
         raise SpecError("all-reduce", options.master or Nothing(), "--master HOST:PORT --world N --rank R, from two ranks on")
     host, port = host_port(options.master, "--master")
@@ -28,7 +29,9 @@ def measure(options: SelfTestOptions) -> MeasuredFigure:
         backend, init_method=f"tcp://{host}:{port}", rank=options.rank, world_size=options.world, timeout=patience
     )  # fmt: skip
     try:
-        seconds, wrong = _time_calls(device, options, torch.full((max(1, options.size // 4),), 1.0 + options.rank, device=device.name))
+        seconds, wrong = _time_calls(
+            device, options, torch.full((max(1, options.size // 4),), 1.0 + options.rank, device=device.name)
+        )
         slowest = torch.tensor([seconds], device=device.name)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         rate = options.size * 2.0 * (options.world - 1) / options.world / float(slowest.item())
@@ -39,7 +42,7 @@ def measure(options: SelfTestOptions) -> MeasuredFigure:
 
 
 def _time_calls(device: DiagnosedDevice, options: SelfTestOptions, ones: Any) -> tuple[float, str]:
-    """Seconds of a call after one to warm up, and what is wrong with the sum."""
+    """Seconds per call after one warm-up call, and what is wrong with the sum."""
     torch = device.torch
     import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-"""The devices that a test runs on: this node's GPUs, or the CPU where it is asked for by name."""
+"""The devices of a test: this node's GPUs, or the CPU if it is requested by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError,
 
 @dataclass(frozen=True)
 class DiagnosedDevice:
-    """One device of torch."""
+    """One torch device."""
 
     torch: ModuleType
     name: str
@@ -33,12 +33,12 @@ class DiagnosedDevice:
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices that are tested, one after the other."""
+    """The devices to test, one after the other."""
 
     members: tuple[DiagnosedDevice, ...]
 
     def slowest(self, measure: Callable[[DiagnosedDevice], MeasuredFigure]) -> MeasuredFigure:
-        """The measurement of the slowest device; the first that is wrong goes before it."""
+        """The measurement of the slowest device; a failed measurement takes precedence."""
         found = [measure(device) for device in self.members]
         wrong = [one for one in found if one.wrong]
         return wrong[0] if wrong else min(found, key=lambda one: one.value)

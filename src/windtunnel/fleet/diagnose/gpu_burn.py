@@ -1,4 +1,4 @@
-"""Products of matrices in bfloat16 without a pause: the rate, and whether equal products stay equal."""
+"""Continuous bfloat16 matrix products: their rate, and whether equal products stay equal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LARGE, SMALL = 8192, 512
 
 
 def measure(options: SelfTestOptions) -> MeasuredFigure:
-    """Floating-point operations in a second, of the slowest GPU of the node."""
+    """FLOP/s of the slowest GPU of the node."""
     return device_of(options).slowest(lambda device: _burn(device, options.seconds))
 
 

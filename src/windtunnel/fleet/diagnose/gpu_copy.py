@@ -1,4 +1,4 @@
-"""Copies between a GPU and pinned host memory, both ways, and within the GPU's memory: the slowest GPU of the node."""
+"""Copies between a GPU and pinned host memory in both directions, and within the GPU's memory: the slowest GPU of the node."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 
 
 def copy_in(options: SelfTestOptions) -> MeasuredFigure:
-    """Bytes a second from the host."""
+    """Bytes per second from the host to the device."""
     return device_of(options).slowest(
         lambda device: _time_copy(device, options, _host_buffer(device, options.size), _device_buffer(device, options.size), 1.0)
     )
 
 
 def copy_out(options: SelfTestOptions) -> MeasuredFigure:
-    """Bytes a second to the host."""
+    """Bytes per second from the device to the host."""
     return device_of(options).slowest(
         lambda device: _time_copy(device, options, _device_buffer(device, options.size), _host_buffer(device, options.size), 1.0)
     )
 
 
 def copy_within(options: SelfTestOptions) -> MeasuredFigure:
-    """Bytes read and written a second within the device."""
+    """Bytes read and written per second within the device."""
     return device_of(options).slowest(
         lambda device: _time_copy(device, options, _device_buffer(device, options.size), _device_buffer(device, options.size), 2.0)
     )

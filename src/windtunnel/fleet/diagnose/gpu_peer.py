@@ -1,4 +1,4 @@
-"""Copies from each GPU of a node to the next: over NVLink, or the bus where there is none."""
+"""Copies from each GPU of a node to the next one: over NVLink, or the bus without it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError,
 
 
 def measure(options: SelfTestOptions) -> MeasuredFigure:
-    """Bytes a second of the slowest neighbours."""
+    """Bytes per second of the slowest pair of neighbours."""
     devices = device_of(options).members
     if len(devices) < 2 or not devices[0].gpu:
         raise NotApplicableError(f"{len(devices)} GPU: a copy to a peer needs two")

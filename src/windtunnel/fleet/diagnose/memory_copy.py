@@ -1,4 +1,4 @@
-"""Rate at which the host's memory is copied, by as many threads as the process has cores. Counts reads and writes."""
+"""Copy rate of host memory with one thread per core of the process. Counts reads and writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 
 
 def measure(options: SelfTestOptions) -> MeasuredFigure:
-    """Bytes read and written in a second. The copy is compared with its source at the end."""
+    """Bytes read and written per second. The copy is compared with its source at the end."""
     workers = len(os.sched_getaffinity(0))
     words = max(1, options.size // 8 // workers)
     sources = [np.arange(worker, worker + words, dtype=np.int64) for worker in range(workers)]
@@ -30,7 +30,7 @@ def measure(options: SelfTestOptions) -> MeasuredFigure:
 
 
 def _copy(source: Int64s, copy: Int64s, until: float) -> int:
-    """Copies until the time is over, once at least: how often."""
+    """Copies until the time is over, at least once; returns the number of copies."""
     rounds = 0
     while rounds == 0 or time.monotonic() < until:
         np.copyto(copy, source)

@@ -1,4 +1,6 @@
-"""A NIC to itself: RDMA writes by perftest's ib_write_bw where there is an RDMA device, else TCP over loopback, which says so."""
+"""Loopback test of NICs: RDMA writes with perftest's ib_write_bw if there is an RDMA device, otherwise TCP over loopback (the
+result says so).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ PROGRAM = "ib_write_bw"
 
 
 def measure(options: SelfTestOptions) -> MeasuredFigure:
-    """Bytes a second of the slowest RDMA device, or of TCP on loopback."""
+    """Bytes per second of the slowest RDMA device, or of TCP on loopback."""
     devices = sorted(entry.name for entry in DEVICES.iterdir()) if DEVICES.is_dir() else []
     if devices and shutil.which(PROGRAM):
         rates = [(_rdma(device, options), device) for device in devices]
@@ -29,13 +31,15 @@ def measure(options: SelfTestOptions) -> MeasuredFigure:
 
 
 def _rdma(device: str, options: SelfTestOptions) -> float:
-    """Bytes a second of one device. RuntimeError with what perftest says where it fails."""
+    """Bytes per second of one device. RuntimeError with perftest's output if it fails."""
     arguments = ["-d", device, "-F", "--report_gbits", "-D", str(max(1, round(options.seconds)))]
     listening = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until = time.monotonic() + options.limit / 2
         while True:
-            ran = subprocess.run([PROGRAM, *arguments, "localhost"], capture_output=True, text=True, timeout=options.limit, check=False)
+            ran = subprocess.run(
+                [PROGRAM, *arguments, "localhost"], capture_output=True, text=True, timeout=options.limit, check=False
+            )
             if ran.returncode == 0:
                 return bandwidth_of(ran.stdout)
             if time.monotonic() > until or listening.poll() is not None:
@@ -47,7 +51,9 @@ def _rdma(device: str, options: SelfTestOptions) -> float:
 
 
 def bandwidth_of(text: str) -> float:
-    """The average rate in a table of perftest with --report_gbits: bytes, iterations, peak, average, messages. Bytes a second."""
+    """The average rate in perftest's output with --report_gbits (columns: bytes, iterations, peak, average, messages), in bytes per
+    second.
+    """
     rows = [line.split() for line in text.splitlines()]
     rates = [float(row[3]) for row in rows if len(row) >= 5 and row[0].isdigit() and row[1].isdigit()]
     if not rates:
@@ -56,7 +62,7 @@ def bandwidth_of(text: str) -> float:
 
 
 def _loopback(options: SelfTestOptions) -> float:
-    """Bytes a second of a TCP connection to this machine itself."""
+    """Bytes per second of a TCP connection to this machine itself."""
     port = free_port()
     there = replace(options, listen=f"127.0.0.1:{port}")
     thread = threading.Thread(target=_take, args=(there,), daemon=True)

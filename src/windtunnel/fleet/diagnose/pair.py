@@ -1,4 +1,4 @@
-"""Bandwidth between two nodes over TCP, first from the one that connects, then from the one that listens: the slower way counts."""
+"""TCP bandwidth between two nodes, in both directions one after the other; the slower direction counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 
 
 def measure(options: SelfTestOptions) -> MeasuredFigure:
-    """Bytes a second, the slower direction, on both sides. SpecError without --listen or --peer."""
+    """Bytes per second of the slower direction, on both sides. SpecError without --listen or --peer."""
     if options.listen:
         with tcp.server(options) as connection:
             there, back = tcp.pull(connection), tcp.push(connection, options.seconds / 2)

@@ -1,4 +1,4 @@
-"""The self-tests by name; a module is imported when its test runs."""
+"""Registry of self-tests by name; a module is imported when its test runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions, Te
 
 @dataclass(frozen=True)
 class SelfTest:
-    """A test: its module with the function that measures, and what it is of. `alone`: whether one node does it."""
+    """A self-test: module and function that measure, unit, and description."""
 
     module: str
     function: str
     unit: str
     about: str
     single_node: bool = True
+    """Whether one node can run it on its own."""
 
 
 TESTS: dict[str, SelfTest] = {
@@ -35,7 +36,7 @@ TESTS: dict[str, SelfTest] = {
 
 
 def run_test(name: str, options: SelfTestOptions) -> TestResult:
-    """Runs a self-test. UnknownName for another name, SpecError for options that it lacks."""
+    """Runs a self-test. UnknownName for another name, SpecError for missing options."""
     if name not in TESTS:
         raise UnknownName("test", name, list(TESTS))
     test = TESTS[name]

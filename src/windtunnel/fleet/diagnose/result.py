@@ -1,4 +1,4 @@
-"""What a self-test is asked, and what it answers."""
+"""Options and result of a self-test."""
 
 from __future__ import annotations
 
@@ -12,41 +12,52 @@ NOT_APPLICABLE = 3
 
 @dataclass(frozen=True)
 class SelfTestOptions:
-    """`expect`: the figure that is expected, in the test's unit, None for none; `share`: the least share of it that passes.
-    `seconds`: to measure; `limit`: to do all of it in. `size`: bytes of a buffer. `device`: `cpu`, or a torch device.
-
-    `listen`, `peer`: HOST:PORT of the two sides of a pair; `rank`, `world`, `master`: of a group. `key`: a word that both sides of
-    a pair know, or a stranger is refused.
-    """
+    """Options of a self-test."""
 
     expect: float | None = None
+    """Expected figure in the test's unit; None: no expectation."""
     share: float = 0.8
+    """Least share of the expected figure that passes."""
     seconds: float = 1.0
+    """Duration of the measurement."""
     limit: float = 60.0
+    """Time limit of the whole test, in seconds."""
     size: int = 64 << 20
+    """Bytes of a buffer."""
     device: str = "cuda"
+    """`cpu`, or a torch device."""
     listen: str = ""
+    """HOST:PORT of this side of a pair."""
     peer: str = ""
+    """HOST:PORT of the other side of a pair."""
     rank: int = 0
+    """Rank of this node in a group."""
     world: int = 1
+    """Nodes of the group."""
     master: str = ""
+    """HOST:PORT of the group's rank 0."""
     key: str = ""
+    """Secret that both sides of a pair share."""
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """`passed`: None where the test does not apply here; `measured` and `expected` in `unit`. `backend`: what was measured, so
-    that a test over loopback is not taken for one of a NIC. `seconds`: of the whole test."""
+    """Result of a self-test."""
 
     __test__ = False  # no class of tests, for pytest
 
     test: str
     backend: str
+    """What was measured, so that a test over loopback is not taken for one of a NIC."""
     passed: bool | None
+    """None if the test does not apply here."""
     measured: float | None
+    """Measured figure in `unit`."""
     unit: str
     expected: float | None
+    """Expected figure in `unit`."""
     seconds: float
+    """Duration of the whole test."""
     why: str
 
     @property
@@ -57,23 +68,27 @@ class TestResult:
 
 @dataclass(frozen=True)
 class MeasuredFigure:
-    """A figure and where it comes from. `wrong`: what makes it fail whatever the figure, like data that came back changed.
-    `stands_in`: the backend is not the one that a figure is expected of, so that nothing can be said of it."""
+    """A figure and its origin."""
 
     value: float
     backend: str
     wrong: str = ""
+    """Makes the test fail whatever the figure is, for example corrupted data."""
     note: str = ""
     stands_in: bool = False
+    """The backend is a substitute, so the figure cannot be compared with an expectation."""
 
 
 class NotApplicableError(Exception):
-    """The test does not apply to this machine: why not."""
+    """The test does not apply to this machine; the message says why."""
 
 
-def run_and_judge(name: str, unit: str, options: SelfTestOptions, measure: Callable[[SelfTestOptions], MeasuredFigure]) -> TestResult:
-    """Runs a measurement and judges it: a figure of at least `share` of the expected one passes, and without one a test that
-    ran."""
+def run_and_judge(
+    name: str, unit: str, options: SelfTestOptions, measure: Callable[[SelfTestOptions], MeasuredFigure]
+) -> TestResult:
+    """Runs a measurement and judges it. A figure of at least `share` of the expected one passes; without an expectation, any
+    completed measurement passes.
+    """
     begun = time.monotonic()
     try:
         figure = measure(options)

@@ -1,4 +1,4 @@
-"""Bytes over a TCP connection, timed where they arrive."""
+"""Throughput of a TCP connection, timed at the receiver."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server(options: SelfTestOptions) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def client(options: SelfTestOptions) -> Iterator[socket.socket]:
-    """A connection to the peer, which may begin to listen later. OSError if it does not within `limit` seconds."""
+    """A connection to the peer, which may start to listen later. OSError if it does not within `limit` seconds."""
     host, port = host_port(options.peer, "--peer")
     until = time.monotonic() + options.limit
     while True:
@@ -59,7 +59,7 @@ def client(options: SelfTestOptions) -> Iterator[socket.socket]:
 
 
 def push(connection: socket.socket, seconds: float) -> float:
-    """Sends for a time: bytes a second, as the other end has timed them."""
+    """Sends for `seconds`; returns bytes per second as timed by the receiver."""
     body, until = bytes(CHUNK), time.monotonic() + seconds
     sent = False
     while not sent or time.monotonic() < until:
@@ -70,7 +70,7 @@ def push(connection: socket.socket, seconds: float) -> float:
 
 
 def pull(connection: socket.socket) -> float:
-    """Takes what `push` sends: bytes a second after the first chunk, which is told to the other end."""
+    """Receives what `push` sends; returns bytes per second after the first chunk, and sends the rate back."""
     buffer, total, begun = bytearray(CHUNK), 0, 0.0
     while True:
         _fill(connection, buffer)
@@ -86,7 +86,7 @@ def pull(connection: socket.socket) -> float:
 
 
 def exactly(connection: socket.socket, size: int) -> bytes:
-    """The next `size` bytes. ConnectionError where they end before."""
+    """The next `size` bytes. ConnectionError if the stream ends before."""
     buffer = bytearray(size)
     _fill(connection, buffer)
     return bytes(buffer)

@@ -1,4 +1,4 @@
-"""What is wrong with a job: one table of rules, read from the top. The first that fits a rank, or the job, names the fault."""
+"""Fault detection: one table of rules, tried from the top. The first rule that matches a rank, or the job, names the fault."""
 
 from __future__ import annotations
 
@@ -13,25 +13,29 @@ from windtunnel.records.incidents import Class
 _SEGFAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE)
 _STALL_STEPS = 5.0
 _SETTLED = 30
-"""Steps that are seen until their mean is that of a usual step: the first ones warm up, and weigh 0.8 ** 30 then."""
+"""Steps until the mean is that of a typical step: the first ones warm up, and weigh 0.8 ** 30 by then."""
 
 
 @dataclass(frozen=True)
 class RankRule:
-    """`evidence` of a rank on its node, empty where the rule does not fit."""
+    """A rule for one rank."""
 
     what: Class
     about: str
+    """Description for people."""
     evidence: Callable[[RankReport, NodeSnapshot, JobSnapshot, DetectionLimits], str]
+    """Returns the evidence; empty if the rule does not match."""
 
 
 @dataclass(frozen=True)
 class JobRule:
-    """`fault` of a job whose processes all live, or None."""
+    """A rule for a job whose processes are all alive."""
 
     what: Class
     about: str
+    """Description for people."""
     fault: Callable[[JobSnapshot, DetectionLimits], DetectedFault | None]
+    """Returns the fault, or None."""
 
 
 def _log_pattern_evidence(kind: str, ended: bool = True) -> Callable[[RankReport, NodeSnapshot, JobSnapshot, DetectionLimits], str]:
@@ -144,7 +148,7 @@ JOB_RULES: tuple[JobRule, ...] = (
 
 
 def detect(snapshot: JobSnapshot, limits: DetectionLimits) -> DetectedFault | None:
-    """The fault that `snapshot` shows, or None. Ranks that end because another one did are no culprits where there is one."""
+    """The fault that `snapshot` shows, or None. Ranks that ended because a peer ended are culprits only if there is no other."""
     matches = [
         (rule, rank, node, text)
         for node in snapshot.nodes
@@ -181,19 +185,19 @@ def _matching_rule(
 
 
 def _last_good_time(rank: RankReport, node: NodeSnapshot, snapshot: JobSnapshot) -> float:
-    """Unix seconds when a rank was last known to be right."""
+    """Unix seconds at which a rank was last known to work."""
     if rank.code is not None:
         return rank.ended or snapshot.now
     return snapshot.now - max(node.stopped.get(rank.rank, 0.0), rank.silent, 0.0)
 
 
 def _ended_by_peer(rank: RankReport) -> bool:
-    """Whether a rank ended because a peer did: an exit status or SIGABRT, and nothing in its log but lost connections."""
+    """Whether a rank ended because a peer did: an exit status or SIGABRT, and only lost connections in its log."""
     return bool(rank.code) and (rank.code or 0) not in (-9, -15) and {one.kind for one in rank.found} - {EXCEPTION_LINE} == {"peer"}
 
 
 def describe_exit(rank: RankReport) -> str:
-    """How a rank ended, in words."""
+    """How a rank ended, as text."""
     if rank.code is None:
         return "it runs"
     if rank.code >= 0:

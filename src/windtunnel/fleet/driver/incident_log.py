@@ -1,4 +1,4 @@
-"""The incident log as a driver writes it: opened when a fault is seen, written again when training goes on or ends."""
+"""The driver's incident log: an incident is written when a fault is detected, and again when training continues or ends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from windtunnel.records.incidents import FILE, Action, Incident, IncidentSeconds
 
 @dataclass
 class IncidentLog:
-    """Incidents of a job, numbered through all drivers that it had."""
+    """Incidents of a job, numbered across all of its drivers."""
 
     folder: Path
     run: str
     state: JobState
 
     def open(self, fault: DetectedFault) -> Incident:
-        """A new incident, seen now. An open one whose ranks had not loaded yet lasted until it began."""
+        """Opens an incident. An open one whose ranks had not loaded yet ends where the new one begins."""
         self.state.incidents += 1
         began = min(fault.began, fault.seen)
         self.mark_loaded(began)
@@ -30,8 +30,9 @@ class IncidentLog:
         ))  # fmt: skip
 
     def extend(self, part: Literal["diagnose", "wait", "start"], until: float, load: float | None = None) -> None:
-        """The last open incident has gone on until then (unix seconds): `part` is what its other parts leave of it. They add up
-        so, whatever came between: a driver that was killed, an order that was slow."""
+        """Extends the last open incident to `until` (unix seconds). `part` gets what its other parts leave, so that the parts
+        always add up: also if the driver was killed or an order was slow.
+        """
         if self.state.open:
             last = self.state.open[-1]
             changed: dict[str, float] = {part: 0.0} if load is None else {part: 0.0, "load": load}
@@ -40,40 +41,42 @@ class IncidentLog:
             self._write(replace(last, seconds=replace(others, **{part: rest})))
 
     def mark_loaded(self, until: float) -> None:
-        """The last open incident has gone on until then, if its ranks have not been seen to load."""
+        """Extends the last open incident to `until` if its ranks have not been seen to load."""
         if self.state.open and self.state.open[-1].seconds.load is None:
             self.extend("start", until)
 
     def clear_cost(self) -> None:
-        """The last open incident has cost nothing: training went on."""
+        """Sets the cost of the last open incident to zero: training was not interrupted."""
         if self.state.open:
             self._write(replace(self.state.open[-1], seconds=IncidentSeconds(detect=0.0, diagnose=0.0)))
 
     def record_action(self, action: Action, why: str) -> None:
-        """What is done about it."""
+        """Records the action taken, and why."""
         if self.state.open:
             last = self.state.open[-1]
             evidence = f"{last.evidence}; {why}" if why else last.evidence
             self._write(replace(last, action=action, evidence=evidence))
 
     def record_steps(self, base: int | None, lost: int | None) -> None:
-        """Where training went on from."""
+        """Records the step from which training continued, and the steps that were lost."""
         if self.state.open:
             self._write(replace(self.state.open[-1], from_step=base, lost_steps=lost))
 
     def cap_lost_steps(self, redone: int) -> None:
-        """The next attempt begins. An open incident made the last one do `redone` steps again at most: it got no further."""
+        """Called when the next attempt begins: an open incident lost at most the `redone` steps that the previous attempt
+        reached.
+        """
         for incident in list(self.state.open):
             if incident.lost_steps is not None and incident.lost_steps > redone:
                 self._write(replace(incident, lost_steps=max(0, redone)))
 
     def close(self, outcome: Outcome) -> None:
-        """All open incidents have come to an end."""
+        """Closes all open incidents."""
         while self.state.open:
             self.close_last(outcome)
 
     def close_last(self, outcome: Outcome) -> None:
-        """The last open incident has; those before it go on."""
+        """Closes only the last open incident."""
         append_incident(self.folder / FILE, replace(self.state.open.pop(), outcome=outcome))
 
     def _write(self, incident: Incident) -> Incident:

@@ -1,4 +1,4 @@
-"""The state machine of a job: RUN → DETECT → DIAGNOSE → WAIT → START → LOAD → REPLAY → RUN, until it ends."""
+"""State machine of a job: RUN → DETECT → DIAGNOSE → WAIT → START → LOAD → REPLAY → RUN, until it ends."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from windtunnel.records.incidents import Class
 
 ORDER_SECONDS = 20.0
 FOLLOWERS_SECONDS = 2.0
-"""Where only ranks have ended that follow another one: for the other one to show."""
+"""To wait, if only ranks have ended that follow another one, for the other one to appear."""
 STANDS_SECONDS = 5.0
+"""Timeout of a request for the status of the ranks."""
 BEATS_SECONDS = 2.0
-"""What an agent says is at most so old: a heartbeat and its delay."""
+"""Largest age of an agent's report: one heartbeat and its delay."""
 QUIET_START = 60.0
-"""A job whose ranks have no rings runs when its processes have lived for so long: ranks make theirs when torch is imported."""
+"""Seconds after which a job whose ranks have no rings counts as running: rings are created when torch is imported."""
 
 
 class Starter(Protocol):
-    """What a job asks of the engine (`fleet.engines.Engine`)."""
+    """The operations that a job needs of the engine (`fleet.engines.Engine`)."""
 
     async def restart(self, node: str) -> None:
-        """Starts the node's agent anew."""
+        """Restarts the node's agent."""
 
     async def end(self, node: str) -> None:
         """Ends the node's agent."""
@@ -41,7 +42,7 @@ class Starter(Protocol):
 
 @dataclass
 class DriverJob:
-    """`save` keeps the state; `say` tells a person."""
+    """Runs a job through its states."""
 
     plan: JobPlan
     state: JobState
@@ -49,12 +50,14 @@ class DriverJob:
     starter: Starter
     incident_log: IncidentLog
     save: Callable[[], None]
+    """Stores the state."""
     say: Callable[[str], None]
+    """Prints a line for the user."""
     _start_ordered_at: float = 0.0
     _slow_reported: bool = False
 
     async def run(self, resumed: bool) -> int:
-        """Until the job has ended; the exit status."""
+        """Runs until the job has ended; returns its exit status."""
         await self._await_agents(resumed)
         fault = await self._resume_job() if resumed else await self._start_first()
         while True:
@@ -69,7 +72,7 @@ class DriverJob:
     # -- coming up
 
     async def _await_agents(self, resumed: bool) -> None:
-        """Waits for the agents of the nodes that the job runs on; they and the spares that are there get warm."""
+        """Waits for the agents of the job's nodes; tells them, and the spares that are connected, to preload modules."""
         limit = self.plan.adopt_seconds if resumed else self.plan.start_seconds
         until = self._monotonic() + limit
         while self._monotonic() < until and not all(self.roster.is_responsive(node) for node in self.state.nodes):
@@ -84,7 +87,9 @@ class DriverJob:
         return await self._start_attempt()
 
     async def _resume_job(self) -> DetectedFault | None:
-        """After a driver's end: what runs goes on; what was amid a restart is started once more, under a new number."""
+        """Continues after the driver itself was restarted: running ranks continue; an interrupted restart is repeated as a new
+        attempt.
+        """
         state = self.state
         self.roster.begin_attempt(state.attempt, state.nodes)
         for node in state.nodes:
@@ -143,7 +148,7 @@ class DriverJob:
         return fault
 
     async def _await_related_faults(self, fault: DetectedFault) -> DetectedFault:
-        """The fault once what belongs to it has shown: a second culprit, or the first where only its followers have ended."""
+        """The fault after related symptoms have appeared: a second culprit, or the first one if only its followers have ended."""
         self.state.before = self.state.phase
         self._set_phase("DETECT")
         await asyncio.sleep(self.plan.limits.settle)
@@ -156,7 +161,7 @@ class DriverJob:
         return replace(later, began=min(fault.began, later.began), seen=fault.seen)
 
     async def _name_culprits(self, fault: DetectedFault) -> DetectedFault:
-        """A hang of all ranks with the one that the others wait for as its culprit; a broken link, with the end that broke."""
+        """Names the culprit of a hang of all ranks (the one that the others wait for), or of a broken link (the end that broke)."""
         if fault.what == "hang" and not fault.separable:
             fault = await self._ask_stall_culprits(fault)
         stood = self._monotonic() - (self._unix_time() - fault.began)
@@ -172,7 +177,7 @@ class DriverJob:
         return name_stall_culprits(fault, dict(zip(able, answers, strict=True)))
 
     def _update_phase(self) -> None:
-        """From LOAD to REPLAY when the checkpoint is read, to RUN when the steps that were lost are done again."""
+        """LOAD → REPLAY when the checkpoint is read; REPLAY → RUN when the lost steps have been repeated."""
         state, ranks = self.state, self.roster.rank_reports()
         if state.phase not in ("LOAD", "REPLAY"):
             if state.phase == "RUN" and self.roster.step > 0:
@@ -200,7 +205,7 @@ class DriverJob:
     # -- deciding and acting
 
     async def _recover(self, fault: DetectedFault) -> tuple[DetectedFault | None, int | None]:
-        """(next fault or None, exit status or None where the job goes on)."""
+        """(next fault or None, exit status or None if the job continues)."""
         if self.state.phase != "DETECT":
             self.state.before = self.state.phase
         self.incident_log.open(fault)
@@ -245,7 +250,7 @@ class DriverJob:
             state.counts[key] = state.counts.get(key, 0) + 1
 
     async def _decide_with_tested_spares(self, fault: DetectedFault) -> RecoveryDecision:
-        """The decision; spares that it takes and whose test is long ago pass it again before, or it is made without them."""
+        """The decision. Spares that it uses and whose test is too old are tested again first; those that fail are left out."""
         while True:
             decision = self._decide(fault)
             since = self._unix_time() - self.plan.policy.fresh
@@ -255,7 +260,7 @@ class DriverJob:
             await self._test_nodes(stale)
 
     async def _recover_lost_agents(self, fault: DetectedFault) -> DetectedFault | None:
-        """Starts the agents anew: those that find their ranks had only been lost themselves; else the node is."""
+        """Restarts the agents. If an agent still has its ranks, only the agent was lost; otherwise the node is."""
         hellos = {node: self.roster.nodes[node].hellos for node in fault.nodes}
         await self._restart_agents(fault.nodes)
         ranks = {node: len(self.roster.nodes[node].ranks) for node in fault.nodes if self.roster.is_responsive(node)}
@@ -274,14 +279,14 @@ class DriverJob:
         return replace(self._fault_of_nodes("node-lost", lost, text), began=fault.began)
 
     async def _restart_agents(self, nodes: Sequence[str]) -> None:
-        """Starts the agents that are not there anew, and waits for them: without one, nobody can end the ranks of its node."""
+        """Restarts agents that do not respond and waits for them: without an agent, the ranks of its node cannot be ended."""
         await asyncio.gather(*(self.starter.restart(node) for node in nodes if not self.roster.is_responsive(node)))
         until = self._monotonic() + self.plan.adopt_seconds
         while self._monotonic() < until and not all(self.roster.is_responsive(node) for node in nodes):
             await self._wait_for_change(0.1)
 
     async def _test_suspects(self, fault: DetectedFault) -> None:
-        """Self-tests of the nodes of a fault, where the policy has them; those that fail count as worn out."""
+        """Runs self-tests on the nodes of a fault if the policy asks for it; nodes that fail count as repeat offenders."""
         if not (self.plan.policy.after and fault.separable):
             return
         for node in fault.nodes:
@@ -289,7 +294,7 @@ class DriverJob:
                 self.state.counts[f"{fault.what}@{node}"] = self.plan.policy.same
 
     async def _kill_ranks(self, nodes: Sequence[str]) -> DetectedFault | None:
-        """Ends all ranks. Those of a node that does not say so may live: it cannot be one of the next attempt."""
+        """Ends all ranks. A node that does not confirm may still run ranks, so it is reported as lost."""
         seconds = self.plan.grace + ORDER_SECONDS
         able = [node for node in nodes if self.roster.is_responsive(node)]
         kills = [Kill(self.roster.fence, self.roster.next_order(), self.state.attempt, self.plan.grace) for _ in able]
@@ -300,7 +305,7 @@ class DriverJob:
         return self._fault_of_nodes("node-lost", failed, f"does not end its ranks within {seconds:g} s") if failed else None
 
     def _apply_decision(self, decision: RecoveryDecision) -> None:
-        """The nodes of the next attempt: evicted ones are blocked, spares that came in are no spares any more."""
+        """Sets the nodes of the next attempt: evicted nodes are blocked, spares that are used leave the list of spares."""
         state = self.state
         state.blocked += [node for node in decision.evict if node not in state.blocked]
         state.nodes = list(decision.nodes)
@@ -309,7 +314,7 @@ class DriverJob:
             self.say(f"without {', '.join(decision.evict)}: now on {', '.join(decision.nodes)}")
 
     async def _release_nodes(self, nodes: Sequence[str]) -> None:
-        """Ends ranks and agents there."""
+        """Ends the ranks and agents of `nodes`."""
         for node in nodes:
             if self.roster.is_connected(node):
                 await self.roster.send_order(node, Leave(self.roster.fence, self.roster.next_order()), 5.0)
@@ -319,7 +324,7 @@ class DriverJob:
         return await self._start_attempt_on(tuple(self.state.nodes))
 
     async def _start_attempt_on(self, nodes: tuple[str, ...]) -> DetectedFault | None:
-        """Starts a new attempt. A node that does not is the next fault."""
+        """Starts a new attempt. A node that fails to start is the next fault."""
         state, fence = self.state, self.roster.fence
         state.attempt += 1
         state.fruitless += 1
@@ -365,7 +370,7 @@ class DriverJob:
         await self._test_nodes(able)
 
     async def _test_nodes(self, spares: list[str]) -> None:
-        """Tests them at the same time; one that fails is a spare no more."""
+        """Tests spares concurrently; one that fails is blocked."""
         passed = await asyncio.gather(*(self._passes_tests(node) for node in spares))
         for node, right in zip(spares, passed, strict=True):
             if right:
@@ -422,7 +427,7 @@ class DriverJob:
         self.save()
 
     async def _wait_for_change(self, seconds: float) -> None:
-        """Waits until an agent says something new, or so many seconds."""
+        """Waits until an agent reports something new, or for `seconds`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.roster.changed.wait(), seconds)
         self.roster.changed.clear()

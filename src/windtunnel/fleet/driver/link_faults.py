@@ -1,4 +1,6 @@
-"""Which end of a broken link is at fault: the node whose own port went down. Where none did, which pair of nodes it joined."""
+"""The faulty end of a broken link: the node whose own port went down. If no port did, the pair of nodes that lost its
+connection.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,14 @@ from windtunnel.fleet.driver.roster import AgentNode
 from windtunnel.fleet.driver.snapshot import DetectedFault
 
 _PEER = re.compile(r"\[([0-9A-Fa-f:.]+)(?:%\w+)?\]:\d+")
-"""The other end of a connection, as gloo writes it."""
+"""The other end of a connection, as gloo prints it."""
 
 
 def name_faulty_node(fault: DetectedFault, nodes: Sequence[AgentNode], since: float) -> DetectedFault:
-    """A fault of the class `link` with those of the job's `nodes` as culprits whose ports have lost their link after `since`
-    (monotonic seconds). Where none has, or all have, nobody is named: the evidence says which pair lost its connection, if that is
-    known, and that the side is not."""
+    """Names the culprits of a fault of class `link`: those of the job's `nodes` whose ports lost their link after `since`
+    (monotonic seconds). If none did, or all did, no node is named; the evidence then says which pair lost its connection, if known,
+    and that the faulty side is unknown.
+    """
     if fault.what != "link" or not nodes:
         return fault
     down = [node for node in nodes if node.dropped >= since]
@@ -32,10 +35,11 @@ def name_faulty_node(fault: DetectedFault, nodes: Sequence[AgentNode], since: fl
 
 
 def broken_pair(nodes: Sequence[AgentNode]) -> tuple[str, ...]:
-    """The two nodes whose ranks each lost a connection to the other one, or the only two of a job in which any did; empty where no
-    pair, or more than one, did.
+    """The two nodes whose ranks each lost a connection to the other one, or the only two nodes of a job in which any did. Empty if
+    there is no such pair, or more than one.
 
-    Who ends because others have ended lost connections too, but those others did not lose theirs to him. Clocks are not compared.
+    A rank that ends because others have ended also reports lost connections, but those others did not lose theirs to it. Clocks are
+    not compared.
     """
     owners: dict[str, set[str]] = {}
     for node in nodes:

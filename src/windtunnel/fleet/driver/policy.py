@@ -1,4 +1,4 @@
-"""What is done about a fault: a function of the fault and of where the job stands, without clock or chance."""
+"""Recovery policy: the action for a fault as a pure function of the fault and the state of the job."""
 
 from __future__ import annotations
 
@@ -26,61 +26,71 @@ ACTIONS_BY_FAULT: Mapping[str, tuple[Action, Action]] = {
     "slow": ("none", "none"),
     "planned": ("replace", "replace"),
 }
-"""By class: what is done at first, and from the fault on that is one too many for its node (replace) or for the job (stop)."""
+"""By class of fault: the first action, and the action once the node (replace) or the job (stop) exceeds its limit."""
 
 
 NOT_OF_THE_PROGRAM = ("node-lost", "traffic-gone", "hang", "agent-lost", "slow", "planned")
-"""Faults that a program which fails before its first step does not make."""
+"""Faults that are not caused by a program that fails before its first step."""
 
 
 @dataclass(frozen=True)
 class RecoveryPolicy:
-    """`retries`: restarts in a row without `steady` seconds of training between them; `same`: faults of one class on one node,
-    or of a class that the program itself makes, until it is not tried again in the same way; `fruitless`: attempts in a row
-    that end before their first step until the program is to blame; `shrink`: whether fewer nodes will do; `tests`: self-tests
-    of a spare and of a suspect, with their options; `fresh`: seconds after which a spare is tested again before it is used, as one
-    that idles breaks unseen; `after`: whether a suspect is tested before it goes on.
-    """
+    """Limits and options of the recovery."""
 
     retries: int = 10
+    """Consecutive restarts without `steady` seconds of training between them."""
     same: int = 2
+    """Faults of one class on one node, or of a class that the program itself causes, until the second action applies."""
     fruitless: int = 3
+    """Consecutive attempts that end before their first step until the program is blamed."""
     shrink: bool = False
+    """Whether the job may continue on fewer nodes."""
     steady: float = 600.0
+    """Seconds of training after which restarts are no longer consecutive."""
     tests: tuple[tuple[str, ...], ...] = ()
+    """Self-tests of spares and suspects, each with its options."""
     fresh: float = 3600.0
+    """Seconds after which a spare is tested again before use; an idle node can break unnoticed."""
     after: bool = False
+    """Whether a suspect is tested before it is used again."""
     test_seconds: float = 60.0
+    """Time limit of a self-test."""
     actions: Mapping[str, tuple[Action, Action]] = field(default_factory=lambda: dict(ACTIONS_BY_FAULT))
+    """As `ACTIONS_BY_FAULT`."""
 
 
 @dataclass(frozen=True)
 class RecoveryContext:
-    """Where a job stands. `nodes`: those that it runs on; `able`: which of them can be used; `spares`: tested ones; `restarts`:
-    in a row; `counts`: faults so far by "class@node" and by "class". `fruitless`: attempts in a row without a step, the last
-    one included.
-    """
+    """State of a job that the policy reads."""
 
     nodes: tuple[str, ...]
+    """Nodes that the job runs on."""
     able: frozenset[str]
+    """Nodes that can be used."""
     spares: tuple[str, ...]
+    """Tested spare nodes."""
     restarts: int = 0
+    """Consecutive restarts."""
     counts: Mapping[str, int] = field(default_factory=dict)
+    """Faults so far by "class@node" and by "class"."""
     fruitless: int = 0
+    """Consecutive attempts without a step, including the last one."""
 
 
 @dataclass(frozen=True)
 class RecoveryDecision:
-    """`nodes`: those of the next attempt, in the order of their ranks; `evict`: those that are blocked from now on."""
+    """What to do."""
 
     action: Action
     nodes: tuple[str, ...]
+    """Nodes of the next attempt, in the order of their ranks."""
     evict: tuple[str, ...] = ()
+    """Nodes that are blocked from now on."""
     why: str = ""
 
 
 def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolicy) -> RecoveryDecision:
-    """Never more restarts in a row than the policy has; never a node that is not able."""
+    """The action for `fault`. It never exceeds the policy's consecutive restarts and never uses a node that is not able."""
     first, then = policy.actions[fault.what]
     if fault.what not in NOT_OF_THE_PROGRAM and context.fruitless >= policy.fruitless:
         return RecoveryDecision("stop", (), why=f"{context.fruitless} attempts in a row ended before their first step")
@@ -103,7 +113,7 @@ def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolic
 
 
 def _replace_nodes(out: list[str], gone: set[str], context: RecoveryContext, policy: RecoveryPolicy) -> RecoveryDecision:
-    """The next attempt without `out`; those that are able come back where spares lack."""
+    """The next attempt without the nodes `out`; those of them that still work are kept if there are not enough spares."""
     out = [node for node in out if node in context.nodes]
     if not out:
         return RecoveryDecision("retry", context.nodes)

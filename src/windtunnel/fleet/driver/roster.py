@@ -1,4 +1,4 @@
-"""The agents that a driver knows: what each said last, and orders to them."""
+"""The agents that a driver knows: their last reports, and orders to them."""
 
 from __future__ import annotations
 
@@ -16,47 +16,56 @@ from windtunnel.fleet.wire.secrets import Secrets
 
 LOG = logging.getLogger("windtunnel.fleet.driver")
 LATE_SECONDS = 1.5
-"""A heartbeat that is overdue, before it is missed."""
+"""Age at which a heartbeat is overdue, before the agent counts as silent."""
 HELLO_SECONDS = 60.0
-"""A connection that has not said the token by then is closed."""
+"""Time in which a new connection must authenticate, or it is closed."""
 
 
 @dataclass
 class AgentNode:
-    """`heard`: monotonic seconds of the last heartbeat; `warm`: whether its keeper has imported what the script needs;
-    `kills_before`: `memory_kills` when the attempt began; `dropped`: monotonic seconds when `link_drops` last rose;
-    `addresses`: of its ports."""
+    """A node and the last report of its agent."""
 
     name: str
     channel: Channel | None = None
     heard: float = 0.0
+    """Monotonic seconds of the last heartbeat."""
     hellos: int = 0
+    """Number of times that its agent connected."""
     beats: int = 0
     attempt: int = -1
     ranks: tuple[RankReport, ...] = ()
     warm: bool = False
+    """Whether its keeper has imported the script's modules."""
     traffic: int = -1
     traffic_moved: float | None = None
+    """Monotonic seconds when the NICs last moved bytes."""
     memory_kills: int = 0
     kills_before: int = 0
+    """`memory_kills` when the attempt began."""
     link_drops: int = 0
     dropped: float = -math.inf
+    """Monotonic seconds when `link_drops` last rose."""
     progress: int = 0
     addresses: tuple[str, ...] = ()
-    stopped: dict[int, float] = field(default_factory=dict)  # rank -> monotonic seconds when first seen
+    """Addresses of its ports."""
+    stopped: dict[int, float] = field(default_factory=dict)
+    """Rank → monotonic seconds when its process was first seen stopped."""
 
 
 @dataclass
 class Roster:
-    """Takes connections; keeps a node's last words. `attempt`: the one that counts; `fence`: the number in every command."""
+    """Accepts connections of agents and keeps their last reports."""
 
     secrets: Secrets
     limits: DetectionLimits
     fence: int = 0
+    """Fencing number of every command."""
     attempt: int = -1
+    """Current attempt; reports of others are ignored."""
     nodes: dict[str, AgentNode] = field(default_factory=dict)
     assigned: tuple[str, ...] = ()
-    moved: float | None = None  # monotonic seconds when any rank last wrote a record in this attempt
+    moved: float | None = None
+    """Monotonic seconds when any rank last wrote a record in this attempt."""
     step: int = -1
     step_seconds: float = 0.0
     steps_seen: int = 0
@@ -70,13 +79,13 @@ class Roster:
     _stepped: float = 0.0
 
     def channel(self) -> Channel:
-        """For a new connection: it has to say the token first."""
+        """A channel for a new connection, which must authenticate first."""
         made = Channel(FromAgent, self._on_message, self._on_lost, STRANGER_LIMIT)
         asyncio.get_running_loop().call_later(HELLO_SECONDS, self._close_stranger, made)
         return made
 
     def begin_attempt(self, attempt: int, assigned: Iterable[str]) -> None:
-        """From now on only this attempt counts."""
+        """Makes `attempt` the current one and discards reports of earlier attempts."""
         self.attempt, self.assigned = attempt, tuple(assigned)
         self.moved, self.step, self.step_seconds, self.steps_seen = None, -1, 0.0, 0
         self._unusual.clear()
@@ -86,7 +95,7 @@ class Roster:
             node.stopped.clear()
 
     async def send_order(self, node: str, command: Command, seconds: float) -> OrderAnswer:
-        """The agent's answer; one with `refused` where it does not come."""
+        """Sends a command and returns the agent's answer; one with `refused` set if none comes."""
         known = self.nodes.get(node)
         future: asyncio.Future[OrderAnswer] = asyncio.get_running_loop().create_future()
         self._orders[command.order] = future
@@ -100,42 +109,43 @@ class Roster:
             self._orders.pop(command.order, None)
 
     def next_order(self) -> int:
-        """Of a new order."""
+        """Number of a new order."""
         self._order += 1
         return self._order
 
     def is_connected(self, node: str) -> bool:
+        """Whether the agent of `node` is connected."""
         known = self.nodes.get(node)
         return known is not None and known.channel is not None
 
     def is_responsive(self, node: str) -> bool:
-        """Whether its agent is connected and beats."""
+        """Whether the agent of `node` is connected and sends heartbeats."""
         return self.is_connected(node) and self.clock.monotonic() - self.nodes[node].heard < self.limits.silent
 
     def reset_silence(self) -> None:
-        """This process has not listened for a while: no agent has been silent."""
+        """Called after the driver itself was blocked: no agent counts as silent for that time."""
         now = self.clock.monotonic()
         for node in self.nodes.values():
             if node.channel is not None:
                 node.heard = now
 
     def is_overdue(self, node: str) -> bool:
-        """Whether its agent is not connected, or a heartbeat is overdue."""
+        """Whether the agent of `node` is not connected, or a heartbeat is overdue."""
         return not self.is_connected(node) or self.clock.monotonic() - self.nodes[node].heard > LATE_SECONDS
 
     def all_ranks_done(self, per_node: int) -> bool:
-        """Whether every rank of the attempt has ended with status 0."""
+        """Whether every rank of the attempt has exited with status 0."""
         return bool(self.assigned) and all(
             len(self.nodes[name].ranks) == per_node and all(rank.code == 0 for rank in self.nodes[name].ranks)
             for name in self.assigned
         )
 
     def rank_reports(self) -> list[RankReport]:
-        """Of all assigned nodes."""
+        """Reports of the ranks of all assigned nodes."""
         return [rank for name in self.assigned for rank in self.nodes[name].ranks]
 
     def snapshot(self) -> JobSnapshot:
-        """The job as it looks now: nodes where something is unusual, and whether it moves."""
+        """The job as it is now: nodes with something unusual, and whether it makes progress."""
         now = self.clock.monotonic()
         for name in self.assigned:
             if now - self.nodes[name].heard > self.limits.silent:
@@ -147,7 +157,7 @@ class Roster:
         return JobSnapshot(self.clock.unix(), nodes, int(running), quiet, self.step_seconds, self.steps_seen)
 
     def nodes_without_traffic(self, now: float) -> set[str]:
-        """Nodes whose NICs moved bytes before and have stood still."""
+        """Nodes whose NICs moved bytes before and have been idle too long."""
         limit = self.limits.traffic
         return {
             name for name in self.assigned
@@ -211,7 +221,7 @@ class Roster:
             self.changed.set()
 
     def on_beat(self, node: AgentNode, beat: AgentBeat) -> None:
-        """A heartbeat: what is usual costs a few comparisons."""
+        """Processes a heartbeat; an ordinary one costs only a few comparisons."""
         node.beats += 1
         if node.beats == 1:
             node.kills_before = beat.memory_kills
@@ -225,7 +235,7 @@ class Roster:
         self._record_report(node, beat.attempt, beat.ranks)
 
     def _record_report(self, node: AgentNode, attempt: int, ranks: tuple[RankReport, ...]) -> None:
-        """The node's agent lives, and says this of its ranks."""
+        """Stores what the agent of a node reports about its ranks."""
         now = node.heard = self.clock.monotonic()
         node.attempt = attempt
         if attempt != self.attempt or node.name not in self.nodes:

@@ -1,5 +1,6 @@
-"""A driver from its lease to its end: listens, starts agents, runs the job. A driver that is started on the folder of a killed one
-goes on where that one stood."""
+"""Runs a driver from its lease to its end: listens, starts agents, runs the job. A driver that is started on the folder of a killed
+one continues its job.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ from windtunnel.fleet.wire.secrets import FILE, make_secrets
 
 DATABASE = "driver.db"
 STORE = "store"
-"""File with the URL of another database, that only its owner may read: it may have a password."""
+"""File with the URL of another database; private, because the URL may contain a password."""
 MakeEngine = Callable[[AgentCommand, Path], Engine]
 
 
 @dataclass
 class _AsyncEngine:
-    """The engine's calls, off the loop: they wait."""
+    """The engine's blocking calls, run in threads."""
 
     engine: Engine
 
@@ -48,16 +49,18 @@ class _AsyncEngine:
 
 @dataclass
 class Driver:
-    """`folder`: of its state and secrets; `database`: a SQLAlchemy URL for a new job, otherwise a file there; `say`: a line for the
-    person."""
+    """A driver and its folder."""
 
     folder: Path
+    """Folder of its state and secrets."""
     engine: MakeEngine
     say: Callable[[str], None]
+    """Prints a line for the user."""
     database: str = ""
+    """SQLAlchemy URL for a new job; empty: a file in `folder`."""
 
     def save_plan(self, plan: JobPlan) -> None:
-        """Writes a new plan down. FileError where the folder has one that has not ended."""
+        """Stores a new plan. FileError if the folder has a job already."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.database:
             with os.fdopen(os.open(self.folder / STORE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -76,12 +79,14 @@ class Driver:
             store.close()
 
     def run(self) -> int:
-        """The job's exit status; 130 after SIGINT, 143 after SIGTERM. Raises FencedError where another driver takes over."""
+        """Runs the job; its exit status, or 130 after SIGINT, 143 after SIGTERM. FencedError if another driver takes over."""
         return asyncio.run(self._serve())
 
     def _store(self, job: str) -> DriverStore:
         url_file = self.folder / STORE
-        return DriverStore(url_file.read_text(encoding="utf-8") if url_file.exists() else f"sqlite:///{self.folder / DATABASE}", job)
+        return DriverStore(
+            url_file.read_text(encoding="utf-8") if url_file.exists() else f"sqlite:///{self.folder / DATABASE}", job
+        )
 
     async def _serve(self) -> int:
         plan = msgspec.json.decode(_read_plan(self.folder), type=JobPlan)
@@ -146,13 +151,15 @@ class Driver:
 
 
 def _start_missing(engine: Engine, nodes: Sequence[str], state: JobState) -> None:
-    """Agents that the engine does not have: all of them for a new job, those that died with a driver otherwise."""
+    """Starts agents that the engine does not have: all of them for a new job, otherwise those that died with the previous
+    driver.
+    """
     if missing := [node for node in nodes if node not in state.blocked and not engine.is_running(node)]:
         engine.start(missing)
 
 
 class _StopRequested(Exception):
-    """A signal says that all of it ends."""
+    """A signal asked the driver to end the job."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -160,7 +167,7 @@ class _StopRequested(Exception):
 
 
 async def _first_of(job: Coroutine[Any, Any, int], lease: Coroutine[Any, Any, None]) -> int:
-    """The job's status, unless a signal comes or the lease is lost before."""
+    """The job's status, unless a signal arrives or the lease is lost first."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[int] = loop.create_future()
 
@@ -189,7 +196,7 @@ def _read_plan(folder: Path) -> bytes:
 
 
 def _reachable_address(address: str) -> str:
-    """The address that agents are told: this machine's name where it listens everywhere."""
+    """The address that agents get: this machine's name if the driver listens on all interfaces."""
     if address.startswith(UNIX) or not address.startswith("0.0.0.0:"):
         return address
     return f"{socket.gethostname()}:{address.rpartition(':')[2]}"

@@ -1,4 +1,4 @@
-"""What a driver sees of a job at a moment: the input of the rules."""
+"""Snapshot of a job that the fault rules read."""
 
 from __future__ import annotations
 
@@ -11,56 +11,73 @@ from windtunnel.records.incidents import Class
 
 @dataclass(frozen=True)
 class DetectionLimits:
-    """When a rule fires, in seconds. `silent`: without a heartbeat of an agent; `stopped`: of a process that is stopped; `mute`: a
-    ring without a beat while the process is said to run; `stall`: no record anywhere while all live, or five steps if that is
-    more; `traffic`: NICs that moved bytes and move none; `early`: a rank that is done before the others; `step`: (least, most) of
-    a step by its prediction; `settle`: after the first sign, for what belongs to it."""
+    """Thresholds of the fault rules, in seconds."""
 
     silent: float = 2.5
+    """Without a heartbeat of an agent."""
     stopped: float = 2.0
+    """That a process has been in state T."""
     mute: float = 15.0
+    """Without a heartbeat in the ring of a process that runs."""
     stall: float = 30.0
+    """Without a record of any rank while all processes are alive; five steps if that is longer."""
     traffic: float = 60.0
+    """Without traffic on NICs that moved bytes before."""
     early: float = 10.0
+    """After which a rank that exited with status 0 while others train is a fault."""
     step: tuple[float, float] = (0.0, 1e12)
+    """(least, most) seconds of a step, from a prediction."""
     settle: float = 0.3
+    """To wait after the first symptom for related symptoms."""
 
 
 @dataclass(frozen=True)
 class NodeSnapshot:
-    """`silent`: seconds since the agent's last heartbeat; `memory_kills`: in this attempt; `stopped`: seconds that a process has
-    been seen stopped, by rank; `traffic_still`: seconds since the NICs moved a byte, None where they never did."""
+    """State of a node at one moment."""
 
     node: str
     silent: float = 0.0
+    """Seconds since the agent's last heartbeat."""
     connected: bool = True
     ranks: tuple[RankReport, ...] = ()
     memory_kills: int = 0
+    """Out-of-memory kills in this attempt."""
     stopped: dict[int, float] = field(default_factory=dict)
+    """Seconds that each process has been stopped, by rank."""
     traffic_still: float | None = None
+    """Seconds since the NICs last moved a byte; None if they never did."""
 
 
 @dataclass(frozen=True)
 class JobSnapshot:
-    """`nodes`: those that show something unusual; `running`: ranks of the job that have not ended; `still`: seconds since any rank
-    wrote a record, None before the first; `step_seconds`: of a usual step, 0 unknown; `now`: unix seconds."""
+    """State of a job at one moment."""
 
     now: float
+    """Unix seconds."""
     nodes: Sequence[NodeSnapshot] = ()
+    """Nodes that show something unusual."""
     running: int = 0
+    """Whether ranks of the job have not ended yet (0: all have)."""
     still: float | None = None
+    """Seconds since any rank wrote a record; None before the first."""
     step_seconds: float = 0.0
+    """Duration of a typical step; 0 if unknown."""
     steps_seen: int = 0
+    """Number of steps in that average."""
 
 
 @dataclass(frozen=True)
 class DetectedFault:
-    """What went wrong. `separable`: whether the nodes are known to be the culprits, or only to be in the group of the culprit."""
+    """A fault that a rule has detected."""
 
     what: Class
+    """Class of the fault."""
     nodes: tuple[str, ...]
     ranks: tuple[int, ...]
     evidence: str
     began: float
+    """Unix seconds of the first symptom."""
     seen: float
+    """Unix seconds of the detection."""
     separable: bool = True
+    """True: `nodes` are the culprits. False: the culprit is one of `nodes`."""

@@ -1,5 +1,6 @@
-"""Who holds up a job that stands still though all its processes live: what the agents say of their ranks, judged as
-`windtunnel fleet hang` does."""
+"""Finds the culprit of a job that is stalled although all its processes are alive: the agents' rank status, judged as `windtunnel
+fleet hang` does.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from windtunnel.fleet.findings.hang import PendingCall, RankState, hang_report
 from windtunnel.fleet.wire.messages import OrderAnswer, RankStatus
 
 SILENCE = 5.0
-"""Seconds without a beat after which a process counts as silent."""
+"""Seconds without a heartbeat after which a process counts as silent."""
 
 
 def name_stall_culprits(fault: DetectedFault, answers: Mapping[str, OrderAnswer]) -> DetectedFault:
-    """`fault` with its culprits where the answers (by node) tell them from those that wait for them. Where all are in one call that
-    none finishes, it is the link that they wait for; else it stays as it is, with what they tell."""
+    """`fault` with its culprits, if the answers (by node) distinguish them from the ranks that wait for them. If all ranks are in
+    one call that none finishes, the fault becomes a `link` fault; otherwise only the evidence is extended.
+    """
     states: dict[int, RankState] = {}
     groups: dict[str, tuple[int, ...]] = {}
     home: dict[int, str] = {}

@@ -1,6 +1,6 @@
-"""What a driver must not forget, in SQLite or PostgreSQL: who owns the job, and where the job stands.
+"""Persistent state of a driver in SQLite or PostgreSQL: who owns the job, and its state.
 
-A server that is gone for a while is waited for: nothing is ordered meanwhile that the next driver would not know of.
+If the database server is unavailable, the store waits for it: no order is given that a later driver would not know of.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ FACTS = sa.Table(
     sa.Column("value", sa.Text),
 )  # fmt: skip
 PATIENCE = 300.0
-"""Seconds that a database server may be gone."""
+"""Seconds that a database server may be unavailable."""
 _GONE = (sa.exc.OperationalError, sa.exc.InterfaceError)
 _T = TypeVar("_T")
 
 
 class FencedError(WindtunnelError):
-    """Another driver has taken the job over: this one must stop."""
+    """Another driver has taken over the job: this one must stop."""
 
 
 class DriverStore:
-    """The database at a SQLAlchemy URL; many jobs may share one. FileError if it cannot be opened, or its server stays away for
-    `patience` seconds."""
+    """The database at a SQLAlchemy URL, which several jobs may share. FileError if it cannot be opened or stays unavailable for
+    `patience` seconds.
+    """
 
     def __init__(self, url: str, job: str = "job", patience: float = PATIENCE) -> None:
         self.url, self.job, self.patience = url, job, patience
@@ -53,8 +54,9 @@ class DriverStore:
             raise self._to_file_error(error, "a database that SQLAlchemy can open, such as sqlite:///driver.db") from error
 
     def acquire(self, owner: str, seconds: float, now: float) -> int | None:
-        """Takes the lease until `now + seconds` (unix) and returns the next fencing number; None while another owner's has not
-        expired."""
+        """Takes the lease until `now + seconds` (unix) and returns the next fencing number; None while another owner's lease has
+        not expired.
+        """
 
         def take(connection: sa.Connection) -> int | None:
             row = connection.execute(sa.select(LEASE).where(LEASE.c.job == self.job).with_for_update()).first()
@@ -71,17 +73,17 @@ class DriverStore:
         return self._transact(take)
 
     def renew(self, fence: int, seconds: float, now: float) -> bool:
-        """Prolongs the lease; False where another driver has it."""
+        """Extends the lease; False if another driver holds it."""
         mine = (LEASE.c.job == self.job) & (LEASE.c.fence == fence)
         prolong = sa.update(LEASE).where(mine).values(expires=now + seconds)
         return self._transact(lambda connection: connection.execute(prolong).rowcount == 1)
 
     def release(self, fence: int) -> None:
-        """Gives the lease back; nothing where another driver has it."""
+        """Releases the lease; no effect if another driver holds it."""
         self.renew(fence, -1.0, 0.0)
 
     def put(self, fence: int, name: str, value: Any) -> None:
-        """Keeps plain data. Raises FencedError, and writes nothing, where the fencing number is not the newest."""
+        """Stores plain data. Raises FencedError, and writes nothing, if the fencing number is not the newest."""
         text = msgspec.json.encode(value).decode()
 
         def keep(connection: sa.Connection) -> None:
@@ -94,7 +96,7 @@ class DriverStore:
         self._transact(keep)
 
     def get(self, name: str, kind: Any = Any) -> Any:
-        """What was put last; None without."""
+        """The value that was stored last under `name`; None if there is none."""
         fact = sa.select(FACTS.c.value).where((FACTS.c.job == self.job) & (FACTS.c.name == name))
         text: str | None = self._transact(lambda connection: connection.scalar(fact))
         return None if text is None else msgspec.json.decode(text, type=kind)
@@ -103,7 +105,9 @@ class DriverStore:
         self.engine.dispose()
 
     def _transact(self, work: Callable[[sa.Connection], _T]) -> _T:
-        """`work` in a transaction, again until the server takes it. Each may run twice: its answer may be lost on the way."""
+        """Runs `work` in a transaction and retries until the server accepts it. It may run twice: the server's answer can be
+        lost.
+        """
         until, gone = time.monotonic() + self.patience, False
         while True:
             try:

@@ -1,8 +1,8 @@
-"""A JobSet for Kubernetes: the driver in one pod, and an agent in a pod of each node.
+"""JobSet manifest for Kubernetes: the driver in one pod, and one pod with an agent for each node.
 
-The manifest is written and not applied: `kubectl apply -f` does that, and the JobSet controller starts the pods. Its fields are
+The manifest is written but not applied: `kubectl apply -f` does that, and the JobSet controller starts the pods. Its fields are
 those of jobset.x-k8s.io/v1alpha2 (kubernetes-sigs/jobset, config/components/crd). Driver and agents share a volume: the driver
-writes the run's secrets into it, readable by their owner alone, and an agent that comes before that is started again.
+writes the run's secrets into it, readable only by their owner. An agent that starts earlier fails and is restarted.
 """
 
 from __future__ import annotations
@@ -18,23 +18,28 @@ PORT = 8480
 RUN_PATH = "/run/windtunnel"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 MOST_RESTARTS = 2**31 - 1
-"""Of agents in place, by Kubernetes: the driver counts attempts."""
+"""In-place restarts of agents by Kubernetes; the driver counts attempts itself."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class JobSetRequest:
-    """A job on Kubernetes. `name`: of the JobSet; `image`: with windtunnel and the training script; `nodes` and `spares`: pods with
-    an agent each; `per_node`: processes of a node, each with a GPU; `command`: of a process, as an argument list; `claim`: a
-    PersistentVolumeClaim that all pods can write, for the run's folder and its checkpoints."""
+    """A job on Kubernetes."""
 
     name: str
+    """Name of the JobSet."""
     image: str
+    """Image with windtunnel and the training script."""
     nodes: int
+    """Pods with an agent."""
     command: tuple[str, ...]
+    """Command of a process, as an argument list."""
     spares: int = 0
+    """Additional pods with an agent."""
     per_node: int = 8
+    """Processes per node, each with a GPU."""
     claim: str = "windtunnel-run"
+    """PersistentVolumeClaim that all pods can write, for the run's folder and its checkpoints."""
     cpus_only: bool = False
 
     def __post_init__(self) -> None:
@@ -57,8 +62,8 @@ def jobset(request: JobSetRequest) -> dict[str, Any]:
     count = request.nodes + request.spares
     run = [
         "-m", "windtunnel", "fleet", "run", "--engine", "waiting", "--driver-listen", f"0.0.0.0:{PORT}",
-        "--nodes", str(request.nodes), "--nproc-per-node", str(request.per_node), "--spares", str(request.spares), "--dir", RUN_PATH,
-        "--run", request.name, "--", *request.command,
+        "--nodes", str(request.nodes), "--nproc-per-node", str(request.per_node), "--spares", str(request.spares),
+        "--dir", RUN_PATH, "--run", request.name, "--", *request.command,
     ]  # fmt: skip
     folder = f"{RUN_PATH}/{request.name}"
     agent = [
@@ -126,7 +131,7 @@ def _pod(
 
 
 def _anti_affinity(request: JobSetRequest) -> dict[str, Any]:
-    """No two agents of the JobSet on one machine."""
+    """Keeps two agents of the JobSet off the same machine."""
     labels = {"jobset.sigs.k8s.io/jobset-name": request.name, "jobset.sigs.k8s.io/replicatedjob-name": "agents"}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

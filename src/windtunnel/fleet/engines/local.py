@@ -1,4 +1,4 @@
-"""Agents as processes of this machine, each in a session of its own."""
+"""Engine that starts agents as processes of this machine, each in its own session."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True)
 class Process:
-    """A process by its id and the clock tick of its start since boot: an id alone may be given to another."""
+    """A process by its id and start time in clock ticks since boot, because an id can be reused."""
 
     pid: int
     started: int
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """The process that has this id now; None if it is gone or has ended (a zombie)."""
+        """The running process with this id; None if it is gone or a zombie."""
         try:
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
@@ -42,10 +42,11 @@ class Process:
 
 @dataclass
 class LocalEngine:
-    """Nodes `node0`, `node1`, … of this machine. `folder`: keeps the agents' ids and what they print."""
+    """Nodes `node0`, `node1`, … on this machine."""
 
     command: AgentCommand
     folder: Path
+    """Holds the agents' process ids and logs."""
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def acquire(self, count: int) -> tuple[str, ...]:
@@ -115,7 +116,9 @@ class LocalEngine:
 
 
 def end_group(group: int, runs: Callable[[], bool], patience: float) -> None:
-    """SIGTERM to a process group while its leader `runs`, after `patience` seconds SIGKILL; and to what the leader left in it."""
+    """Sends SIGTERM to a process group while its leader `runs`, SIGKILL after `patience` seconds, which also ends what the leader
+    left behind.
+    """
     if not runs():
         return
     _signal(group, signal.SIGTERM)
@@ -131,7 +134,7 @@ def _signal(group: int, number: int) -> None:
 
 
 def _checked_name(node: str) -> str:
-    """The name if it can be part of a file's name; SpecError else."""
+    """The name if it is usable in a file name; SpecError otherwise."""
     if not node or not all(one.isalnum() or one in "-_." for one in node) or node.startswith("."):
         raise SpecError("node", node, "a name of letters, digits, dashes, dots and underscores")
     return node

@@ -1,7 +1,6 @@
-"""Agents under Ray: one actor a node, spread over Ray's machines, each with the agent as a child process.
+"""Engine that starts agents under Ray: one actor per node, spread over Ray's machines, each with the agent as a child process.
 
-Actors and their placement group are detached and named, so that a driver that was killed finds them again. Needs the `search`
-extra.
+Actors and their placement group are detached and named, so that a restarted driver finds them again. Needs the `search` extra.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class RayError(WindtunnelError):
 
 
 class _Host:
-    """The actor of a node: the agent is its child."""
+    """Actor of a node; the agent is its child process."""
 
     def __init__(self, arguments: list[str], variables: dict[str, str]) -> None:
         self.child = subprocess.Popen(arguments, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -49,21 +48,21 @@ class _Host:
 
 @dataclass
 class RayEngine:
-    """Nodes `node0`, `node1`, … of a Ray cluster. `run`: names the actors; `address`: of the cluster, `auto` for the one here.
-
-    `strategy`: STRICT_SPREAD puts each agent on a machine of its own, SPREAD shares machines where there are too few. `resources`:
-    of an agent, like {"GPU": 8}.
-    """
+    """Nodes `node0`, `node1`, … of a Ray cluster."""
 
     command: AgentCommand
     run: str
+    """Prefix of the actors' names."""
     address: str = "auto"
+    """Address of the cluster; `auto`: the one on this machine."""
     strategy: Literal["SPREAD", "STRICT_SPREAD"] = "STRICT_SPREAD"
+    """STRICT_SPREAD puts each agent on its own machine; SPREAD shares machines if there are too few."""
     resources: tuple[tuple[str, float], ...] = (("CPU", 1.0),)
+    """Resources of an agent, such as {"GPU": 8}."""
     wait: float = 600.0
 
     def acquire(self, count: int) -> tuple[str, ...]:
-        """RayError where the cluster has no room for `count` agents within `wait` seconds."""
+        """RayError if the cluster has no room for `count` agents within `wait` seconds."""
         ray = self._ray()
         group = self._group()
         if group is None:
@@ -148,7 +147,7 @@ class RayEngine:
             return None
 
     def _call_actor(self, actor: Any, method: str) -> Any:
-        """What an actor answers; None where it is dead or does not answer."""
+        """Calls a method of an actor; None if it is dead or does not respond."""
         ray = self._ray()
         try:
             return ray.get(getattr(actor, method).remote(), timeout=ANSWER_SECONDS)

@@ -1,9 +1,9 @@
-"""Agents as steps of Slurm allocations, a step a node.
+"""Engine that starts agents as steps of Slurm allocations, one step per node.
 
-The allocation is the one that this runs in (SLURM_JOB_ID), or one that is asked for with `sbatch` and is given back at the end. It
-keeps its other nodes when one goes down (`--no-kill`); Slurm takes the lost node out of it for good, and `acquire` asks for another
-allocation for what is missing. Steps are found by their names in `squeue`, so that a driver that was killed finds its agents
-again. Only argument lists are used, and what agents need to know in secret lies in a file.
+The allocation is the one in which this process runs (SLURM_JOB_ID), or one that is requested with `sbatch` and released at the end.
+It keeps its other nodes when one goes down (`--no-kill`); Slurm removes the lost node for good, and `acquire` requests another
+allocation for missing nodes. Steps are found by name in `squeue`, so that a restarted driver finds its agents again. Commands are
+argument lists; secrets are passed in a file.
 """
 
 from __future__ import annotations
@@ -20,36 +20,41 @@ from windtunnel.base.errors import Nothing, SpecError, WindtunnelError
 from windtunnel.fleet.engines.engine import AgentCommand
 
 JOBS_FILE = "slurm-jobs"
-"""The numbers of the jobs that were submitted, a line each."""
+"""File with the numbers of the submitted jobs, one per line."""
 HOLD = "#!/bin/sh\nwhile :; do sleep 60; done\n"
-"""The batch script of an allocation: it holds the nodes, and the agents are steps."""
+"""Batch script of an allocation: it holds the nodes while the agents run as steps."""
 ANSWER_SECONDS = 60.0
-"""The longest that a command of Slurm may take."""
+"""Timeout of a Slurm command."""
 GONE_SECONDS = 30.0
-"""The longest that a step may take to end after scancel."""
+"""Longest time for a step to end after scancel."""
 
 
 class SlurmError(WindtunnelError):
-    """A command of Slurm that failed, with what it said."""
+    """A failed Slurm command, with its output."""
 
 
 @dataclass
 class SlurmEngine:
-    """Nodes by their names in Slurm. `folder`: shared by the nodes; keeps the jobs' numbers and what agents print. `options`: for
-    sbatch, like `--partition=gpu`; `step`: for srun, like `--gpus-per-node=8`. `fresh`: seconds that a list of steps holds."""
+    """Nodes by their Slurm names."""
 
     command: AgentCommand
     folder: Path
+    """Shared by the nodes; holds the jobs' numbers and the agents' logs."""
     options: tuple[str, ...] = ()
+    """For sbatch, such as `--partition=gpu`."""
     step: tuple[str, ...] = ()
+    """For srun, such as `--gpus-per-node=8`."""
     wait: float = 600.0
+    """Seconds to wait for an allocation."""
     fresh: float = 0.5
+    """Seconds for which a list of steps is cached."""
     _cached_steps: tuple[float, dict[str, str]] = (-1e9, {})
     _clients: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def acquire(self, count: int) -> tuple[str, ...]:
-        """The first `count` nodes; for those that are missing an allocation is asked for. SlurmError if it does not begin within
-        `wait` seconds, or if this runs in an allocation with fewer nodes."""
+        """The first `count` nodes; requests an allocation for missing ones. SlurmError if it does not start within `wait` seconds,
+        or if this process runs in an allocation with fewer nodes.
+        """
         if shutil.which("srun") is None:
             raise SpecError("engine", "slurm", "a machine with Slurm's commands", "srun is not in PATH.")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +67,7 @@ class SlurmEngine:
         return hosts[:count]
 
     def start(self, nodes: Sequence[str]) -> None:
-        """SlurmError for a node that is in no allocation any more."""
+        """SlurmError for a node that is no longer in an allocation."""
         for node in nodes:
             self.stop(node)
         jobs = self._hosts()
@@ -93,7 +98,7 @@ class SlurmEngine:
         return node
 
     def close(self) -> None:
-        """Ends the agents, and the jobs that were submitted here."""
+        """Ends the agents and cancels the jobs that were submitted here."""
         jobs_file = self.folder / JOBS_FILE
         if jobs_file.exists():
             _slurm("scancel", *self._jobs())
@@ -123,7 +128,7 @@ class SlurmEngine:
             time.sleep(0.5)
 
     def _jobs(self) -> tuple[str, ...]:
-        """Numbers of the jobs: those that were submitted, or the one that this process is in."""
+        """Numbers of the jobs: the submitted ones, or the one in which this process runs."""
         jobs_file = self.folder / JOBS_FILE
         if jobs_file.exists():
             return tuple(jobs_file.read_text(encoding="utf-8").split())
@@ -136,7 +141,7 @@ class SlurmEngine:
         return f"--jobs={','.join(jobs)}"
 
     def _hosts(self) -> dict[str, str]:
-        """The job of each node that Slurm has in these jobs now: a node that went down is in none."""
+        """The job of each node that is in these jobs now; a node that went down is missing."""
         found: dict[str, str] = {}
         for line in _slurm("squeue", "--noheader", self._jobs_option(), "--states=RUNNING", "--format=%i|%N").splitlines():
             job, _, listed = line.strip().partition("|")
@@ -158,8 +163,7 @@ class SlurmEngine:
         )  # fmt: skip
 
     def _steps(self, fresh: float) -> dict[str, str]:
-        """Step numbers of agents that Slurm has running, by the step's name. Slurm lists steps of lost nodes too: these are left
-        out."""
+        """Step numbers of running agents, by step name. Slurm also lists steps of lost nodes; these are left out."""
         at, known = self._cached_steps
         if time.monotonic() - at <= fresh:
             return known
@@ -172,7 +176,7 @@ class SlurmEngine:
 
 
 def _end(client: subprocess.Popen[bytes], patience: float) -> None:
-    """Waits for an `srun`, and kills one that does not end: of a lost node it never would."""
+    """Waits for an `srun` and kills it if it does not end, which it never does for a lost node."""
     try:
         client.wait(patience)
     except subprocess.TimeoutExpired:
@@ -185,7 +189,7 @@ def _name(node: str) -> str:
 
 
 def _slurm(*command: str, text: str | None = None) -> str:
-    """What a command of Slurm prints. SlurmError with what it says where it fails."""
+    """Output of a Slurm command. SlurmError with its error output if it fails."""
     try:
         ran = subprocess.run(command, input=text, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""Calls of different ranks that belong together: a collective of a group, a send and its receive."""
+"""Matches calls of different ranks that belong together: a collective of a group, a send and its receive."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from windtunnel.records.sections import Sections
 
 
 def complete_collectives(sections: Sections, calls: Int64s) -> tuple[Int64s, Int64s]:
-    """Of the rows `calls`: those of collectives of which all ranks of the group have one, one collective after another, and where
-    each collective begins among them."""
+    """Of the rows `calls`, those of collectives for which all ranks of the group have a row, grouped by collective, and the index
+    at which each collective begins.
+    """
     none = np.zeros(0, np.int64)
     calls = calls[(sections.peer[calls] < 0) & (sections.group[calls] >= 0) & (sections.call[calls] >= 0)]
     if not len(calls):
@@ -26,13 +27,15 @@ def complete_collectives(sections: Sections, calls: Int64s) -> tuple[Int64s, Int
 
 
 def match_collectives(sections: Sections, calls: Int64s) -> list[Int64s]:
-    """Of the rows `calls`: those of each collective of which all ranks of the group have one."""
+    """Of the rows `calls`, the rows of each collective for which all ranks of the group have one."""
     rows, starts = complete_collectives(sections, calls)
     return np.split(rows, starts[1:]) if len(starts) else []
 
 
 def match_sends(sections: Sections, calls: Int64s) -> Int64s:
-    """Of the rows `calls`: each send with its receive [n, 2], which have one number among those from its sender to its receiver."""
+    """Of the rows `calls`, each send with its receive [n, 2]: they have the same number among those from the sender to the
+    receiver.
+    """
     calls = calls[(sections.peer[calls] >= 0) & (sections.call[calls] >= 0)]
     sends = sections.sends[calls]
     source = np.where(sends, sections.rank[calls], sections.peer[calls])

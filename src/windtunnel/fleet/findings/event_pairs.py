@@ -1,4 +1,4 @@
-"""Pairs of moments on two machines, of which the first came before the second: what clocks can be compared by."""
+"""Pairs of events on two machines of which the first came before the second; used to compare clocks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from windtunnel.records.sections import Section, Sections
 MEETINGS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL)
 """Calls that no rank leaves before the last has entered: each rank's result needs every rank's part."""
 _MOST_NODES = 16
-"""Of one call; beyond it each node is compared with its neighbours in the list of nodes and with the first node only."""
+"""Nodes of one call; beyond this each node is compared only with its neighbours in the list of nodes and with the first node."""
 
 
 @dataclass(frozen=True)
 class EventPairs:
-    """Events on machine `source` that came before events on machine `target`: unix seconds less `zero`, each on its own clock."""
+    """Events on machine `source` that came before events on machine `target`: unix seconds minus `zero`, each on its own clock."""
 
     source: str
     target: str
@@ -30,7 +30,7 @@ class EventPairs:
 
 
 def end_times(sections: Sections) -> Floats:
-    """When the host or the device was done with each section, whichever is later; NaN where it is not known."""
+    """When the host or the device finished each section, whichever is later; NaN if unknown."""
     known = np.fmax(sections.seconds, sections.host_seconds)
     return np.where(np.isnan(sections.seconds), np.nan, sections.begin + known)
 
@@ -38,9 +38,9 @@ def end_times(sections: Sections) -> Floats:
 def message_pairs(sections: Sections) -> list[EventPairs]:
     """Pairs from sends and receives, and from collectives, between different machines of `sections.hosts`.
 
-    A receive ends after its send began. Nobody leaves a collective (MEETINGS) before its last rank has entered it. A send and a
-    receive match by their number between the two ranks. Where calls are not numbered, the k-th send of a step matches the k-th
-    receive of that step; a step with more of one than of the other is left out.
+    A receive ends after its send began. No rank leaves a collective (MEETINGS) before the last one has entered it. A send and a
+    receive match by their number between the two ranks. If calls are not numbered, the k-th send of a step matches the k-th receive
+    of that step; a step with different numbers of them is left out.
     """
     hosts = np.array(_host_numbers(sections), np.int64)
     calls = np.flatnonzero((sections.section == Section.CALL) & (sections.rank >= 0))
@@ -68,7 +68,7 @@ def exchange_pairs(
 
 
 def _host_numbers(sections: Sections) -> list[int]:
-    """Rank -> number of its machine in the sorted names; -1 for ranks without one."""
+    """Rank → index of its machine in the sorted names; -1 for ranks without one."""
     names = {name: at for at, name in enumerate(sorted(set(sections.hosts.values())))}
     most = int(sections.rank.max()) if len(sections) else -1
     return [names[sections.hosts[rank]] if rank in sections.hosts else -1 for rank in range(max(most, *sections.hosts, -1) + 1)]
@@ -92,7 +92,7 @@ def _messages(sections: Sections, calls: Int64s, hosts: Int64s) -> Iterator[Piec
 
 
 def _group_by_key(sections: Sections, chosen: Int64s, source: Any, target: Any) -> dict[tuple[int, ...], Int64s]:
-    """(source, target, group, number or step) -> calls in order of their begin."""
+    """(source, target, group, number or step) → calls ordered by begin."""
     if not len(chosen):
         return {}
     order = chosen[
@@ -104,7 +104,7 @@ def _group_by_key(sections: Sections, chosen: Int64s, source: Any, target: Any) 
 
 
 def _meetings(sections: Sections, calls: Int64s, hosts: Int64s) -> Iterator[Piece]:
-    """For each collective and machine the last begin and the first end of its ranks: the earliest that bind."""
+    """For each collective and machine the last begin and the first end of its ranks: the tightest pair."""
     calls = calls[np.isin(sections.comm[calls], MEETINGS) & (sections.call[calls] >= 0) & (sections.group[calls] >= 0)]
     if not len(calls):
         return

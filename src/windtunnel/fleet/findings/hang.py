@@ -1,13 +1,13 @@
-"""A job that does not move: who is silent, who waits for whom, and where the waiting ends.
+"""Hang analysis: which ranks are silent, which rank waits for which, and where the waiting ends.
 
-Each rank has a state: how long its process has been silent, what it is in, the calls that it began and has not finished, and how
-far it has come in every group. From these:
+Each rank has a state: how long its process has been silent, what it is doing, its pending calls, and its last call in every group.
+From these:
 
-* a rank whose process is silent (stopped, dead, or holding Python's lock) is a suspect: all others beat while they wait;
-* a rank waits for those of its call's group that have not begun the call, or for its peer of a send or receive; a rank that others
-  wait for and that itself waits for nobody is where a chain ends;
-* a rank that has a call pending which another rank of the group has finished is held up by its own device: the others got past it;
-* a rank of which nothing is known at all, where most are known, is a suspect: it logs nothing.
+* A rank whose process is silent (stopped, dead, or holding Python's lock) is a suspect: all others send heartbeats while they wait.
+* A rank waits for the members of its call's group that have not begun the call, or for its peer of a send or receive. A rank that
+  others wait for and that itself waits for nobody is the end of a chain.
+* A rank with a pending call that another rank of the group has finished is blocked by its own device: the others have passed it.
+* A rank without any records, where most have some, is a suspect.
 
 The same analysis serves heartbeats of a running job and dumps of PyTorch's flight recorder.
 """
@@ -27,17 +27,17 @@ ONE_SIDED = (Comm.BROADCAST, Comm.REDUCE, Comm.GATHER, Comm.SCATTER, Comm.SEND_R
 
 
 NO_LIFE = ("stopped", "zombie", "gone")
-"""States of a process that shows no life again by itself."""
+"""Process states from which a process does not recover on its own."""
 
 
 def is_silent(process: str, silent: float, silence: float) -> bool:
-    """Whether a process that has shown no life for `silent` seconds counts as silent, where `silence` is what is waited."""
+    """Whether a process counts as silent. `silent`: seconds since its last heartbeat; `silence`: the limit."""
     return process in NO_LIFE or silent > silence
 
 
 @dataclass(frozen=True)
 class PendingCall:
-    """A call that a rank began and has not finished. `begin`: unix seconds, or NaN."""
+    """A call that a rank began and has not finished."""
 
     group: str
     number: int
@@ -46,40 +46,46 @@ class PendingCall:
     peer: int = -1
     sends: bool = False
     begin: float = float("nan")
+    """Unix seconds, or NaN."""
 
 
 @dataclass(frozen=True)
 class RankState:
-    """What is known of a rank that may hang. `begun` and `finished`: number of the last call by group; what is not there is
-    unknown.
-
-    `silent`: seconds since the process last showed life, 0 where it does or nothing is known. `doing`: what it is in, for people.
-    """
+    """State of a rank that may hang."""
 
     rank: int
-    pending: tuple[PendingCall, ...] = ()  # oldest first
+    pending: tuple[PendingCall, ...] = ()
+    """Oldest first."""
     begun: Mapping[str, int] = field(default_factory=dict)
+    """Number of the last call begun, by group; unknown if missing."""
     finished: Mapping[str, int] = field(default_factory=dict)
+    """Number of the last call finished, by group; unknown if missing."""
     silent: float = 0.0
-    process: str = ""  # "running", "sleeping", "stopped", "zombie", "gone", "ended"; empty unknown
+    """Seconds since the last heartbeat; 0 if it is recent or unknown."""
+    process: str = ""
+    """"running", "sleeping", "stopped", "zombie", "gone", "ended"; empty if unknown."""
     doing: str = ""
-    since: float = float("nan")  # seconds that it has been in it
+    """Current activity, for people."""
+    since: float = float("nan")
+    """Seconds for which it has been doing it."""
     host: str = ""
     stack: str = ""
 
 
 @dataclass(frozen=True)
 class HangReport:
-    """`culprits` with a reason each; `waits` [who → for whom] with the call; a chain from a waiting rank to a culprit.
-
-    `stuck`: calls that all ranks have begun and none finishes: the transport below them is the suspect, not a rank.
-    """
+    """Result of the hang analysis."""
 
     culprits: Mapping[int, str]
+    """Rank → reason."""
     waits: Mapping[int, Mapping[int, str]]
+    """Waiting rank → ranks that it waits for, with the call."""
     chain: tuple[int, ...]
+    """Ranks from a waiting rank to a culprit."""
     cycle: tuple[int, ...]
+    """Ranks that wait for each other in a circle."""
     stuck: tuple[str, ...]
+    """Calls that all ranks have begun and none finishes: the transport is suspect, not a rank."""
     text: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -94,10 +100,11 @@ class HangReport:
 def hang_report(
     states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], *, silence: float = 2.0, settled: bool = True
 ) -> HangReport:
-    """Who holds the job up. `groups`: ranks of each group; `silence`: seconds without life after which a process counts as silent.
+    """Finds the ranks that block the job. `groups`: ranks of each group; `silence`: seconds without a heartbeat after which a
+    process counts as silent.
 
-    `settled`: the job stands still. Where it may still move, states of living ranks are out of date as they are read: where a
-    process is silent, only such are named then.
+    `settled`: the job is stalled. If it may still make progress, states of living ranks are outdated when they are read, so only
+    silent processes are named if there are any.
     """
     culprits: dict[int, str] = {}
     for rank, state in sorted(states.items()):
@@ -132,8 +139,9 @@ def _silence_reason(state: RankState) -> str:
 
 
 def _held_by_device(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], silent: set[int]) -> dict[int, str]:
-    """Ranks with a pending call that another rank of the group has finished, where no silent rank is amid the call: bytes pass
-    through the ranks of a ring, and those behind it wait for it while those before it are through."""
+    """Ranks with a pending call that another rank of the group has finished, unless a silent rank is inside the call: bytes pass
+    through the ranks of a ring, and those behind the silent rank wait for it while those before it are done.
+    """
     held = {}
     for rank, state in states.items():
         for call in state.pending:
@@ -144,9 +152,8 @@ def _held_by_device(states: Mapping[int, RankState], groups: Mapping[str, tuple[
                 if other != rank and other in states and states[other].finished.get(call.group, -1) >= call.number
             ]  # fmt: skip
             if past:
-                held[rank] = (
-                    f"has not finished {_describe_call(call)}, which {format_ranks(past)} finished: its own device or host blocks it"
-                )
+                passed = f"which {format_ranks(past)} finished"
+                held[rank] = f"has not finished {_describe_call(call)}, {passed}: its own device or host blocks it"
                 break
     return held
 
@@ -163,7 +170,7 @@ def _silent_inside(
 def _waits_for(
     state: RankState, states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], unknown: set[int], silent: set[int]
 ) -> dict[int, str]:
-    """For whom a rank waits in its pending calls: the ranks that have not begun them, and silent ones amid them."""
+    """The ranks that a rank waits for in its pending calls: those that have not begun them, and silent ones inside them."""
     on: dict[int, str] = {}
     for call in state.pending:
         if call.peer >= 0:
@@ -183,7 +190,7 @@ def _waits_for(
 
 
 def _has_counterpart(peer: RankState, rank: int, call: PendingCall) -> bool:
-    """Whether a peer is in the other half of a send or receive, or past it."""
+    """Whether a peer is in the other half of a send or receive."""
     halves = [one for one in peer.pending if one.peer == rank and one.sends != call.sends]
     return bool(halves)
 
@@ -206,7 +213,7 @@ def _describe_call(call: PendingCall) -> str:
 
 
 def _chain(waits: Mapping[int, Mapping[int, str]], ends: set[int]) -> tuple[int, ...]:
-    """The longest of the shortest ways from a waiting rank to a culprit."""
+    """The longest of the shortest paths from a waiting rank to a culprit."""
     best: tuple[int, ...] = ()
     for start in waits:
         if start in ends:

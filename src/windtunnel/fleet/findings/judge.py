@@ -1,4 +1,4 @@
-"""All findings about a run that moves, from its sections."""
+"""Evaluation of a run that makes progress: all findings from its sections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windtunnel.records.sections import Sections
 
 @dataclass(frozen=True)
 class Judgement:
-    """The table that the findings rest on, the paces of the ranks, and the findings, the dearest first."""
+    """The table behind the findings, the paces of the ranks, and the findings, most expensive first."""
 
     table: StepTable
     pace: RankPace
@@ -25,9 +25,9 @@ class Judgement:
 
 
 def judge(sections: Sections, meshes: Sequence[Mapping[str, Any]] = ()) -> Judgement:
-    """Slow ranks, machines and links, ranks without a core, and the cause of a decline. Ranks must be on one clock.
+    """Finds slow ranks, machines and links, ranks without a core, and the cause of a decline. Ranks must be on one clock.
 
-    A rank whose work grows is slow by its equals and the cause of the decline: it is told once, as what it is.
+    A rank whose work grows is both slower than its peers and the cause of the decline; it is reported once, as the cause.
     """
     world = int(sections.rank.max()) + 1 if len(sections) else 0
     table = step_table(sections, roles_of(meshes, world) or roles_of_groups(sections))

@@ -1,4 +1,4 @@
-"""From records and heartbeats to what each rank was in: the states that `hang.py` judges, and when to ask it."""
+"""Liveness of ranks: from records and heartbeats to the state of each rank, and when to run the hang analysis."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, h
 from windtunnel.records.sections import Section, Sections
 
 HEARTBEAT = 1.0
-"""Seconds between two looks; a process that shows no life for two of them is silent."""
+"""Seconds between heartbeats; a process without one for twice as long is silent."""
 LEAST_STALL = 10.0
-"""Seconds without any progress, while all processes live, before anybody asks why."""
+"""Seconds without any progress, while all processes are alive, before the hang analysis runs."""
 STALL_STEPS = 5.0
-"""The same in steps of the usual length: a job of long steps may stand still for long."""
+"""The same in typical steps: a job with long steps may write no record for a long time."""
 
 
 @dataclass(frozen=True)
 class Beat:
-    """The last sign of life of a rank's process. `silent`: seconds since its monitor last beat; `progress`: records written so
-    far."""
+    """The last heartbeat of a rank's process."""
 
     rank: int
     silent: float
+    """Seconds since its last heartbeat."""
     progress: int
+    """Records written so far."""
     step: int = -1
     process: str = ""
     ended: int | None = None
+    """Exit code that it reported; None while it runs."""
     host: str = ""
 
 
@@ -47,9 +49,9 @@ def group_labels(sections: Sections) -> list[str]:
 def rank_states(
     sections: Sections, beats: Mapping[int, Beat], now: float
 ) -> tuple[dict[int, RankState], dict[str, tuple[int, ...]]]:
-    """States of all ranks that have a beat, and the groups by label. `now`: unix seconds, on the clock of the sections.
+    """States of all ranks that have a heartbeat, and the groups by label. `now`: unix seconds on the clock of the sections.
 
-    A rank whose process ended by itself waits for nobody.
+    A rank whose process ended on its own waits for nobody.
     """
     labels = group_labels(sections)
     states = {}
@@ -87,36 +89,38 @@ def _state(sections: Sections, rows: Int64s, labels: list[str], beat: Beat, now:
 
 
 def _last_calls(sections: Sections, rows: Int64s, labels: list[str]) -> dict[str, int]:
-    """Group → the largest number among calls."""
+    """Group → the largest call number."""
     last = np.full(len(labels), -1, np.int64)
     np.maximum.at(last, sections.group[rows], sections.call[rows])
     return {label: int(number) for label, number in zip(labels, last, strict=True) if number >= 0}
 
 
 def stall_seconds(sections: Sections, least: float = LEAST_STALL) -> float:
-    """Seconds without a new record after which a job of such steps stands still."""
+    """Seconds without a new record after which a job with such steps counts as stalled."""
     steps = sections.seconds[(sections.section == Section.STEP) & np.isfinite(sections.seconds)]
     return max(least, STALL_STEPS * float(np.median(steps))) if len(steps) else least
 
 
 @dataclass
 class HangWatch:
-    """Asks why when a job stands still: feed it the newest records at each look; it answers once for each standstill, and again
+    """Runs the hang analysis when a job is stalled: pass the newest records at each look. It reports each stall once, and again
     when a further rank falls silent.
 
-    A silent process is asked about after two heartbeats; a job whose processes all live, after `LEAST_STALL` seconds and
-    `STALL_STEPS` usual steps without a new record.
+    A silent process is analysed after two heartbeats; a job whose processes are all alive, after `LEAST_STALL` seconds and
+    `STALL_STEPS` typical steps without a new record.
     """
 
     heartbeat: float = HEARTBEAT
     least_stall: float = LEAST_STALL
     _moved: float = float("nan")
     _progress: int = -1
-    _stall_reported: bool = False  # this standstill, while all processes live
-    _reported_silent: frozenset[int] = frozenset()  # silent ranks that were told of
+    _stall_reported: bool = False
+    """This stall was reported, while all processes were alive."""
+    _reported_silent: frozenset[int] = frozenset()
+    """Silent ranks that were reported."""
 
     def look(self, sections: Sections, beats: Mapping[int, Beat], now: float) -> HangReport | None:
-        """The report of a hang that has just been noticed, else None."""
+        """The report of a hang that has just been detected, otherwise None."""
         living = [beat for beat in beats.values() if beat.ended is None]
         progress = sum(beat.progress for beat in living)
         silent = frozenset(beat.rank for beat in living if is_silent(beat.process, beat.silent, 2 * self.heartbeat))
@@ -132,11 +136,11 @@ class HangWatch:
         return hang_report(states, groups, silence=2 * self.heartbeat, settled=stalled)
 
     def next_look(self, beats: Mapping[int, Beat]) -> float:
-        """Seconds until a look is worth it: a heartbeat, or sooner where a process that is late would count as silent by then."""
+        """Seconds until the next look is useful: a heartbeat, or less if a late process would count as silent by then."""
         overdue = [beat.silent for rank, beat in beats.items() if beat.ended is None and rank not in self._reported_silent]
         left = 2 * self.heartbeat - max(overdue, default=0.0)
         return min(self.heartbeat, max(left, 0.0) + 0.05 * self.heartbeat)
 
     def reset(self) -> None:
-        """The last answer told nothing: it asks again at the next look."""
+        """Discards the last report, which was not conclusive: the analysis runs again at the next look."""
         self._stall_reported, self._reported_silent = False, frozenset()

@@ -1,9 +1,9 @@
-"""Links that are slower than their equals: which pair of machines, or which machine's uplink.
+"""Finds links that are slower than their peers: a pair of machines, or the uplink of one machine.
 
-A call moves its bytes once the last of its ranks has come; what it takes from then on is its transfer. Calls of one kind and size
-have equal transfers where all links are equal. A send joins two machines; a collective joins all machines of its group. A pair of
-machines is judged by the calls that cross it, against equal calls that do not. Where every pair of one machine is slow, it is the
-machine's uplink. With two machines only there is nothing to compare with but what the link should do: `expected`.
+A call moves its bytes after the last of its ranks has arrived; the time from then on is its transfer. Calls of one kind and size
+have equal transfers if all links are equal. A send joins two machines; a collective joins all machines of its group. A pair of
+machines is judged by the calls that cross it, against equal calls that do not. If every pair of one machine is slow, its uplink is.
+With only two machines there is no peer, so the link is compared with `expected`.
 """
 
 from __future__ import annotations
@@ -23,27 +23,32 @@ from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.records.sections import Section, Sections
 
 LEVEL = 1e-4
-"""Chance that any pair of a healthy job is named at one look."""
+"""Probability that any pair of a healthy job is named in one evaluation."""
 LEAST = 1.3
-"""Ratio of transfers below which a link is not named: ways through a fabric differ by themselves."""
+"""Ratio of transfers below which a link is not named: paths through a fabric differ anyway."""
 FEWEST_STEPS = 8
 MOST_MACHINES = 16
-"""Of a call that is put down to the pairs of machines that it crosses; a ring over more of them tells one pair from another no
-longer."""
+"""Largest number of machines of a call that is attributed to the pairs that it crosses; a ring over more does not distinguish
+pairs.
+"""
 
 Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Transfers:
-    """M matched calls: seconds after the last rank came until the last one was done; their kind and the machines that they join."""
+    """M matched calls: the seconds from the arrival of the last rank to the end, their kind and the machines that they join."""
 
     seconds: Floats
     bytes: Floats
-    kind: Int64s  # index of `kinds`
-    kinds: tuple[tuple[int, int, int], ...]  # Comm, bytes, ranks
-    joins: Int64s  # index of `machines`
-    machines: tuple[tuple[str, ...], ...]  # each sorted
+    kind: Int64s
+    """Index into `kinds`."""
+    kinds: tuple[tuple[int, int, int], ...]
+    """Comm, bytes, ranks."""
+    joins: Int64s
+    """Index into `machines`."""
+    machines: tuple[tuple[str, ...], ...]
+    """Each sorted."""
     step: Int64s
 
     def __len__(self) -> int:
@@ -51,7 +56,7 @@ class Transfers:
 
 
 def match_transfers(sections: Sections) -> Transfers:
-    """Matched calls of ranks that are on one clock. A call that some rank of its group has no record of is left out."""
+    """Matched calls of ranks on one clock. A call without a record of some rank of its group is left out."""
     calls = np.flatnonzero((sections.section == Section.CALL) & np.isfinite(sections.seconds) & (sections.bytes > 0))
     rows, starts = complete_collectives(sections, calls)
     pairs = match_sends(sections, calls)
@@ -74,8 +79,9 @@ def match_transfers(sections: Sections) -> Transfers:
 
 
 def _machines_of(sections: Sections, first: Int64s, ends: Int32s) -> tuple[tuple[tuple[str, ...], ...], Int64s]:
-    """Distinct sets of machines, and which one each call joins: that of its group, or of its two ends (`ends` [P, 2], the last
-    calls)."""
+    """Distinct sets of machines, and the index of each call's set: that of its group, or of its two ends (`ends` [P, 2], the last
+    calls).
+    """
     numbers: dict[tuple[str, ...], int] = {}
 
     def number(ranks: Iterable[int]) -> int:
@@ -93,7 +99,8 @@ def _machines_of(sections: Sections, first: Int64s, ends: Int32s) -> tuple[tuple
 
 def slow_links(transfers: Transfers, expected: Callable[[Comm, float, Pair], float] | None = None) -> list[Finding]:
     """Slow pairs of machines and uplinks, worst first. `expected(comm, bytes, pair)`: seconds that a call between two machines
-    should take, where the cluster's description knows them; NaN where it does not."""
+    should take, from the cluster's description; NaN if unknown.
+    """
     ratios = _ratios(transfers, expected)
     slow = {pair: one for pair, one in ratios.items() if one[0] >= LEAST and one[1] < LEVEL / max(len(ratios), 1)}
     found, left = [], set(slow)
@@ -110,12 +117,12 @@ def slow_links(transfers: Transfers, expected: Callable[[Comm, float, Pair], flo
 
 
 def _ratios(transfers: Transfers, expected: Callable[[Comm, float, Pair], float] | None) -> dict[Pair, tuple[float, float, int]]:
-    """Pair → (its transfers over equal transfers elsewhere, chance of that in a healthy job, steps).
+    """Pair → (its transfers relative to equal transfers elsewhere, probability of that in a healthy job, steps).
 
-    Of each step the quickest_calls call of a kind between two machines counts: others shared the link, or waited for a core. A step in
-    which the other links were late says nothing of this one, so that what is usual elsewhere is at most its median over the steps.
-    A call is put down to a pair that it crosses. One that crosses several pairs counts for each of them, but clears them only: a
-    slow group says that one of its pairs is slow, a fast one that none is. Groups of more than `MOST_MACHINES` say neither.
+    The fastest call of a kind between two machines counts in each step: others shared the link or waited for a core. A step in
+    which the other links were late says nothing about this one, so the reference is at most its median over the steps. A call is
+    attributed to the pair that it crosses. A call that crosses several pairs counts for each of them, but can only clear them: a
+    slow group means that one of its pairs is slow, a fast one that none is. Groups of more than `MOST_MACHINES` are ignored.
     """
     logs: dict[Pair, list[float]] = defaultdict(list)
     cleared: dict[Pair, list[float]] = defaultdict(list)
@@ -149,7 +156,7 @@ def _ratios(transfers: Transfers, expected: Callable[[Comm, float, Pair], float]
 
 
 def quickest_calls(transfers: Transfers, rows: Int64s) -> tuple[Int64s, Floats]:
-    """Sets of machines [K], and the logarithm of the least seconds of their calls in each step [K, S]; NaN where there is none."""
+    """Sets of machines [K], and the logarithm of the least seconds of their calls in each step [K, S]; NaN if there is none."""
     sets, which = np.unique(transfers.joins[rows], return_inverse=True)
     steps, when = np.unique(transfers.step[rows], return_inverse=True)
     least = np.full(len(sets) * len(steps), np.inf)
@@ -158,7 +165,7 @@ def quickest_calls(transfers: Transfers, rows: Int64s) -> tuple[Int64s, Floats]:
 
 
 def _usual_elsewhere(values: Floats) -> Floats:
-    """For each of [K, S] the median of the other rows of its column; NaN where there is no other."""
+    """For each of [K, S] the median of the other rows of its column; NaN if there is no other."""
     order = np.argsort(values, axis=0, kind="stable")  # NaN last
     ordered = np.take_along_axis(values, order, axis=0)
     rank = np.empty_like(order)
@@ -176,7 +183,7 @@ def _usual_elsewhere(values: Floats) -> Floats:
 
 
 def _pairs_sharing_calls(transfers: Transfers) -> dict[Pair, set[Pair]]:
-    """Pair → all pairs that share a call with it, by calls of three machines and more."""
+    """Pair → all pairs that share a call with it, from calls between three or more machines."""
     shared: dict[Pair, set[Pair]] = defaultdict(set)
     for machines in transfers.machines:
         if 1 < len(machines) <= MOST_MACHINES:
@@ -187,14 +194,16 @@ def _pairs_sharing_calls(transfers: Transfers) -> dict[Pair, set[Pair]]:
 
 
 def _is_only_suspect(pair: Pair, least: dict[Pair, float], beside: set[Pair]) -> bool:
-    """Whether `pair` is the one of the pairs of its slow calls that no fast call clears. `least`: the usual ratio by pair."""
+    """Whether `pair` is the only pair of its slow calls that no fast call clears. `least`: the typical ratio by pair."""
     if least[pair] < np.log(LEAST):
         return False
     return all(value_at == pair or least[value_at] < np.log(LEAST) for value_at in beside if value_at in least)
 
 
 def _test_ratios(values: list[float]) -> tuple[float, float, int]:
-    """Ratio, chance and count of a pair's log ratios: the median, and Wilcoxon's signed-rank test that they exceed half of it."""
+    """Ratio, probability and count of a pair's log ratios: the median, and Wilcoxon's signed-rank test that they exceed half of
+    it.
+    """
     ratio = float(np.median(values))
     if ratio < np.log(LEAST):
         return float(np.exp(ratio)), 1.0, len(values)

@@ -1,13 +1,12 @@
-"""Ranks and machines that compute more slowly than their equals, with a confidence.
+"""Finds ranks and machines that compute more slowly than their peers, with a confidence.
 
-A rank's excess of a step is its own time (`StepTable.own`: without waiting) over the middle one of its role, less 1. What
-decides is the mean of its excesses over the window without its largest twentieth: one hiccup of a machine makes no slow rank.
-Two things may make healthy ranks differ, and a rank must stand out from both. Ranks differ from each other for the whole
-window: the robust spread of the other ranks' figures, Student's t with as many degrees of freedom as there are ranks less two;
-or, as three others say little about a spread, the same with what is known of GPUs of one kind (`USUAL_SPREAD`) as a prior; both
-tests are counted. Steps differ from each other: the pooled variance of the other ranks' excesses, hiccups and all. A rank is
-named where the less convincing of the two is less likely than `LEVEL` for all ranks together, and the excess is worth a word
-(`LEAST`).
+A rank's excess in a step is its own time (`StepTable.own`, without waiting) relative to the median of its role, minus 1. The
+statistic is the mean of its excesses over the window without the largest twentieth: a single hiccup of a machine makes no slow
+rank. Healthy ranks may differ for two reasons, and a rank must stand out from both. First, ranks differ from each other for the
+whole window: robust spread of the other ranks' statistics, Student's t with the number of ranks minus two degrees of freedom; or,
+because three others say little about a spread, the same with the known spread of GPUs of one kind (`USUAL_SPREAD`) as a prior; both
+tests are counted. Second, steps differ from each other: pooled variance of the other ranks' excesses, including hiccups. A rank is
+named if the larger of the two probabilities is below `LEVEL` for all ranks together, and the excess is at least `LEAST`.
 """
 
 from __future__ import annotations
@@ -23,42 +22,49 @@ from windtunnel.fleet.findings.steps import WORK, StepTable
 from windtunnel.records.sections import Section
 
 LEVEL = 1e-4
-"""Chance that any of all ranks of a healthy job is named at one look."""
+"""Probability that any rank of a healthy job is named in one evaluation."""
 LEAST = 0.04
-"""Excess below which a rank is shown and not named: a step is that uneven by itself."""
+"""Excess below which a rank is shown but not named: steps vary by that much anyway."""
 FEWEST_STEPS = 8
 FEWEST_EQUALS = 4
 WARM_UP = 2
-"""First steps of a run that count for nothing: allocations, compilation, connections."""
+"""First steps of a run that are ignored: allocations, compilation, connections."""
 WINDOW = 100
-"""Steps that are looked at; more hide what began lately."""
+"""Number of steps examined; more would hide a recent change."""
 MANY = 64
-"""Ranks of a role from which on the spread counts the rank itself too."""
+"""Ranks of a role from which on the spread includes the rank itself."""
 FINEST = 0.002
-"""Spread below which no measurement is trusted."""
+"""Smallest spread that is assumed."""
 USUAL_SPREAD = 0.02
-"""Standard deviation of equal GPUs. Sinha et al. (SC 2022, arXiv 2208.11035): within a cluster of GPUs of one kind the same
-work varies by 8 % on average from whisker to whisker of a box plot, which is 5.4 standard deviations of a normal law, or 1.5 %;
-rounded up."""
+"""Standard deviation of equal GPUs. Sinha et al. (SC 2022, arXiv 2208.11035): within a cluster of GPUs of one kind the same work
+varies by 8 % on average from whisker to whisker of a box plot, which is 5.4 standard deviations of a normal distribution, or 1.5 %;
+rounded up.
+"""
 USUAL_WEIGHT = 6
 """Degrees of freedom that the usual spread counts as."""
 
 
 @dataclass(frozen=True)
 class RankPace:
-    """R ranks in a window of steps: mean excess, its standard error, the chance that a healthy rank shows as much."""
+    """Pace of R ranks in a window of steps."""
 
     ranks: Int64s
     excess: Floats
-    steady: Floats  # the excess without its largest twentieth of the steps
+    """Mean excess."""
+    steady: Floats
+    """Excess without the largest twentieth of the steps."""
     error: Floats
+    """Standard error of the excess."""
     chance: Floats
-    own: Floats  # seconds of own work in a step, mean
-    steps: tuple[int, int]  # first and last of the window
+    """Probability that a healthy rank shows as much."""
+    own: Floats
+    """Mean seconds of own work in a step."""
+    steps: tuple[int, int]
+    """First and last of the window."""
 
 
 def pace_of(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> RankPace:
-    """How each rank compares with its equals over the last `window` steps. Ranks with too few steps or equals: NaN, chance 1."""
+    """Compares each rank with its peers over the last `window` steps. Ranks with too few steps or peers: NaN, probability 1."""
     own = table.own[:, warm_up:][:, -window:]
     steps = table.steps[warm_up:][-window:]
     count = len(table.ranks)
@@ -76,7 +82,7 @@ def pace_of(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -
 
 
 def _compare_ranks(own: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Excess, excess without its largest steps, standard error and chance of each of R equal ranks over S steps."""
+    """Excess, excess without its largest steps, standard error and probability of each of R equal ranks over S steps."""
     count, steps = own.shape
     each = own / np.maximum(np.median(own, axis=0), 1e-9) - 1.0
     figure = np.sort(each, axis=1)[:, : steps - max(1, -(-steps // 20))].mean(axis=1)
@@ -98,7 +104,7 @@ def _compare_ranks(own: Floats) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def _student(from_usual: Floats, between: Floats, freedom: int) -> Floats:
-    """Chance by Student's t, of the spread as it is seen or joined with the usual one; the smaller one counts for two tests."""
+    """Probability by Student's t, with the observed spread or combined with the usual one; the smaller one counts for two tests."""
     joined = np.sqrt((freedom * between**2 + USUAL_WEIGHT * USUAL_SPREAD**2) / (freedom + USUAL_WEIGHT))
     seen, known = stdtr(freedom, -from_usual / between), stdtr(freedom + USUAL_WEIGHT, -from_usual / joined)
     return np.asarray(np.minimum(1.0, 2.0 * np.minimum(seen, known)), np.float64)
@@ -113,7 +119,7 @@ def _independent_share(each: Floats) -> float:
 
 
 def _chernoff(means: Floats, values: Floats, draws: float) -> Floats:
-    """Upper bounds of the chance that the mean of `draws` of `values` (about their own mean) is at least each of `means`."""
+    """Upper bounds of the probability that the mean of `draws` of `values` (about their own mean) is at least each of `means`."""
     centered = values - values.mean()
     scale = max(float(centered.std()), FINEST)
     tilt = np.geomspace(0.01, 100.0, 80) / scale
@@ -131,7 +137,7 @@ def _center_and_spread(values: Floats) -> tuple[float, float]:
 
 
 def slow_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> list[Finding]:
-    """The slow ones, worst first; ranks of a machine that are slow together are one finding of the machine."""
+    """The slow ranks, worst first. Slow ranks of one machine are reported as one finding about the machine."""
     pace = pace_of(table, window=window, warm_up=warm_up)
     named = _find_outliers(pace)
     found = []
@@ -146,15 +152,16 @@ def slow_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP
 
 
 def _find_outliers(pace: RankPace) -> Int64s:
-    """Places of the ranks that stand out."""
+    """Indices of the ranks that stand out."""
     limit = LEVEL / max(int(np.isfinite(pace.excess).sum()), 1)
     return np.flatnonzero((pace.chance < limit) & (np.fmin(pace.excess, pace.steady) >= LEAST))
 
 
 def starved_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> list[Finding]:
-    """Ranks whose processes wait for a core so much more than their equals' that it alone makes them slow: their hosts are full.
+    """Ranks whose processes wait for a core so much longer than their peers' that this alone makes them slow: their hosts are
+    overloaded.
 
-    They compute at the pace of the others when they may: no device is to blame.
+    They compute at the pace of the others when they have a core, so no device is to blame.
     """
     if not np.nansum(table.starved) > 0:
         return []
@@ -221,7 +228,7 @@ def _finding(table: StepTable, pace: RankPace, slow: list[int], host: str) -> Fi
 
 
 def _cost(slow: Floats, others: Floats) -> float:
-    """Seconds of a step that end with the slow ones: how much longer the longest of them works than the longest of the others."""
+    """Seconds per step that the slow ranks cost: how much longer the longest of them works than the longest of the others."""
     whole = np.flatnonzero(np.isfinite(slow).all(0) & np.isfinite(others).all(0))[-WINDOW:]
     if not len(others) or not len(whole):
         return 0.0
@@ -229,7 +236,7 @@ def _cost(slow: Floats, others: Floats) -> float:
 
 
 def _sections(table: StepTable, slow: list[int]) -> list[tuple[str, float]]:
-    """Each section's own time against the middle of the same role."""
+    """Each section's own time relative to the median of the same role."""
     equals = table.roles == table.roles[slow[0]]
     ratios = []
     for section in (*WORK, Section.DATA):
@@ -242,9 +249,9 @@ def _sections(table: StepTable, slow: list[int]) -> list[tuple[str, float]]:
 
 
 def since_step(table: StepTable, slow: list[int]) -> int:
-    """The step from which the excess is there: the split of the steps with the least squared error. -1: from the start.
+    """The step since which the excess exists: the split of the steps with the least squared error. -1: from the start.
 
-    Steps that warm up are no past to be held against.
+    Warm-up steps are not used as a reference.
     """
     equals = table.roles == table.roles[slow[0]]
     whole = np.isfinite(table.own[equals]).all(0)

@@ -1,4 +1,4 @@
-"""Sections → a table of ranks × steps: what each rank did itself, what it waited for, and when it came to its calls."""
+"""Table of ranks × steps from sections: own work of each rank, its waiting, and its lateness at calls."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
 from windtunnel.records.sections import NO_CORE, Section, Sections
 
 WORK = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER)
-"""Sections in which a rank computes. What calls and gaps inside them hold up is taken out."""
+"""Sections in which a rank computes. Time in calls and gaps inside them is subtracted."""
 
 
 @dataclass(frozen=True)
 class StepTable:
-    """R ranks × S steps, seconds; NaN where a rank has no record of a step.
-
-    `work[section]` is the rank's own time in it, without blocking calls and gaps of the host; `own` is the sum over `WORK`.
-    `starved` is what `WORK` took longer because the process could run and had no core: no part of `own`, nor of `work`.
-    `blocked` is the time that calls held it up. `late` is how much later than the middle one of its group it came to its calls,
-    the mean over the step's calls.
-    """
+    """R ranks × S steps, seconds; NaN if a rank has no record of a step."""
 
     ranks: Int64s
     steps: Int64s
-    hosts: tuple[str, ...]  # [R]
-    roles: Int32s  # [R] ranks of one role do the same work
-    step: Floats  # [R, S]
-    work: Mapping[Section, Floats]  # each [R, S]; DATA, CHECKPOINT and HOST_GAP too
+    hosts: tuple[str, ...]
+    """[R]"""
+    roles: Int32s
+    """[R]; ranks of one role do the same work."""
+    step: Floats
+    """[R, S]: length of the step."""
+    work: Mapping[Section, Floats]
+    """Each [R, S]: the rank's own time in a section, without blocking calls and host gaps. Includes DATA, CHECKPOINT and HOST_GAP.
+    """
     own: Floats
+    """[R, S]: sum of `work` over `WORK`."""
     starved: Floats
+    """[R, S]: time that `WORK` was delayed because the process was runnable but had no core; not part of `own` or `work`."""
     blocked: Floats
+    """[R, S]: time that calls blocked the rank."""
     late: Floats
+    """[R, S]: lateness at calls relative to the median rank of the group, averaged over the step's calls."""
 
     @property
     def steps_ended(self) -> int:
-        """Steps that some rank has ended: the last one that was begun has records too."""
+        """Number of steps that some rank has completed; the step in progress has records too."""
         return int(np.isfinite(self.step).any(axis=0).sum())
 
 
 def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> StepTable:
-    """The table of all complete sections. `roles`: rank → what work it does (its pipeline stage); without it all do the same.
+    """The table of all complete sections. `roles`: rank → kind of work (its pipeline stage); without it all ranks do the same.
 
-    Ranks must be on one clock (`clocks.align`) for `late`. Sections of a rank may not overlap, but for calls and gaps, which lie
+    Ranks must be on one clock (`clocks.align`) for `late`. Sections of a rank may not overlap, except for calls and gaps, which lie
     inside others or between them.
     """
     done = sections.where(np.isfinite(sections.seconds) & (sections.step >= 0))
@@ -74,29 +77,29 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
 
 
 def _number_of_name(names: tuple[str, ...], name: str) -> int:
-    """The number of a name; one that no row has, if it is not there."""
+    """The number of a name; an unused number if there is no such name."""
     return names.index(name) if name in names else len(names)
 
 
 def _sums(cell: Int64s, values: Floats, shape: tuple[int, int]) -> Floats:
-    """Sums by cell; NaN where a cell has no value."""
+    """Sums by cell; NaN if a cell has no value."""
     size = shape[0] * shape[1]
     total = np.bincount(cell, values, size)
     return np.where(np.bincount(cell, minlength=size) > 0, total, np.nan).reshape(shape)
 
 
 def _blocked_seconds(done: Sections) -> Floats:
-    """Seconds that each call holds its rank up, as far as the rank itself knows."""
+    """Seconds that each call blocks its rank, as far as the rank itself knows."""
     return np.minimum(np.where(np.isfinite(done.host_seconds), done.host_seconds, done.seconds), done.seconds)
 
 
 def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Floats, Floats]:
-    """For each section of `WORK`: seconds that calls inside it held it up, of gaps inside it, and of its waits for a core.
+    """For each section of `WORK`: seconds that calls inside it blocked it, seconds of gaps inside it, and of its waits for a core.
     [N], 0 elsewhere.
 
-    A call holds up for its time on the host. A call that still runs when its section ends held it up from then on that it was
-    issued: the section could not end before (DDP waits for its last buckets so). Of waits for a core only their sum is known. A
-    thread that a call holds up sleeps and asks for no core, so they lie in the rest of the section, as far as it has room.
+    A call blocks for its time on the host. A call that still runs when its section ends blocked the section from its issue on,
+    because the section could not end earlier (DDP waits for its last buckets this way). Only the sum of waits for a core is known.
+    A thread that is blocked in a call sleeps and needs no core, so the waits are in the rest of the section, as far as they fit.
     """
     held, gaps, waits = np.zeros(len(done)), np.zeros(len(done)), np.zeros(len(done))
     outer = np.flatnonzero(np.isin(done.section, WORK))
@@ -128,7 +131,7 @@ def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Float
 
 
 def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:
-    """Mean over the matched calls of a rank's step of its begin minus the middle begin of the call. [R, S]"""
+    """Mean over the matched calls of a rank's step of its begin minus the median begin of the call. [R, S]"""
     calls = np.flatnonzero((done.section == Section.CALL) & (done.group >= 0) & (done.call >= 0) & (done.peer < 0))
     empty = np.full(shape, np.nan)
     if not len(calls):
@@ -149,7 +152,7 @@ def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:
 def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
     """Rank → pipeline stage, from device meshes as the monitor records them (`names`, `shape`, `ranks`).
 
-    Empty where no mesh has an axis `pp`: then `roles_of_groups` may know.
+    Empty if no mesh has an axis `pp`; `roles_of_groups` may know then.
     """
     for mesh in meshes:
         names = [str(name) for name in mesh.get("names", ())]
@@ -161,6 +164,8 @@ def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
 
 
 def roles_of_groups(sections: Sections) -> dict[int, int]:
-    """Rank → pipeline stage, from its place in its group `pp` (Megatron-Core makes groups and no mesh). Empty without."""
+    """Rank → pipeline stage, from its position in its group `pp` (Megatron-Core creates groups and no mesh). Empty without such
+    groups.
+    """
     groups = zip(sections.group_names, sections.groups, strict=False)
     return {rank: stage for name, ranks in groups if name == "pp" for stage, rank in enumerate(ranks)}

@@ -1,5 +1,6 @@
-"""What runs beside a training command on its node: a collector where it is asked for, a shipper, a monitor. All of it ends with the
-command; if `fleet run` itself is killed, the kernel tells them."""
+"""Processes beside a training command on its node: optionally a collector, a shipper and a monitor. They end with the command; if
+`fleet run` itself is killed, the kernel signals them.
+"""
 
 from __future__ import annotations
 
@@ -21,31 +22,33 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.collector_client import CollectorClient
 
 COLLECTED = "collected"
-"""The folder of the collector in the folder of the run."""
+"""Subfolder of the run for the collector."""
 ALARMS = "alarms.jsonl"
 LOG = "agents.log"
-"""What the agents say, in the folder of the run."""
+"""Output of the processes, in the folder of the run."""
 START_SECONDS = 60.0
 SHIP_SECONDS = 60.0
-"""The longest that the shipper may take for what is left when the command has ended."""
+"""Longest time for the shipper to send the rest after the command has ended."""
 OTHERS_SECONDS = 20.0
-"""The longest that a collector waits for the other nodes of the job."""
+"""Longest time that a collector waits for the other nodes of the job."""
 _NICE = 10
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass
 class Sidecars:
-    """Processes beside a command, as a context. `listen`: where to collect, (host, port), or None; `url`: a collector elsewhere.
+    """Processes beside a command, as a context manager. FileError if the collector does not start."""
 
-    `monitor`: whether to look at the job while it runs. Raises FileError if the collector does not start.
-    """
-
-    folder: Path  # of the run, with the rings of this node
+    folder: Path
+    """Folder of the run, with the rings of this node."""
     listen: tuple[str, int] | None = None
+    """Where to collect, (host, port), or None."""
     url: str = ""
+    """Address of a collector elsewhere."""
     monitor: bool = True
-    secrets: Path | None = None  # of `listen`: the folder of the collector's certificate, key and token
+    """Whether to check the job while it runs."""
+    secrets: Path | None = None
+    """For `listen`: folder of the collector's certificate, key and token."""
     _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def __enter__(self) -> Sidecars:
@@ -104,7 +107,7 @@ class Sidecars:
         return line.rpartition(" at ")[2].strip()
 
     def _wait_for_other_nodes(self) -> None:
-        """Waits until the ranks of other nodes have ended too, for a while."""
+        """Waits for a limited time until the ranks of other nodes have ended too."""
         until = time.monotonic() + OTHERS_SECONDS
         with contextlib.suppress(FileError):
             while time.monotonic() < until:
@@ -133,7 +136,7 @@ class Sidecars:
 
 
 def _end_with_parent(parent: int) -> Callable[[], None]:
-    """For a child before it starts: it is nice to the ranks, and gets SIGTERM when its parent is no more."""
+    """For a child before it starts: lowers its priority below the ranks', and requests SIGTERM when the parent ends."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def prepare() -> None:

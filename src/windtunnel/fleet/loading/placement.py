@@ -1,4 +1,4 @@
-"""Where a rank sits among the readers and sharers of data."""
+"""Data-parallel coordinate of a rank, and the ranks of its node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from windtunnel.base.errors import PlanError, SpecError
 
 @dataclass(frozen=True)
 class NodePlace:
-    """Rank `local_rank` of a node whose ranks have the data-parallel coordinates `lanes`, of `shares` coordinates in all.
+    """Rank `local_rank` of a node whose ranks have the data-parallel coordinates `lanes`, out of `shares` coordinates in total.
 
     Ranks with the same coordinate (tp, cp and pp peers) get the same batches. Local rank 0 starts the node's reader.
     """
@@ -36,8 +36,8 @@ class NodePlace:
 
 
 def place_in_mesh(mesh: Any, rank: int, ranks_per_node: int, data_axes: Sequence[str] = ("dp",)) -> NodePlace:
-    """The place of `rank` in a torch DeviceMesh: nodes hold consecutive ranks, `data_axes` have data of their own. PlanError for
-    other axes.
+    """The place of `rank` in a torch DeviceMesh: nodes hold consecutive ranks, and ranks that differ in `data_axes` read different
+    data. PlanError for an unknown axis.
     """
     names = tuple(mesh.mesh_dim_names or ())
     unknown = next((axis for axis in data_axes if axis not in names), None)

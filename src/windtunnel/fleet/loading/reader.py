@@ -1,8 +1,7 @@
-"""The reader of a node: one process that hands jobs to its workers and filled slots to the ranks.
+"""The reader of a node: one process that distributes jobs to its workers and filled slots to the ranks.
 
-It never touches data itself, so it sees at once when a worker or a rank is gone. A slot is filled again when every rank of its
-lane that is
-alive has let go of it.
+It never touches data itself, so it notices at once when a worker or a rank is gone. A slot is reused after every living rank of its
+lane has released it.
 """
 
 from __future__ import annotations
@@ -29,16 +28,17 @@ HELLO = struct.Struct("<IQQ")
 MESSAGE = struct.Struct("<BIQQQ")
 """Reader → rank: kind, slot, epoch, step, bytes in the slot (BATCH) or behind this message (FAILED)."""
 RELEASE = struct.Struct("<I")
-"""Rank → reader: a slot that it let go of."""
+"""Rank → reader: a slot that it has released."""
 BATCH, END, FAILED = 0, 1, 2
 ELSEWHERE, WELCOME, OTHER = b"\0", b"\1", b"\2"
-"""Answers to a rank: it starts from another batch than the reader; it is in; this reader has had its ranks and is about to end."""
+"""Answers to a rank: it starts from another batch than the reader; it is accepted; this reader has served its ranks and is about
+to exit."""
 _TICK = 0.25
 
 
 @dataclass
 class _Lane:
-    """Batches of one share of the data, and the ranks that take them."""
+    """Batches of one share of the data, and the ranks that receive them."""
 
     share: int
     slots: list[int]
@@ -58,7 +58,7 @@ class _Lane:
 
 
 class NodeReader:
-    """`run` serves the ranks until all are gone. `lanes`: the share of each local rank. `address`: an abstract Unix socket."""
+    """Serves the ranks until all are gone. `lanes`: the share of each local rank; `address`: an abstract Unix socket."""
 
     def __init__(
         self, plan: ReadPlan, lanes: tuple[int, ...], address: str, prefetch: int, workers: int, timeout: float, parent: int
@@ -91,7 +91,7 @@ class NodeReader:
         return ours
 
     def run(self, listener: socket.socket) -> None:
-        """Until all ranks are gone, or none came and the one that started this is gone."""
+        """Runs until all ranks are gone, or none connected and the rank that started it is gone."""
         self.selector.register(listener, selectors.EVENT_READ, ("listener", -1))
         for worker in self.workers:
             self.selector.register(worker, selectors.EVENT_READ, ("worker", -1))
@@ -116,7 +116,7 @@ class NodeReader:
                 return
 
     def _hand_out(self) -> None:
-        """Jobs to idle workers; the lane that is furthest behind first."""
+        """Gives jobs to idle workers; the lane that is furthest behind comes first."""
         while self.idle:
             able = [
                 lane
@@ -185,12 +185,12 @@ class NodeReader:
         self._send_ready(lane)
 
     def _fail(self, lane: _Lane, words: bytes) -> None:
-        """An error out of turn, to all ranks of a lane."""
+        """Sends an error to all ranks of a lane, ahead of pending batches."""
         lane.stopped = True
         self._send(lane, MESSAGE.pack(FAILED, 0, lane.epoch, lane.step, len(words)) + words)
 
     def _send_ready(self, lane: _Lane) -> None:
-        """Messages whose turn it is, in order, to the lane's ranks and for those that are still to come."""
+        """Sends the next messages in order to the lane's ranks, and keeps them for ranks that have not connected yet."""
         while lane.sent in lane.ready:
             message, slot = lane.ready.pop(lane.sent)
             lane.sent += 1
@@ -210,7 +210,7 @@ class NodeReader:
                 self._drop_rank(lane, rank)
 
     def _welcome(self, listener: socket.socket) -> None:
-        """A rank connects: it gets its lane's slots and what its lane was sent so far."""
+        """Accepts a rank: it gets its lane's slots and all earlier messages of its lane."""
         connection, _ = listener.accept()
         connection.settimeout(self.timeout)
         try:
@@ -252,7 +252,7 @@ class NodeReader:
                 lane.free.add(slot)
 
     def _drop_rank(self, lane: _Lane, rank: int) -> None:
-        """A rank that ended or never came no longer holds anything."""
+        """Releases everything that a rank holds that ended or never connected."""
         lane.waiting.discard(rank)
         member = lane.members.pop(rank, None)
         if member is not None:
@@ -273,7 +273,9 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def fork_reader(plan: ReadPlan, lanes: tuple[int, ...], address: str, prefetch: int, workers: int, timeout: float) -> int:
-    """Starts the reader as a child of this process; its process id. It outlives this process as long as other ranks need it."""
+    """Starts the reader as a child of this process; returns its process id. It survives this process as long as other ranks need
+    it.
+    """
     listener, parent = _open_listener(address, timeout), os.getpid()
     child = os.fork()
     if child:
@@ -293,7 +295,7 @@ def fork_reader(plan: ReadPlan, lanes: tuple[int, ...], address: str, prefetch: 
 
 
 def _open_listener(address: str, timeout: float) -> socket.socket:
-    """A listening socket at `address`; waits for a reader before this one that has not ended yet. OSError if it does not."""
+    """A listening socket at `address`; waits for an earlier reader to exit. OSError if it does not."""
     end = time.monotonic() + timeout
     while True:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -310,7 +312,7 @@ def _open_listener(address: str, timeout: float) -> socket.socket:
 
 
 def _close_sockets(listener_fd: int) -> None:
-    """Closes the rank's connections here: its peers must see it end although this process lives on."""
+    """Closes the rank's connections in this process, so that its peers see it end although this process continues."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if int(name) > 2 and int(name) != listener_fd and stat.S_ISSOCK(os.fstat(int(name)).st_mode):

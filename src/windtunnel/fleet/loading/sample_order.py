@@ -1,4 +1,4 @@
-"""The order of samples: a function of seed and epoch alone, so that any batch can be made again."""
+"""Order of samples: a function of seed and epoch alone, so that any batch can be reproduced."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from windtunnel.base.errors import PlanError, SpecError
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """Batches of `batch_size` samples for each of `shares` data-parallel ranks, from `samples` in all.
+    """Batches of `batch_size` samples for each of `shares` data-parallel ranks, from `samples` in total.
 
-    As torch's DistributedSampler deals them: sample i of the epoch's order goes to share i mod `shares`. What does not fill a
-    batch on every
-    share is left out of the epoch; with `drop_last` False the order begins again until it does for whole samples, and the last
-    batch is short.
+    Samples are distributed as in torch's DistributedSampler: sample i of the epoch's order belongs to share i mod `shares`. Samples
+    that do not fill a batch on every share are left out of the epoch. With `drop_last` False the order wraps around until every
+    share has the same number of samples, and the last batch is short.
     """
 
     samples: int
@@ -42,7 +41,7 @@ class EpochOrder:
 
     @property
     def steps(self) -> int:
-        """Batches of an epoch on each share."""
+        """Batches per epoch on each share."""
         if self.drop_last:
             return self.samples // (self.batch_size * self.shares)
         each = -(-self.samples // self.shares)

@@ -1,7 +1,7 @@
-"""A batch as bytes whose arrays are used where they lie, and an exception as bytes.
+"""Serialization of batches and exceptions. The arrays of a batch are used in place.
 
-Pickle's protocol 5 keeps arrays out of its stream; here they follow it at aligned offsets. Torch tensors travel as the bytes of
-their storage.
+Pickle's protocol 5 keeps arrays outside of its stream; here they follow it at aligned offsets. Torch tensors are sent as the bytes
+of their storage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEAD = struct.Struct("<QQ")
 
 
 class ReaderError(WindtunnelError):
-    """The node's reader or one of its workers is gone, or an exception of the dataset could not be carried over."""
+    """The node's reader or one of its workers is gone, or an exception of the dataset could not be pickled."""
 
 
 def _tensor(raw: np.ndarray, dtype: str, shape: tuple[int, ...]) -> Any:
@@ -50,7 +50,7 @@ class _Packer(pickle.Pickler):
 
 
 def pack(thing: Any) -> list[bytes | memoryview]:
-    """Pieces that make up `thing` when written one after the other; the first holds the offsets of the others."""
+    """Pieces that represent `thing` when written one after the other; the first contains the offsets of the others."""
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     _Packer(stream, 5, buffer_callback=buffers.append).dump(thing)
@@ -66,7 +66,7 @@ def pack(thing: Any) -> list[bytes | memoryview]:
 
 
 def unpack(memory: memoryview) -> Any:
-    """What was packed. Its arrays are views of `memory` and keep it alive."""
+    """The packed object. Its arrays are views of `memory` and keep it alive."""
     words, count = _HEAD.unpack_from(memory)
     sizes = struct.unpack_from(f"<{count}Q", memory, _HEAD.size)
     at = _HEAD.size + 8 * count
@@ -101,8 +101,8 @@ def unpack_error(blob: bytes) -> BaseException:
 
 
 def stack(samples: list[Any]) -> Any:
-    """Samples → a batch of numpy arrays, through nested dicts, lists and tuples; strings stay lists. The default where torch is
-    missing.
+    """Stacks samples to a batch of numpy arrays, through nested dicts, lists and tuples; strings stay lists. The default without
+    torch.
     """
     first = samples[0]
     if isinstance(first, dict):

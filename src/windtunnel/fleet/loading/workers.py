@@ -1,5 +1,5 @@
-"""Worker processes of the reader: a job names samples and a slot; the worker reads, transforms, collates and writes them into the
-slot.
+"""Worker processes of the reader: a job names samples and a slot; the worker reads, transforms and collates them and writes the
+batch into the slot.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What is read. `order` is None for an iterable dataset. `start` is epoch and step, and `state` the iterable dataset's own
-    state there.
-    """
+    """What to read."""
 
     dataset: Any
     order: EpochOrder | None
+    """None for an iterable dataset."""
     batch_size: int
     shares: int
     seed: int
     collate: Callable[[list[Any]], Any]
     start: tuple[int, int] = (0, 0)
+    """Epoch and step."""
     state: Any = None
+    """State of an iterable dataset at `start`."""
 
 
 @dataclass(frozen=True)
 class ReadJob:
-    """Batch `step` of `epoch` for the share `lane`, into `slot` of the lane. `indices` are None for an iterable dataset."""
+    """Batch `step` of `epoch` for the share `lane`, to be written into `slot` of the lane."""
 
     lane: int
     slot: int
@@ -48,21 +49,25 @@ class ReadJob:
     epoch: int
     step: int
     indices: list[int] | None
+    """None for an iterable dataset."""
 
 
 @dataclass(frozen=True)
 class JobDone:
-    """`size` bytes lie in the job's slot; or the epoch has no such batch (`ended`); or an exception, packed."""
+    """Result of a job."""
 
     job: ReadJob
     size: int = 0
+    """Bytes of the batch in the job's slot."""
     ended: bool = False
+    """True: the epoch has no such batch."""
     error: bytes = b""
+    """A packed exception."""
 
 
 def seed_transforms(seed: int, epoch: int, step: int, lane: int) -> None:
-    """Seeds random, numpy and torch for one batch, so that its random transforms do not depend on what was read before or by
-    whom.
+    """Seeds random, numpy and torch for one batch, so that its random transforms do not depend on earlier reads or on the
+    worker.
     """
     word = int(np.random.SeedSequence([seed, epoch, step, lane]).generate_state(1)[0])
     random.seed(word)
@@ -78,7 +83,7 @@ class _MapBatches:
         self.plan = plan
 
     def make(self, job: ReadJob) -> tuple[Any, Any] | None:
-        """Batch and no state."""
+        """The batch, and no state."""
         assert job.indices is not None
         seed_transforms(self.plan.seed, job.epoch, job.step, job.lane)
         dataset = self.plan.dataset
@@ -88,8 +93,8 @@ class _MapBatches:
 
 
 class _StreamBatches:
-    """Batches of an iterable dataset. Every step takes batch_size samples for each share in turn; samples of other nodes' shares
-    are passed over.
+    """Batches of an iterable dataset. Every step takes batch_size samples for each share in turn; samples for other nodes' shares
+    are skipped.
     """
 
     def __init__(self, plan: ReadPlan) -> None:
@@ -98,7 +103,7 @@ class _StreamBatches:
         self.recent: dict[int, tuple[list[Any], Any]] = {}
 
     def make(self, job: ReadJob) -> tuple[Any, Any] | None:
-        """Batch and the dataset's state behind it; None at the end of the epoch."""
+        """The batch and the dataset's state after it; None at the end of the epoch."""
         if job.epoch != self.epoch:
             self._begin(job.epoch)
         while self.step <= job.step:
@@ -137,18 +142,18 @@ class _StreamBatches:
 
 
 RECENT_STEPS = 64
-"""Steps of a stream that wait for the slowest lane of the node."""
+"""Steps of a stream that are kept for the slowest lane of the node."""
 
 
 def die_with_parent(parent: int) -> None:
-    """The kernel kills this process when its parent ends, however that ends."""
+    """Lets the kernel kill this process when its parent ends in any way."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def run_worker(connection: Connection, plan: ReadPlan, slots: dict[int, list[int]]) -> None:
-    """Does jobs until the connection closes. `slots`: file descriptors of each lane's slots."""
+    """Executes jobs until the connection closes. `slots`: file descriptors of each lane's slots."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)
     source = _MapBatches(plan) if plan.order is not None else _StreamBatches(plan)
@@ -169,7 +174,7 @@ def run_worker(connection: Connection, plan: ReadPlan, slots: dict[int, list[int
 
 
 def _write(slot: int, made: tuple[Any, Any]) -> int:
-    """Puts a batch into a slot, which grows as it must. Bytes."""
+    """Writes a batch into a slot, which grows as needed. Returns its bytes."""
     at = 0
     for piece in pack(made):
         view = memoryview(piece).cast("B") if len(piece) else memoryview(b"")

@@ -1,4 +1,4 @@
-"""What a process does, as /proc says."""
+"""State of a process from /proc."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATES = {
 
 
 class ProcessState:
-    """The state of a process by its number: a later process of the same number is another, and this one is gone."""
+    """State of a process by its id. A later process with the same id is another one, and this one is gone."""
 
     def __init__(self, pid: int) -> None:
         self._path = Path("/proc") / str(pid) / "stat"

@@ -1,4 +1,4 @@
-"""A ring as it is read on: which rows are new, which of those that were open have ended, which the ring dropped."""
+"""Follows a ring: finds rows that are new, open rows that have ended, and rows that the ring has overwritten."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from windtunnel.fleet.ring import ROW, RingReader, RowState
 from windtunnel.fleet.ship.process_state import ProcessState
 
 MOST_WAITING = 2048
-"""Rows of a ring that may wait for their end; the oldest beyond are given up as lost."""
+"""Rows of a ring that may wait for their end; beyond this the oldest count as lost."""
 _OPEN_SHOWN, _ISSUED_SHOWN = 8, 4
 
 
 @dataclass
 class Progress:
-    """How far a ring was sent: changes when the collector has said so."""
+    """How much of a ring was sent; changes when the collector has confirmed it."""
 
     next: int = 0
     waiting: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -33,19 +33,22 @@ class Progress:
 
 @dataclass
 class RingUpdate:
-    """What one look at a ring gave, and the progress once it was sent."""
+    """What one look at a ring found, and the progress after it has been sent."""
 
-    numbers: Int64s  # of rows that ended
-    rows: Any  # [n] of ROW
+    numbers: Int64s
+    """Numbers of completed rows."""
+    rows: Any
+    """[n] of ROW."""
     open_numbers: Int64s
     open_rows: Any
     beat: RankBeat
     after: Progress
-    over: bool  # nothing more will come
+    over: bool
+    """True: the ring will not change any more."""
 
 
 class RingFollower:
-    """Reads one ring. `look` changes nothing; `sent` takes over what it found."""
+    """Reads one ring. `look` changes nothing; `confirm_sent` advances the progress."""
 
     def __init__(self, path: Path, reader: RingReader) -> None:
         self.path, self.reader = path, reader
@@ -58,13 +61,16 @@ class RingFollower:
         self._doubtful: Int64s = np.zeros(0, np.int64)
 
     def resume(self, progress: dict[str, Any]) -> None:
-        """Goes on from where the collector has come with this ring."""
+        """Continues from the progress that the collector reported."""
         self.progress = Progress(
-            int(progress["next"]), np.array(progress["waiting"], np.int64), int(progress.get("lost", 0)), int(progress.get("reduced", 0))
+            int(progress["next"]),
+            np.array(progress["waiting"], np.int64),
+            int(progress.get("lost", 0)),
+            int(progress.get("reduced", 0)),
         )
 
     def look(self, most: int) -> RingUpdate:
-        """New rows, up to `most`, and rows that have ended since."""
+        """New rows, up to `most`, and rows that have ended since the last look."""
         state = self.process.state()  # before the ring is read: a process that is gone writes no more
         now = self.progress
         tail = self.reader.read(now.next)
@@ -93,11 +99,11 @@ class RingFollower:
         return RingUpdate(numbers[done], rows[done], numbers[shown], rows[shown], beat, after, over)
 
     def confirm_sent(self, found: RingUpdate) -> None:
-        """The collector has it."""
+        """Advances the progress: the collector has this update."""
         self.progress, self.over = found.after, found.over
 
     def has_resumed(self) -> bool:
-        """Whether a ring that had ended goes on: a process may start its watch again."""
+        """Whether a ring that had ended continues, because its process has started the monitor again."""
         return self.over and self.reader.read(1 << 62).ended is None and self.process.state() not in ("gone", "zombie")
 
     def close(self) -> None:
@@ -105,7 +111,7 @@ class RingFollower:
 
 
 def _rows_to_show(rows: Any, open_now: Any) -> Any:
-    """Rows to show as what the rank is in: the newest that the host is in, and the oldest that the device is in."""
+    """Rows that describe what the rank is doing: the newest that the host is in, and the oldest that the device is in."""
     inside = np.flatnonzero(open_now & (rows["state"] == RowState.OPEN))[-_OPEN_SHOWN:]
     issued = np.flatnonzero(open_now & (rows["state"] == RowState.ISSUED))[:_ISSUED_SHOWN]
     return np.concatenate([inside, issued])

@@ -1,4 +1,4 @@
-"""The shipper of a node: finds rings as they appear, sends what is new, waits where it is asked to, ends with its ranks."""
+"""The shipper of a node: finds rings as they appear, sends new records, retries when asked to, and ends with its ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EXCHANGES_KEPT = 32
 
 @dataclass
 class ShipTotals:
-    """What a shipper has done."""
+    """Totals of a shipper."""
 
     batches: int = 0
     rows: int = 0
@@ -59,7 +59,7 @@ class NodeShipper:
         self._row_bytes, self._allowance, self._allowed_at = _FIRST_ROW_BYTES, 0.0, time.monotonic()
 
     def run(self) -> ShipTotals:
-        """Ships until all ranks have ended and nothing is left, or until `stop` is set: then once more."""
+        """Ships until all ranks have ended and nothing is left, or until `stop` is set, and then once more."""
         try:
             self._ship_until_end()
         finally:
@@ -92,8 +92,8 @@ class NodeShipper:
             self.stop.wait(max(0.0, self.policy.seconds(world) - (time.monotonic() - begin)))
 
     def find_rings(self) -> None:
-        """Follows rings that are new in the folder, or in a folder of a run in it. A ring made anew under the same name is another;
-        the old one is read to its end.
+        """Follows new rings in the folder, or in subfolders of runs. A ring that was recreated under the same name is a different
+        one; the old one is read to its end.
         """
         for path in sorted([*self.folder.glob("*.ring"), *self.folder.glob("*/*.ring")]):
             try:
@@ -109,7 +109,7 @@ class NodeShipper:
             self.followers.append(follower)
 
     def _resume_follower(self, follower: RingFollower) -> bool:
-        """Asks how far the collector has the ring; False if nobody answers: the ring waits."""
+        """Asks how much of the ring the collector has. False if it does not answer; the ring is tried again later."""
         reply = self.poster.post("/v1/rings", json.dumps({"rings": [follower.key]}).encode())
         if reply.status != 200:
             self._refuse(reply.status)
@@ -120,7 +120,7 @@ class NodeShipper:
         return True
 
     def send_batch(self) -> bool:
-        """Sends what is new, in one batch; whether the collector has it."""
+        """Sends new records in one batch; whether the collector has it."""
         following = [follower for follower in self.followers if not follower.over or follower.has_resumed()][:MOST_RINGS]
         if not following:
             return True
@@ -166,7 +166,7 @@ class NodeShipper:
             self.done.reduced += follower.progress.reduced - reduced
 
     def _batch(self, following: Sequence[RingFollower], found: Sequence[RingUpdate], *, introduce: bool) -> tuple[Batch, int]:
-        """What was found as a batch, and its rows. `introduce`: rings say again who they are, with all of their text."""
+        """The updates as a batch, and its number of rows. `introduce`: includes identity and all text of the rings."""
         lines: dict[str, tuple[int, tuple[str, Any]]] = {}
         for follower, one in zip(following, found, strict=True):
             beat = one.beat
@@ -188,7 +188,7 @@ class NodeShipper:
     def _within_budget(
         self, table: BatchTable, found: Sequence[RingUpdate], before: Sequence[int]
     ) -> tuple[BatchTable, BatchTable]:
-        """The rows to send as they are, and summaries of the rest: the newest steps that do not fit the node's bytes."""
+        """The rows to send, and summaries of the rest: the newest steps that exceed the node's byte budget."""
         runs = table.runs
         rate = self.policy.bytes_per_second
         now = time.monotonic()
@@ -211,7 +211,7 @@ class NodeShipper:
         return kept, summarise(rest)
 
     def _refuse(self, status: int) -> None:
-        """Statuses that no waiting cures."""
+        """Raises for statuses that a retry cannot cure."""
         if status == 401:
             raise SpecError("--token-file", "a token that the collector does not take", "the collector's token")
         if status in (400, 404, 413):

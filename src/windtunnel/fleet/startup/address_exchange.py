@@ -1,12 +1,9 @@
-"""One exchange of addresses for all groups of a rank.
+"""A single exchange of addresses for all groups of a rank.
 
-gloo writes a rank's address and reads all others' while a group is created, one group after another. Here the groups of a rank are
-created in
-threads, each over a `SlotStore`. What they write is held back until all have written. Then the rank publishes everything as one
-value, reads
-its peers' values in one call, and each group finds its addresses in memory. A rank publishes before it waits for anybody, and
-waits once: no
-order of ranks or groups can make two of them wait for each other.
+While a group is created, gloo writes a rank's address and reads those of all others, one group after another. Here the groups of a
+rank are created in threads, each over a `SlotStore`. Their values are collected until all groups have written. Then the rank
+publishes everything as one value, reads its peers' values in one call, and each group finds its addresses in memory. A rank
+publishes before it waits for anybody, and waits once, so no order of ranks or groups can cause a deadlock.
 """
 
 from __future__ import annotations
@@ -34,9 +31,7 @@ class StartupTimeout(WindtunnelError):
 
 
 def exchange(store: dist.Store, prefix: str, rank: int, blob: bytes, peers_of: Callable[[int], Iterable[int]]) -> dict[int, bytes]:
-    """Publishes `blob` as `rank`'s and returns the blobs of `peers_of(rank)`, by rank. StartupTimeout names the ranks that are
-    missing.
-    """
+    """Publishes `blob` for `rank` and returns the blobs of `peers_of(rank)`, by rank. StartupTimeout lists the missing ranks."""
     if isinstance(store, NodeStore):
         return store.exchange(prefix, blob, peers_of)
     store.set(f"{prefix}/{rank}", blob)
@@ -54,11 +49,10 @@ def exchange(store: dist.Store, prefix: str, rank: int, blob: bytes, peers_of: C
 
 
 class Gathering:
-    """What the slots of a rank write, and what their peers wrote once all slots have.
+    """Values that the slots of a rank write, and those of its peers after all slots have written.
 
-    `members` are the ranks of each slot's group: backends of different groups write the same keys. `share` publishes this rank's
-    blob and
-    returns its peers', by rank.
+    `members`: the ranks of each slot's group, because backends of different groups write the same keys. `share` publishes this
+    rank's blob and returns those of its peers, by rank.
     """
 
     def __init__(self, members: Sequence[Container[int]], share: Callable[[bytes], Mapping[int, bytes]]) -> None:
@@ -69,7 +63,7 @@ class Gathering:
         self._changed = Condition()
 
     def offer(self, slot: int, key: str, value: bytes) -> bool:
-        """Takes a slot's first value; the last slot's makes the exchange. False if the slot has written before."""
+        """Stores a slot's first value; that of the last slot starts the exchange. False if the slot has written before."""
         with self._changed:
             if slot in self._written:
                 return False
@@ -91,13 +85,13 @@ class Gathering:
         return True
 
     def fail(self, error: BaseException) -> None:
-        """Wakes every slot that waits; they raise `error`."""
+        """Wakes every waiting slot; they raise `error`."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
 
     def wait_for_values(self, slot: int, timeout: timedelta) -> dict[str, bytes]:
-        """Key → value of a slot, of this rank and its peers. Waits for the exchange."""
+        """Waits for the exchange; key → value of a slot, of this rank and its peers."""
         with self._changed:
             # Twice the time of the exchange, which ends in time and knows who is missing.
             self._changed.wait_for(lambda: self._found is not None or self._error is not None, 2 * timeout.total_seconds() + 5)
@@ -129,38 +123,38 @@ def _unpack_slots(blob: bytes) -> Iterable[tuple[int, str, bytes]]:
 
 
 class SlotStore(dist.Store):
-    """The store that a group of a rank is created over: its first value goes into the gathering, all else to `behind`."""
+    """The store over which a group of a rank is created: its first value goes into the gathering, everything else to `behind`."""
 
     def __init__(self, gathering: Gathering, slot: int, behind: dist.Store) -> None:
         super().__init__()
         self._gathering, self._slot, self._behind = gathering, slot, behind
 
     def clone(self) -> SlotStore:
-        """Itself."""
+        """Returns itself."""
         return self
 
     @property
     def timeout(self) -> timedelta:
-        """How long a call may wait."""
+        """Longest time that a call may wait."""
         found: timedelta = self._behind.timeout
         return found
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Sets it on the store behind."""
+        """Sets the timeout of the store behind."""
         self._behind.set_timeout(timeout)
 
     def set(self, key: str, value: bytes | str) -> None:
-        """Held back if it is the first."""
+        """Goes into the gathering if it is the slot's first value."""
         if not self._gathering.offer(self._slot, key, value.encode() if isinstance(value, str) else bytes(value)):
             self._behind.set(key, value)
 
     def get(self, key: str) -> bytes:
-        """From memory if a peer gathered it."""
+        """From memory if a peer has published it."""
         found = self._gathering.wait_for_values(self._slot, self.timeout)
         return found[key] if key in found else self._behind.get(key)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """No message for keys that peers gathered."""
+        """Sends no message for keys that peers have published."""
         limit = self.timeout if timeout is None else timeout
         found = self._gathering.wait_for_values(self._slot, limit)
         others = [key for key in keys if key not in found]
@@ -183,7 +177,7 @@ class SlotStore(dist.Store):
         return not others or bool(self._behind.check(others))
 
     def add(self, key: str, amount: int) -> int:
-        """On the store behind, as are all below."""
+        """Uses the store behind, as do all methods below."""
         return int(self._behind.add(key, amount))
 
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
@@ -192,7 +186,7 @@ class SlotStore(dist.Store):
         return found
 
     def delete_key(self, key: str) -> bool:
-        """Whether there was such a key."""
+        """Deletes a key; whether it existed."""
         return bool(self._behind.delete_key(key))
 
     def num_keys(self) -> int:
@@ -200,9 +194,9 @@ class SlotStore(dist.Store):
         return int(self._behind.num_keys())
 
     def append(self, key: str, value: bytes | str) -> None:
-        """Adds to the end of a value."""
+        """Appends to a value."""
         self._behind.append(key, value)
 
     def has_extended_api(self) -> bool:
-        """As of the store behind."""
+        """As the store behind."""
         return bool(self._behind.has_extended_api())

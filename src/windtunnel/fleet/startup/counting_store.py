@@ -1,4 +1,4 @@
-"""A store that passes every call on and counts it, the same way for torch's own path and for `init_mesh`."""
+"""A store that forwards every call and counts it, the same way for torch's own path and for `init_mesh`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _size(value: bytes | str) -> int:
 
 
 class CountingStore(dist.Store):
-    """`inner` with `operations`: calls by kind, keys, bytes of values. C++ backends reach these methods through torch's
+    """Counts the operations of `inner`: calls by kind, keys, bytes of values. C++ backends reach these methods through torch's
     trampolines.
     """
 
@@ -31,17 +31,17 @@ class CountingStore(dist.Store):
             self.operations.add(kind, 1, keys, size)
 
     def clone(self) -> CountingStore:
-        """Itself: counts belong together."""
+        """Returns itself, so that all operations are counted together."""
         return self
 
     @property
     def timeout(self) -> timedelta:
-        """How long a call may wait."""
+        """Longest time that a call may wait."""
         found: timedelta = self.inner.timeout
         return found
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Sets it on the inner store."""
+        """Sets the timeout of the inner store."""
         self.inner.set_timeout(timeout)
 
     def set(self, key: str, value: bytes | str) -> None:
@@ -106,5 +106,5 @@ class CountingStore(dist.Store):
         self.inner.multi_set(list(keys), list(values))
 
     def has_extended_api(self) -> bool:
-        """As of the inner store. Not counted: no message is sent."""
+        """As the inner store. Not counted: no message is sent."""
         return bool(self.inner.has_extended_api())

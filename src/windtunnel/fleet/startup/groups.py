@@ -1,11 +1,9 @@
-"""`init_mesh`: the process groups of a mesh, created by their members only, without a barrier over all ranks.
+"""`init_mesh`: creates the process groups of a mesh by their members only, without a barrier over all ranks.
 
-With gloo a rank writes one value to the store and reads its peers' values in one call, for all of its groups (`gather.py`). Other
-backends
-exchange addresses at the first collective; their groups are created with `new_group(use_local_synchronization=True)`, axis after
-axis. All
-ranks take the axes in the same order, so a rank that waits in an axis waits only for ranks that are in the same axis or an earlier
-one.
+With gloo a rank writes one value to the store and reads its peers' values in one call, for all of its groups
+(`address_exchange.py`). Other backends exchange addresses at the first collective; their groups are created with
+`new_group(use_local_synchronization=True)`, axis after axis. All ranks process the axes in the same order, so a rank that waits in
+an axis waits only for ranks in the same or an earlier axis.
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ _starts = itertools.count()
 
 @dataclass(frozen=True)
 class ProcessMesh:
-    """The groups of this rank. `groups` has one for each axis, and for each of `also` under its axes joined by '_'."""
+    """The groups of this rank. `groups` has one entry for each axis, and one for each of `also` under its axes joined by '_'."""
 
     layout: RankLayout
     rank: int
     groups: dict[str, Group]
 
     def group(self, axis: str) -> Group:
-        """This rank's group of `axis`. UnknownName for an axis that was not asked for."""
+        """This rank's group of `axis`. UnknownName for an axis without a group."""
         if axis not in self.groups:
             raise UnknownName("axis", axis, tuple(self.groups))
         return self.groups[axis]
@@ -52,7 +50,7 @@ class ProcessMesh:
         return tuple(dist.get_process_group_ranks(self.group(axis)))
 
     def group_name(self, axis: str) -> str:
-        """The name that torch knows the group by."""
+        """The group's name in torch."""
         return str(self.group(axis).group_name)
 
     @property
@@ -61,7 +59,7 @@ class ProcessMesh:
         return self.layout.coordinates(self.rank)
 
     def device_mesh(self, device_type: str = "cpu") -> DeviceMesh:
-        """The same groups as torch's DeviceMesh, without another word to the store. Its dimensions are `layout.names`."""
+        """The same groups as torch's DeviceMesh, without further store operations. Its dimensions are `layout.names`."""
         layout = self.layout
         strides = tuple(layout.strides[name] for name in layout.names)
         ranks = torch.arange(layout.world, dtype=torch.int).as_strided(layout.shape, strides).clone()
@@ -85,13 +83,12 @@ def init_mesh(
 ) -> ProcessMesh:
     """Creates the default group and this rank's group of each axis; a drop-in for `init_process_group` and `new_group` of a mesh.
 
-    Every rank calls it with the same arguments but `rank`; `store` is one of `open_store` or any other. `order`: axes, fastest
-    first
-    (`make_layout`). `also`: groups over several axes, as ("dp", "cp"). `world` "bare" leaves the default group without connections:
-    `get_rank`, `new_group` and groups of the mesh work, collectives over all ranks do not. gloo only. If torch.distributed is
-    initialised,
-    its default group stays. Raises SpecError for a mesh that cannot be, StartupTimeout with the ranks that did not come within
-    `timeout`.
+    Every rank calls it with the same arguments except `rank`; `store` is one of `open_store` or any other. `order`: axes, fastest
+    first (`make_layout`). `also`: groups over several axes, as ("dp", "cp"). `world` "bare" leaves the default group without
+    connections: `get_rank`, `new_group` and groups of the mesh work, collectives over all ranks do not; gloo only. If
+    torch.distributed is initialised, its default group is kept.
+
+    SpecError for an invalid mesh; StartupTimeout with the ranks that did not start within `timeout`.
     """
     layout = make_layout(names, shape, order)
     layout.coordinates(rank)
@@ -118,7 +115,7 @@ def _create_groups(
     layout: RankLayout, rank: int, members: dict[str, tuple[int, ...]], store: dist.Store, also: list[Sequence[str]], world: World,
     timeout: timedelta,
 ) -> dict[str, Group]:  # fmt: skip
-    """Groups over gloo with one exchange. The default group is made in this thread, all others in threads of their own."""
+    """Creates gloo groups with one exchange. The default group is created in this thread, all others in threads of their own."""
     prefix, initialised = f"mesh{next(_starts)}", dist.is_initialized()
     store.set_timeout(timeout)
     connect = world == "full" and not initialised
@@ -170,14 +167,14 @@ def _gloo(store: dist.Store, ranks: tuple[int, ...], rank: int, timeout: timedel
 
 
 def _default_group(gathered: dist.Store, store: dist.Store, rank: int, world: int, timeout: timedelta) -> None:
-    """torch's default group; later groups use `store` itself."""
+    """Creates torch's default group; later groups use `store` itself."""
     dist.init_process_group("gloo", store=gathered, rank=rank, world_size=world, timeout=timeout)
     default = dist.group.WORLD
     c10d._world.pg_map[default] = (c10d._world.pg_map[default][0], dist.PrefixStore(f"{default.group_name}/", store))
 
 
 def _bare_group(store: dist.Store, rank: int, world: int) -> None:
-    """A default group that knows its rank, size and store, and has no connections."""
+    """Registers a default group that has rank, size and store but no connections."""
     name = c10d._process_group_name([], use_hashed_name=False)
     behind = dist.PrefixStore(f"{name}/", store)
     group = dist.ProcessGroup(behind, rank, world)
@@ -190,7 +187,7 @@ def _bare_group(store: dist.Store, rank: int, world: int) -> None:
 
 
 def _register_group(backend: Any, store: dist.Store, ranks: tuple[int, ...], rank: int, name: str, label: str) -> Group:
-    """A ProcessGroup around `backend` that torch.distributed knows, as `_new_process_group_helper` of torch 2.13 registers it."""
+    """A ProcessGroup around `backend`, registered in torch.distributed as `_new_process_group_helper` of torch 2.13 does."""
     behind = dist.PrefixStore(f"{name}/", store)
     group = dist.ProcessGroup(behind, ranks.index(rank), len(ranks))
     kind = dist.ProcessGroup.BackendType.GLOO

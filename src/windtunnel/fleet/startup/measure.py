@@ -1,9 +1,8 @@
-"""Real processes that start a mesh on this machine, over gloo on loopback.
+"""Starts a mesh with real processes on this machine, over gloo on loopback, and measures it.
 
-`python -m windtunnel.fleet.startup.measure '{"mesh": "dp=2,pp=2,tp=2", …}'` prints one line of JSON. It is a process of its own
-because it
-imports torch once and forks the ranks before any thread exists. Servers of stores run in another process, so that no rank serves
-the others.
+`python -m windtunnel.fleet.startup.measure '{"mesh": "dp=2,pp=2,tp=2", …}'` prints one line of JSON. It is a separate process
+because it imports torch once and forks the ranks before any thread exists. Store servers run in another process, so that no rank
+serves the others.
 """
 
 from __future__ import annotations
@@ -32,32 +31,32 @@ LIMIT = timedelta(seconds=300)
 
 @dataclass(frozen=True)
 class StartCase:
-    """A start to measure: `path` "torch" (init_process_group and init_device_mesh) or "ordered" (`init_mesh`), over `store`. With
-    `count`
-    operations are counted and every group adds up its ranks once; the seconds of such a run are not to be used.
-    """
+    """A start to measure."""
 
     mesh: str
     path: str = "ordered"
+    """"torch" (init_process_group and init_device_mesh) or "ordered" (`init_mesh`)."""
     store: str = "tcp"
     world: World = "full"
     ranks_per_node: int = 8
     count: bool = False
+    """Counts operations and checks every group by an all-reduce; the seconds of such a run are not meaningful."""
 
 
 @dataclass(frozen=True)
 class StartRun:
-    """Seconds from the common beginning until the last rank was done, operations of all ranks, and the resident MiB of the largest
-    rank.
-    """
+    """A measured start."""
 
     seconds: float
+    """From the common start until the last rank was ready."""
     counts: StartCounts
+    """Operations of all ranks."""
     mebibytes: float = field(default=0.0)
+    """Resident memory of the largest rank, MiB."""
 
 
 def measure(case: StartCase) -> StartRun:
-    """Runs `case` in a fresh interpreter. WindtunnelError with the ranks' words if it fails."""
+    """Runs `case` in a fresh interpreter. WindtunnelError with the ranks' output if it fails."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-m", "windtunnel.fleet.startup.measure", json.dumps(asdict(case))]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -118,7 +117,7 @@ def _serve(pipe: int, stores: int) -> None:
 
 
 def _start(case: StartCase, store: Any, rank: int) -> dict[str, Any]:
-    """Starts the mesh; its groups by axis."""
+    """Starts the mesh; returns its groups by axis."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -133,7 +132,7 @@ def _start(case: StartCase, store: Any, rank: int) -> dict[str, Any]:
 
 
 def _open_store(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any, Callable[[], StartCounts]]:
-    """The rank's store, and what was asked of it so far."""
+    """The rank's store, and a function that returns its operations so far."""
     from windtunnel.fleet.startup.counting_store import CountingStore
     from windtunnel.fleet.startup.node_store import NodeStore
     from windtunnel.fleet.startup.store import StorePlace, open_store
@@ -156,7 +155,7 @@ def _open_store(case: StartCase, rank: int, port: int, local_port: int) -> tuple
 
 
 def _rank(case: StartCase, rank: int, ports: tuple[int, int], gates: tuple[int, int], answer: int) -> None:
-    """A forked rank: connects, waits for the first gate, starts, reports, waits for the second gate and ends."""
+    """A forked rank: connects, waits for the first gate, starts, reports, waits for the second gate and exits."""
     import torch
     import torch.distributed as dist
 
@@ -200,7 +199,7 @@ def _fork_rank(case: StartCase, rank: int, ports: tuple[int, int], gates: list[t
 
 
 def _run(case: StartCase) -> dict[str, Any]:
-    """All ranks of a case, forked from here."""
+    """Forks all ranks of a case and collects their results."""
     import torch.distributed  # noqa: F401  once, for all ranks
 
     world = parse_mesh(case.mesh).world

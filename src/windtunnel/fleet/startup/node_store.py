@@ -1,4 +1,4 @@
-"""One local store a node; only the node's leader, its lowest rank, talks to the store that all nodes share."""
+"""Hierarchical store: one local store per node; only the node's leader, its lowest rank, uses the store that all nodes share."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _ENTRY = Struct("<II")
 
 
 def pack(values: dict[int, bytes]) -> bytes:
-    """Numbered values as one."""
+    """Packs numbered values into one."""
     return b"".join(_ENTRY.pack(number, len(value)) + value for number, value in values.items())
 
 
 def unpack(blob: bytes) -> dict[int, bytes]:
-    """What `pack` was given."""
+    """Inverse of `pack`."""
     values, at = {}, 0
     while at < len(blob):
         number, size = _ENTRY.unpack_from(blob, at)
@@ -28,9 +28,8 @@ def unpack(blob: bytes) -> dict[int, bytes]:
 
 
 class NodeStore(dist.Store):
-    """`local` is the store of this rank's node. `shared` opens the store of all nodes; a rank that is no leader calls it only if
-    somebody
-    uses this object as an ordinary store, for instance a later `new_group`.
+    """`local`: the store of this rank's node. `shared` opens the store of all nodes; a rank that is not a leader calls it only if
+    the object is used as an ordinary store, for instance by a later `new_group`.
     """
 
     def __init__(self, local: dist.Store, shared: Callable[[], dist.Store], rank: int, world: int, ranks_per_node: int) -> None:
@@ -47,7 +46,9 @@ class NodeStore(dist.Store):
         return self._shared
 
     def exchange(self, prefix: str, blob: bytes, peers_of: Callable[[int], Iterable[int]]) -> dict[int, bytes]:
-        """Publishes this rank's `blob`; the blobs of at least `peers_of(rank)`, by rank. Every rank of a node must call it."""
+        """Publishes this rank's `blob` and returns the blobs of at least `peers_of(rank)`, by rank. Every rank of a node must call
+        it.
+        """
         node = self.rank // self.ranks_per_node
         first = node * self.ranks_per_node
         others = range(first + 1, min(first + self.ranks_per_node, self.world))
@@ -69,23 +70,23 @@ class NodeStore(dist.Store):
         return found
 
     def clone(self) -> NodeStore:
-        """Itself: its connections belong to the node."""
+        """Returns itself: its connections belong to the node."""
         return self
 
     @property
     def timeout(self) -> timedelta:
-        """How long a call may wait."""
+        """Longest time that a call may wait."""
         found: timedelta = self.local.timeout
         return found
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Sets it on both stores."""
+        """Sets the timeout of both stores."""
         self.local.set_timeout(timeout)
         if self._shared is not None:
             self._shared.set_timeout(timeout)
 
     def set(self, key: str, value: bytes | str) -> None:
-        """On the shared store, as are all below."""
+        """Uses the shared store, as do all methods below."""
         self.shared_store.set(key, value)
 
     def get(self, key: str) -> bytes:
@@ -114,7 +115,7 @@ class NodeStore(dist.Store):
         return found
 
     def delete_key(self, key: str) -> bool:
-        """Whether there was such a key."""
+        """Deletes a key; whether it existed."""
         return bool(self.shared_store.delete_key(key))
 
     def num_keys(self) -> int:
@@ -122,7 +123,7 @@ class NodeStore(dist.Store):
         return int(self.shared_store.num_keys())
 
     def append(self, key: str, value: bytes | str) -> None:
-        """Adds to the end of a value."""
+        """Appends to a value."""
         self.shared_store.append(key, value)
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
@@ -135,5 +136,5 @@ class NodeStore(dist.Store):
         self.shared_store.multi_set(list(keys), list(values))
 
     def has_extended_api(self) -> bool:
-        """As of the shared store."""
+        """As the shared store."""
         return bool(self.shared_store.has_extended_api())

@@ -1,15 +1,12 @@
-"""Store operations that it takes to start a mesh, in closed form.
+"""Number of store operations for starting a mesh, in closed form.
 
-An operation is one call of a method of `torch.distributed.Store` by one rank, whatever number of keys it names; keys are counted
-beside it, so
-that a read of many keys at once is not mistaken for a small one. Counted against real runs in
-tests/pytorch/test_fleet_startup_groups.py.
+An operation is one call of a method of `torch.distributed.Store` by one rank, for any number of keys. Keys are counted separately,
+so that a read of many keys is not taken for a small one. Verified against real runs in tests/pytorch/test_fleet_startup_groups.py.
 
 Torch's own path (torch 2.13, read in `distributed_c10d.py` and counted): a gloo group of n ranks costs each of them 1 set, n waits
-and n gets,
-its own address included: n·(2n + 1) a group. `init_device_mesh` calls `new_group` for every group on every rank, but only members
-touch the
-store. With TORCH_DIST_INIT_BARRIER=1 every call on every rank adds a barrier of two adds and a wait over the world.
+and n gets, including its own address: n·(2n + 1) per group. `init_device_mesh` calls `new_group` for every group on every rank, but
+only members use the store. With TORCH_DIST_INIT_BARRIER=1 every call on every rank adds a barrier of two adds and a wait over the
+world.
 """
 
 from __future__ import annotations
@@ -30,9 +27,7 @@ STORES = ("tcp", "redis", "hierarchical")
 
 @dataclass
 class Operations:
-    """Calls of a store by kind, the keys that they named, and the bytes of the values that they wrote and read (0 where
-    unknown).
-    """
+    """Calls of a store by kind, number of keys, and bytes of values written and read (0 if unknown)."""
 
     calls: Counter[str] = field(default_factory=Counter)
     keys: int = 0
@@ -44,19 +39,19 @@ class Operations:
         return self.calls.total()
 
     def add(self, kind: str, calls: int = 1, keys: int | None = None, size: int = 0) -> None:
-        """Counts `calls` of `kind`, naming `keys` keys (one each by default) with `size` bytes of values."""
+        """Counts `calls` of `kind` with `keys` keys (one each by default) and `size` bytes of values."""
         if calls:
             self.calls[kind] += calls
             self.keys += calls if keys is None else keys
             self.bytes += size
 
     def table(self) -> dict[str, Any]:
-        """As plain JSON; `Operations.of` reads it."""
+        """Plain data for JSON; `Operations.of` reads it."""
         return {"calls": dict(self.calls), "keys": self.keys, "bytes": self.bytes}
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Operations:
-        """What `table` wrote."""
+        """Reads what `table` returned."""
         return cls(Counter(table["calls"]), table["keys"], table["bytes"])
 
     def __add__(self, other: Operations) -> Operations:
@@ -65,7 +60,7 @@ class Operations:
 
 @dataclass(frozen=True)
 class StartCounts:
-    """What starting a mesh asks of the store that all ranks share, and of all nodes' local stores together."""
+    """Operations for starting a mesh: on the store that all ranks share, and on all nodes' local stores together."""
 
     shared: Operations
     local: Operations = field(default_factory=Operations)
@@ -77,7 +72,7 @@ class StartCounts:
 
 
 def torch_counts(layout: RankLayout, barrier: bool = False) -> StartCounts:
-    """`init_process_group("gloo")` and `init_device_mesh` of torch 2.13 over one store; `barrier` as with
+    """`init_process_group("gloo")` and `init_device_mesh` of torch 2.13 over one store. `barrier`: with
     TORCH_DIST_INIT_BARRIER=1.
     """
     made, world = Operations(), layout.world
@@ -103,11 +98,10 @@ def _gloo_group(made: Operations, ranks: int, groups: int) -> None:
 def ordered_counts(
     layout: RankLayout, store: str = "tcp", world: World = "full", ranks_per_node: int = 8, also: Sequence[Sequence[str]] = ()
 ) -> StartCounts:
-    """`init_mesh` over gloo: a rank writes one value and reads all that it needs in one call.
+    """`init_mesh` over gloo: a rank writes one value and reads everything that it needs in one call.
 
-    `world` "full" includes the default group over all ranks; "bare" leaves it without connections. `also` are groups over several
-    axes.
-    UnknownName for a store that is none of STORES.
+    `world` "full" includes the default group over all ranks; "bare" leaves it without connections. `also`: groups over several
+    axes. UnknownName for a store that is not in STORES.
     """
     if store not in STORES:
         raise UnknownName("store", store, STORES)
@@ -140,12 +134,14 @@ def ordered_counts(
 
 
 def _value_bytes(ranks: int) -> int:
-    """What gloo writes for a rank of a group: host name, address, 8 bytes a peer. Measured; a longer host name adds to it."""
+    """Bytes that gloo writes for a rank of a group: host name, address, 8 bytes per peer. Measured; a longer host name adds to
+    it.
+    """
     return 154 + 8 * ranks
 
 
 def _blob_bytes(layout: RankLayout, world: World, also: Sequence[Sequence[str]]) -> int:
-    """What a rank publishes with `init_mesh`: the values of all of its groups, each with its key and two heads."""
+    """Bytes that a rank publishes with `init_mesh`: the values of all of its groups, each with its key and two headers."""
     sizes = list(layout.shape) + [prod(layout.sizes[axis] for axis in one) for one in also]
     if world == "full":
         sizes = [layout.world] + [size for size in sizes if size != layout.world]
@@ -161,7 +157,9 @@ def peers(layout: RankLayout, rank: int, world: World, also: Sequence[Sequence[s
 
 
 def connections(layout: RankLayout, path: str, world: World = "full") -> int:
-    """Ends of gloo connections that all ranks together open: n·(n - 1) a group. Torch's path always connects the whole world."""
+    """Number of gloo connection endpoints of all ranks together: n·(n - 1) per group. Torch's path always connects the whole
+    world.
+    """
     ends = layout.world * (layout.world - 1) if path == "torch" or world == "full" else 0
     for size in layout.shape:
         if size != layout.world or not ends:
@@ -170,6 +168,6 @@ def connections(layout: RankLayout, path: str, world: World = "full") -> int:
 
 
 def memberships(layout: RankLayout, path: str, world: World = "full") -> int:
-    """Groups that ranks create, summed over ranks."""
+    """Number of groups that ranks create, summed over ranks."""
     default = path == "torch" or world == "full"
     return layout.world * (default + sum(1 for size in layout.shape if size != layout.world or not default))

@@ -1,4 +1,4 @@
-"""A `torch.distributed.Store` over Redis: a write and its announcement are one pipeline, waiting is a subscription and not
+"""A `torch.distributed.Store` over Redis. A write and its notification are one pipeline; waiting uses a subscription instead of
 polling.
 """
 
@@ -32,8 +32,8 @@ def _bytes(value: bytes | str | Sequence[int]) -> bytes:
 class RedisStore(dist.Store):
     """Keys under `prefix` of the Redis server at `host`:`port`.
 
-    Semantics are those of TCPStore: `get`, `multi_get` and `wait` block until the keys exist, for `timeout` at most, and then raise
-    torch's DistStoreError. A prefix must be new for each start of a job: Redis outlives it.
+    Semantics are those of TCPStore: `get`, `multi_get` and `wait` block until the keys exist, for at most `timeout`, and then raise
+    torch's DistStoreError. A prefix must be new for each start of a job, because Redis outlives it.
     """
 
     def __init__(self, host: str, port: int, prefix: str = "", timeout: timedelta = timedelta(seconds=300)) -> None:
@@ -51,12 +51,12 @@ class RedisStore(dist.Store):
         return f"{self.prefix}/{key}".encode()
 
     def clone(self) -> RedisStore:
-        """A store with connections of its own."""
+        """A store with its own connections."""
         return RedisStore(self.host, self.port, self.prefix, self._timeout)
 
     @property
     def timeout(self) -> timedelta:
-        """How long a call may wait for keys."""
+        """Longest time that a call may wait for keys."""
         return self._timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -76,11 +76,11 @@ class RedisStore(dist.Store):
         pipeline.execute()
 
     def get(self, key: str) -> bytes:
-        """Waits for the key. One round trip if it is there."""
+        """Waits for the key. One round trip if it exists."""
         return self.multi_get([key])[0]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """MGET; if keys are missing, a subscription to them and one more MGET once all have come."""
+        """MGET; if keys are missing, a subscription to them and another MGET after all have been written."""
         names = [self._key(key) for key in keys]
         values = self._client.mget(names) if names else []
         if any(value is None for value in values):
@@ -133,7 +133,7 @@ class RedisStore(dist.Store):
         return int(pipeline.execute()[0])
 
     def append(self, key: str, value: bytes | str) -> None:
-        """APPEND, and announces the key."""
+        """APPEND and PUBLISH."""
         pipeline = self._client.pipeline(transaction=False)
         pipeline.append(self._key(key), _bytes(value))
         pipeline.publish(self._key(key), b"")
@@ -144,11 +144,13 @@ class RedisStore(dist.Store):
         return not self._missing_keys([self._key(key) for key in keys])
 
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
-        """Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. The value afterwards."""
+        """Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. Returns the value
+        afterwards.
+        """
         return bytes(self._compare(keys=[self._key(key)], args=[_bytes(expected), _bytes(desired)]))
 
     def delete_key(self, key: str) -> bool:
-        """Whether there was such a key."""
+        """Deletes a key; whether it existed."""
         return bool(self._client.delete(self._key(key)))
 
     def num_keys(self) -> int:
@@ -157,5 +159,5 @@ class RedisStore(dist.Store):
         return sum(1 for _ in self._client.scan_iter(match=f"{escaped}/*", count=1000))
 
     def has_extended_api(self) -> bool:
-        """True: append, multi_get and multi_set work."""
+        """True: append, multi_get and multi_set are supported."""
         return True

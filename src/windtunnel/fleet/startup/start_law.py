@@ -1,8 +1,8 @@
-"""Measured starts → seconds of a job of any size.
+"""Start-up time of a job of any size, fitted to measured starts.
 
 seconds = fixed + operations / rate + bytes / bandwidth + per_group · groups + per_connection · connections. Groups and connections
-are those of the ranks that share a core. All terms but bytes are fitted together over starts of both paths and several sizes, none
-below zero. The prediction gives every rank a core of its own.
+are those of the ranks that share a core. All terms except bytes are fitted together over starts of both paths and several sizes,
+none below zero. The prediction assumes a core per rank.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from windtunnel.base.errors import SpecError
 
 @dataclass(frozen=True)
 class StartPoint:
-    """One measured start: what it took in all ranks together, the CPU cores that they shared, and seconds until the last was
-    done.
-    """
+    """One measured start: totals over all ranks, the CPU cores that they shared, and seconds until the last rank was ready."""
 
     ranks: int
     operations: int
@@ -33,7 +31,9 @@ class StartPoint:
 
 @dataclass(frozen=True)
 class StartLaw:
-    """Seconds: `fixed`, for each operation and byte of the store, and on a rank's core for each group and connection."""
+    """Terms of the law: `fixed` seconds, seconds per store operation and byte, and seconds per group and connection of a rank's
+    core.
+    """
 
     fixed: float
     per_operation: float
@@ -41,18 +41,19 @@ class StartLaw:
     per_group: float
     per_connection: float
     error: float
-    """Mean absolute error over the fitted starts, relative."""
+    """Mean absolute relative error over the fitted starts."""
 
     def seconds(self, ranks: int, operations: int, size: int, groups: int, connections: int, cores: float | None = None) -> float:
-        """Seconds of a start with `size` bytes through the store; `cores` for all ranks, one each by default."""
+        """Seconds of a start with `size` bytes through the store. `cores`: for all ranks; one each by default."""
         cores = ranks if cores is None else cores
         store = self.fixed + self.per_operation * operations + self.per_byte * size
         return store + (self.per_group * groups + self.per_connection * connections) / cores
 
 
 def fit(points: Sequence[StartPoint], per_byte: float = 0.0) -> StartLaw:
-    """The law nearest to `points`, in relative error. `per_byte` is measured alone: up to 64 ranks bytes and connections
-    grow alike, and a fit cannot tell them apart. SpecError for fewer than five."""
+    """The law that fits `points` best, in relative error. `per_byte` is measured separately: up to 64 ranks bytes and connections
+    grow alike and a fit cannot separate them. SpecError for fewer than five points.
+    """
     if len(points) < 5:
         raise SpecError(
             "starts", len(points), "5 or more measured starts", "Measure several sizes: windtunnel fleet startup --measure."

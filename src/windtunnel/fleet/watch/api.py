@@ -1,4 +1,4 @@
-"""`start`, `stop` and what a script may report about itself."""
+"""Functions for training scripts: `start`, `stop`, `step`, `section`, `micro_batch`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from windtunnel.fleet.watch.settings import PREFIX, WatchSettings, settings_of
 from windtunnel.records.sections import Section
 
 _OWNER = PREFIX + "PID"
-"""The process that is watched: workers of a DataLoader and other children inherit RANK, and must leave its ring alone."""
+"""Id of the monitored process. Workers of a DataLoader and other children inherit RANK but must not write into its ring."""
 
 
 class _Monitor:
-    """The monitor of this process, if there is one, and what waits for the rank to be known."""
+    """The monitor of this process, if there is one, and the patches that wait until the rank is known."""
 
     session: Any = None
     waiting: Patches | None = None
@@ -27,10 +27,10 @@ class _Monitor:
 
 
 def start(settings: WatchSettings | None = None, **changes: Any) -> None:
-    """Starts the monitor; nothing if it runs. `changes` are fields of WatchSettings, over those of the environment.
+    """Starts the monitor; no effect if it runs. `changes` are fields of WatchSettings that override those from the environment.
 
-    Where RANK is not set and no process group exists, it starts with the begin_now process group or optimizer step.
-    SpecError for a bad setting, FileError if the folder of the rings cannot be written.
+    If RANK is not set and no process group exists, it starts with the first process group or optimizer step. SpecError for an
+    invalid setting, FileError if the folder of the rings cannot be written.
     """
     if _Monitor.session is not None or os.environ.get(_OWNER, str(os.getpid())) != str(os.getpid()):
         return
@@ -45,7 +45,7 @@ def start(settings: WatchSettings | None = None, **changes: Any) -> None:
 
 
 def stop() -> None:
-    """Puts every function back and leaves the ring as it is; nothing if no monitor runs."""
+    """Restores every replaced function and leaves the ring on disk; no effect if no monitor runs."""
     if _Monitor.waiting is not None:
         _Monitor.waiting.restore()
         _Monitor.waiting = None
@@ -62,7 +62,7 @@ def active() -> bool:
 
 @contextmanager
 def section(name: str) -> Iterator[None]:
-    """A range of the script's own, by name (Section.RANGE)."""
+    """Records a named range of the script (Section.RANGE)."""
     session = _Monitor.session
     mark = session.recorder.open_range(Section.RANGE, session.recorder.name(name)) if session is not None else None
     try:
@@ -73,20 +73,20 @@ def section(name: str) -> Iterator[None]:
 
 
 def micro_batch(index: int) -> None:
-    """Forwards and backwards from here on belong to micro batch `index` of the step; -1: they are counted."""
+    """Assigns the following forwards and backwards to micro batch `index` of the step; -1: they are counted."""
     if _Monitor.session is not None:
         _Monitor.session.recorder.micro_batch = index
 
 
 def step() -> None:
-    """The step ends here: for loops whose optimizer is none of torch.optim. From the begin_now call on, optimizers end no step."""
+    """Marks the end of a step, for loops that do not use torch.optim. After the first call, optimizers no longer end steps."""
     if _Monitor.session is not None:
         _Monitor.session.steps.by_hand = True
         _Monitor.session.steps.end_step()
 
 
 def auto_start() -> None:
-    """`start` for scripts that know nothing of it: whatever goes wrong is told in one line, and the script goes on."""
+    """`start` for unchanged scripts: an error is printed as one line, and the script continues."""
     try:
         start()
     except Exception as error:  # the training comes begin_now

@@ -1,4 +1,4 @@
-"""Waiting for the next batch, and saving checkpoints."""
+"""Times the wait for the next batch, and checkpoint saves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from windtunnel.records.sections import Section
 
 
 def watch_batches(recorder: Recorder, patches: Patches) -> None:
-    """`next` on a DataLoader's iterator."""
+    """Wraps `next` of a DataLoader's iterator."""
     from torch.utils.data import dataloader
 
     section = int(Section.DATA)
@@ -34,8 +34,9 @@ def watch_batches(recorder: Recorder, patches: Patches) -> None:
 
 
 def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> None:
-    """Saves of the thread that starts the monitor: torch.save, and, once they are imported, save and async_save of
-    torch.distributed.checkpoint and save_file of safetensors."""
+    """Times saves in the thread that starts the monitor: torch.save, and, once imported, save and async_save of
+    torch.distributed.checkpoint and save_file of safetensors.
+    """
     import torch
 
     inside, home = [False], get_ident()

@@ -1,8 +1,8 @@
-"""Every collective, send and receive that Python asks a process group for.
+"""Times every collective, send and receive that Python issues on a process group.
 
-The methods of the class torch.distributed.ProcessGroup are replaced: functions of torch.distributed, FSDP2, batches of sends and
-receives and object collectives all end there, whichever way a script imported them. Bytes are the total buffer, as nccl-tests
-counts it. One function asks a group in C++: that by which DistributedDataParallel broadcasts a module's buffers at each forward.
+The methods of torch.distributed.ProcessGroup are replaced: functions of torch.distributed, FSDP2, batches of sends and receives and
+object collectives all end there, however a script has imported them. Bytes are those of the total buffer, as nccl-tests counts
+them. One function calls a group from C++: the broadcast of a module's buffers in each forward of DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from windtunnel.fleet.watch.recorder import Mark, Recorder
 
 _SEND_RECV, _ALL_REDUCE, _BROADCAST = int(Comm.SEND_RECV), int(Comm.ALL_REDUCE), int(Comm.BROADCAST)
 _PENDING = 4096
-"""Works that nobody waited for: beyond so many the oldest is forgotten, its row stays open."""
+"""Works that nobody has waited for: beyond this number the oldest is forgotten and its row stays open."""
 
 
 def _bytes(tensors: Any) -> int:
-    """Of a tensor, or of (nested) lists of tensors."""
+    """Bytes of a tensor, or of (nested) lists of tensors."""
     if isinstance(tensors, (list, tuple)):
         return _bytes(tensors[0]) if len(tensors) == 1 else sum(map(_bytes, tensors))
     return int(tensors.nbytes)
 
 
 def _has_future_done(work: Any) -> bool:
-    """Whether a work on the host has its results; False for a backend whose works have no future."""
+    """Whether a work on the host has its results. False for a backend whose works have no future."""
     try:
         return bool(work.get_future().done())
     except RuntimeError:
@@ -81,21 +81,22 @@ COLLECTIVES: dict[str, tuple[Comm, str, Callable[[tuple[Any, ...], int], int]]] 
     "barrier": (Comm.ALL_REDUCE, "barrier", _four_bytes),
     "monitored_barrier": (Comm.ALL_REDUCE, "monitored_barrier", _four_bytes),
 }
-"""Method of ProcessGroup -> the call, its name in the records, and its bytes from the arguments and the group's size."""
+"""Method of ProcessGroup → the call, its name in the records, and its bytes from the arguments and the group's size."""
 
 TRANSFERS = {"send": True, "recv": False, "recv_anysource": False}
-"""Method of ProcessGroup -> whether it sends."""
+"""Method of ProcessGroup → whether it sends."""
 
 
 class CallWatch:
-    """Watches process groups. A call ends when its Work is seen to have ended.
+    """Times the calls of process groups. A call ends when its Work is seen to have ended.
 
-    That is at the return of `wait`; for works that C++ waits for, at the next asynchronous call, the end of the backward or of the
-    step, whichever comes first: the end is late by up to that long. A callback of the future would be exact, but wakes a thread of
-    gloo for the interpreter's lock: tens of µs a call (measured on 2 cores). On a GPU it runs where the call was made, and is used.
+    That is at the return of `wait`. For works that C++ waits for, it is at the next asynchronous call, or the end of the backward
+    pass or the step, whichever comes first; the recorded end is late by up to that time. A callback on the future would be exact,
+    but it wakes a gloo thread that needs the interpreter lock: tens of µs per call (measured on 2 cores). On a GPU the callback
+    runs where the call was made, and is used.
 
-    A thread of gloo completes the future before the work itself. Who waits for the future may run on before the work says that it
-    has ended: in a fifth of the calls on 2 idle cores. So a work on the host has ended when either says so.
+    A gloo thread completes the future before the work itself, so a thread that waits for the future can continue before the work
+    reports its end: in a fifth of the calls on 2 idle cores. So a work on the host has ended when either reports it.
     """
 
     def __init__(self, recorder: Recorder, groups: GroupRegistry, patches: Patches) -> None:
@@ -116,7 +117,7 @@ class CallWatch:
         patches.wrap(dist.Work, "wait", self._wait)
 
     def sweep(self, on_host: bool = False) -> None:
-        """Ends the calls whose Work has ended out of sight; it does not block. `on_host`: no work is of a device."""
+        """Closes the calls whose Work has ended without a wait in Python; does not block. `on_host`: no work runs on a device."""
         last = self.buckets.last
         if last is not None:
             # Usually a backward has returned, and its reducer has waited for all of its buckets: if the last has ended, all have.
@@ -155,7 +156,9 @@ class CallWatch:
         return call
 
     def bucket_reducer(self) -> Callable[[Any, Any, Any], Any]:
-        """All-reduces of DDP's reducer, (group, tensors, options) -> Work: as any other, but compiled. Caches are cold."""
+        """Function (group, tensors, options) → Work that issues the all-reduces of DDP's reducer through compiled code, because
+        caches are cold there.
+        """
         recorder, entry_of, reduce = self.recorder, self.groups.entry, self.buckets.reduce
 
         def reduce_bucket(group: Any, tensors: Any, options: Any) -> Any:
@@ -187,8 +190,9 @@ class CallWatch:
         return call
 
     def _broadcast_coalesced(self, original: Any) -> Any:
-        """Broadcasts of many tensors as one call, which has ended when the function returns. A group written in Python is asked in
-        Python, and its calls are seen there."""
+        """Records broadcasts of many tensors as one call, which has ended when the function returns. Calls of a group written in
+        Python are recorded there instead.
+        """
         import torch.distributed as dist
 
         recorder, entry_of, name = self.recorder, self.groups.entry, self.recorder.name("broadcast_coalesced")
@@ -207,7 +211,7 @@ class CallWatch:
         return broadcast
 
     def _follow(self, work: Any, mark: Mark, detached: bool) -> None:
-        """Ends `mark` when `work` does; `detached`: the caller may never wait for it."""
+        """Closes `mark` when `work` ends. `detached`: the caller may never wait for it."""
         if self._coalescing is not None:
             self._coalescing.append(mark)
         elif work is None:
@@ -222,7 +226,7 @@ class CallWatch:
             self.pending[id(work)] = work, [mark]
 
     def _close_on_completion(self, work: Any, mark: Mark) -> bool:
-        """Has the end of `mark` recorded on the stream of the work's future; False for a backend whose works have none."""
+        """Records the end of `mark` on the stream of the work's future. False for a backend whose works have none."""
         try:
             work.get_future().add_done_callback(partial(self._close_completed, mark))
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""What an adapter gets to work with."""
+"""What an adapter can use: the parts of the running monitor."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ class WatchContext:
     groups: GroupRegistry
     patches: Patches
     imports: AfterImport
-    reported: set[str] = field(default_factory=set)  # frameworks
+    reported: set[str] = field(default_factory=set)
+    """Frameworks recorded so far."""
 
     def report_framework(self, framework: str) -> None:
-        """Tells once that the job uses a framework. That it was imported says little: others import it to look for it."""
+        """Records once that the job uses a framework. Its import alone proves little: other packages import it to check whether it
+        exists.
+        """
         if framework not in self.reported:
             self.reported.add(framework)
             self.recorder.ring.text("fact", {"framework": framework})

@@ -1,9 +1,8 @@
-"""DistributedDataParallel's all-reduces of buckets, which its reducer asks for in C++.
+"""Times the all-reduces of buckets that DistributedDataParallel's reducer issues from C++.
 
-The reducer gets a process group written in Python that hands every call on to the real one: the same calls with the same arguments,
-so that gradients are equal bit by bit. A communication hook would have to divide the bucket in a pass of its own, and takes the one
-place that a user's hook may have; an operator of the dispatcher in Python costs some 9 µs a call, this 1 µs (measured on a CPU with
-gloo).
+The reducer gets a process group written in Python that forwards every call to the real one: the same calls with the same arguments,
+so gradients are bitwise equal. A communication hook would have to divide the bucket in a separate pass and would occupy the only
+place for a user's hook; a dispatcher operator in Python costs about 9 µs per call, this 1 µs (measured on a CPU with gloo).
 """
 
 from __future__ import annotations
@@ -16,14 +15,15 @@ from windtunnel.fleet.watch.calls import CallWatch
 from windtunnel.fleet.watch.patches import Patches
 
 _METHODS = ("allreduce", "allreduce_coalesced", "broadcast", "allgather", "reduce", "barrier")
-"""What the reducer calls: buckets, maps of used parameters, orders of rebuilt buckets."""
+"""Methods that the reducer calls: buckets, maps of used parameters, order of rebuilt buckets."""
 
 
 _REDUCES: list[Callable[[Any, Any, Any], Any]] = []
 """The monitor's `CallWatch.bucket_reducer` while it runs."""
 _ALIVE: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""Reducer -> its group. C++ holds its half only; without the half in Python it would call the backend with the interpreter's lock
-held, and wait for ever for a thread of gloo that wants it. So they live as long as the reducer, also when the monitor stops."""
+"""Reducer → its group. C++ holds only its half; without the Python half it would call the backend while holding the interpreter
+lock, and deadlock with a gloo thread that needs it. So the groups live as long as the reducer, even after the monitor has stopped.
+"""
 
 
 def _relay_class() -> Any:
@@ -58,14 +58,16 @@ def _relay_class() -> Any:
 
 
 def is_watched(reducer: Any) -> bool:
-    """Whether a reducer's calls are handed on by us: it was made while a monitor ran, or its group is written in Python."""
+    """Whether a reducer's calls pass through our group: it was created while a monitor ran, or its group is written in Python."""
     return reducer in _ALIVE
 
 
 def adopt(module: Any) -> bool:
-    """Gives the reducer of a DistributedDataParallel that was made before the monitor its group anew, through which we see it.
+    """Replaces the group of a DistributedDataParallel's reducer that was created before the monitor, so that its calls are
+    recorded.
 
-    To be called while none of its reductions is under way, as at a forward. False where this PyTorch has no way to do so.
+    Call it only while none of its reductions is in progress, as at the begin of a forward. False if this PyTorch version has no way
+    to do so.
     """
     import torch.distributed as dist
 
@@ -84,7 +86,7 @@ def adopt(module: Any) -> bool:
 
 
 def watch_reducers(patches: Patches, calls: CallWatch) -> None:
-    """Reducers made from now on are seen; `adopt` is for one that was made before."""
+    """Records the calls of reducers created from now on; `adopt` is for those created before."""
     import torch.distributed as dist
 
     relays: list[Any] = []

@@ -1,8 +1,8 @@
-"""Functional collectives (torch.distributed._functional_collectives: DTensor, tensor parallelism), whose Work lives in C++.
+"""Times functional collectives (torch.distributed._functional_collectives: DTensor, tensor parallelism), whose Work is in C++.
 
-A call ends when its result is waited for. Graphs that torch.compile made call the overloads of the operators themselves: their
-entries are exchanged on the objects that graphs hold. A graph that runs without Python (a CUDA graph that is replayed, a wrapper in
-C++) calls none of them, and is not seen.
+A call ends when its result is waited for. Graphs compiled by torch.compile call the operators' overloads directly, so the entries
+of the overload objects that graphs hold are replaced. A graph that runs without Python (a replayed CUDA graph, a C++ wrapper) calls
+none of them and is not recorded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FUNCTIONS: dict[str, tuple[Comm, str, Callable[[int, int], int], int]] = {
     "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _same_size, 3),
     "all_to_all_single_autograd": (Comm.ALL_TO_ALL, "all_to_all_single", _same_size, 3),
 }
-"""Function -> the call, its name, bytes from those of the input and the group's size, and the place of the argument `group`."""
+"""Function → the call, its name, bytes from those of the input and the group's size, and the position of the argument `group`."""
 
 OPERATORS: dict[str, tuple[Comm, str, Callable[[int, int], int]]] = {
     "broadcast": (Comm.BROADCAST, "broadcast", _same_size),
@@ -58,11 +58,11 @@ OPERATORS: dict[str, tuple[Comm, str, Callable[[int, int], int]]] = {
     "reduce_scatter_tensor_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _same_size),
     "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _same_size),
 }
-"""Operator of torch.ops._c10d_functional -> the call, its name, and bytes from those of the input and the group's size."""
+"""Operator of torch.ops._c10d_functional → the call, its name, and bytes from those of the input and the group's size."""
 
 
 class FunctionalCalls:
-    """Watches the functions, the operators as compiled graphs call them, and waits for either."""
+    """Times the functions, the operators as called by compiled graphs, and waits for either."""
 
     def __init__(self, recorder: Recorder, groups: GroupRegistry, patches: Patches) -> None:
         import torch
@@ -84,7 +84,7 @@ class FunctionalCalls:
         patches.wrap(operators.wait_tensor.default, "_op", self._wait)
 
     def sweep(self) -> None:
-        """Once a step: results that nobody waited for are forgotten, beyond a number."""
+        """Called once per step: forgets the oldest results that nobody waited for, beyond a limit."""
         while len(self.pending) > _PENDING:
             self.pending.pop(next(iter(self.pending)), None)
 

@@ -1,4 +1,4 @@
-"""Process groups as the rings know them: a name, ranks of the job, and the numbers of their calls."""
+"""Process groups as recorded in the ring: name, global ranks, and numbers of their calls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from windtunnel.fleet.ring import RingWriter
 
 
 class GroupEntry:
-    """One process group. Collectives are numbered in it from 0.
+    """One process group. Its collectives are numbered from 0.
 
-    Sends and receives are numbered for each peer and direction: the k-th send to a rank is the k-th receive there.
+    Sends and receives are numbered per peer and direction: the k-th send to a rank is the k-th receive there.
     """
 
     __slots__ = ("number", "ranks", "next_call", "_pairs")
@@ -23,7 +23,7 @@ class GroupEntry:
         self._pairs: dict[tuple[int, int], Any] = {}
 
     def next_transfer(self, peer: int, sends: int) -> int:
-        """The number of the next send to, or receive from, a rank of the job."""
+        """Number of the next send to, or receive from, a rank of the job."""
         pair = self._pairs.get((peer, sends))
         if pair is None:
             pair = self._pairs[peer, sends] = count()
@@ -31,7 +31,7 @@ class GroupEntry:
 
 
 class GroupRegistry:
-    """Entries of process groups, each made at the group's first call: groups of any age are found."""
+    """Entries of process groups, each created at the group's first call, so that groups of any age are found."""
 
     def __init__(self, ring: RingWriter) -> None:
         self._ring = ring
@@ -59,7 +59,7 @@ class GroupRegistry:
         return entry
 
     def _label(self, group: Any, ranks: tuple[int, ...]) -> str:
-        """The mesh's name of the dimension, the group's description, or its number; made unique among groups of the same ranks."""
+        """The mesh dimension, the group's description, or its number; made unique among groups of the same ranks."""
         number, description = str(group.group_name), str(group.group_desc or "")
         if description.startswith("mesh_"):
             name = description.removeprefix("mesh_")

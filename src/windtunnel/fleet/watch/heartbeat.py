@@ -1,4 +1,4 @@
-"""The sign of life of a process: a thread that writes the time into the ring."""
+"""Heartbeat of a process: a thread that writes the current time into the ring."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from windtunnel.fleet.ring import RingWriter
 
 
 class BeatThread:
-    """Beats every `seconds` while Python's threads can run.
+    """Writes a heartbeat every `seconds` while Python threads can run.
 
-    A stopped process and one that holds the interpreter's lock fall silent; one that waits in a collective does not.
+    A stopped process, or one that holds the interpreter lock, stops beating; one that waits in a collective does not.
     """
 
     def __init__(self, ring: RingWriter, seconds: float) -> None:
@@ -20,7 +20,7 @@ class BeatThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """Stops the thread."""
         self._ended.set()
         self._thread.join(timeout=5)
 

@@ -1,4 +1,6 @@
-"""Calls a function once a module has been imported. Imports nothing of windtunnel: the start-up hook loads this file alone."""
+"""Calls a function after a module has been imported. Imports nothing of windtunnel, because the start-up hook loads this file
+alone.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,14 @@ from typing import Any
 
 
 class AfterImport:
-    """A finder before all others that lets the rest find the modules it waits for, and acts when they have run."""
+    """Import finder that runs before all others, delegates to them, and calls the registered actions after the module has run."""
 
     def __init__(self) -> None:
         self._actions: dict[str, list[Callable[[Any], object]]] = {}
         self._finding: set[str] = set()
 
     def when(self, name: str, action: Callable[[Any], object]) -> None:
-        """`action(module)` after the import of `name`, or now where it has been imported."""
+        """Calls `action(module)` after the import of `name`, or immediately if it has been imported."""
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             action(module)
@@ -26,13 +28,13 @@ class AfterImport:
             sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
-        """Waits for nothing more."""
+        """Removes all actions."""
         self._actions.clear()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec that the other finders give, with a loader that acts afterwards; None for all other modules."""
+        """The spec found by the other finders, with a loader that calls the actions; None for all other modules."""
         if name not in self._actions or name in self._finding:
             return None
         self._finding.add(name)

@@ -1,4 +1,4 @@
-"""The monitor of this process from start to stop."""
+"""The running monitor of this process, from start to stop."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
 from windtunnel.fleet.watch.steps import StepWatch
-from windtunnel.fleet.watch.unrecorded import unseen_in
+from windtunnel.fleet.watch.unrecorded import unrecorded_in
 
 _RINGS: dict[Path, tuple[RingWriter, GroupRegistry]] = {}
-"""Rings of this process: a monitor that starts again goes on in its ring, with its steps and the numbers of its calls."""
+"""Rings of this process: a monitor that is started again continues in its ring, with its steps and call numbers."""
 
 
 class WatchSession:
-    """A running monitor. It needs to know the process's rank: from RANK, or from a process group that exists."""
+    """A running monitor. It needs the process's rank: from RANK, or from an existing process group."""
 
     def __init__(self, settings: WatchSettings) -> None:
         import torch
@@ -51,7 +51,7 @@ class WatchSession:
         watch_reducers(self.patches, self._calls)
         watch_batches(self.recorder, self.patches)
         watch_saves(self.recorder, self.patches, self.imports)
-        self.modules = ModuleWatch(self.steps, self._tell_unseen)
+        self.modules = ModuleWatch(self.steps, self._record_unrecorded_work)
         for adapter in ADAPTERS:
             adapter(self.context)
         self._cuda: Any = torch.cuda if settings.device == "auto" and torch.cuda.is_available() else None
@@ -62,14 +62,14 @@ class WatchSession:
         self.steps.begin()
 
     def stop(self) -> None:
-        """Puts everything back and leaves the ring."""
+        """Restores everything and leaves the ring on disk."""
         self._put_back()
         self.steps.finish()
         self.beat.stop()
         self.ring.mark_ended(0)
 
     def detach_child(self) -> None:
-        """This process is a child of the watched one: it puts everything back, and the ring stays its parent's."""
+        """Called in a forked child: restores everything; the ring remains that of the parent."""
         self._put_back()
 
     def _put_back(self) -> None:
@@ -102,17 +102,17 @@ class WatchSession:
         _RINGS[path] = ring, GroupRegistry(ring)
         return _RINGS[path]
 
-    def _tell_unseen(self, module: Any) -> None:
-        """An outermost module: what of it goes unseen is told with the run."""
+    def _record_unrecorded_work(self, module: Any) -> None:
+        """Records the work of an outermost module that cannot be recorded."""
         try:
-            unseen = unseen_in(module)
+            work = unrecorded_in(module)
         except Exception:  # a module of its own kind; the training comes first
             return
-        if unseen:
-            self.ring.text("fact", {"unseen": unseen})
+        if work:
+            self.ring.text("fact", {"unseen": work})
 
     def _sweep(self) -> None:
-        """Once a step: what ended out of sight."""
+        """Called once per step: closes calls that ended without a wait in Python."""
         if self.recorder.events is None and self._cuda is not None and self._cuda.is_initialized():
             self._use_device()
         if self._calls.pending or self._calls.buckets.last is not None:
@@ -143,7 +143,7 @@ class WatchSession:
 
 
 def _cores() -> list[list[int]]:
-    """Ranges (first, last) of the processor's cores that this process may use; none where the system does not say."""
+    """Ranges (first, last) of the cores that this process may use; empty if the system does not tell."""
     ranges: list[list[int]] = []
     for core in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ():
         if ranges and ranges[-1][1] == core - 1:

@@ -1,4 +1,4 @@
-"""Steps, and the parts of each that every PyTorch loop has: forward, backward, optimizer, batches, saves, garbage collection."""
+"""Times steps and their parts that every PyTorch loop has: forward, backward, optimizer, garbage collection."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _FORWARD, _BACKWARD, _OPTIMIZER = int(Section.FORWARD), int(Section.BACKWARD), i
 
 
 class _Update:
-    """The step of an optimizer that goes on. `outermost`: not inside that of another; `mark`: its open row, None amid a closure;
-    `backwards`: the job's step and its backwards so far, when the row was opened."""
+    """An optimizer step in progress. `outermost`: not inside another one; `mark`: its open row, None inside a closure; `backwards`:
+    step number and backwards so far when the row was opened.
+    """
 
     __slots__ = ("outermost", "mark", "backwards")
 
@@ -28,9 +29,10 @@ class _Update:
 
 
 class StepWatch:
-    """The state of a step on this rank. A step ends with an optimizer that follows a forward or backward.
+    """The current step of this rank. A step ends with an optimizer that follows a forward or backward.
 
-    Further optimizers before the next forward (parameters split over several) end no step; their time falls into the next one.
+    Further optimizers before the next forward (parameters split over several optimizers) end no step; their time belongs to the
+    next one.
     """
 
     def __init__(self, recorder: Recorder, sweep: Callable[[], None]) -> None:
@@ -47,11 +49,11 @@ class StepWatch:
         self.names: dict[type, int] = {}
 
     def begin(self) -> None:
-        """The first step, or the first after a pause."""
+        """Begins the first step, or the first one after a pause."""
         self._step = self.recorder.next_step()
 
     def end_step(self) -> None:
-        """The step ends here and the next begins."""
+        """Ends the step and begins the next one."""
         if self._gaps:
             self._write_gaps()
         if self.attentive or not self.forwards:
@@ -63,7 +65,7 @@ class StepWatch:
         self.inside_forward = False
 
     def finish(self) -> None:
-        """The monitor stops: what is over is written; the step that was begun stays open."""
+        """Called when the monitor stops: writes completed sections; the current step stays open."""
         self._write_gaps()
         self._sweep()
 
@@ -84,14 +86,14 @@ class StepWatch:
         return recorder.open(_FORWARD, name, given if given >= 0 else counted)
 
     def open_forward(self, name: int, counted: int) -> Mark:
-        """A forward of micro batch `counted`, if nobody says another."""
+        """Opens a forward of micro batch `counted`, unless the script has set another."""
         self.inside_forward = True
         self.forwards += 1
         given = self.recorder.micro_batch
         return self.recorder.open(_FORWARD, name, given if given >= 0 else counted)
 
     def close_forward(self, opened: Mark | None) -> None:
-        """Its end."""
+        """Closes a forward."""
         if opened is not None:
             self.inside_forward = False
             self.recorder.close(opened)
@@ -99,7 +101,7 @@ class StepWatch:
     # --- backward ---
 
     def around_backward(self, original: Any) -> Any:
-        """torch.autograd.backward; one inside another (recomputation) is part of it."""
+        """Wraps torch.autograd.backward. A nested one (recomputation) is part of the outer one."""
         recorder, sweep = self.recorder, self._sweep
 
         def backward(*args: Any, **options: Any) -> Any:
@@ -119,7 +121,9 @@ class StepWatch:
         return backward
 
     def timed_backward(self, name: int, counted: int, original: Any, *args: Any, **options: Any) -> Any:
-        """original(*args) as the backward of micro batch `counted`, if nobody says another. One that fails stays open."""
+        """Calls original(*args) as the backward of micro batch `counted`, unless the script has set another. If it raises, the row
+        stays open.
+        """
         given = self.recorder.micro_batch
         self._inside_backward = True
         self.backwards += 1
@@ -135,14 +139,14 @@ class StepWatch:
     # --- optimizer ---
 
     def watch_optimizers(self, patches: Patches) -> None:
-        """Every torch.optim.Optimizer, through its global hooks."""
+        """Times every torch.optim.Optimizer through global hooks."""
         from torch.optim import optimizer
 
         patches.on_restore(optimizer.register_optimizer_step_pre_hook(self._before_optimizer).remove)
         patches.on_restore(optimizer.register_optimizer_step_post_hook(self._after_optimizer).remove)
 
     def around_optimizer(self, original: Any) -> Any:
-        """A framework's own optimizer: those of torch.optim inside it are part of it."""
+        """Wraps a framework's own optimizer; torch.optim optimizers inside it are part of it."""
 
         def step(owner: Any, *args: Any, **options: Any) -> Any:
             self._before_optimizer(owner, (), {})
@@ -153,9 +157,9 @@ class StepWatch:
         return step
 
     def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Opens the optimizer's section; (arguments, options) with another closure where it was given one, or None.
+        """Opens the optimizer's section. Returns (arguments, options) with a wrapped closure if there is one, otherwise None.
 
-        A closure runs forwards and backwards amid the optimizer's step (Lightning, LBFGS). They are no part of its section.
+        A closure runs forwards and backwards inside the optimizer's step (Lightning, LBFGS). They are not part of its section.
         """
         updates, recorder = self._updates, self.recorder
         if updates and updates[0].mark is not None and updates[0].backwards != self._progress_key():
@@ -179,7 +183,7 @@ class StepWatch:
         return self.recorder.step, self.backwards
 
     def _run_closure(self, update: _Update, closure: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """closure(*args) outside of the optimizer's section, which ends before it and begins again after it."""
+        """Calls closure(*args) outside of the optimizer's section, which ends before it and begins again after it."""
         if update.mark is not None:
             self.recorder.close(update.mark)
             update.mark = None
@@ -203,7 +207,9 @@ class StepWatch:
     # --- garbage collection ---
 
     def watch_garbage(self, patches: Patches) -> None:
-        """Collections of at least `gap_ns`. They are written at the end of the step: a collection may come amid a write."""
+        """Records garbage collections of at least `gap_ns`. They are written at the end of the step, because a collection can
+        interrupt a write.
+        """
         recorder, gap_ns = self.recorder, self.recorder.gap_ns
 
         def on_collection(phase: str, info: dict[str, int]) -> None:

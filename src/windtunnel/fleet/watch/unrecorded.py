@@ -1,4 +1,4 @@
-"""What a rank does that no record will show: it is told with the run, so that nobody takes its absence for a finding."""
+"""Work that the monitor cannot record; stored with the run so that gaps are not reported as findings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ DDP = "all-reduces of a DistributedDataParallel that was made before the monitor
 COMPILED = "collectives inside graphs of torch.compile that run without Python (CUDA graphs, a wrapper in C++)"
 
 
-def unseen_in(module: Any) -> list[str]:
-    """Of an outermost module as it is found: what of its calls goes unseen. It looks at each module in it, once.
+def unrecorded_in(module: Any) -> list[str]:
+    """The calls of an outermost module that cannot be recorded. Examines each of its submodules once.
 
-    Reducers of before the monitor's start are adopted here.
+    Reducers that were created before the monitor started are adopted here.
     """
     from torch.nn.parallel import DistributedDataParallel
 
@@ -31,7 +31,7 @@ def _is_compiled(module: Any) -> bool:
 
 
 def _may_leave_python() -> bool:
-    """Whether a compiled graph may run without calling its operators from Python: what a graph does so, it does not tell."""
+    """Whether a compiled graph may run without calling its operators from Python; such calls are not recorded."""
     import torch
 
     inductor = sys.modules.get("torch._inductor.config")

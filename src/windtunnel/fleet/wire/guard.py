@@ -1,4 +1,6 @@
-"""What an agent refuses, whoever asks: stale drivers, folders that are not the job's, commands that are no lists of words."""
+"""Commands that an agent refuses from anyone: of stale drivers, with folders outside of the job's, or with malformed argument
+lists.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _FORBIDDEN = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT")
 
 
 def is_inside(path: str, folders: Iterable[str]) -> bool:
-    """Whether `path`, its links followed, is one of `folders` or lies in one."""
+    """Whether `path`, with links resolved, is one of `folders` or inside one."""
     if not path or "\0" in path or not Path(path).is_absolute():
         return False
     real = Path(path).resolve()
@@ -22,7 +24,7 @@ def is_inside(path: str, folders: Iterable[str]) -> bool:
 
 
 def refusal(command: Command, highest: int, folders: Iterable[str]) -> str:
-    """Why an agent that has seen the fencing number `highest` does not do a command; empty where it does."""
+    """Why an agent that has seen the fencing number `highest` refuses a command; empty if it accepts it."""
     if command.fence < highest:
         return f"a stale driver: its number is {command.fence}, and {highest} has been seen"
     if isinstance(command, StartRanks):

@@ -1,6 +1,7 @@
-"""DDP, FSDP2, tensor parallelism: the dimensions of each DeviceMesh, as a line of kind "mesh": {"names", "shape", "ranks"}.
+"""Adapter for DeviceMesh (DDP, FSDP2, tensor parallelism): records the dimensions of each mesh as a line of kind "mesh": {"names",
+"shape", "ranks"}.
 
-The groups of a mesh carry its dimension's name as their description; `groups.GroupRegistry` reads it there.
+The groups of a mesh have its dimension's name as their description; `groups.GroupRegistry` reads it there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from windtunnel.fleet.watch.context import WatchContext
 
 
 def watch_meshes(context: WatchContext) -> None:
-    """Every mesh with named dimensions, from now on."""
+    """Records every mesh with named dimensions from now on."""
     ring = context.recorder.ring
 
     def tell(mesh: Any) -> None:

@@ -1,4 +1,4 @@
-"""torch.distributed.pipelining: forward and backward of each micro batch on each stage, named "stage N"."""
+"""Adapter for torch.distributed.pipelining: forward and backward of each micro batch on each stage, named "stage N"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windtunnel.fleet.watch.context import WatchContext
 
 
 def watch_pipelining(context: WatchContext) -> None:
-    """Stages of every schedule."""
+    """Wraps the stages of every schedule."""
     steps, recorder = context.steps, context.recorder
 
     def forward(original: Any) -> Any:
