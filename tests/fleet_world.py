@@ -1,7 +1,7 @@
 """A fleet without a process: agents and ranks of a driver's job in virtual time, with faults put in at chosen moments.
 
-The driver's own parts (`DriverJob`, `Roster`, `IncidentLog`, the protocol's channels) are the real ones. Nothing sleeps: the event loop
-jumps to its next timer.
+The driver's own parts (`DriverJob`, `Roster`, `IncidentLog`, the protocol's channels) are the real ones. Nothing sleeps: the event
+loop jumps to its next timer.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class CollectorClient:
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT) -> None:
         self.url = url
         self._connection, self._headers = connection_to(url, timeout, token)
-        self._ahead = 0.0  # the collector's clock less this machine's
+        self._ahead = 0.0  # the collector's clock minus this machine's
 
     def close(self) -> None:
         """Ends the connection."""

@@ -78,7 +78,7 @@ class Monitor:
         alarms = []
         hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now)
         if hang is not None and not (hang.culprits or hang.waits or hang.stuck):
-            self._hangs.reset()  # a job that begins: nobody has said anything yet
+            self._hangs.reset()  # the job is starting: no rank has a record yet
         elif hang is not None:
             ranks = tuple(hang.culprits)
             hosts = tuple(sorted({recorded.beats[rank].host for rank in ranks if rank in recorded.beats}))

@@ -78,7 +78,7 @@ def recorded_of_rings(folder: Path, rows: int | None = None) -> Recorded:
 
 def recorded_of_store(folder: Path, last: int | None = None) -> Recorded:
     """Reads a collector's folder (the last `last` steps), while the collector runs or afterwards. FileError if there is no run."""
-    from windtunnel.fleet.collect.store import open_run  # here: rings need no SQLAlchemy, which is slow to import
+    from windtunnel.fleet.collect.store import open_run  # imported here: rings do not need SQLAlchemy, which is slow to import
 
     run = open_run(folder)
     try:

@@ -38,7 +38,7 @@ class RowState(IntEnum):
 
     EMPTY = 0
     OPEN = 1  # the host is in it
-    ISSUED = 2  # the host is past it, the device is not known to be
+    ISSUED = 2  # the host has left it, the device may not have
     DONE = 3
 
 
@@ -57,7 +57,7 @@ ROW = np.dtype([
     ("comm", "u1"),  # base.comm.Comm
     ("state", "u1"),  # RowState
     ("sends", "u1"),
-    ("stamp", "<u4"),  # low 32 bits of the row's number: a slot that was overtaken shows another
+    ("stamp", "<u4"),  # low 32 bits of the row's number; another value means that the slot was overwritten
     ("spare", "V2"),
 ])  # fmt: skip
 """One record, 64 bytes, little-endian."""
@@ -126,12 +126,12 @@ class RingWriter:
         if len(text) >= _META_BYTES:
             raise FileError(str(path), "facts of more than 3 KiB", "fewer facts of the run")
         self._map[_META : _META + len(text)] = text
-        self._lock = threading.RLock()  # re-entrant: a signal handler may write amid a write
+        self._lock = threading.RLock()  # re-entrant: a signal handler may interrupt a write with another
         self._text_used = 0
         self._lines: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
         self.beat()
-        self._map[_MAGIC : _MAGIC + 8] = MAGIC  # last: a reader takes no half-made ring
+        self._map[_MAGIC : _MAGIC + 8] = MAGIC  # written last, so that a reader rejects an incomplete ring
 
     def write(
         self, section: int, step: int, begin: int, nanos: int = -1, host_nanos: int = -1, *, state: int = RowState.OPEN,

@@ -155,7 +155,7 @@ class Agent:
                 self._answer_finished_kills()
                 self._send_beat()
             return
-        if state["attempt"] < self._state["attempt"]:  # a new keeper knows nothing of what the last one had
+        if state["attempt"] < self._state["attempt"]:  # a new keeper does not know the ranks of the previous one
             state = {**self._state, "warm": state["warm"]}
         self._state = state
         self._answer_finished_kills()
@@ -263,7 +263,7 @@ class Agent:
         states = {rank: process_state(pid) for rank, pid in running.items()}
         try:
             statuses, groups = await asyncio.to_thread(read_rank_status, self.folder, running, states)
-        except (ValueError, KeyError, IndexError) as error:  # a ring that is no ring any more
+        except (ValueError, KeyError, IndexError) as error:  # a ring that was damaged
             self._send_answer(OrderAnswer(order, refused=f"a ring cannot be read: {error}"))
             return
         self._send_answer(OrderAnswer(order, rank_status=statuses, groups=groups))

@@ -79,7 +79,7 @@ class Keeper:
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's; the driver says how all of it ends
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal; the driver decides how the job ends
         signal.signal(signal.SIGTERM, lambda number, frame: self._leave())
         with selectors.DefaultSelector() as selector:
             self._selector = selector
@@ -160,7 +160,7 @@ class Keeper:
             self.ranks[int(name)] = RankProcess(int(name), pid, attempt, began, log)
 
     def _kill(self, attempt: int, grace: float) -> None:
-        self.attempt = max(self.attempt, attempt)  # what has been killed is not started any more
+        self.attempt = max(self.attempt, attempt)  # a killed attempt must not be started later
         if grace > 0:
             self._signal(signal.SIGTERM, attempt)
         self._kills.append((time.monotonic() + grace, attempt))
@@ -184,7 +184,7 @@ class Keeper:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         gc.collect()
-        gc.freeze()  # in a child a collection would copy the pages of all modules
+        gc.freeze()  # otherwise a collection in a child would copy the pages of all modules
         self.warm = True
 
     def _reap_children(self) -> None:
@@ -201,7 +201,7 @@ class Keeper:
             if one is not None:
                 one.code, one.ended, changed = os.waitstatus_to_exitcode(status), time.time(), True
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)  # what it left behind, such as loader workers
+                    os.killpg(pid, signal.SIGKILL)  # remaining children, such as loader workers
         if changed:
             self._send_state()
 
@@ -233,7 +233,7 @@ def _spawn_rank(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd
         except OSError as error:
             file.write(f"windtunnel fleet: {argv[0]} does not start: {error}\n".encode())
             child = subprocess.Popen(["false"], preexec_fn=lambda: _enter_own_group(keeper))
-    child.returncode = 0  # the keeper itself waits for it: subprocess must not
+    child.returncode = 0  # the keeper reaps it itself; subprocess must not
     return child.pid
 
 

@@ -32,7 +32,7 @@ def run_script(argv: Sequence[str]) -> int:
             runpy.run_path(argv[1], run_name="__main__")
     except SystemExit as ended:
         code = _exit_status(ended.code)
-    except BaseException:  # noqa: BLE001 - the script's own error, told as Python tells it, ends this process
+    except BaseException:  # noqa: BLE001 - the script's own error is printed as Python does, and ends this process
         sys.excepthook(*_current_exception())
         code = 1
     for thread in threading.enumerate():

@@ -45,7 +45,7 @@ MOST_ROWS = 1 << 20
 """Largest number of rows of a table; a longer one is refused before anything is allocated."""
 
 _TABLE = struct.Struct("<IHH")  # rows, runs, columns
-_COLUMN = struct.Struct("<BBxxxxxxq")  # is it differences, bytes a row, least value
+_COLUMN = struct.Struct("<BBxxxxxxq")  # whether differences, bytes per row, least value
 _WIDTHS = (1, 2, 4, 8)
 
 
@@ -117,7 +117,7 @@ def _pack_column(column: Int64s, starts: tuple[Int64s, Int64s], differences: boo
     head = _COLUMN.pack(differences, width, least)
     if not width:
         return head + firsts
-    # Differences modulo 2**64 are right where the range of the column is wider than an int64.
+    # Differences modulo 2**64 are correct even if the range of the column is wider than an int64.
     narrow = (column.view(np.uint64) - np.uint64(least & (1 << 64) - 1)).astype(f"<u{width}")
     planes = narrow.tobytes() if width == 1 else narrow.view(np.uint8).reshape(-1, width).T.tobytes()
     return head + firsts + planes
@@ -138,7 +138,7 @@ def _unpack_column(raw: bytes, at: int, rows: int, starts: tuple[Int64s, Int64s]
         planes = np.frombuffer(raw, np.uint8, width * rows, _check_room(raw, at, width * rows))
         at += width * rows
         column = _join_planes(planes.reshape(width, rows))
-        column += least  # modulo 2**64, as it was taken off
+        column += least  # modulo 2**64, as in the subtraction
     if differences:
         np.cumsum(column, out=column)
         column += np.repeat(firsts - column[starts[0]], starts[1])

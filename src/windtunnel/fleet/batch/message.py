@@ -18,7 +18,7 @@ LEVEL = 1
 MOST_BYTES = 32 << 20
 """Largest size of a batch; its uncompressed tables may have twice that."""
 
-# magic, version, crc32 of all bytes after it but itself, words, tables, tables unpacked, boot, sequence
+# magic, version, crc32 of all bytes after it, boot, sequence, sizes of metadata, tables and unpacked tables
 _HEAD = struct.Struct("<8sII16sQIII12x")
 HEAD_BYTES = _HEAD.size
 _CRC_AT, _CRC_FROM = 12, 16

@@ -232,5 +232,5 @@ class Checkpointer:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:  # after an error other ranks may be gone: no collective call; the flush process ends what was staged
+        if kind is None:  # after an error other ranks may be gone, so no collective call; the flush process finishes staged saves
             self.close()

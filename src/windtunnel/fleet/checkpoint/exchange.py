@@ -126,6 +126,6 @@ def _empty_bytes(ranges: Ranges) -> torch.Tensor:
 
 
 def _tensor(data: memoryview) -> torch.Tensor:
-    with warnings.catch_warnings():  # memory of another process is mapped read-only, and only read
+    with warnings.catch_warnings():  # the memory of another process is mapped read-only and never written
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         return torch.frombuffer(data, dtype=torch.uint8) if len(data) else torch.empty(0, dtype=torch.uint8)

@@ -34,7 +34,7 @@ def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int
     }
     if not tensors:
         raise UnknownName("--key", key, sorted({name.split(".")[0] for name in known}))
-    with warnings.catch_warnings():  # that there is one process is meant
+    with warnings.catch_warnings():  # a single process is intended
         warnings.filterwarnings("ignore", message=".*load in a single process")
         load(tensors, storage_reader=reader, no_dist=True)
     save_file({name[len(prefix) :]: one for name, one in tensors.items()}, file,

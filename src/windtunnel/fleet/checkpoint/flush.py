@@ -89,7 +89,7 @@ class Flusher:
             self._flush_slot(message)
 
     def _flush_slot(self, order: dict[str, Any]) -> None:
-        time.sleep(order["rest"])  # as long as this rank's copy took: others still copy, and need the cores
+        time.sleep(order["rest"])  # as long as this rank's copy took: other ranks still copy and need the cores
         began = time.monotonic()
         save = Save(Path(order["folder"]), order["step"], order["attempt"], order["world"], order["version"], order["topology"])
         shards, error = self._write_shards(save, order)
@@ -120,10 +120,10 @@ class Flusher:
             acknowledge(save, self.rank, shards)
         except OSError as error:
             why = f"{type(error).__name__}: {error}"
-            for name, _, _ in order["files"]:  # a full disk has room for the word then
+            for name, _, _ in order["files"]:  # frees space for the acknowledgement on a full disk
                 with suppress(OSError):
                     (save.tmp / name).unlink(missing_ok=True)
-            with suppress(OSError):  # without a word the writer waits until its time is over
+            with suppress(OSError):  # without an acknowledgement the writer waits until its timeout
                 acknowledge(save, self.rank, [], why)
             return [], why
         return shards, ""
@@ -141,7 +141,7 @@ class Flusher:
             shutil.rmtree(save.tmp, ignore_errors=True)
             write_event(0, "failed", save.step, seconds=time.monotonic() - began, why=self.why)
             return "failed"
-        with suppress(OSError):  # the step is committed; what could not be deleted is found again after the next save
+        with suppress(OSError):  # the step is committed; deletion is retried after the next save
             collect_garbage(save.folder, order["keep"], order["interval"], save.attempt, [save.step])
         size = sum(one.bytes for one in shards)
         write_event(0, "commit", save.step, seconds=time.monotonic() - began, bytes=size)
@@ -183,10 +183,10 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | No
 
 def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the trainer
     os.nice(10)
     with suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # an order does not take the core from who gives it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # executing an order must not preempt the trainer
     neighbour = Neighbour(os.environ.pop("WINDTUNNEL_CHECKPOINT_TOKEN")) if len(arguments) > 4 else None
     flusher = Flusher(control, arguments[1], int(arguments[2]), float(arguments[3]), neighbour)
     send_message(control, {"did": "started", "port": neighbour.listen(arguments[4]) if neighbour else 0})

@@ -98,7 +98,7 @@ class FlushManager:
 
     def _process_messages(self, wait: float) -> None:
         for said in self._process.heard(wait):
-            if said["did"] == "free_slot":
+            if said["did"] == "free":
                 self._pending.pop(said["slot"], None)
                 if said["error"]:
                     self.failed[said["step"]] = said["error"]

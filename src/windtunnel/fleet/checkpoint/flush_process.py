@@ -24,7 +24,7 @@ class FlushProcess:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         arguments = [str(theirs.fileno()), door, str(rank), str(linger), *([listen] if listen else [])]
         environment = {**os.environ, **({"WINDTUNNEL_CHECKPOINT_TOKEN": token} if listen else {})}
-        with theirs:  # a session of its own: what kills the trainer's group leaves it; no pipe of its log
+        with theirs:  # own session, so that a kill of the trainer's group spares it; no pipe of its log
             self.process = subprocess.Popen(
                 [*COMMAND, *arguments],
                 pass_fds=(theirs.fileno(),),

@@ -182,7 +182,7 @@ def _place_tensor(fqn: str, offset: tuple[int, ...] | None, local: torch.Tensor,
     """Position of a tensor whose archive begins at `at`, and the archive's length."""
     shape, size = tuple(local.shape), local.numel() * local.element_size()
     before = torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(False)  # of bytes that are not there yet
+    torch.serialization.set_crc32_options(False)  # the bytes do not exist yet
     stream = io.BytesIO()
     try:
         with skip_data():

@@ -44,7 +44,7 @@ class Neighbour:
     def _take(self, listener: socket.socket) -> None:
         while True:
             connection, _ = listener.accept()
-            with connection, suppress(OSError, ValueError, KeyError):  # a stranger, or a sender that was killed
+            with connection, suppress(OSError, ValueError, KeyError):  # an unauthorised peer, or a killed sender
                 connection.settimeout(TIMEOUT)
                 challenge = secrets.token_bytes(32)
                 connection.sendall(challenge)

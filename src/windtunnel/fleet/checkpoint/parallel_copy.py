@@ -24,7 +24,7 @@ class PieceCopier:
         self._others = threads - 1
         self._pool = ThreadPoolExecutor(self._others, "checkpoint-copy") if self._others > 0 else None
         self.copy([])
-        if self._pool is not None:  # they are there before the first save
+        if self._pool is not None:  # starts the threads before the first save
             list(self._pool.map(lambda _: None, range(4 * self._others)))
 
     def copy(self, spans: Iterable[Span]) -> None:
@@ -54,4 +54,4 @@ def _cut_pieces(spans: Iterable[Span]) -> Iterator[Span]:
 
 def _copy_pieces(pieces: Iterator[Span]) -> None:
     for target, source, size in pieces:
-        ctypes.memmove(target, source, size)  # lets go of Python's lock
+        ctypes.memmove(target, source, size)  # releases the interpreter lock

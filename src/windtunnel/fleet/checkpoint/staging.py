@@ -25,7 +25,7 @@ class Slot:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._memory.madvise(mmap.MADV_HUGEPAGE)
         self._image = torch.frombuffer(self._memory, dtype=torch.uint8)
-        self._image.zero_()  # every page is made here, and not in the first save
+        self._image.zero_()  # allocates every page now instead of in the first save
         for place in layout.tensors:
             for at, part in place.archive:
                 self._memory[at : at + len(part)] = part

@@ -147,7 +147,9 @@ class Collector:
                 try:
                     self.compactor.compact(number)
                     break
-                except Exception as error:  # whatever it is, the segment stays and is tried again: nothing acknowledged is given up
+                except (
+                    Exception
+                ) as error:  # any error: the segment stays and is retried, because acknowledged data is never dropped
                     self.failures += 1
                     LOG.error("compaction of segment %d: %s", number, error)
                     if self._closing.wait(min(30.0, 2.0**self.failures)):

@@ -77,7 +77,7 @@ def _read_frame(raw: bytes | mmap.mmap, at: int) -> Frame | str:
     """The frame at `at`, or what is wrong with it; empty if it may not have been written completely."""
     size, inverse, received = FRAME.unpack_from(raw, at)
     if size ^ inverse != _ONES:
-        return "no frame" if any(raw[at : at + FRAME.size]) else ""  # zeros: room that was made and never filled
+        return "no frame" if any(raw[at : at + FRAME.size]) else ""  # zeros: allocated but never written
     at += FRAME.size
     if at + size > len(raw):
         return ""
@@ -166,7 +166,7 @@ class BatchLog:
             try:
                 await loop.run_in_executor(self._pool, self._write, group)
             except OSError as error:
-                # Who repeats a batch of this group may wait in the next one already: it is refused too, and tried again later.
+                # A repeated batch of this group may already be queued: it is refused too, and retried later.
                 failed, self._queue = group + self._queue, []
                 for entry in reversed(failed):
                     if entry.undo is not None:
@@ -179,7 +179,7 @@ class BatchLog:
     def _settle(self, group: list[_Entry], error: OSError | None) -> None:
         for entry in group:
             self.pending_bytes -= len(entry.body)
-            if entry.done.done():  # the client has gone
+            if entry.done.done():  # the client has disconnected
                 continue
             if error is None:
                 entry.done.set_result(None)

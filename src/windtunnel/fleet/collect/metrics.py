@@ -22,7 +22,7 @@ class CollectorMetrics:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
         self._registry = CollectorRegistry()
-        self._registry.register(self)  # any object with `collect` will do
+        self._registry.register(self)  # any object with a method `collect` works
         self.batches = self._counter("batches", "Batches that are durable")
         self.bytes = self._counter("bytes", "Bytes of durable batches")
         self.duplicates = self._counter("duplicates", "Batches that came again and were acknowledged only")

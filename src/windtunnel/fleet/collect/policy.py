@@ -13,11 +13,11 @@ class CollectPolicy:
 
     segment_bytes: int = 64 << 20
     segment_seconds: float = 120.0
-    backlog_bytes: int = 1 << 30  # of the log beyond the index: more is refused with 429 until compaction has caught up
-    pending_bytes: int = 64 << 20  # received and not yet on disk: more is refused with 503
+    backlog_bytes: int = 1 << 30  # of the log not yet compacted; beyond it batches are refused with 429
+    pending_bytes: int = 64 << 20  # received and not yet on disk; beyond it batches are refused with 503
     body_bytes: int = MOST_BYTES
     raw_seconds: float = 7 * 86400.0  # how long sections are kept
     raw_bytes: int = 200 << 30
     summary_seconds: float = 365 * 86400.0  # how long summaries and clock exchanges are kept
-    answer_rows: int = 5_000_000  # of one question over HTTP
+    answer_rows: int = 5_000_000  # of one query over HTTP
     json_rows: int = 20_000

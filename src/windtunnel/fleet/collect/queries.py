@@ -69,7 +69,7 @@ def query_routes(collector: Collector) -> list[Route]:
 
 def _findings(store: RunStore, steps: IdSelection) -> dict[str, Any]:
     """Findings of `findings.judge` about the run as it is now, for `steps` or the last `JUDGED_STEPS`, on one clock."""
-    from windtunnel.fleet.findings.clocks import align, clocks_of  # here: a collector that is not asked needs no SciPy
+    from windtunnel.fleet.findings.clocks import align, clocks_of  # imported here, because only this query needs SciPy
     from windtunnel.fleet.findings.judge import judge
 
     last = max((beat.step for beat in store.heartbeats()), default=-1)

@@ -82,7 +82,7 @@ class Rings:
                 else:
                     self.facts.number([kind, value])
             ring.lines += len(new)
-            beat.identity, beat.lines = None, []  # what is kept of a heartbeat is small
+            beat.identity, beat.lines = None, []  # keeps the stored heartbeat small
             ring.beat, ring.received_ns = beat, received_ns
 
     def add(self, key: str, identity: RingIdentity, beat: RankBeat, received_ns: int) -> RingState:

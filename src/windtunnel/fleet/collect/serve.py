@@ -59,7 +59,7 @@ def serve(
         server = uvicorn.Server(config)
         ready(address)
         with listener:
-            config.get_loop_factory()  # fails early where the loop is missing
+            config.get_loop_factory()  # fails early if the event loop is not installed
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
                 runner.run(_run_server(server, collector.tick, listener))
     finally:

@@ -179,9 +179,7 @@ class RunStore:
         tail = _Tail(state.rings, files, dict(state.open_rows), [], [], [])
         log = self.folder / "log"
         raws = [map_file(segment_path(log, number)) for number in segments(log) if number > state.compacted]
-        if (
-            self.index.last_segment() != state.compacted
-        ):  # a segment may have gone after the index was read, and before it was listed
+        if self.index.last_segment() != state.compacted:  # a segment may have been deleted between the reads of index and log
             raise FileNotFoundError(errno.ENOENT, "compacted meanwhile", str(log))
         for raw in raws:
             words = read_segment_meta(raw, tail.rings, take=True)
@@ -240,7 +238,7 @@ def _overlaps(wanted: IdSelection, low: int, high: int) -> bool:
         return True
     if not wanted:
         return False
-    if isinstance(wanted, range):  # by its ends: a question without an end has 2**40 steps
+    if isinstance(wanted, range):  # compares the ends only: an open range has 2**40 steps
         return min(wanted[0], wanted[-1]) <= high and max(wanted[0], wanted[-1]) >= low
     return min(wanted) <= high and max(wanted) >= low
 
@@ -254,7 +252,7 @@ def _select_rows(rows: dict[str, Any], steps: IdSelection, ranks: IdSelection) -
 
 
 def _is_selected(values: Int64s, wanted: range | Collection[int]) -> Any:
-    if isinstance(wanted, range) and wanted.step == 1:  # which may have no end
+    if isinstance(wanted, range) and wanted.step == 1:  # the range may be open
         return (values >= wanted.start) & (values < wanted.stop)
     return np.isin(values, np.asarray(list(wanted), np.int64))
 

@@ -108,7 +108,7 @@ def _pairings(nodes: Sequence[str]) -> Generator[Round, None, None]:
     every: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     count = len(every)
     neighbours = [every[at] for pair in range(count // 2) for at in (2 * pair, 2 * pair + 1)]
-    ring = [*neighbours[0::2], *reversed(neighbours[1::2])]  # so that the first round is of neighbours
+    ring = [*neighbours[0::2], *reversed(neighbours[1::2])]  # so that the first round pairs neighbours
     for _ in range(count - 1):
         met = zip(ring[: count // 2], reversed(ring[count // 2 :]), strict=True)
         yield [(first, second) for first, second in met if first is not None and second is not None]

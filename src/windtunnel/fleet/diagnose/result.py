@@ -44,7 +44,7 @@ class SelfTestOptions:
 class TestResult:
     """Result of a self-test."""
 
-    __test__ = False  # no class of tests, for pytest
+    __test__ = False  # not a test class for pytest
 
     test: str
     backend: str
@@ -94,7 +94,7 @@ def run_and_judge(
         figure = measure(options)
     except NotApplicableError as error:
         return TestResult(name, "none", None, None, unit, options.expect, time.monotonic() - begun, str(error))
-    except (OSError, RuntimeError) as error:  # a device or a connection that fails is what the test is for
+    except (OSError, RuntimeError) as error:  # a failing device or connection is a test result, not an error
         return TestResult(name, "unknown", False, None, unit, options.expect, time.monotonic() - begun, f"{error}".strip()[:500])
     passed: bool | None = not figure.wrong
     why = figure.wrong

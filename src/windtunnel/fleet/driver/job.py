@@ -69,7 +69,7 @@ class DriverJob:
             if code is not None:
                 return await self._finish(code)
 
-    # -- coming up
+    # -- start-up
 
     async def _await_agents(self, resumed: bool) -> None:
         """Waits for the agents of the job's nodes; tells them, and the spares that are connected, to preload modules."""
@@ -99,7 +99,7 @@ class DriverJob:
         until = self._monotonic() + self.plan.adopt_seconds
         while self._monotonic() < until and any(self.roster.nodes[node].attempt == -2 for node in state.nodes):
             await self._wait_for_change(0.1)
-        if state.phase in ("DETECT", "DIAGNOSE"):  # nothing was done yet: what is wrong will show again
+        if state.phase in ("DETECT", "DIAGNOSE"):  # no action was taken yet: the fault will be detected again
             if state.phase == "DIAGNOSE" and state.open:
                 self.incident_log.record_action("none", "the driver ended before it decided")
                 self.incident_log.close_last("ignored")
@@ -117,7 +117,7 @@ class DriverJob:
         await self._release_nodes(state.blocked)
         return await self._kill_ranks(state.nodes) or await self._start_attempt()
 
-    # -- seeing
+    # -- detection
 
     async def _watch_until_fault(self) -> DetectedFault | None:
         """The next fault; None when all ranks are done."""
@@ -202,7 +202,7 @@ class DriverJob:
             state.ran = self._unix_time()
             self._set_phase("RUN")
 
-    # -- deciding and acting
+    # -- decision and action
 
     async def _recover(self, fault: DetectedFault) -> tuple[DetectedFault | None, int | None]:
         """(next fault or None, exit status or None if the job continues)."""
@@ -355,7 +355,7 @@ class DriverJob:
         self.say(f"attempt {state.attempt}: {len(nodes) * plan.per_node} ranks on {', '.join(nodes)}")
         return None
 
-    # -- spares, tests, the end
+    # -- spares, tests, end
 
     async def _warm_node(self, node: str) -> None:
         if self.plan.preload and self.roster.is_connected(node) and not self.roster.nodes[node].warm:
@@ -406,7 +406,7 @@ class DriverJob:
         orders = [Leave(self.roster.fence, self.roster.next_order()) for _ in nodes]
         await asyncio.gather(*(self.roster.send_order(node, order, 5.0) for node, order in zip(nodes, orders, strict=True)))
 
-    # -- small things
+    # -- helpers
 
     def _monotonic(self) -> float:
         return self.roster.clock.monotonic()

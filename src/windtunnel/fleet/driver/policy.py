@@ -108,7 +108,7 @@ def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolic
     gone = [node for node in context.nodes if node not in context.able]
     bad = list(fault.nodes) if first == "replace" else (worn if then == "replace" else [])
     if not fault.separable and context.counts.get(fault.what, 0) >= policy.same and then == "replace":
-        bad = list(fault.nodes)  # the whole group: the culprit is one of it
+        bad = list(fault.nodes)  # the whole group, because the culprit is one of its nodes
     return _replace_nodes(list(dict.fromkeys([*gone, *bad])), set(gone), context, policy)
 
 

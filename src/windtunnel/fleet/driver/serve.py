@@ -98,7 +98,7 @@ class Driver:
         resumed = state is not None
         if state is None:
             state = JobState()
-        if state.phase == "ENDED":  # its driver may have been killed before it could let the agents go
+        if state.phase == "ENDED":  # its driver may have been killed before it released the agents
             engine = self.engine(
                 AgentCommand(_reachable_address(state.address), self.folder / FILE, Path(plan.folder)), self.folder
             )

@@ -40,13 +40,11 @@ class DriverStore:
 
     def __init__(self, url: str, job: str = "job", patience: float = PATIENCE) -> None:
         self.url, self.job, self.patience = url, job, patience
-        self.on_reconnect: Callable[[], object] = lambda: (
-            None
-        )  # called when the server is back: this thread did nothing else meanwhile
+        self.on_reconnect: Callable[[], object] = lambda: None  # called after an outage, during which this thread was blocked
         try:
             self.engine = sa.create_engine(url, pool_pre_ping=True)
             if self.engine.dialect.name == "sqlite":
-                self.patience = 0.0  # a file: what it does not do now, it will not do later
+                self.patience = 0.0  # a file: waiting would not help
                 sa.event.listen(self.engine, "connect", _configure_sqlite)
                 sa.event.listen(self.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
             META.create_all(self.engine)
@@ -132,7 +130,9 @@ class DriverStore:
 
 
 def _configure_sqlite(connection: Any, _: Any) -> None:
-    connection.isolation_level = None  # SQLAlchemy's own "begin" below decides, so that readers and writers do not cross
+    connection.isolation_level = (
+        None  # transactions begin with BEGIN IMMEDIATE above, so that readers and writers do not interleave
+    )
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA busy_timeout=10000")

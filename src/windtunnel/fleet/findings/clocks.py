@@ -141,7 +141,7 @@ class _LinearProgram:
         links = sorted({(min(a, b), max(a, b)) for a, b, _, _ in self.pairs})
         self.link = {link: at for at, link in enumerate(links)}
         self.size = len(names) * len(knots)
-        # Unknowns are what is left beside a first solution: small, whatever the offsets are.
+        # Unknowns are deviations from a first solution, so they are small for any offsets.
         self.start = self._initial_corrections()
         self.chosen = [self._envelope(*pair) for pair in self.pairs]
 
@@ -200,9 +200,7 @@ class _LinearProgram:
         """The largest distance of each machine's correction from `values` at any knot, with every chosen pair satisfied."""
         matrix, limit = self._constraints()
         matrix = csr_array(matrix[:, : self.size])
-        limit = np.maximum(
-            limit, matrix @ (values - self.start).ravel()
-        )  # pairs that contradict each other count as just satisfied
+        limit = np.maximum(limit, matrix @ (values - self.start).ravel())  # contradicting pairs count as just satisfied
         found = np.zeros(len(self.names))
         for node in range(len(self.names)):
             if node == self.reference:

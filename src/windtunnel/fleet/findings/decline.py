@@ -57,7 +57,7 @@ def trend_of(values: Floats) -> Trend:
     at = np.flatnonzero(np.isfinite(values))
     if len(at) < 10:
         return Trend(0.0, 1.0, float("nan"))
-    from scipy import stats  # here: it is slow to import, and a run of a few steps has no trend
+    from scipy import stats  # imported here: it is slow to import, and a short run has no trend
 
     place, series = _average_blocks(at, values[at], MOST_POINTS)
     slope, intercept, _, _ = stats.theilslopes(series, place)

@@ -19,7 +19,7 @@ class Verdict(StrEnum):
     BANDWIDTH = "bandwidth"
     DATA = "late data"
     COMPUTE = "slower computing"  # a clock that drops, a machine that throttles
-    NO_CORE = "no core"  # a process that could run and has no core: its host is too full
+    NO_CORE = "no core"  # a runnable process without a core: its host is overloaded
     UNEXPLAINED = "unexplained"
     UNEXPECTED = "not as predicted"
 

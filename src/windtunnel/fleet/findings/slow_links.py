@@ -207,7 +207,7 @@ def _test_ratios(values: list[float]) -> tuple[float, float, int]:
     ratio = float(np.median(values))
     if ratio < np.log(LEAST):
         return float(np.exp(ratio)), 1.0, len(values)
-    from scipy import stats  # here: it is slow to import, and most jobs have no slow link
+    from scipy import stats  # imported here: it is slow to import, and most jobs have no slow link
 
     chance = float(stats.wilcoxon(np.array(values) - ratio / 2, alternative="greater").pvalue)
     return float(np.exp(ratio)), chance, len(values)
@@ -227,6 +227,6 @@ def _finding(
     return Finding(
         verdict, (), hosts, 1.0 - min(1.0, chance * max(len(judged), 1)), size - 1.0, cost, -1,
         f"{name} is {size:.1f} times as slow as equal links: about {rate / 1e6:.1f} MB/s",
-        (f"in {most} steps the quickest_calls calls that cross it take {size:.2f} times as long as equal calls elsewhere",),
+        (f"in {most} steps the quickest calls that cross it take {size:.2f} times as long as equal calls elsewhere",),
         ("a slow rank: a transfer counts from the entry of its last rank",),
     )  # fmt: skip

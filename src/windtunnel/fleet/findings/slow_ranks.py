@@ -73,7 +73,7 @@ def pace_of(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -
     for role in np.unique(table.roles):
         members = np.flatnonzero(table.roles == role)
         values = own[members]
-        whole = np.isfinite(values).all(0)  # a step that all ranks have; the newest one is often cut
+        whole = np.isfinite(values).all(0)  # steps that all ranks have; the newest one is often incomplete
         if len(members) < FEWEST_EQUALS or whole.sum() < FEWEST_STEPS:
             continue
         excess[members], steady[members], error[members], chance[members] = _compare_ranks(values[:, whole])
@@ -88,7 +88,7 @@ def _compare_ranks(own: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     figure = np.sort(each, axis=1)[:, : steps - max(1, -(-steps // 20))].mean(axis=1)
     from_usual = figure - np.median(figure)
     draws = steps * _independent_share(each)
-    if count > MANY:  # one rank more or less moves no spread
+    if count > MANY:  # a single rank does not change the spread
         between = np.full(count, _center_and_spread(figure)[1])
         by_steps = _chernoff(from_usual, each.ravel(), draws)
     else:

@@ -14,7 +14,7 @@ HOOK = Path(__file__).resolve().parent / "hook"
 """Folder whose `sitecustomize` starts the monitor."""
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal has sent it to the command too
+_FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal has sent the signal to the command as well
 
 
 def environment(

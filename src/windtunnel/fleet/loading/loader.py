@@ -160,7 +160,7 @@ class SharedLoader:
                             (self._epoch, self._step), self._state)  # fmt: skip
             self._reader = fork_reader(plan, self.place.lanes, address, self.prefetch, self.num_workers, self.start_timeout)
         end = time.monotonic() + self.start_timeout
-        while True:  # a reader that had this address before may be about to end
+        while True:  # an earlier reader at this address may be about to exit
             self._connection = connection = self._connect_socket("\0" + address, end)
             answer = self._greet(connection)
             if answer != OTHER or time.monotonic() > end:

@@ -131,7 +131,7 @@ class NodeReader:
                 indices = self._next_indices(lane)
             job = ReadJob(lane.share, lane.free.pop(), lane.number, lane.epoch, lane.step, indices)
             lane.number, lane.step, lane.open = lane.number + 1, lane.step + 1, lane.open + 1
-            with contextlib.suppress(OSError):  # its end is seen when it is read from
+            with contextlib.suppress(OSError):  # a dead worker is noticed by the next read
                 self.idle.popleft().send(job)
 
     def _has_ranks(self) -> bool:

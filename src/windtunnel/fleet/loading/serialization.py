@@ -85,7 +85,7 @@ def pack_error(error: BaseException) -> bytes:
     text = "".join(traceback.format_exception(error))
     try:
         pickle.loads(words := pickle.dumps(error))
-    except Exception:  # it cannot be carried over: its text can
+    except Exception:  # it cannot be pickled, but its text can
         words = pickle.dumps(ReaderError(f"{type(error).__name__}: {error}"))
     return pickle.dumps((words, text))
 
@@ -94,7 +94,7 @@ def unpack_error(blob: bytes) -> BaseException:
     """The exception, of its own type, with the reader's traceback as a note."""
     words, text = pickle.loads(blob)
     error: BaseException = pickle.loads(words)
-    if isinstance(error, StopIteration):  # would end the rank's loop in silence
+    if isinstance(error, StopIteration):  # it would silently end the rank's loop
         error = RuntimeError("the dataset raised StopIteration")
     error.add_note(f"In the node's reader:\n{text}")
     return error

@@ -88,7 +88,7 @@ def _pinned_connection(url: str, timeout: float, certificate: str) -> http.clien
     parts = urlsplit(url)
     try:
         return _PinnedConnection(parts.hostname or "", parts.port or 8470, timeout, certificate)
-    except ValueError as error:  # a port that is none
+    except ValueError as error:  # an invalid port
         raise SpecError("--collector", url, "https://HOST:PORT", "`windtunnel fleet collect` prints its address.") from error
 
 

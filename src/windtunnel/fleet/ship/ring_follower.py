@@ -71,7 +71,7 @@ class RingFollower:
 
     def look(self, most: int) -> RingUpdate:
         """New rows, up to `most`, and rows that have ended since the last look."""
-        state = self.process.state()  # before the ring is read: a process that is gone writes no more
+        state = self.process.state()  # read before the ring: a process that is gone writes nothing more
         now = self.progress
         tail = self.reader.read(now.next)
         rows, numbers = tail.rows[:most], np.arange(tail.first, tail.first + len(tail.rows[:most]))
@@ -81,7 +81,7 @@ class RingFollower:
         lost += int((~whole).sum())
         numbers = np.concatenate([now.waiting[whole], numbers])
         rows = np.concatenate([old[whole], rows])
-        # A row that is read while it is rewritten may be done without its times: it is believed when it is read so again.
+        # A row read while it is being rewritten may be DONE without its times: it is accepted when it is read so again.
         doubt = (rows["state"] == RowState.DONE) & (rows["nanos"] < 0)
         done = (rows["state"] == RowState.DONE) & ~(doubt & ~np.isin(numbers, self._doubtful))
         self._doubtful = numbers[doubt]

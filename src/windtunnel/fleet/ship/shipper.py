@@ -76,7 +76,7 @@ class NodeShipper:
             self.find_rings()
             before = self.done.rows
             delivered = self.send_batch()
-            while last and delivered and self.done.rows > before:  # what one batch could not hold
+            while last and delivered and self.done.rows > before:  # the rest, if one batch was too small
                 before = self.done.rows
                 delivered = self.send_batch()
             busy = [follower for follower in self.followers if not follower.over]
@@ -100,7 +100,7 @@ class NodeShipper:
                 if (str(path), os.stat(path).st_ino) in self._seen:
                     continue
                 follower = RingFollower(path, RingReader(path))
-            except (FileError, OSError, ValueError, TypeError):  # no ring, or one that is being made
+            except (FileError, OSError, ValueError, TypeError):  # not a ring, or one that is being created
                 continue
             if not self._resume_follower(follower):
                 follower.close()
@@ -201,7 +201,7 @@ class NodeShipper:
             self._allowance -= len(table) * self._row_bytes
             return table, BatchTable.empty(SUMMARIES, len(runs))
         step = table.columns["step"]
-        last = np.sort(step)[fits]  # the first step that does not fit goes as a summary whole, and so do later ones
+        last = np.sort(step)[fits]  # the first step that does not fit, and all later ones, are sent as summaries
         full = step < last
         ring = np.repeat(np.arange(len(runs)), runs)
         kept, rest = _part(table, full, ring), _part(table, ~full, ring)

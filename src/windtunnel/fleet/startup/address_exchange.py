@@ -93,7 +93,7 @@ class Gathering:
     def wait_for_values(self, slot: int, timeout: timedelta) -> dict[str, bytes]:
         """Waits for the exchange; key → value of a slot, of this rank and its peers."""
         with self._changed:
-            # Twice the time of the exchange, which ends in time and knows who is missing.
+            # Twice the timeout of the exchange, which reports the missing ranks itself.
             self._changed.wait_for(lambda: self._found is not None or self._error is not None, 2 * timeout.total_seconds() + 5)
             if self._error is not None:
                 raise self._error

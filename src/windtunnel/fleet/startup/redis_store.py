@@ -101,7 +101,7 @@ class RedisStore(dist.Store):
         try:
             listener.subscribe(*missing)
             subscribed = 0
-            while subscribed < len(missing):  # what is written from here on is announced
+            while subscribed < len(missing):  # later writes are announced
                 message = listener.get_message(timeout=max(0.0, end - monotonic()))
                 subscribed += message is not None and message["type"] == "subscribe"
                 if monotonic() > end:

@@ -89,7 +89,7 @@ def auto_start() -> None:
     """`start` for unchanged scripts: an error is printed as one line, and the script continues."""
     try:
         start()
-    except Exception as error:  # the training comes begin_now
+    except Exception as error:  # an error of the monitor must not end the training
         print(f"windtunnel fleet: this rank is not watched: {error}", file=sys.stderr)
 
 

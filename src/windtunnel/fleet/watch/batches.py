@@ -43,7 +43,7 @@ def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> N
 
     def make(name: str, original: Any) -> Any:
         def save(*args: Any, **options: Any) -> Any:
-            elsewhere = inside[0] or get_ident() != home  # a save in a thread of its own holds nothing up
+            elsewhere = inside[0] or get_ident() != home  # a save in another thread does not block training
             mark = None if elsewhere else recorder.open_range(Section.CHECKPOINT, recorder.name(name))
             if mark is None:
                 return original(*args, **options)

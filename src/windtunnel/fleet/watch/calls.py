@@ -103,9 +103,9 @@ class CallWatch:
         import torch.distributed as dist
 
         self.recorder, self.groups = recorder, groups
-        self.pending: dict[int, tuple[Any, list[Mark]]] = {}  # id of the Work; holding the Work keeps the id its own
+        self.pending: dict[int, tuple[Any, list[Mark]]] = {}  # id of the Work; the reference keeps the id valid
         self._coalescing: list[Mark] | None = None
-        # All-reduces of DDP's reducers; theirs is PyTorch's own method, as it is before it is replaced.
+        # For all-reduces of DDP's reducers: PyTorch's own method, taken before it is replaced.
         self.buckets = BucketCalls(recorder.rows, dist.ProcessGroup.allreduce, _ALL_REDUCE, recorder.name("all_reduce"))
         for method, (comm, name, size) in COLLECTIVES.items():
             patches.wrap(dist.ProcessGroup, method, partial(self._collective, int(comm), name, size))
@@ -144,7 +144,7 @@ class CallWatch:
                 if recorder.calls:
                     try:
                         total = size(args, len(entry.ranks))
-                    except Exception:  # unusual arguments: the call itself says what is wrong with them
+                    except Exception:  # unusual arguments: the call itself reports errors
                         total = -1
                     mark = recorder.open_call(entry.number, comm, recorder.name(name), total, number)
             work = original(group, *args, **options)
@@ -178,7 +178,7 @@ class CallWatch:
                 entry = entry_of(group)
                 try:
                     peer, total = entry.ranks[args[1]] if len(args) == 3 else -1, _bytes(args[0])
-                except Exception:  # the call itself says what is wrong with its arguments
+                except Exception:  # the call itself reports errors in its arguments
                     return original(group, *args, **options)
                 number = entry.next_transfer(peer, sends)
                 mark = recorder.open_call(entry.number, _SEND_RECV, recorder.name(name), total, number, peer, sends)

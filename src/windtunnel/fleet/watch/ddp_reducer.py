@@ -44,7 +44,7 @@ def _relay_class() -> Any:
         dist.ProcessGroup.__init__(self, real.rank(), real.size())
         self.real = real
         self._set_group_name(real.group_name)
-        for device in real._device_types:  # what is not handed on (names, options) finds the same backends
+        for device in real._device_types:  # methods that are not forwarded (names, options) use the same backends
             backend = real._get_backend(device)
             kind = dist.Backend.backend_type_map.get(backend.name(), dist.ProcessGroup.BackendType.CUSTOM)
             self._register_backend(device, kind, backend)
@@ -81,7 +81,7 @@ def adopt(module: Any) -> bool:
         return False
     relay = _relay_class()(group)
     _ALIVE[reducer] = relay
-    reducer._update_process_group(relay)  # the module's own `process_group` stays: a hook of the user's calls it
+    reducer._update_process_group(relay)  # the module's own `process_group` is kept, because user hooks may call it
     return True
 
 

@@ -36,7 +36,7 @@ class DeviceEvents:
         """Records the begin of row `row` on the current stream."""
         event = self._begun[row] = self._take()
         event.record()
-        if len(self._begun) > _PENDING:  # of sections that never ended
+        if len(self._begun) > _PENDING:  # sections that never ended
             self._pool.append(self._begun.pop(next(iter(self._begun))))
 
     def end(self, row: int, host_began: int) -> bool:
@@ -48,7 +48,7 @@ class DeviceEvents:
         ended.record()
         self._pending.append((row, host_began, began, ended))
         if len(self._pending) > _PENDING:
-            self._pending.popleft()  # its events may not have come: they are not used again
+            self._pending.popleft()  # its events may still be pending, so they are not reused
             self._ring.drop()
         return True
 

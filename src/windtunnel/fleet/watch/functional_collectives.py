@@ -69,8 +69,8 @@ class FunctionalCalls:
         import torch.distributed._functional_collectives as functions
 
         self.recorder, self.groups, self._functions = recorder, groups, functions
-        self.pending: dict[int, tuple[Any, Mark]] = {}  # id of the result's tensor; holding it keeps the id its own
-        self._within = threading.local()  # an overload's kernel for autograd calls it again: only the outer call is to be seen
+        self.pending: dict[int, tuple[Any, Mark]] = {}  # id of the result's tensor; the reference keeps the id valid
+        self._within = threading.local()  # the autograd kernel of an overload calls it again; only the outer call is recorded
         for function, (comm, name, size, place) in FUNCTIONS.items():
             patches.wrap(functions, function, partial(self._wrap_function, int(comm), name, size, place))
         patches.wrap(functions, "wait_tensor", self._wait)
@@ -133,7 +133,7 @@ class FunctionalCalls:
             entry = self.groups.entry(real)
             tensors = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
             total = size(sum(tensor.nbytes for tensor in tensors), len(entry.ranks))
-        except Exception:  # the function says what is wrong with its arguments
+        except Exception:  # the function itself reports errors in its arguments
             return None
         return self.recorder.open_call(entry.number, comm, self.recorder.name(name), total, entry.next_call())
 

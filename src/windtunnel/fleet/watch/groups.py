@@ -54,7 +54,7 @@ class GroupRegistry:
             ranks = tuple(range(group.size()))
         name = self._label(group, ranks)
         entry = GroupEntry(self._ring.text("group", {"name": name, "ranks": list(ranks)}), ranks)
-        # A number of an object is given again once the object is gone; the reference forgets it in time.
+        # The id of a deleted object can be reused; the weak reference removes the entry in time.
         self._by_id[key] = entry, weakref.ref(group, lambda _: self._by_id.pop(key, None))
         return entry
 

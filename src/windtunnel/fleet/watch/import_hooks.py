@@ -53,6 +53,6 @@ class AfterImport:
 
             try:
                 spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-            except AttributeError:  # a loader with slots: the module goes unseen
+            except AttributeError:  # a loader with slots: the action cannot run
                 return None
         return spec

@@ -78,7 +78,7 @@ class ModuleWatch:
                 module.register_forward_hook(self._after),
             )
             self._tell(module)
-            # PyTorch has listed this call's pre-hooks already, and lists the others after the forward: only `_after` still runs.
+            # PyTorch has already collected this call's pre-hooks, so of the new hooks only `_after` runs.
             self._opened.append(self.steps.before_forward(module))
 
     def _after_any(self, module: Any, args: Any, output: Any) -> None:

@@ -26,7 +26,7 @@ class Recorder:
         self.ring, self.rows = ring, ring.rows
         self.events: Any = None
         self.live = True
-        self.micro_batch = -1  # what the user or a framework says; -1: it is counted
+        self.micro_batch = -1  # set by the user or a framework; -1: micro batches are counted
         self.rows.every = settings.call_interval()
         self.rows.rows_a_step = self.rows.left = settings.rows_a_step
         self.gap_ns = settings.gap_ns
@@ -37,8 +37,8 @@ class Recorder:
         self.open_call: Callable[..., Mark | None] = self.rows.open_call
         self.close: Callable[[Mark], None] = self.rows.close
         self.mark_issued: Callable[[Mark], None] = self.rows.issued
-        self.next_step: Callable[..., Mark] = self.rows.next_step  # the step of an open row ends, the next begins: its row
-        # How long the thread waited for a core in its own work: the machine's doing, not the rank's.
+        self.next_step: Callable[..., Mark] = self.rows.next_step  # ends the step of an open row and begins the next one
+        # Time that the thread waited for a core during its own work: caused by the machine, not the rank.
         first, last = int(Section.FORWARD), int(Section.OPTIMIZER)
         self.rows.watch_cores(first, last, int(Section.HOST_GAP), self.name(NO_CORE), max(settings.gap_ns, 1))
 

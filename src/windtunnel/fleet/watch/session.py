@@ -106,7 +106,7 @@ class WatchSession:
         """Records the work of an outermost module that cannot be recorded."""
         try:
             work = unrecorded_in(module)
-        except Exception:  # a module of its own kind; the training comes first
+        except Exception:  # an unusual module; an error of the monitor must not end the training
             return
         if work:
             self.ring.text("fact", {"unseen": work})

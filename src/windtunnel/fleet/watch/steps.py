@@ -38,12 +38,12 @@ class StepWatch:
     def __init__(self, recorder: Recorder, sweep: Callable[[], None]) -> None:
         self.recorder, self._sweep = recorder, sweep
         self.forwards = self.backwards = 0  # in this step, for the numbers of micro batches
-        self.by_hand = False  # the user calls `step()`: optimizers end none
+        self.by_hand = False  # the user calls `step()`: optimizers do not end steps
         self.at_step_end: list[Callable[[], None]] = []  # called after steps without a forward, and while `attentive`
         self.attentive = False
         self.inside_forward = self._inside_backward = False
         self._step: Mark = -1
-        self._updates: list[_Update] = []  # the optimizers that are in their step, each inside the one before it
+        self._updates: list[_Update] = []  # optimizer steps in progress, each inside the previous one
         self._gaps: deque[tuple[int, int, int]] = deque(maxlen=256)
         self._collecting = 0
         self.names: dict[type, int] = {}
@@ -163,7 +163,7 @@ class StepWatch:
         """
         updates, recorder = self._updates, self.recorder
         if updates and updates[0].mark is not None and updates[0].backwards != self._progress_key():
-            updates.clear()  # that step failed: no hook of its end was called, and training went on
+            updates.clear()  # that step failed: its end hook was not called, and training continued
         outermost = recorder.live and not updates
         update = _Update(outermost)
         updates.append(update)
@@ -190,7 +190,7 @@ class StepWatch:
         try:
             done = closure(*args, **options)
         except BaseException:
-            self._updates.clear()  # no hook of their ends will be called
+            self._updates.clear()  # their end hooks will not be called
             raise
         self._open_update(update)
         return done
@@ -213,7 +213,7 @@ class StepWatch:
         recorder, gap_ns = self.recorder, self.recorder.gap_ns
 
         def on_collection(phase: str, info: dict[str, int]) -> None:
-            if info["generation"] == 0:  # some hundred objects, several times a step
+            if info["generation"] == 0:  # a few hundred objects, several times per step
                 return
             if phase == "start":
                 self._collecting = recorder.now()

@@ -27,7 +27,7 @@ def watch_meshes(context: WatchContext) -> None:
             if context.recorder.live:
                 try:
                     tell(self)
-                except Exception:  # a mesh on a device whose ranks cannot be read now
+                except Exception:  # the ranks of a mesh on a device may not be readable now
                     return
 
         return start
