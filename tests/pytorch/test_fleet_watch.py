@@ -18,7 +18,7 @@ import pytest
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingReader, RingWriter, RowState
-from windtunnel.fleet.rings import read_rings, ring_path
+from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.device import DeviceEvents
 from windtunnel.records.sections import Section, Sections
 from windtunnel.report.fleet import fleet_notes
@@ -49,7 +49,7 @@ def start(folder: Path, **changes: Any) -> None:
 
 
 def table(folder: Path) -> Sections:
-    return read_rings(folder / "run")
+    return recorded_of_rings(folder / "run").sections
 
 
 def steps_of(model: Any, count: int, optimizer: Any = None) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.fleet_clocks import negative_arrows
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
@@ -22,7 +23,6 @@ from windtunnel.cli.fleet_source import aligned_run, read_run
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.collector_client import CollectorClient
 from windtunnel.fleet.findings.call_matching import match_collectives, match_sends
-from windtunnel.fleet.findings.clocks import negative_arrows
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.slow_links import match_transfers
 from windtunnel.fleet.monitor import killed_ranks, stall_report

@@ -8,6 +8,7 @@ import os
 import ssl
 import stat
 import tracemalloc
+from asyncio import sslproto
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
-from windtunnel.fleet.wire.connect import connect, listen
+from windtunnel.fleet.wire.connect import READ_BYTES, connect, listen
 from windtunnel.fleet.wire.guard import is_inside, refusal
 from windtunnel.fleet.wire.messages import AgentBeat, FromAgent, FromDriver, Hello, Kill, RunTest, StartRanks, Welcome
 from windtunnel.fleet.wire.secrets import FILE, KEY, Secrets, make_secrets, read_secrets
@@ -222,6 +223,7 @@ def test_a_tls_connection_costs_little_and_bears_the_largest_message(tmp_path: P
     cost, message = asyncio.run(meet())
     assert len(message.token) == 3 << 20
     assert cost < 2 * 64 * 1024
+    assert sslproto.SSLProtocol.max_size > READ_BYTES  # other TLS connections of the process keep asyncio's buffer
 
 
 def _nothing(channel: Channel, why: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.ring import RingReader, RowState
-from windtunnel.records.sections import Sections, joined
+from windtunnel.records.sections import Sections
 
 SUFFIX = ".ring"
 
@@ -49,15 +49,6 @@ def open_rings(folder: Path) -> Iterator[list[RingReader]]:
     finally:
         for reader in readers:
             reader.close()
-
-
-def read_rings(folder: Path) -> Sections:
-    """What all rings of `folder` hold now, as one table, while their ranks run or after.
-
-    Sections that are open, and those whose time on the device is not known yet, have NaN seconds. FileError where there is no ring.
-    """
-    with open_rings(folder) as readers:
-        return joined([ring_sections(reader, reader.read(0).rows) for reader in readers])
 
 
 def ring_sections(reader: RingReader, rows: Any) -> Sections:

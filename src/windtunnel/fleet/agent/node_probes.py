@@ -115,14 +115,6 @@ def process_state(pid: int) -> str:
         return ""
 
 
-def started_at(pid: int) -> int:
-    """The start of a process in clock ticks since boot; -1 where there is none. With the pid it names a process for good."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return -1
-
-
 def nic_bytes(root: Path = Path("/sys/class")) -> int:
     """Bytes moved by the InfiniBand or RoCE ports (their counters count units of 4 bytes), otherwise by all network interfaces
     except loopback; -1 if there are none.

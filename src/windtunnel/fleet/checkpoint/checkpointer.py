@@ -9,7 +9,7 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.checkpoint.commit import claim_folder
@@ -61,6 +61,25 @@ class SaveResult:
     """Bytes that this rank staged."""
     why: str = ""
     """Why the step was not staged."""
+
+
+class JointSave(NamedTuple):
+    """What all ranks know about a save together, after one all-reduce."""
+
+    layout_changed: bool
+    """Whether the state of any rank no longer fits its layout."""
+    busy: bool
+    """Whether any rank has no free buffer."""
+    first_step: int
+    """Smallest step that any rank saves."""
+    last_step: int
+    """Largest step that any rank saves."""
+
+    @classmethod
+    def of(cls, ranks: RankGroup, layout_changed: bool, busy: bool, step: int) -> JointSave:
+        """Combines this rank's values with those of all others; a collective call."""
+        changed, full, last, minus_first = ranks.all_reduce_max([int(layout_changed), int(busy), step, -step])
+        return cls(bool(changed), bool(full), -minus_first, last)
 
 
 class Checkpointer:
@@ -140,26 +159,26 @@ class Checkpointer:
             raise PlanError("step", step, f"more than {self._newest_staged}", "Steps are saved in order, each once.")
         if self._flusher is None:
             self.prepare(state)
-        flushing, layout = self._flusher, self._layout
-        assert flushing is not None and layout is not None
+        flusher, layout = self._flusher, self._layout
+        assert flusher is not None and layout is not None
         flat = flatten_state(collect_state(state, self.ranks.rank))
         same = layout.signature == signature_of(flat)
         objects = pack_objects(layout, flat) if same else []
         changed = not same or not objects_fit(layout, objects)
-        busy = flushing.free_slot() is None
-        told = self.ranks.all_reduce_max([int(changed), int(busy), step, -step])
-        if told[2] != -told[3]:
-            raise PlanError("step", step, "the same on all ranks", f"Others save {told[2]} and {-told[3]}.")
-        if told[1] and self.options.busy == "skip":
+        busy = flusher.free_slot() is None
+        joint = JointSave.of(self.ranks, changed, busy, step)
+        if joint.first_step != joint.last_step:
+            raise PlanError("step", step, "the same on all ranks", f"Others save {joint.last_step} and {joint.first_step}.")
+        if joint.busy and self.options.busy == "skip":
             self.skipped += 1
             return SaveResult(step, False, time.perf_counter() - began, 0, "both buffers are still being written")
-        if told[0]:
-            flushing.drain()
+        if joint.layout_changed:
+            flusher.drain()
             self.prepare(state)
             layout = self._layout
             assert layout is not None
             objects = pack_objects(layout, flat)
-        flushing.stage(step, layout, flat, objects, self.folder, self.attempt, self.topology)
+        flusher.stage(step, layout, flat, objects, self.folder, self.attempt, self.topology)
         self._newest_staged = step
         seconds = time.perf_counter() - began
         write_event(self.ranks.rank, "save", step, blocking_seconds=seconds, seconds=seconds, bytes=layout.total)
@@ -195,8 +214,8 @@ class Checkpointer:
                  why="; ".join(f"step {over} was passed over: {why}" for over, why in passed_over[:3]))  # fmt: skip
             return step
         if passed_over:
-            told = "; ".join(f"{step}: {why}" for step, why in passed_over[:3])
-            raise SpecError("folder", f"{len(passed_over)} damaged steps", "one that is intact", told)
+            reasons = "; ".join(f"{step}: {why}" for step, why in passed_over[:3])
+            raise SpecError("folder", f"{len(passed_over)} damaged steps", "one that is intact", reasons)
         self._loaded_step = self._loaded_step or 0
         return None
 

@@ -92,12 +92,9 @@ class DriverJob:
         """
         state = self.state
         self.roster.begin_attempt(state.attempt, state.nodes)
-        for node in state.nodes:
-            known = self.roster.nodes[node]
-            if known.channel is not None:
-                known.attempt = -2
+        awaited = [self.roster.nodes[node] for node in state.nodes if self.roster.is_connected(node)]
         until = self._monotonic() + self.plan.adopt_seconds
-        while self._monotonic() < until and any(self.roster.nodes[node].attempt == -2 for node in state.nodes):
+        while self._monotonic() < until and not all(node.has_reported for node in awaited):
             await self._wait_for_change(0.1)
         if state.phase in ("DETECT", "DIAGNOSE"):  # no action was taken yet: the fault will be detected again
             if state.phase == "DIAGNOSE" and state.open:

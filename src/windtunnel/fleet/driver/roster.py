@@ -33,6 +33,8 @@ class AgentNode:
     """Number of times that its agent connected."""
     beats: int = 0
     attempt: int = -1
+    has_reported: bool = False
+    """Whether its agent has reported since the current attempt began."""
     ranks: tuple[RankReport, ...] = ()
     warm: bool = False
     """Whether its keeper has imported the script's modules."""
@@ -91,7 +93,7 @@ class Roster:
         self._unusual.clear()
         for name in self.assigned:
             node = self.nodes.setdefault(name, AgentNode(name))
-            node.ranks, node.progress, node.kills_before = (), 0, node.memory_kills
+            node.ranks, node.progress, node.kills_before, node.has_reported = (), 0, node.memory_kills, False
             node.stopped.clear()
 
     async def send_order(self, node: str, command: Command, seconds: float) -> OrderAnswer:
@@ -237,7 +239,7 @@ class Roster:
     def _record_report(self, node: AgentNode, attempt: int, ranks: tuple[RankReport, ...]) -> None:
         """Stores what the agent of a node reports about its ranks."""
         now = node.heard = self.clock.monotonic()
-        node.attempt = attempt
+        node.attempt, node.has_reported = attempt, True
         if attempt != self.attempt or node.name not in self.nodes:
             node.ranks = ()
             return

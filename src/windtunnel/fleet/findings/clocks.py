@@ -126,11 +126,6 @@ def align(sections: Sections, clocks: MachineClocks) -> Sections:
     return replace(sections, begin=begin, seconds=sections.seconds * stretch, host_seconds=sections.host_seconds * stretch)
 
 
-def negative_arrows(sections: Sections) -> int:
-    """Pairs whose second event comes before the first by more than a nanosecond: on one clock there are none."""
-    return sum(int((pair.late - pair.early < -_TOLERANCE).sum()) for pair in message_pairs(sections))
-
-
 class _LinearProgram:
     """Unknowns: corrections at the knots of each machine, then a slack for each two machines that share a pair."""
 
