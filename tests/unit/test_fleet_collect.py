@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import json
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fleet_collectors import Server, batch_of, collecting, rows_of
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests import postgres
 from windtunnel.base.errors import FileError
@@ -190,7 +190,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         assert self.path == "/v1/traces"
-        self.got.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        self.got.append(ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["content-length"]))))
         self.send_response(200)
         self.end_headers()
 
@@ -199,6 +199,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 
 
 def test_spans_go_out(tmp_path: Path) -> None:
+    Receiver.got.clear()
     receiver = http.server.HTTPServer(("127.0.0.1", 0), Receiver)
     thread = threading.Thread(target=receiver.serve_forever)
     thread.start()
@@ -213,11 +214,14 @@ def test_spans_go_out(tmp_path: Path) -> None:
         store.close()
         assert (exporter.sent, exporter.dropped) == (10, 0)
         (request,) = Receiver.got
-        spans = request["resourceSpans"][0]["scopeSpans"][0]["spans"]
-        roots = {span["spanId"]: span for span in spans if "parentSpanId" not in span}
-        assert len(roots) == 2 and all(span["parentSpanId"] in roots for span in spans if "parentSpanId" in span)
-        assert all(len(span["traceId"]) == 32 and int(span["endTimeUnixNano"]) >= int(span["startTimeUnixNano"]) for span in spans)
-        refused = SpanExporter("http://127.0.0.1:9", [1], rings)
+        spans = request.resource_spans[0].scope_spans[0].spans
+        roots = {span.span_id for span in spans if not span.parent_span_id}
+        assert len(roots) == 2 and all(span.parent_span_id in roots for span in spans if span.parent_span_id)
+        assert len({span.trace_id for span in spans}) == 2 and all(len(span.trace_id) == 16 for span in spans)
+        assert {span.start_time_unix_nano for span in spans} == set(rows["begin"].tolist())
+        assert all(span.end_time_unix_nano >= span.start_time_unix_nano for span in spans)
+        assert {one.value.int_value for span in spans for one in span.attributes if one.key == "windtunnel.rank"} == {1}
+        refused = SpanExporter("http://127.0.0.1:9", [1], rings, patience=0.5)
         refused.offer(rows)
         refused.close()
         assert (refused.sent, refused.dropped) == (0, 10)

@@ -175,7 +175,7 @@ def bad_disk(fault: str, seed: int) -> str:
         with Checkpointer(folder, keep=2) as checkpointer:
             checkpointer.load(state)
             checkpointer.prepare(state)
-            flush_pid = checkpointer._flushing._process.process.pid  # type: ignore[union-attr]
+            flush_pid = checkpointer._flusher._process.process.pid  # type: ignore[union-attr]
             for step in (1, 2, 3):
                 if fault == "full" and step == 2:
                     filler.write_bytes(bytes(max(shutil.disk_usage(folder).free - size // 2, 0)))
