@@ -1,4 +1,9 @@
-"""The questions of a run (`RunStore`) put to a collector over HTTP or a Unix socket, for those who do not have its folder."""
+"""Client for the queries of a collector, over HTTP, HTTPS or a Unix socket, for processes without access to its folder.
+
+It uses the connections of `ship.post`, which are those of the standard library. httpx was measured instead: imports take 182 ms and
+22 MiB instead of 22 ms and 8 MiB, an answer of 200 MiB 0.35 s and 434 MiB instead of 0.18 s and 233 MiB (two cores, loopback), and
+`fleet run` and its monitor use this client beside the ranks.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +19,13 @@ from windtunnel.fleet.ship.post import connection_to
 from windtunnel.records.sections import COLUMNS, Sections, joined
 
 TIMEOUT = 120.0
-"""Seconds that a collector may take for one answer."""
+"""Timeout of one query in seconds."""
 ENDLESS = 1 << 40
+"""End of an open range of steps."""
 
 
 class CollectedRun(Protocol):
-    """What `RunStore` and `CollectorClient` both answer."""
+    """Queries that `RunStore` and `CollectorClient` both answer."""
 
     def sections(self, steps: IdSelection = None, ranks: IdSelection = None) -> Sections: ...
 
@@ -33,41 +39,41 @@ class CollectedRun(Protocol):
 
 
 class CollectorClient:
-    """A run at `http://host:port`, `https://host:port` (its secrets: $WINDTUNNEL_FLEET_SECRETS) or `unix:PATH`.
+    """A run at `http://host:port`, `https://host:port` (secrets: $WINDTUNNEL_FLEET_SECRETS) or `unix:PATH`.
 
-    FileError where nobody answers, or the answer is a refusal.
+    FileError if the collector does not answer or refuses the query.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = TIMEOUT) -> None:
         self.url = url
         self._connection, self._headers = connection_to(url, timeout, token)
-        self._ahead = 0.0  # the collector's clock minus this machine's
+        self._clock_offset = 0.0  # the collector's clock minus this machine's
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._connection.close()
 
     def now(self) -> float:
         """Unix seconds on the collector's clock, as of the last `overview`."""
-        return time.time() + self._ahead
+        return time.time() + self._clock_offset
 
     def overview(self) -> dict[str, Any]:
         """As `RunStore.overview`."""
         overview: dict[str, Any] = json.loads(self._get("/v1/overview"))
-        self._ahead = float(overview.pop("now", time.time())) - time.time()
+        self._clock_offset = float(overview.pop("now", time.time())) - time.time()
         return overview
 
     def heartbeats(self) -> list[Heartbeat]:
         """As `RunStore.heartbeats`."""
-        found = json.loads(self._get("/v1/heartbeats"))
-        return [Heartbeat(**{**one, "open": tuple(OpenSection(**inside) for inside in one["open"])}) for one in found]
+        beats = json.loads(self._get("/v1/heartbeats"))
+        return [Heartbeat(**{**one, "open": tuple(OpenSection(**inside) for inside in one["open"])}) for one in beats]
 
     def exchanges(self) -> dict[str, list[Stamps]]:
         """As `RunStore.exchanges`."""
         return {node: [Stamps(*one) for one in rows] for node, rows in json.loads(self._get("/v1/exchanges")).items()}
 
     def sections(self, steps: IdSelection = None, ranks: IdSelection = None) -> Sections:
-        """As `RunStore.sections`; what is too much for one answer is asked for in halves of its steps."""
+        """As `RunStore.sections`. A result that is too large for one answer is requested in halves of its steps."""
         rank_query = f"&ranks={','.join(map(str, sorted(ranks)))}" if ranks is not None else ""
         if steps is not None and not isinstance(steps, range):
             return self._sections(",".join(map(str, sorted(steps))), rank_query)
@@ -118,4 +124,4 @@ _TRY = "`windtunnel fleet collect` prints its address; name its folder if it has
 
 
 class _TooMuch(FileError):
-    """An answer would have had too many rows."""
+    """The answer would have too many rows."""

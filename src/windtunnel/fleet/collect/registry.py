@@ -35,7 +35,8 @@ class RingState:
 class TextTable:
     """Distinct lines of one kind, numbered in order of arrival."""
 
-    values: list[str] = field(default_factory=list)  # JSON
+    values: list[str] = field(default_factory=list)
+    """JSON."""
     numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, value: Any) -> int:

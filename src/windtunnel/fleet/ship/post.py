@@ -1,7 +1,6 @@
 """HTTP client of the shipper: HTTP/1.1 over one open connection, by TCP, TLS with one pinned certificate, or a Unix socket.
 
-It uses only the standard library: a shipper runs beside the ranks of every node, and its memory and start-up time count there.
-Queries, which users make, go through httpx (`collector_client`).
+It uses only the standard library: a shipper runs beside the ranks of every node, where its memory and start-up time count.
 """
 
 from __future__ import annotations

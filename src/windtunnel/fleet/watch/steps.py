@@ -16,16 +16,14 @@ _FORWARD, _BACKWARD, _OPTIMIZER = int(Section.FORWARD), int(Section.BACKWARD), i
 
 
 class _Update:
-    """An optimizer step in progress. `outermost`: not inside another one; `mark`: its open row, None inside a closure; `backwards`:
-    step number and backwards so far when the row was opened.
-    """
+    """An optimizer step in progress."""
 
     __slots__ = ("outermost", "mark", "backwards")
 
     def __init__(self, outermost: bool) -> None:
-        self.outermost = outermost
-        self.mark: Mark | None = None
-        self.backwards = (-1, -1)
+        self.outermost = outermost  # not inside another optimizer's step
+        self.mark: Mark | None = None  # its open row; None inside a closure
+        self.backwards = (-1, -1)  # step number and backwards so far when the row was opened
 
 
 class StepWatch:
