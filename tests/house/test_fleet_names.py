@@ -6,14 +6,15 @@ import ast
 from pathlib import Path
 
 FLEET = Path(__file__).resolve().parents[2] / "src" / "windtunnel" / "fleet"
-WORDS = frozenset(
-    """told kept found held known shown seen said written read sent made done gone given taken stood struck begun woken broken drawn
-    chosen hidden bound built cut left lost met stuck sought thought worn alone whole plain wide beside apart amid due over rough solid
-    silent early mute idle busy full fresh slow dead alive bare large small several harmless stale first second four each every other
-    others own same once again past late long short usual absent whose rising independent able fixed quiet active doomed warm ready
-    standing stable fast quick extra missing inside outside between above below together elsewhere within without under across around
-    near far here there then""".split()
-)
+_WORDS = """
+told kept found held known shown seen said written read sent made done gone given taken stood struck begun woken broken
+drawn chosen hidden bound built cut left lost met stuck sought thought worn alone whole plain wide beside apart amid due
+over rough solid silent early mute idle busy full fresh slow dead alive bare large small several harmless stale first second
+four each every other others own same once again past late long short usual absent whose rising independent able fixed quiet
+active doomed warm ready standing stable fast quick extra missing inside outside between above below together elsewhere
+within without under across around near far here there then
+"""
+WORDS = frozenset(_WORDS.split())
 """Words that do not end in -ed, and say nothing of what a function does to what."""
 NOUNS = frozenset({"need", "seed", "feed", "speed", "embed", "proceed", "exceed"})
 VERBS = frozenset({"read", "cut", "warm"})

@@ -45,13 +45,15 @@ def write_file(path: Path, data: memoryview) -> str:
 
 
 class Flusher:
-    """Executes orders of its trainer from `control`, and answers later attempts at the abstract socket `door`."""
+    """Executes orders of its trainer from `control`, and answers later attempts at the abstract socket `socket_name`."""
 
-    def __init__(self, control: socket.socket, door: str, rank: int, linger: float, neighbour: Neighbour | None = None) -> None:
+    def __init__(
+        self, control: socket.socket, socket_name: str, rank: int, linger: float, neighbour: Neighbour | None = None
+    ) -> None:
         self.control, self.rank, self.linger, self.neighbour = control, rank, linger, neighbour
         self.held = SharedBuffers()
         self.listener = packet_socket()
-        self.listener.bind("\0" + door)
+        self.listener.bind("\0" + socket_name)
         self.listener.listen(64)
         self.next_node: tuple[str, int] | None = None
         self.served: tuple[Path, str] | None = None

@@ -29,9 +29,9 @@ class FlushManager:
     """Buffers and flush process of one rank. `failed`: steps with reasons; `committed`: the newest step, known on rank 0 only."""
 
     def __init__(
-        self, ranks: RankGroup, options: CheckpointOptions, door: str, node: str, token: str, folder: Path, attempt: str
+        self, ranks: RankGroup, options: CheckpointOptions, socket_name: str, node: str, token: str, folder: Path, attempt: str
     ) -> None:
-        self.ranks, self.options, self._door, self._token = ranks, options, door, token
+        self.ranks, self.options, self._socket_name, self._token = ranks, options, socket_name, token
         self._folder, self._attempt = folder, attempt
         self.failed: dict[int, str] = {}
         self.committed: int | None = None
@@ -49,9 +49,9 @@ class FlushManager:
             self._tell_neighbour()
 
     def _start_process(self) -> FlushProcess:
-        door = self._door if not self._started else f"{self._door}-{self._started}"
+        socket_name = self._socket_name if not self._started else f"{self._socket_name}-{self._started}"
         self._started += 1
-        made = FlushProcess(door, self.ranks.rank, self.options.linger, self._own_address, self._token)
+        made = FlushProcess(socket_name, self.ranks.rank, self.options.linger, self._own_address, self._token)
         with suppress(OSError):
             made.send({"do": "serves", "folder": str(self._folder), "attempt": self._attempt})
         return made
@@ -97,15 +97,15 @@ class FlushManager:
             self._process.send(order, fds)
 
     def _process_messages(self, wait: float) -> None:
-        for said in self._process.heard(wait):
-            if said["did"] == "free":
-                self._pending.pop(said["slot"], None)
-                if said["error"]:
-                    self.failed[said["step"]] = said["error"]
-            elif said["did"] == "failed":
-                self.failed[said["step"]] = said["why"]
+        for message in self._process.receive_all(wait):
+            if message["did"] == "free":
+                self._pending.pop(message["slot"], None)
+                if message["error"]:
+                    self.failed[message["step"]] = message["error"]
+            elif message["did"] == "failed":
+                self.failed[message["step"]] = message["why"]
             else:
-                self.committed = said["step"]
+                self.committed = message["step"]
         if not self._process.alive:
             self._restart_process()
 

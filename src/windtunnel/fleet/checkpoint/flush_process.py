@@ -18,11 +18,11 @@ STARTED_WITHIN = 60.0
 class FlushProcess:
     """A flush process of `rank`. After it was killed, `send` raises OSError and `alive` is False."""
 
-    def __init__(self, door: str, rank: int, linger: float, listen: str | None = None, token: str = "") -> None:
+    def __init__(self, socket_name: str, rank: int, linger: float, listen: str | None = None, token: str = "") -> None:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for one in (mine, theirs):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        arguments = [str(theirs.fileno()), door, str(rank), str(linger), *([listen] if listen else [])]
+        arguments = [str(theirs.fileno()), socket_name, str(rank), str(linger), *([listen] if listen else [])]
         environment = {**os.environ, **({"WINDTUNNEL_CHECKPOINT_TOKEN": token} if listen else {})}
         with theirs:  # own session, so that a kill of the trainer's group spares it; no pipe of its log
             self.process = subprocess.Popen(
@@ -34,7 +34,7 @@ class FlushProcess:
                 env=environment,
                 start_new_session=True,
             )
-        self.control, self.door, self.alive = mine, door, True
+        self.control, self.socket_name, self.alive = mine, socket_name, True
         mine.settimeout(STARTED_WITHIN)
         started = receive_message(mine)
         if started is None:
@@ -46,7 +46,7 @@ class FlushProcess:
         """Sends an order. OSError if the process is gone."""
         send_message(self.control, message, fds)
 
-    def heard(self, wait: float) -> list[dict[str, Any]]:
+    def receive_all(self, wait: float) -> list[dict[str, Any]]:
         """Messages that have arrived, waiting up to `wait` seconds for the first one. Clears `alive` if the process is gone."""
         said: list[dict[str, Any]] = []
         while self.alive and select.select([self.control], [], [], 0 if said else wait)[0]:
@@ -70,14 +70,14 @@ class FlushProcess:
         self.process.wait()
 
 
-def query_process(door: str, message: dict[str, Any], within: float) -> tuple[dict[str, Any], list[int]] | None:
-    """The answer of the flush process at `door`, which it sends when its saves are done; None if there is none within `within`
+def query_process(socket_name: str, message: dict[str, Any], within: float) -> tuple[dict[str, Any], list[int]] | None:
+    """The answer of the flush process at `socket_name`, sent when its saves are done; None if there is none within `within`
     seconds.
     """
     with packet_socket() as connection:
         connection.settimeout(within)
         try:
-            connection.connect("\0" + door)
+            connection.connect("\0" + socket_name)
             send_message(connection, message)
             return receive_message(connection)
         except OSError:

@@ -20,7 +20,7 @@ from windtunnel.fleet.checkpoint.manifest import ShardFile
 class LocalCopy:
     """A file in the memory of a flush process of this node."""
 
-    door: str
+    socket_name: str
     hash: str
     list: int
     """0: the rank's own buffers; 1: replicas from another node."""
@@ -39,10 +39,10 @@ def local_copies(prefix: str, settle: float) -> dict[str, LocalCopy]:
     each.
     """
     found: dict[str, LocalCopy] = {}
-    for door in socket_names(prefix):
-        answer = query_process(door, {"do": "held"}, settle)
+    for socket_name in socket_names(prefix):
+        answer = query_process(socket_name, {"do": "held"}, settle)
         for one in answer[0]["held"] if answer else []:
-            here = LocalCopy(door, one["hash"], one["list"], one["slot"], one["offset"], one["bytes"])
+            here = LocalCopy(socket_name, one["hash"], one["list"], one["slot"], one["offset"], one["bytes"])
             if here.source == "memory" or here.hash not in found:
                 found[here.hash] = here
     return found
@@ -50,7 +50,7 @@ def local_copies(prefix: str, settle: float) -> dict[str, LocalCopy]:
 
 def read_from_memory(here: LocalCopy, shard: ShardFile) -> memoryview | None:
     """The file's bytes, if the process still has them and they match the manifest."""
-    answer = query_process(here.door, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
+    answer = query_process(here.socket_name, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
     if answer is None or not answer[1]:
         return None
     descriptor = answer[1][0]
@@ -79,6 +79,6 @@ def read_from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]
 
 def end_earlier_processes(prefix: str, attempt: str) -> None:
     """Ends the flush processes of attempts before `attempt` on this node."""
-    for door in socket_names(prefix):
-        if not door.startswith(prefix + attempt):
-            query_process(door, {"do": "retire"}, 1.0)
+    for socket_name in socket_names(prefix):
+        if not socket_name.startswith(prefix + attempt):
+            query_process(socket_name, {"do": "retire"}, 1.0)

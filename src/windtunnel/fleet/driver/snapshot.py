@@ -11,24 +11,24 @@ from windtunnel.records.incidents import Class
 
 @dataclass(frozen=True)
 class DetectionLimits:
-    """Thresholds of the fault rules, in seconds."""
+    """Thresholds of the fault rules, in seconds: how long a symptom lasts before it is a fault."""
 
     silent: float = 2.5
-    """Without a heartbeat of an agent."""
+    """No heartbeat of an agent."""
     stopped: float = 2.0
-    """That a process has been in state T."""
+    """A process in state T."""
     mute: float = 15.0
-    """Without a heartbeat in the ring of a process that runs."""
+    """No heartbeat in the ring of a process that runs."""
     stall: float = 30.0
-    """Without a record of any rank while all processes are alive; five steps if that is longer."""
+    """No record of any rank while all processes are alive; five steps if that is longer."""
     traffic: float = 60.0
-    """Without traffic on NICs that moved bytes before."""
+    """No traffic on NICs that moved bytes before."""
     early: float = 10.0
-    """After which a rank that exited with status 0 while others train is a fault."""
+    """A rank has exited with status 0 while others train."""
     step: tuple[float, float] = (0.0, 1e12)
-    """(least, most) seconds of a step, from a prediction."""
+    """Range of a step, (least, most), from a prediction."""
     settle: float = 0.3
-    """To wait after the first symptom for related symptoms."""
+    """Waiting time after the first symptom for related ones."""
 
 
 @dataclass(frozen=True)
