@@ -1,10 +1,10 @@
-"""A folder of checkpoints: what lies in it, by name.
+"""Contents of a checkpoint folder, by name.
 
 LATEST                          the name of the newest committed step
 OWNER                           the attempt that may commit here
 step-00000100/                  committed: shards of DCP, .metadata, manifest.json
-step-00000200.4f1c.tmp/         being written by attempt 4f1c, or left by one that was killed
-step-00000300.4f1c.superseded/  was committed; attempt 4f1c went on from an earlier step
+step-00000200.4f1c.tmp/         being written by attempt 4f1c, or left over after it was killed
+step-00000300.4f1c.superseded/  was committed; attempt 4f1c continued from an earlier step
 """
 
 from __future__ import annotations

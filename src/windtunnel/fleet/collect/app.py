@@ -1,10 +1,10 @@
-"""The collector over HTTP: batches in, questions answered. Ingest is plain ASGI, the rest Starlette.
+"""HTTP interface of the collector: accepts batches, answers queries. Ingest is plain ASGI, the rest Starlette.
 
 | path | what |
 |---|---|
 | POST /v1/batches | a batch; 200 when durable, 400 malformed, 401, 409 unknown rings, 413 too large, 429 or 503 with Retry-After |
-| POST /v1/rings | {"rings": [id]} → {"rings": {id: {"next", "waiting"}}}: how far the collector has each, for a new shipper |
-| GET /v1/sections, summaries, heartbeats, groups, hosts, facts, overview, findings, exchanges | the run (`collect.questions`) |
+| POST /v1/rings | {"rings": [id]} → {"rings": {id: {"next", "waiting"}}}: how much of each the collector has, for a new shipper |
+| GET /v1/sections, summaries, heartbeats, groups, hosts, facts, overview, findings, exchanges | the run (`collect.queries`) |
 | GET /metrics | Prometheus |
 """
 
