@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from windtunnel.base.errors import FileError
@@ -21,7 +22,19 @@ from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.connect import READ_BYTES, connect, listen
 from windtunnel.fleet.wire.guard import is_inside, refusal
-from windtunnel.fleet.wire.messages import AgentBeat, FromAgent, FromDriver, Hello, Kill, RunTest, StartRanks, Welcome
+from windtunnel.fleet.wire.messages import (
+    AgentBeat,
+    AskRankStatus,
+    FromAgent,
+    FromDriver,
+    Hello,
+    Kill,
+    OrderAnswer,
+    RankStatus,
+    RunTest,
+    StartRanks,
+    Welcome,
+)  # fmt: skip
 from windtunnel.fleet.wire.secrets import FILE, KEY, Secrets, make_secrets, read_secrets
 
 pytest.importorskip("cryptography")
@@ -224,6 +237,12 @@ def test_a_tls_connection_costs_little_and_bears_the_largest_message(tmp_path: P
     assert len(message.token) == 3 << 20
     assert cost < 2 * 64 * 1024
     assert sslproto.SSLProtocol.max_size > READ_BYTES  # other TLS connections of the process keep asyncio's buffer
+
+
+def test_names_on_the_wire_do_not_follow_those_in_python() -> None:
+    """Drivers and agents of one protocol version understand each other."""
+    assert msgspec.to_builtins(AskRankStatus(1, 2)) == {"type": "AskStands", "fence": 1, "order": 2}
+    assert msgspec.to_builtins(OrderAnswer(1, rank_status=(RankStatus(3),)))["stands"][0]["rank"] == 3
 
 
 def _nothing(channel: Channel, why: str) -> None:
