@@ -23,8 +23,12 @@ from pathlib import Path
 
 import numpy as np
 
-from windtunnel.fleet.findings.clocks import align, clocks_of, negative_arrows
-from windtunnel.fleet.rings import read_rings
+from windtunnel.fleet.findings.clocks import align, clocks_of
+from windtunnel.fleet.recorded import recorded_of_rings
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.helpers.fleet_clocks import negative_arrows  # noqa: E402 - the root is on the path only now
 
 RANK = """
 import json, os, sys, time
@@ -32,7 +36,7 @@ import torch, torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from windtunnel.fleet import watch
-from windtunnel.fleet.watch.doors import _Door
+from windtunnel.fleet.watch.api import _Monitor
 
 torch.set_num_threads(1)
 watch.start()
@@ -40,7 +44,7 @@ dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-clock = _Door.session.recorder.now
+clock = _Monitor.session.recorder.now
 
 def note():
     best = None
@@ -113,7 +117,7 @@ def main() -> int:
     for seed in range(args.first, args.first + args.runs):
         with tempfile.TemporaryDirectory() as folder:
             notes = np.array(run(Path(folder), seed, args.ranks, args.steps), np.float64)
-            sections = read_rings(Path(folder) / "run")
+            sections = recorded_of_rings(Path(folder) / "run").sections
         begin = time.perf_counter()
         clocks = clocks_of(sections)
         took = time.perf_counter() - begin

@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 
 from windtunnel.fleet.driver.detect import detect
-from windtunnel.fleet.driver.policy import RecoveryPolicy, Standing, decide
+from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryPolicy, decide
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.sight import DetectionLimits
+from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect, listen
 from windtunnel.fleet.wire.messages import AgentBeat, FromDriver, Hello, RankReport, StartRanks
@@ -51,14 +51,14 @@ async def drive(folder: Path, agents: int, processes: int, seconds: float, tls: 
     while not all(node.channel is not None for node in roster.nodes.values()):
         await asyncio.sleep(0.2)
     joined = time.monotonic() - began
-    roster.begin(0, names[: agents - SPARES])
+    roster.begin_attempt(0, names[: agents - SPARES])
     await asyncio.sleep(3.0)
     looks, longest, heard, cpu, start = 0.0, 0.0, _heard(roster), time.process_time(), time.monotonic()
     worst = 0.0
     while time.monotonic() - start < seconds:
         await asyncio.sleep(0.25)
         now = time.monotonic()
-        fault = detect(roster.sight(), roster.limits)
+        fault = detect(roster.snapshot(), roster.limits)
         looks = time.monotonic() - now
         longest = max(longest, looks)
         worst = max(worst, max(now - roster.nodes[name].heard for name in roster.assigned))
@@ -68,7 +68,7 @@ async def drive(folder: Path, agents: int, processes: int, seconds: float, tls: 
     last = children[0]
     dead_at = time.time()
     os.kill(last.pid, 19)  # SIGSTOP: its agents fall silent
-    while (fault := detect(roster.sight(), roster.limits)) is None:
+    while (fault := detect(roster.snapshot(), roster.limits)) is None:
         await asyncio.sleep(0.25)
     seen = time.time() - dead_at
     order = _order(roster, fault.nodes[:SPARES], agents)
@@ -91,14 +91,14 @@ def _order(roster: Roster, gone: tuple[str, ...], agents: int) -> float:
     """Seconds to decide and to make the messages that start the next attempt."""
     import msgspec
 
-    from windtunnel.fleet.driver.sight import SeenFault
+    from windtunnel.fleet.driver.snapshot import DetectedFault
 
     began = time.monotonic()
     nodes = roster.assigned
     assigned = frozenset(nodes)
     spares = tuple(name for name in roster.nodes if name not in assigned)
-    fault = SeenFault("node-lost", gone, (), "", time.time(), time.time())
-    standing = Standing(nodes, frozenset(roster.nodes) - set(gone), spares)
+    fault = DetectedFault("node-lost", gone, (), "", time.time(), time.time())
+    standing = RecoveryContext(nodes, frozenset(roster.nodes) - set(gone), spares)
     decision = decide(fault, standing, RecoveryPolicy())
     assert decision.action == "replace" and len(decision.nodes) == len(nodes)
     encoder = msgspec.msgpack.Encoder()

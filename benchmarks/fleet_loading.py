@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from windtunnel.fleet.loading.loader import SharedLoader
-from windtunnel.fleet.loading.order import EpochOrder
-from windtunnel.fleet.loading.parcel import stack
-from windtunnel.fleet.loading.place import NodePlace
+from windtunnel.fleet.loading.placement import NodePlace
+from windtunnel.fleet.loading.sample_order import EpochOrder
+from windtunnel.fleet.loading.serialization import stack
 
 SAMPLE = 64 * 1024
 ROWS = ((1, 8, 0.5, 0.1), (1, 2, 0.25, 0.8), (1, 4, 0.25, 0.8), (1, 8, 0.5, 0.8), (4, 16, 0.5, 0.8))

@@ -212,9 +212,9 @@ def records() -> None:
         }
         off = {name: cost(action, 4000) for name, action in actions.items()}
         watch.start(folder=Path(folder), rows_a_step=1 << 30)
-        from windtunnel.fleet.watch.doors import _Door
+        from windtunnel.fleet.watch.api import _Monitor
 
-        recorder = _Door.session.recorder
+        recorder = _Monitor.session.recorder
         print(f"a record, opened and closed: {cost(lambda: recorder.close(recorder.open(Section.RANGE))):.2f} µs")
         for name, action in actions.items():
             print(f"{name}: {off[name]:.1f} µs off, {cost(action, 4000) - off[name]:+.2f} µs on")

@@ -1,7 +1,7 @@
 """A fleet without a process: agents and ranks of a driver's job in virtual time, with faults put in at chosen moments.
 
-The driver's own parts (`DriverJob`, `Roster`, `Book`, the protocol's channels) are the real ones. Nothing sleeps: the event loop
-jumps to its next timer.
+The driver's own parts (`DriverJob`, `Roster`, `IncidentLog`, the protocol's channels) are the real ones. Nothing sleeps: the event
+loop jumps to its next timer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.fleet.driver.book import Book
 from windtunnel.fleet.driver.clock import DriverClock
+from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
-    AskStands,
+    AskRankStatus,
     Command,
     FromDriver,
     Hello,
@@ -35,7 +35,7 @@ from windtunnel.fleet.wire.messages import (
     PendingReport,
     Pick,
     RankReport,
-    RankStand,
+    RankStatus,
     RunTest,
     StartRanks,
     Warm,
@@ -220,8 +220,9 @@ class WorldNode:
                     asyncio.get_running_loop().call_later(0.05, self.end, one, -9)
             self._settle()
             return
-        elif isinstance(command, AskStands):
-            channel.send(OrderAnswer(command.order, stands=self._stands(), groups={"all": tuple(range(self.world.plan.world))}))
+        elif isinstance(command, AskRankStatus):
+            groups = {"all": tuple(range(self.world.plan.world))}
+            channel.send(OrderAnswer(command.order, rank_status=self._rank_status(), groups=groups))
             return
         elif isinstance(command, RunTest):
             channel.send(OrderAnswer(command.order, passed=self.sound, why="as the world has it"))
@@ -235,11 +236,11 @@ class WorldNode:
         port = 1 if isinstance(command, Pick) else 0
         channel.send(OrderAnswer(command.order, address="host" if port else "", port=port))
 
-    def _stands(self) -> tuple[RankStand, ...]:
+    def _rank_status(self) -> tuple[RankStatus, ...]:
         """Ranks that move wait in the next all-reduce; one that does not has not begun it."""
         return tuple(
-            RankStand(one.rank, (PendingReport("all", one.step + 1),), {"all": one.step + 1}, {"all": one.step})
-            if one.moves else RankStand(one.rank, (), {"all": one.step}, {"all": one.step}, doing="Python")
+            RankStatus(one.rank, (PendingReport("all", one.step + 1),), {"all": one.step + 1}, {"all": one.step})
+            if one.moves else RankStatus(one.rank, (), {"all": one.step}, {"all": one.step}, doing="Python")
             for one in self.living()
         )  # fmt: skip
 
@@ -310,7 +311,7 @@ class World:
         clock = DriverClock(asyncio.get_running_loop().time, self.unix)
         roster = Roster(SECRETS, self.plan.limits, self.fence, state.attempt, clock=clock)
         roster.nodes = {name: AgentNode(name) for name in names}
-        job = DriverJob(self.plan, state, roster, self, Book(self.folder, "job", state), self._save, self._say)
+        job = DriverJob(self.plan, state, roster, self, IncidentLog(self.folder, "job", state), self._save, self._say)
         self.roster, self.state = roster, state
         if state.phase == "ENDED":  # as `serve` does
             self._task = asyncio.create_task(self._closed(job))

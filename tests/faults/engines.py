@@ -70,10 +70,10 @@ class Tried:
             back = self.lose(node)
         else:
             (self.engine if what == "stopped by the engine" else self.another()).stop(node)
-        _wait(lambda: not self.engine.alive(node), f"{node} is not alive")
+        _wait(lambda: not self.engine.is_running(node), f"{node} is not alive")
         told = time.monotonic() - begun
         _wait(lambda: Process.of(before[node]) is None, "the old agent is gone")
-        assert all(self.engine.alive(each) for each in others), "others live"
+        assert all(self.engine.is_running(each) for each in others), "others live"
         assert all(Process.of(before[each]) is not None for each in others), "others are left alone"
         (self.folder / f"{node}.is").unlink()
         if what == "machine lost":
@@ -82,7 +82,7 @@ class Tried:
             (node,) = set(self._all) - set(others)
         self.engine.start((node,))
         assert self.pid(node) not in before.values()
-        _wait(lambda: self.engine.alive(node), f"{node} is alive")
+        _wait(lambda: self.engine.is_running(node), f"{node} is alive")
         if back is not None:
             back()
         return told
@@ -92,7 +92,7 @@ class Tried:
         self.engine.start(self._all)
         for node in self._all:
             self.pid(node)
-            _wait(lambda node=node: self.engine.alive(node), f"{node} is alive")
+            _wait(lambda node=node: self.engine.is_running(node), f"{node} is alive")
 
     def pick(self, number: int, dice: random.Random) -> tuple[str, str]:
         """The kinds take turns; the node is drawn."""

@@ -16,8 +16,8 @@ from tests.faults.run import duty_cycle, finished, folder
 from tests.faults.training import Job
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.findings.finding import Finding, Verdict
-from windtunnel.fleet.findings.judge import Judged, judge
-from windtunnel.fleet.findings.slow import WARM_UP
+from windtunnel.fleet.findings.judge import Judgement, judge
+from windtunnel.fleet.findings.slow_ranks import WARM_UP
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
@@ -117,11 +117,11 @@ def _fading(job: Job, rate: Callable[[float], None], pids: dict[int, int]) -> No
         reader.close()
 
 
-def _judged(recorded: Recorded) -> Judged:
+def _judged(recorded: Recorded) -> Judgement:
     return judge(recorded.sections, recorded.meshes)
 
 
-def _decline(judged: Judged, fits: Callable[[Finding], bool], other: Verdict, link_of: tuple[str, ...] = ()) -> Outcome:
+def _decline(judged: Judgement, fits: Callable[[Finding], bool], other: Verdict, link_of: tuple[str, ...] = ()) -> Outcome:
     """Right where the decline has this verdict and says why it is not `other`. A link that fades is slow, too."""
     findings = [one for one in judged.findings if not (link_of and one.verdict is Verdict.SLOW_LINK and one.hosts == link_of)]
     return named(findings, lambda one: fits(one) and any(text.startswith(str(other)) for text in one.excluded))

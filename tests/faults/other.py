@@ -16,7 +16,8 @@ from tests.faults.bench import MACHINES, Bench, Placed, machine
 from tests.faults.outcome import Outcome
 from tests.faults.run import finished, folder
 from tests.faults.training import Job
-from windtunnel.fleet.findings.clocks import MachineClocks, align, clocks_of, negative_arrows
+from tests.helpers.fleet_clocks import negative_arrows
+from windtunnel.fleet.findings.clocks import MachineClocks, align, clocks_of
 from windtunnel.formats.traces.flight_recorder.reader import read_dumps
 from windtunnel.records.sections import Sections
 

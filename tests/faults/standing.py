@@ -16,8 +16,8 @@ from tests.faults.outcome import Outcome
 from tests.faults.run import Site, folder, running
 from tests.faults.training import Job
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.findings.alive import HEARTBEAT, LEAST_STALL
 from windtunnel.fleet.findings.finding import Verdict
+from windtunnel.fleet.findings.liveness import HEARTBEAT, LEAST_STALL
 from windtunnel.fleet.monitor import Alarm, Monitor
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings
 

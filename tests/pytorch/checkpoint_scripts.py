@@ -32,7 +32,7 @@ from windtunnel.fleet.checkpoint.checkpointer import Checkpointer  # noqa: E402
 from windtunnel.fleet.checkpoint.hashing import hash_of  # noqa: E402
 from windtunnel.fleet.checkpoint.states import PerRank, RandomState  # noqa: E402
 from windtunnel.fleet.loading.loader import SharedLoader  # noqa: E402
-from windtunnel.fleet.loading.place import NodePlace  # noqa: E402
+from windtunnel.fleet.loading.placement import NodePlace  # noqa: E402
 
 MICRO_BATCHES = 2
 
@@ -179,8 +179,8 @@ def skip(folder: str) -> None:
     with Checkpointer(folder, busy="skip") as checkpointer:
         state: dict[str, Any] = {"weights": torch.zeros(1000), "rank": PerRank(torch.zeros(10))}
         checkpointer.prepare(state)
-        assert checkpointer._flushing is not None
-        process = checkpointer._flushing._process.process.pid
+        assert checkpointer._flusher is not None
+        process = checkpointer._flusher._process.process.pid
         if dist.get_rank() == 1:
             os.kill(process, signal.SIGSTOP)
         dist.barrier()

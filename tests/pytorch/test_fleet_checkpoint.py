@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch")
 
 from windtunnel.cli import app  # noqa: E402
+from windtunnel.fleet.checkpoint.flush_process import query_process  # noqa: E402
 from windtunnel.fleet.checkpoint.folder import step_folder  # noqa: E402
-from windtunnel.fleet.checkpoint.process import asked  # noqa: E402
-from windtunnel.fleet.checkpoint.words import door_prefix, doors  # noqa: E402
+from windtunnel.fleet.checkpoint.ipc import socket_names, socket_prefix  # noqa: E402
 
 pytestmark = pytest.mark.torch
 SCRIPT = Path(__file__).with_name("checkpoint_scripts.py")
@@ -26,7 +26,7 @@ Said = list[list[dict[str, Any]]]
 
 
 class CheckpointJobs:
-    """Starts doors of the script on ranks."""
+    """Starts functions of the script on ranks."""
 
     def __init__(self, forge: RankForge) -> None:
         self.forge = forge
@@ -146,8 +146,8 @@ def test_memory_of_a_killed_job_is_read_instead_of_storage(jobs: CheckpointJobs,
 
 def test_a_lost_node_is_read_from_its_neighbour(jobs: CheckpointJobs, tmp_path: Path) -> None:
     with jobs.killed(tmp_path, 2, neighbour=True, node=["a", "b"]) as digests:
-        for door in doors(door_prefix(str(tmp_path), "a")):  # node a is lost, with its memory
-            asked(door, {"do": "retire"}, 10.0)
+        for door in socket_names(socket_prefix(str(tmp_path), "a")):  # node a is lost, with its memory
+            query_process(door, {"do": "retire"}, 10.0)
         loaded = jobs.ran("load", tmp_path, 2, node=["b", "c"])
         jobs.ran("save", tmp_path, 2, node=["b", "c"], steps=())
     assert together(loaded) == digests
@@ -274,12 +274,12 @@ def test_tensors_that_do_not_lie_in_a_row_are_saved_as_they_are(tmp_path: Path) 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_pieces_are_copied_once_each_whoever_takes_them(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from windtunnel.fleet.checkpoint import copying
+    from windtunnel.fleet.checkpoint import parallel_copy
 
-    monkeypatch.setattr(copying, "PIECE", 1000)
+    monkeypatch.setattr(parallel_copy, "PIECE", 1000)
     sources = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in (0, 1, 999, 1000, 1001, 123_457)]
     targets = [torch.zeros_like(one) for one in sources]
-    copier = copying.PieceCopier(threads)
+    copier = parallel_copy.PieceCopier(threads)
     for _ in range(3):
         copier.copy((target.data_ptr(), one.data_ptr(), one.numel()) for target, one in zip(targets, sources, strict=True))
         assert all(torch.equal(target, one) for target, one in zip(targets, sources, strict=True))

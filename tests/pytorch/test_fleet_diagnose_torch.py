@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from windtunnel.fleet.diagnose.registry import run_test
-from windtunnel.fleet.diagnose.result import Asked
+from windtunnel.fleet.diagnose.result import SelfTestOptions
 from windtunnel.fleet.wire.ports import free_port
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
-CPU = Asked(seconds=0.05, size=1 << 20, device="cpu")
+CPU = SelfTestOptions(seconds=0.05, size=1 << 20, device="cpu")
 
 
 @pytest.mark.parametrize("name", ["gpu-burn", "gpu-copy-in", "gpu-copy-out", "gpu-copy-within"])
@@ -27,7 +27,7 @@ def test_a_cpu_says_that_it_is_no_gpu(name: str) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
 @pytest.mark.parametrize("name", ["gpu-burn", "gpu-copy-out", "gpu-peer"])
 def test_without_a_gpu_it_does_not_apply(name: str) -> None:
-    assert run_test(name, Asked(seconds=0.05)).status == 3
+    assert run_test(name, SelfTestOptions(seconds=0.05)).status == 3
 
 
 def test_ranks_measure_an_all_reduce_over_gloo() -> None:

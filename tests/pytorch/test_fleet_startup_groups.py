@@ -19,9 +19,9 @@ pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from windtunnel.fleet.startup.counts import ordered_counts, torch_counts  # noqa: E402
 from windtunnel.fleet.startup.layout import parse_mesh  # noqa: E402
 from windtunnel.fleet.startup.measure import StartCase, measure, servers  # noqa: E402
+from windtunnel.fleet.startup.operation_counts import ordered_counts, torch_counts  # noqa: E402
 
 NEEDS_REDIS = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 CASES = [
@@ -110,7 +110,7 @@ dist.destroy_process_group()
 
 def test_missing_ranks_are_named(forge: RankForge) -> None:
     body = """
-from windtunnel.fleet.startup.gather import StartupTimeout
+from windtunnel.fleet.startup.address_exchange import StartupTimeout
 if rank != 2:
     try:
         init_mesh(("dp", "tp"), (2, 2), store=store, rank=rank, timeout=timedelta(seconds=3))

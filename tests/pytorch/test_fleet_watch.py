@@ -18,7 +18,7 @@ import pytest
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingReader, RingWriter, RowState
-from windtunnel.fleet.rings import read_rings, ring_path
+from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.device import DeviceEvents
 from windtunnel.records.sections import Section, Sections
 from windtunnel.report.fleet.run import fleet_notes
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.torch
 import torch.distributed as dist  # noqa: E402
 
 from windtunnel.fleet import watch  # noqa: E402
-from windtunnel.fleet.watch import doors  # noqa: E402
+from windtunnel.fleet.watch import api  # noqa: E402
 from windtunnel.fleet.watch.calls import COLLECTIVES, TRANSFERS  # noqa: E402
-from windtunnel.fleet.watch.functional import FUNCTIONS  # noqa: E402
+from windtunnel.fleet.watch.functional_collectives import FUNCTIONS  # noqa: E402
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def start(folder: Path, **changes: Any) -> None:
 
 
 def table(folder: Path) -> Sections:
-    return read_rings(folder / "run")
+    return recorded_of_rings(folder / "run").sections
 
 
 def steps_of(model: Any, count: int, optimizer: Any = None) -> None:
@@ -456,7 +456,7 @@ def test_a_whole_loop_never_waits_for_a_device(alone: Path, monkeypatch: pytest.
         Event=FakeEvent, is_available=lambda: True, is_initialized=lambda: True, get_device_name=lambda: "fake", synchronize=refuse
     )
     start(alone)
-    doors._Door.session._cuda = fake
+    api._Monitor.session._cuda = fake
     model = torch.nn.Linear(4, 4)
     for _ in range(6):
         device.now, device.ahead = device.ahead, device.ahead + 1_000_000
@@ -466,7 +466,7 @@ def test_a_whole_loop_never_waits_for_a_device(alone: Path, monkeypatch: pytest.
     device.now = device.ahead
     watch.stop()
     rows = RingReader(ring_path(alone / "run", 0)).read(0).rows
-    assert doors._Door.session is None and (rows["state"] == RowState.DONE).sum() > 10
+    assert api._Monitor.session is None and (rows["state"] == RowState.DONE).sum() > 10
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.fleet.rings import open_rings, read_rings
+from windtunnel.fleet.recorded import recorded_of_rings
+from windtunnel.fleet.rings import open_rings
 from windtunnel.records.sections import Section, Sections
 
 torch = pytest.importorskip("torch")
@@ -94,7 +95,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows(folder: Path, section: Section) -> Sections:
     watch.stop()
-    table = read_rings(folder / "run")
+    table = recorded_of_rings(folder / "run").sections
     return table.where(table.section == section)
 
 

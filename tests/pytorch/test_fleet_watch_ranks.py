@@ -16,7 +16,7 @@ from forked_ranks import ForkedJob, RankForge
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingReader
-from windtunnel.fleet.rings import open_rings, read_rings, ring_path
+from windtunnel.fleet.rings import open_rings, ring_path
 from windtunnel.records.sections import Section, Sections
 
 torch = pytest.importorskip("torch")
@@ -44,7 +44,7 @@ class Scripts:
         """The table after a script has ended well."""
         job = self.started(name, folder, **extra)
         assert self.forge.ended(job, LONG) == [0, 0], [file.read_text() for file in job.files]
-        return read_rings(folder / "run") if (folder / "run").exists() else Sections.of([], [], [], [], [])
+        return recorded_of_rings(folder / "run").sections if (folder / "run").exists() else Sections.of([], [], [], [], [])
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_a_stopped_rank_is_silent_and_one_that_waits_is_not(scripts: Scripts, tm
         assert time.monotonic() < until
         time.sleep(0.05)
     assert stopped.read(0).beat_ns == last
-    table = read_rings(tmp_path / "run")
+    table = recorded_of_rings(tmp_path / "run").sections
     mine = table.where((table.rank == 0) & (table.section == Section.CALL))
     assert np.isnan(mine.seconds).tolist() == [False, True] and mine.call.tolist() == [0, 1]
     waits.close()

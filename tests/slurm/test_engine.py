@@ -71,7 +71,7 @@ def test_an_agent_on_each_node_and_none_after_the_end(engine: SlurmEngine, tmp_p
     wait_for(lambda: len(agents(tmp_path)) == 3)
     found = agents(tmp_path)
     assert {one["node"] for one in found} == {one["host"] for one in found} == set(nodes)
-    assert all(engine.alive(node) and engine.place(node) == node for node in nodes)
+    assert all(engine.is_running(node) and engine.place(node) == node for node in nodes)
     engine.close()
     wait_for(lambda: not any(runs(int(one["pid"])) for one in found))
 
@@ -95,13 +95,13 @@ def test_one_agent_stops_and_starts_again_beside_another(engine: SlurmEngine, tm
     wait_for(lambda: len(agents(tmp_path)) == 2)
     pids = {one["node"]: int(one["pid"]) for one in agents(tmp_path)}
     engine.stop(first)
-    assert not engine.alive(first)
-    assert engine.alive(second)
+    assert not engine.is_running(first)
+    assert engine.is_running(second)
     wait_for(lambda: not runs(pids[first]))
     assert runs(pids[second])
     engine.start((first,))
     wait_for(lambda: len(agents(tmp_path)) == 3)
-    assert engine.alive(first)
+    assert engine.is_running(first)
 
 
 def test_an_agent_that_is_killed_is_not_alive(engine: SlurmEngine, tmp_path: Path) -> None:
@@ -109,31 +109,31 @@ def test_an_agent_that_is_killed_is_not_alive(engine: SlurmEngine, tmp_path: Pat
     engine.start((node,))
     wait_for(lambda: len(agents(tmp_path)) == 1)
     os.kill(int(agents(tmp_path)[0]["pid"]), 9)
-    wait_for(lambda: not engine.alive(node))
+    wait_for(lambda: not engine.is_running(node))
 
 
 def test_a_driver_that_starts_again_finds_the_agents(engine: SlurmEngine, tmp_path: Path) -> None:
     nodes = engine.acquire(2)
     engine.start(nodes)
-    wait_for(lambda: all(engine.alive(node) for node in nodes) and len(agents(tmp_path)) == 2)
+    wait_for(lambda: all(engine.is_running(node) for node in nodes) and len(agents(tmp_path)) == 2)
     another = SlurmEngine(engine.command, tmp_path, fresh=0.0)
     assert another.acquire(2) == nodes
-    assert all(another.alive(node) for node in nodes)
+    assert all(another.is_running(node) for node in nodes)
     another.stop(nodes[0])
-    wait_for(lambda: not engine.alive(nodes[0]))
-    assert engine.alive(nodes[1])
+    wait_for(lambda: not engine.is_running(nodes[0]))
+    assert engine.is_running(nodes[1])
 
 
 def test_a_node_that_goes_down_takes_its_agent_only(slurm: SlurmCluster, engine: SlurmEngine, tmp_path: Path) -> None:
     nodes = engine.acquire(3)
     engine.start(nodes)
-    wait_for(lambda: all(engine.alive(node) for node in nodes) and len(agents(tmp_path)) == 3)
+    wait_for(lambda: all(engine.is_running(node) for node in nodes) and len(agents(tmp_path)) == 3)
     pids = {one["node"]: int(one["pid"]) for one in agents(tmp_path)}
     slurm.down(nodes[1])
     try:
-        wait_for(lambda: not engine.alive(nodes[1]))
-        assert engine.alive(nodes[0])
-        assert engine.alive(nodes[2])
+        wait_for(lambda: not engine.is_running(nodes[1]))
+        assert engine.is_running(nodes[0])
+        assert engine.is_running(nodes[2])
         assert runs(pids[nodes[0]])
         assert runs(pids[nodes[2]])
         with pytest.raises(SlurmError, match="in no allocation"):
@@ -142,7 +142,7 @@ def test_a_node_that_goes_down_takes_its_agent_only(slurm: SlurmCluster, engine:
         assert set(nodes) - {nodes[1]} <= set(mended)
         (new,) = set(mended) - set(nodes)
         engine.start((new,))
-        wait_for(lambda: engine.alive(new) and any(one["node"] == new for one in agents(tmp_path)))
+        wait_for(lambda: engine.is_running(new) and any(one["node"] == new for one in agents(tmp_path)))
     finally:
         slurm.up(nodes[1])
         slurm.slurm("scontrol", "update", f"nodename={nodes[1]}", "state=resume")

@@ -25,10 +25,10 @@ from windtunnel.fleet.batch import (
     decode,
     encode,
     head_of,
-    summarised,
+    summarise,
 )
 from windtunnel.fleet.batch.columns import MOST_ROWS, pack, unpack
-from windtunnel.fleet.batch.message import BatchHead, sealed
+from windtunnel.fleet.batch.message import BatchHead, add_checksum
 
 WHOLE = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-300, 300), st.just(7))
 
@@ -119,7 +119,7 @@ def test_malformed_batches_with_a_right_checksum_are_refused(part: str) -> None:
             packed = one["compressed"] if part == "compressed" else zlib.compress(one["tables"])
             sizes = [len(one["words"]), len(packed), len(one["tables"])]
             one["compressed"] = packed
-        message = sealed(BatchHead(head.boot, head.sequence, *sizes), one["words"] + one["compressed"])
+        message = add_checksum(BatchHead(head.boot, head.sequence, *sizes), one["words"] + one["compressed"])
         try:
             decode(message)
         except FileError:
@@ -134,7 +134,7 @@ def test_a_small_batch_that_unpacks_to_much_is_refused() -> None:
     bomb = zlib.compress(bytes(64 << 20), 9)
     for claimed in (100, 40 << 20, (64 << 20) + 1):
         with pytest.raises(FileError):
-            decode(sealed(BatchHead(bytes(16), 1, 2, len(bomb), claimed), b"{}" + bomb))
+            decode(add_checksum(BatchHead(bytes(16), 1, 2, len(bomb), claimed), b"{}" + bomb))
 
 
 def test_a_table_that_claims_many_rows_is_refused_before_they_are_made() -> None:
@@ -146,7 +146,7 @@ def test_a_table_that_claims_many_rows_is_refused_before_they_are_made() -> None
 def test_summaries_count_and_add() -> None:
     columns = {name: np.zeros(5, np.int64) for name in ROWS}
     columns |= {"step": np.array([1, 1, 2, 1, 1]), "section": np.array([4, 4, 4, 1, 1]), "nanos": np.array([10, 30, 5, -1, 2])}
-    found = summarised(BatchTable(np.array([3, 2]), columns))
+    found = summarise(BatchTable(np.array([3, 2]), columns))
     assert found.runs.tolist() == [2, 1]
     assert {name: found.columns[name].tolist() for name in SUMMARIES} == {
         "step": [1, 2, 1], "section": [4, 4, 1], "count": [2, 1, 1], "sum": [40, 5, 2], "least": [10, 5, 2], "most": [30, 5, 2],

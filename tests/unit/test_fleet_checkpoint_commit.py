@@ -13,11 +13,19 @@ from typer.testing import CliRunner
 
 from windtunnel.base.errors import FileError
 from windtunnel.cli import app
-from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, leave, take_over
+from windtunnel.fleet.checkpoint.commit import (
+    Save,
+    SaveError,
+    acknowledge,
+    claim_folder,
+    collect_acknowledgements,
+    commit,
+    mark_gone,
+)
 from windtunnel.fleet.checkpoint.folder import LATEST, FoundStep, committed_steps, step_folder, steps_in
 from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.manifest import Manifest, ShardFile, hashes_wrong, manifest_from, read_manifest
-from windtunnel.fleet.checkpoint.retention import collect_garbage, doomed
+from windtunnel.fleet.checkpoint.manifest import Manifest, ShardFile, hash_errors, manifest_from, read_manifest
+from windtunnel.fleet.checkpoint.retention import collect_garbage, deletable_steps
 
 
 def save_of(folder: Path, step: int, attempt: str = "aa", world: int = 2) -> Save:
@@ -32,10 +40,10 @@ def save_of(folder: Path, step: int, attempt: str = "aa", world: int = 2) -> Sav
 
 
 def committed(folder: Path, *steps: int) -> None:
-    take_over(folder, "aa")
+    claim_folder(folder, "aa")
     for step in steps:
         save = save_of(folder, step)
-        assert commit(save, acknowledged(save, 1.0))
+        assert commit(save, collect_acknowledgements(save, 1.0))
 
 
 def test_a_committed_step_is_whole_and_named_by_latest(tmp_path: Path) -> None:
@@ -44,7 +52,7 @@ def test_a_committed_step_is_whole_and_named_by_latest(tmp_path: Path) -> None:
     assert (tmp_path / LATEST).read_text() == "step-00000020\n"
     manifest = read_manifest(step_folder(tmp_path, 20))
     assert (manifest.world, manifest.topology, manifest.attempt) == (2, {"dp": 2}, "aa")
-    assert hashes_wrong(step_folder(tmp_path, 20), manifest) == []
+    assert hash_errors(step_folder(tmp_path, 20), manifest) == []
     assert sorted(path.name for path in step_folder(tmp_path, 20).iterdir()) == ["__0_0.distcp", "__1_0.distcp", "manifest.json"]
 
 
@@ -52,31 +60,31 @@ def test_a_rank_without_a_word_fails_the_save(tmp_path: Path) -> None:
     save = save_of(tmp_path, 10)
     (save.tmp / "ack-1.json").unlink()
     with pytest.raises(SaveError, match="no word of rank 1"):
-        acknowledged(save, 0.02)
+        collect_acknowledgements(save, 0.02)
 
 
 def test_a_rank_that_failed_fails_the_save(tmp_path: Path) -> None:
     save = save_of(tmp_path, 10)
     acknowledge(save, 1, [], "disk full")
     with pytest.raises(SaveError, match="rank 1: disk full"):
-        acknowledged(save, 1.0)
+        collect_acknowledgements(save, 1.0)
 
 
 def test_an_attempt_that_was_replaced_commits_nothing(tmp_path: Path) -> None:
     committed(tmp_path, 10)
     save = save_of(tmp_path, 20)
-    take_over(tmp_path, "bb")
+    claim_folder(tmp_path, "bb")
     with pytest.raises(SaveError, match="attempt bb"):
-        commit(save, acknowledged(save, 1.0))
+        commit(save, collect_acknowledgements(save, 1.0))
     assert [one.step for one in committed_steps(tmp_path)] == [10]
 
 
 def test_a_step_of_an_earlier_attempt_stays(tmp_path: Path) -> None:
     committed(tmp_path, 10)
     before = read_manifest(step_folder(tmp_path, 10))
-    take_over(tmp_path, "bb")
+    claim_folder(tmp_path, "bb")
     save = save_of(tmp_path, 10, "bb")
-    assert not commit(save, acknowledged(save, 1.0))
+    assert not commit(save, collect_acknowledgements(save, 1.0))
     assert read_manifest(step_folder(tmp_path, 10)) == before and not save.tmp.exists()
 
 
@@ -105,7 +113,7 @@ STATES = st.lists(st.tuples(st.integers(1, 40), st.sampled_from(["committed", "d
 @given(STATES, st.integers(0, 5), st.one_of(st.none(), st.integers(1, 10)))
 def test_the_newest_two_committed_steps_always_stay(states: list[tuple[int, str]], keep: int, interval: int | None) -> None:
     found = [FoundStep(step, Path(f"step-{step:08d}"), state) for step, state in dict(states).items()]
-    gone = {one.step for one in doomed(found, keep, interval, "aa")}
+    gone = {one.step for one in deletable_steps(found, keep, interval, "aa")}
     kept = sorted((one.step for one in found if one.state == "committed"), reverse=True)
     assert not gone & set(kept[: max(keep, 2)])
     assert not {step for step in gone & set(kept) if interval and step % interval == 0}
@@ -142,11 +150,11 @@ def test_other_folders_are_left_alone() -> None:
 
 def test_nobody_waits_for_a_rank_that_was_killed_before_it_staged(tmp_path: Path) -> None:
     save = save_of(tmp_path, 10)
-    leave(tmp_path, "aa", 0)  # what it acknowledged before counts
-    assert len(acknowledged(save, 60.0)) == 2
+    mark_gone(tmp_path, "aa", 0)  # what it acknowledged before counts
+    assert len(collect_acknowledgements(save, 60.0)) == 2
     (save.tmp / "ack-1.json").unlink()
-    leave(tmp_path, "aa", 1)
+    mark_gone(tmp_path, "aa", 1)
     with pytest.raises(SaveError, match="rank 1 was killed"):
-        acknowledged(save, 60.0)
-    take_over(tmp_path, "bb")
+        collect_acknowledgements(save, 60.0)
+    claim_folder(tmp_path, "bb")
     assert not list(tmp_path.glob("gone-*"))

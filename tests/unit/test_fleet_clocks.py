@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.helpers.fleet_clocks import negative_arrows
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.findings.clocks import MachineClocks, align, clocks_of, negative_arrows
+from windtunnel.fleet.findings.clocks import MachineClocks, align, clocks_of
 from windtunnel.records.sections import Section, Sections
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import json
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fleet_collectors import Server, batch_of, collecting, rows_of
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests import postgres
 from windtunnel.base.errors import FileError
@@ -24,7 +24,7 @@ from windtunnel.fleet.collect.collector import Collector
 from windtunnel.fleet.collect.compact import Compactor
 from windtunnel.fleet.collect.index import RunFile, RunIndex
 from windtunnel.fleet.collect.policy import CollectPolicy
-from windtunnel.fleet.collect.retention import expired
+from windtunnel.fleet.collect.retention import expired_files
 from windtunnel.fleet.collect.spans import SpanExporter
 
 SMALL = {"policy": {"segment_bytes": 3000}}
@@ -90,7 +90,7 @@ def test_compaction_that_was_killed_is_repeated(tmp_path: Path) -> None:
     index = RunIndex(f"sqlite:///{folder}/index.db", create=False)
     with collecting(tmp_path / "other") as server:
         assert post(server, 0, 1, range(3), introduce=True) == 200
-    rings = RunStore(folder)._tail(tables=False).rings
+    rings = RunStore(folder)._read_tail(tables=False).rings
     Compactor(folder, index, rings).compact(1)
     (folder / "log" / "segment-00000001.wtlog").write_bytes(copy)  # killed before the segment went
     assert stored(folder) == expected(range(1), range(3))
@@ -135,15 +135,15 @@ def test_a_question_without_an_end_costs_no_more_once_rows_are_compacted(tmp_pat
         assert post(server, 0, 1, range(3), introduce=True) == 200
     folder = tmp_path / "run"
     index = RunIndex(f"sqlite:///{folder}/index.db", create=False)
-    Compactor(folder, index, RunStore(folder)._tail(tables=False).rings).compact(1)
+    Compactor(folder, index, RunStore(folder)._read_tail(tables=False).rings).compact(1)
     assert index.read().files
     index.close()
     question = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
         "from windtunnel.fleet.collect import open_run\n"
         "run = open_run(sys.argv[1])\n"
-        "found = run.sections(range(1, 1 << 40)), run.summaries(range(2, 1 << 40)), run.sections(range(1 << 39, 1 << 40))\n"
-        "print(*map(len, found))"
+        "print(len(run.sections(range(1, 1 << 40))), len(run.summaries(range(2, 1 << 40))))\n"
+        "print(len(run.sections(range(1 << 39, 1 << 40))))"
     )
     asked = subprocess.run([sys.executable, "-c", question, str(folder)], capture_output=True, text=True)
     assert (asked.returncode, asked.stdout.split()) == (0, ["20", "10", "0"]), asked.stderr
@@ -179,8 +179,8 @@ def test_a_second_collector_is_kept_out(tmp_path: Path) -> None:
 def test_the_oldest_sections_go_first() -> None:
     files = [RunFile(f"s{at}", "sections", at, 1, 100) for at in range(5)] + [RunFile("sum", "summaries", 0, 1, 10)]
     policy = CollectPolicy(raw_seconds=50, raw_bytes=250, summary_seconds=500)
-    assert [file.path for file in expired(files, [60, 40, 30, 20, 10, 60], policy)] == ["s0", "s2", "s1"]
-    assert [file.path for file in expired(files, [900] * 6, policy)] == ["s0", "s1", "s2", "s3", "sum"]
+    assert [file.path for file in expired_files(files, [60, 40, 30, 20, 10, 60], policy)] == ["s0", "s2", "s1"]
+    assert [file.path for file in expired_files(files, [900] * 6, policy)] == ["s0", "s1", "s2", "s3", "sum"]
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
@@ -190,7 +190,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         assert self.path == "/v1/traces"
-        self.got.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        self.got.append(ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["content-length"]))))
         self.send_response(200)
         self.end_headers()
 
@@ -199,6 +199,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 
 
 def test_spans_go_out(tmp_path: Path) -> None:
+    Receiver.got.clear()
     receiver = http.server.HTTPServer(("127.0.0.1", 0), Receiver)
     thread = threading.Thread(target=receiver.serve_forever)
     thread.start()
@@ -206,18 +207,21 @@ def test_spans_go_out(tmp_path: Path) -> None:
         with collecting(tmp_path / "run") as server:
             assert post(server, 0, 1, range(2), introduce=True) == 200
         store = open_run(tmp_path / "run")
-        rows, rings = store.rows(ranks=[1]), store._tail(tables=False).rings
+        rows, rings = store.rows(ranks=[1]), store._read_tail(tables=False).rings
         exporter = SpanExporter(f"http://127.0.0.1:{receiver.server_address[1]}", [1], rings)
         exporter.offer(rows)
         exporter.close()
         store.close()
         assert (exporter.sent, exporter.dropped) == (10, 0)
         (request,) = Receiver.got
-        spans = request["resourceSpans"][0]["scopeSpans"][0]["spans"]
-        roots = {span["spanId"]: span for span in spans if "parentSpanId" not in span}
-        assert len(roots) == 2 and all(span["parentSpanId"] in roots for span in spans if "parentSpanId" in span)
-        assert all(len(span["traceId"]) == 32 and int(span["endTimeUnixNano"]) >= int(span["startTimeUnixNano"]) for span in spans)
-        refused = SpanExporter("http://127.0.0.1:9", [1], rings)
+        spans = request.resource_spans[0].scope_spans[0].spans
+        roots = {span.span_id for span in spans if not span.parent_span_id}
+        assert len(roots) == 2 and all(span.parent_span_id in roots for span in spans if span.parent_span_id)
+        assert len({span.trace_id for span in spans}) == 2 and all(len(span.trace_id) == 16 for span in spans)
+        assert {span.start_time_unix_nano for span in spans} == set(rows["begin"].tolist())
+        assert all(span.end_time_unix_nano >= span.start_time_unix_nano for span in spans)
+        assert {one.value.int_value for span in spans for one in span.attributes if one.key == "windtunnel.rank"} == {1}
+        refused = SpanExporter("http://127.0.0.1:9", [1], rings, patience=0.5)
         refused.offer(rows)
         refused.close()
         assert (refused.sent, refused.dropped) == (0, 10)

@@ -18,8 +18,8 @@ from fleet_collectors import Server, batch_of, collecting
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
-from windtunnel.fleet.asked import AskedRun
 from windtunnel.fleet.batch import encode
+from windtunnel.fleet.collector_client import CollectorClient
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.ship import NodeShipper, ShipPolicy
 from windtunnel.fleet.ship.post import connection_to, secrets_at
@@ -39,7 +39,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 def ring(folder: Path) -> None:
     writer = RingWriter(folder / "rank-000000.ring", "job", 0, 1)
     writer.rewrite(writer.write(Section.CALL, 0, 5), 3, 3, RowState.DONE)
-    writer.ended(0)
+    writer.mark_ended(0)
 
 
 def test_who_has_the_secrets_ships_and_asks(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -47,7 +47,7 @@ def test_who_has_the_secrets_ships_and_asks(server: Server, tmp_path: Path, monk
     ring(tmp_path / "rings")
     assert NodeShipper(tmp_path / "rings", server.url, QUICK, secrets=str(tmp_path / "keys")).run().rows == 1
     monkeypatch.setenv(VARIABLE, str(tmp_path / "keys" / FILE))  # of a node that has the file alone
-    run = AskedRun(server.url)
+    run = CollectorClient(server.url)
     assert [(beat.rank, beat.ended) for beat in run.heartbeats()] == [(0, 0)] and len(run.sections()) == 1
     run.close()
     assert main(["fleet", "show", server.url, "--json", "-"]) == 0
@@ -97,7 +97,7 @@ def test_a_collector_with_another_certificate_gets_nothing(server: Server, tmp_p
         NodeShipper(tmp_path / "rings", server.url, QUICK, secrets=str(tmp_path / "others")).run()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "others"))
     with pytest.raises(FileError, match="certificate"):
-        AskedRun(server.url).heartbeats()
+        CollectorClient(server.url).heartbeats()
 
 
 def test_secrets_that_others_can_read_are_refused(server: Server, tmp_path: Path) -> None:

@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.helpers.fleet_clocks import negative_arrows
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
 from windtunnel.cli.fleet.source import aligned_run, read_run
-from windtunnel.fleet.asked import AskedRun
 from windtunnel.fleet.collect import open_run
-from windtunnel.fleet.findings.clocks import negative_arrows
+from windtunnel.fleet.collector_client import CollectorClient
+from windtunnel.fleet.findings.call_matching import match_collectives, match_sends
 from windtunnel.fleet.findings.judge import judge
-from windtunnel.fleet.findings.link import transfers_of
-from windtunnel.fleet.findings.matched import matched_collectives, matched_sends
-from windtunnel.fleet.monitor import killed, standstill
+from windtunnel.fleet.findings.slow_links import match_transfers
+from windtunnel.fleet.monitor import killed_ranks, stall_report
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.ship import ShipPolicy
@@ -78,7 +78,7 @@ def written(
         ring.at_step(steps - 1)
         ring.beat()
         if ends:
-            ring.ended(0)
+            ring.mark_ended(0)
         ring.close()
 
 
@@ -122,7 +122,7 @@ def test_a_collectors_folder_and_a_running_collector_say_what_rings_say(tmp_path
         asked = read_run(server.url)
         status, found = server.ask("GET", "/v1/findings")
         assert status == 200 and [one["ranks"] for one in found["findings"]] == [[5]]
-        run = AskedRun(server.url)
+        run = CollectorClient(server.url)
         part = run.sections(range(3, 5))
         assert set(part.step.tolist()) == {3, 4} and len(run.sections([7], [1, 2])) == 2 * 4
         run.close()
@@ -150,7 +150,7 @@ def test_clocks_of_two_machines_are_put_on_one(tmp_path: Path) -> None:
 def test_one_machine_says_nothing_of_clocks(tmp_path: Path) -> None:
     ring = RingWriter(ring_path(tmp_path, 0), "job", 0, 1)
     ring.write(Section.STEP, 0, time.time_ns(), MS, MS, state=RowState.DONE)
-    ring.ended(0)
+    ring.mark_ended(0)
     ring.close()
     assert aligned_run(tmp_path)[1] == ""
 
@@ -163,7 +163,7 @@ def test_arrows_of_the_trace_never_point_back(tmp_path: Path) -> None:
     events = json.loads(target.read_text())["traceEvents"]
     leaves = {event["id"]: event["ts"] for event in events if event.get("ph") == "s"}
     comes = {event["id"]: event["ts"] for event in events if event.get("ph") == "f"}
-    sends = len(matched_sends(recorded.sections, np.flatnonzero(recorded.sections.section == Section.CALL)))
+    sends = len(match_sends(recorded.sections, np.flatnonzero(recorded.sections.section == Section.CALL)))
     assert sends == 4 * 24 and leaves.keys() == comes.keys() and len(leaves) >= sends
     assert all(comes[number] > at for number, at in leaves.items())
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2
@@ -182,8 +182,8 @@ def test_arrows_of_the_trace_never_point_back(tmp_path: Path) -> None:
 def test_a_rank_that_does_not_come_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(tmp_path / "job", slow=-1, ends=False, stuck=3)
     recorded = read_run(str(tmp_path / "job"))
-    assert standstill(recorded, heartbeat=1e6) is None  # something was written within the last ten seconds
-    report = standstill(replace(recorded, now=recorded.now + 60.0), heartbeat=1e6)
+    assert stall_report(recorded, heartbeat=1e6) is None  # something was written within the last ten seconds
+    report = stall_report(replace(recorded, now=recorded.now + 60.0), heartbeat=1e6)
     assert report is not None and list(report.culprits) == [3] and "all_reduce 23" in report.text
     assert main(["fleet", "hang", str(tmp_path)]) == 0
     assert "Ranks that others wait for" in capsys.readouterr().out
@@ -256,7 +256,7 @@ def test_an_empty_collector_says_so(tmp_path: Path, collecting: object, capsys: 
 def test_ranks_that_were_killed_are_told(tmp_path: Path) -> None:
     written(tmp_path, ends=False)
     recorded = read_run(str(tmp_path))
-    assert killed(recorded) == ()
+    assert killed_ranks(recorded) == ()
 
 
 def test_only_steps_that_ended_are_counted(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_only_steps_that_ended_are_counted(tmp_path: Path) -> None:
     with_tail.close()
     recorded = read_run(str(tmp_path))
     judged = judge(recorded.sections, recorded.meshes)
-    assert len(judged.table.steps) == 25 and judged.table.ended == 24
+    assert len(judged.table.steps) == 25 and judged.table.steps_ended == 24
     assert fleet_short(recorded, judged)[0].startswith("windtunnel fleet: 9 ranks on 2 machines, 24 steps, a step takes 20 ms")
     assert fleet_dict(recorded, judged)["steps"] == 24
 
@@ -296,8 +296,8 @@ def test_calls_are_matched_by_group_and_number() -> None:
     table = small(
         [0, 1, 0, 1, 2, 0], [0, 1, 2, 3, 4, 5], group=[0, 0, 0, 0, 1, 1], call=[7, 7, 8, 9, 1, 1], groups=((0, 1), (0, 2, 3))
     )
-    assert [part.tolist() for part in matched_collectives(table, np.arange(6))] == [[0, 1]]
-    assert matched_collectives(table, np.arange(1)) == []
+    assert [part.tolist() for part in match_collectives(table, np.arange(6))] == [[0, 1]]
+    assert match_collectives(table, np.arange(1)) == []
 
 
 def test_sends_are_matched_with_their_receives() -> None:
@@ -308,10 +308,10 @@ def test_sends_are_matched_with_their_receives() -> None:
         call=[4, 4, 5, 6, 1, 1],
         sends=[True, False, True, False, False, True],
     )
-    assert matched_sends(table, np.arange(6)).tolist() == [[0, 1], [5, 4]]
-    assert matched_sends(table, np.zeros(0, np.int64)).tolist() == []
+    assert match_sends(table, np.arange(6)).tolist() == [[0, 1], [5, 4]]
+    assert match_sends(table, np.zeros(0, np.int64)).tolist() == []
     both = small([0, 1], [0, 1], peer=[1, 0], call=[0, 0], sends=[True, True])
-    assert matched_sends(both, np.arange(2)).tolist() == []
+    assert match_sends(both, np.arange(2)).tolist() == []
 
 
 def test_transfers_waits_and_flows_by_hand() -> None:
@@ -319,7 +319,7 @@ def test_transfers_waits_and_flows_by_hand() -> None:
         [0, 1, 2, 0, 1], [0.0, 0.25, 0.75, 5.0, 5.5], group=[0, 0, 0, 1, 1], call=0, groups=((0, 1, 2), (0, 1)),
         group_names=("a", "b"), hosts={0: "x", 1: "x", 2: "y"},
     )  # fmt: skip
-    transfers = transfers_of(table)
+    transfers = match_transfers(table)
     assert transfers.seconds.tolist() == [1.0, 1.0] and [transfers.machines[one] for one in transfers.joins] == [("x", "y"), ("x",)]
     assert transfers.kinds == ((0, 8, 2), (0, 8, 3)) and transfers.kind.tolist() == [1, 0]
     assert waits_of_ranks(table, [0, 1, 2], 1) == [[[2, 750.0], [1, 500.0]], [[2, 500.0]], []]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.helpers.fleet_expected import watched
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.findings.alive import Beat
 from windtunnel.fleet.findings.finding import Verdict
+from windtunnel.fleet.findings.liveness import Beat
 from windtunnel.fleet.monitor import Monitor
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.predict import predict

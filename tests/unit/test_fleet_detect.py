@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.fleet.agent.patterns import PATTERNS, found_in, raised_in
-from windtunnel.fleet.agent.readings import LogTail
-from windtunnel.fleet.driver.detect import JOB_RULES, RANK_RULES, detect, ended_text
-from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, Sight
+from windtunnel.fleet.agent.log_patterns import PATTERNS, last_exception, match_lines
+from windtunnel.fleet.agent.node_probes import LogTail
+from windtunnel.fleet.driver.detect import JOB_RULES, RANK_RULES, describe_exit, detect
+from windtunnel.fleet.driver.snapshot import DetectionLimits, JobSnapshot, NodeSnapshot
 from windtunnel.fleet.wire.messages import LogFinding, RankReport
 
 LIMITS = DetectionLimits(step=(0.1, 0.2))
@@ -23,8 +23,8 @@ def _ended(rank: int, code: int, ended: float = NOW - 0.1, *kinds: str) -> RankR
     )
 
 
-def _sight(*nodes: NodeSight, **changed: float) -> Sight:
-    return Sight(NOW, nodes, **{"running": 2, "still": 0.1, **changed})  # type: ignore[arg-type]
+def _sight(*nodes: NodeSnapshot, **changed: float) -> JobSnapshot:
+    return JobSnapshot(NOW, nodes, **{"running": 2, "still": 0.1, **changed})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def _sight(*nodes: NodeSight, **changed: float) -> Sight:
     ],
 )
 def test_a_rule_of_ranks(rank: RankReport, node: dict[str, object], what: str) -> None:
-    fault = detect(_sight(NodeSight("n0", ranks=(rank,), **node)), LIMITS)  # type: ignore[arg-type]
+    fault = detect(_sight(NodeSnapshot("n0", ranks=(rank,), **node)), LIMITS)  # type: ignore[arg-type]
     assert fault is not None
     assert (fault.what, fault.nodes, fault.ranks, fault.separable) == (what, ("n0",), (0,), True)
     assert fault.began <= fault.seen
@@ -62,17 +62,17 @@ def test_a_rule_of_ranks(rank: RankReport, node: dict[str, object], what: str) -
     ],
 )  # fmt: skip
 def test_what_is_no_fault(rank: RankReport) -> None:
-    assert detect(_sight(NodeSight("n0", ranks=(rank,), stopped={0: 0.5})), LIMITS) is None
+    assert detect(_sight(NodeSnapshot("n0", ranks=(rank,), stopped={0: 0.5})), LIMITS) is None
 
 
 def test_an_agent_without_heartbeats() -> None:
-    fault = detect(_sight(NodeSight("n1", silent=6.0, ranks=(RankReport(2, 1), RankReport(3, 1)))), LIMITS)
+    fault = detect(_sight(NodeSnapshot("n1", silent=6.0, ranks=(RankReport(2, 1), RankReport(3, 1)))), LIMITS)
     assert fault is not None
     assert (fault.what, fault.nodes, fault.ranks, fault.began) == ("agent-lost", ("n1",), (2, 3), NOW - 6.0)
 
 
 def test_traffic_that_has_gone() -> None:
-    node = NodeSight("n1", ranks=(RankReport(2, 1),), traffic_still=61.0)
+    node = NodeSnapshot("n1", ranks=(RankReport(2, 1),), traffic_still=61.0)
     fault = detect(_sight(node, still=31.0), DetectionLimits(stall=100.0))
     assert fault is not None
     assert fault.what == "traffic-gone"
@@ -103,20 +103,22 @@ def test_every_rule_has_fired_above() -> None:
 
 
 def test_those_that_follow_are_no_culprits() -> None:
-    followers = NodeSight("n1", ranks=(RankReport(2, 1, 1, "", ended=NOW - 0.3, found=PEER),))
-    fault = detect(_sight(followers, NodeSight("n0", ranks=(_ended(0, -9, NOW - 0.2),))), LIMITS)
+    followers = NodeSnapshot("n1", ranks=(RankReport(2, 1, 1, "", ended=NOW - 0.3, found=PEER),))
+    fault = detect(_sight(followers, NodeSnapshot("n0", ranks=(_ended(0, -9, NOW - 0.2),))), LIMITS)
     assert fault is not None
     assert (fault.what, fault.ranks, fault.nodes) == ("crash", (0,), ("n0",))
     alone = detect(_sight(followers), LIMITS)
     assert alone is not None
     assert (alone.what, alone.separable) == ("link", False)
-    lost = detect(_sight(followers, NodeSight("n0", silent=6.0)), LIMITS)
+    lost = detect(_sight(followers, NodeSnapshot("n0", silent=6.0)), LIMITS)
     assert lost is not None
     assert lost.what == "agent-lost"
 
 
 def test_a_rank_that_is_done_too_early_fails_the_others() -> None:
-    fault = detect(_sight(NodeSight("n0", ranks=(_ended(1, 0, NOW - 0.3), RankReport(2, 1, 1, "", ended=NOW, found=PEER)))), LIMITS)
+    fault = detect(
+        _sight(NodeSnapshot("n0", ranks=(_ended(1, 0, NOW - 0.3), RankReport(2, 1, 1, "", ended=NOW, found=PEER)))), LIMITS
+    )
     assert fault is not None
     assert (fault.what, fault.ranks) == ("early-exit", (1,))
 
@@ -124,13 +126,13 @@ def test_a_rank_that_is_done_too_early_fails_the_others() -> None:
 def test_a_rank_that_is_done_after_another_failed_is_not_to_blame() -> None:
     """A connection is cut in the last step: who is through already ends with 0."""
     ranks = (RankReport(2, 1, 1, "", ended=NOW - 0.4, found=PEER), _ended(1, 0, NOW - 0.3))
-    fault = detect(_sight(NodeSight("n0", ranks=ranks)), LIMITS)
+    fault = detect(_sight(NodeSnapshot("n0", ranks=ranks)), LIMITS)
     assert fault is not None
     assert (fault.what, fault.ranks) == ("link", (2,))
 
 
 def test_two_culprits_are_both_named() -> None:
-    fault = detect(_sight(NodeSight("n0", ranks=(_ended(0, -9),)), NodeSight("n1", ranks=(_ended(2, -9),))), LIMITS)
+    fault = detect(_sight(NodeSnapshot("n0", ranks=(_ended(0, -9),)), NodeSnapshot("n1", ranks=(_ended(2, -9),))), LIMITS)
     assert fault is not None
     assert (fault.ranks, fault.nodes) == ((0, 2), ("n0", "n1"))
 
@@ -151,13 +153,13 @@ def test_two_culprits_are_both_named() -> None:
     ],
 )
 def test_patterns_of_logs(line: str, kind: str) -> None:
-    assert [one.kind for one in found_in(f"before\n{line}\nafter")] == [kind]
-    assert found_in(f"before\n{line}\nafter")[0].text == line
+    assert [one.kind for one in match_lines(f"before\n{line}\nafter")] == [kind]
+    assert match_lines(f"before\n{line}\nafter")[0].text == line
 
 
 @pytest.mark.parametrize("line", ["step 7 loss 0.31 nanoseconds 12", "loss information: 3", "cuda is available", "financial loss"])
 def test_lines_that_are_no_errors(line: str) -> None:
-    assert found_in(line) == []
+    assert match_lines(line) == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_lines_that_are_no_errors(line: str) -> None:
     ],
 )
 def test_the_last_exception_of_a_log(log: str, last: str | None) -> None:
-    found = raised_in(log)
+    found = last_exception(log)
     assert (found and found.text) == last
 
 
@@ -181,19 +183,19 @@ def test_a_crash_says_what_its_log_ends_in(tmp_path: Path) -> None:
     tail = LogTail(log)
     tail.look()
     assert tail.findings(ended=False) == ()
-    fault = detect(_sight(NodeSight("n0", ranks=(RankReport(0, 1, 1, ended=NOW, found=tail.findings(ended=True)),))), LIMITS)
+    fault = detect(_sight(NodeSnapshot("n0", ranks=(RankReport(0, 1, 1, ended=NOW, found=tail.findings(ended=True)),))), LIMITS)
     assert fault is not None
     assert (fault.what, fault.evidence) == ("crash", "rank 0: exit status 1; its log ends in: ValueError: no such shard")
     log.write_text(log.read_text() + "RuntimeError: Connection reset by peer\n", encoding="utf-8")
     tail.look()
     follower = RankReport(0, 1, 1, ended=NOW, found=tail.findings(ended=True))
-    fault = detect(_sight(NodeSight("n0", ranks=(follower,)), NodeSight("n1", ranks=(_ended(2, -9),))), LIMITS)
+    fault = detect(_sight(NodeSnapshot("n0", ranks=(follower,)), NodeSnapshot("n1", ranks=(_ended(2, -9),))), LIMITS)
     assert fault is not None
     assert fault.ranks == (2,)
 
 
 def test_kinds_and_texts() -> None:
     assert len({kind for kind, _ in PATTERNS}) == len(PATTERNS)
-    assert [ended_text(RankReport(0, 1, code)) for code in (None, 3, -9, -99)] == [
+    assert [describe_exit(RankReport(0, 1, code)) for code in (None, 3, -9, -99)] == [
         "it runs", "exit status 3", "SIGKILL", "signal 99"
     ]  # fmt: skip

@@ -18,10 +18,10 @@ from windtunnel.fleet.diagnose import nic_loopback, tcp
 from windtunnel.fleet.diagnose.__main__ import main
 from windtunnel.fleet.diagnose.bisect import Round, bisect
 from windtunnel.fleet.diagnose.registry import TESTS, run_test
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, NotHereError, judged
+from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError, SelfTestOptions, run_and_judge
 from windtunnel.fleet.wire.ports import free_port
 
-SHORT = Asked(seconds=0.05, size=1 << 20)
+SHORT = SelfTestOptions(seconds=0.05, size=1 << 20)
 PROGRAM = (sys.executable, "-m", "windtunnel.fleet.diagnose")
 
 
@@ -69,24 +69,27 @@ def test_perftests_table_is_read() -> None:
     ("expect", "value", "passed", "status"), [(None, 1.0, True, 0), (1.0, 0.8, True, 0), (1.0, 0.79, False, 1)]
 )
 def test_a_figure_is_judged_by_the_share_of_what_is_expected(expect: float | None, value: float, passed: bool, status: int) -> None:
-    found = judged("x", "B/s", Asked(expect=expect), lambda asked: MeasuredFigure(value, "made up"))
+    found = run_and_judge("x", "B/s", SelfTestOptions(expect=expect), lambda asked: MeasuredFigure(value, "made up"))
     assert (found.passed, found.status) == (passed, status)
 
 
 def test_wrong_data_fails_however_fast() -> None:
-    assert judged("x", "B/s", Asked(expect=1.0), lambda asked: MeasuredFigure(9.0, "made up", "it differs")).passed is False
+    assert (
+        run_and_judge("x", "B/s", SelfTestOptions(expect=1.0), lambda asked: MeasuredFigure(9.0, "made up", "it differs")).passed
+        is False
+    )
 
 
 def test_what_does_not_apply_and_what_breaks_are_told_apart() -> None:
-    def absent(asked: Asked) -> MeasuredFigure:
-        raise NotHereError("no GPU")
+    def absent(asked: SelfTestOptions) -> MeasuredFigure:
+        raise NotApplicableError("no GPU")
 
-    def broken(asked: Asked) -> MeasuredFigure:
+    def broken(asked: SelfTestOptions) -> MeasuredFigure:
         raise RuntimeError("CUDA error: an illegal memory access")
 
-    assert judged("x", "B/s", Asked(), absent).status == 3
-    assert judged("x", "B/s", Asked(), broken).status == 1
-    assert "illegal" in judged("x", "B/s", Asked(), broken).why
+    assert run_and_judge("x", "B/s", SelfTestOptions(), absent).status == 3
+    assert run_and_judge("x", "B/s", SelfTestOptions(), broken).status == 1
+    assert "illegal" in run_and_judge("x", "B/s", SelfTestOptions(), broken).why
 
 
 def test_the_program_prints_one_line_and_lists_its_tests(capsys: pytest.CaptureFixture[str]) -> None:

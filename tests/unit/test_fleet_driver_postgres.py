@@ -13,7 +13,7 @@ from tests.faults.recovery.kept import KeptJob
 from tests.faults.soak.__main__ import PRELOAD, SCRIPT, strike
 from tests.postgres import MISSING, PostgresServer
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.driver.state import DriverStore, Fenced
+from windtunnel.fleet.driver.store import DriverStore, FencedError
 
 pytestmark = pytest.mark.skipif(MISSING, reason="PostgreSQL is not installed")
 
@@ -22,7 +22,7 @@ def test_a_server_that_is_gone_is_waited_for() -> None:
     pytest.importorskip("psycopg")
     with PostgresServer() as server:
         store, waited = DriverStore(server.url, "one"), []
-        store.waited = lambda: waited.append(True)
+        store.on_reconnect = lambda: waited.append(True)
         fence = store.acquire("a", 1000.0, 100.0)
         assert fence == 1
         store.put(fence, "state", {"x": 1})
@@ -37,7 +37,7 @@ def test_a_server_that_is_gone_is_waited_for() -> None:
         assert other.get("state") is None
         assert other.acquire("b", 3.0, 100.0) == 1
         assert store.acquire("b", 3.0, 2000.0) == 2
-        with pytest.raises(Fenced):
+        with pytest.raises(FencedError):
             store.put(fence, "state", {"x": 3})
         impatient = DriverStore(server.url, "one", patience=0.5)
         server.kill()

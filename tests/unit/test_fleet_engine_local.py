@@ -58,10 +58,10 @@ def test_agents_start_and_end_with_their_children(engine: LocalEngine, tmp_path:
     nodes = engine.acquire(2)
     engine.start(nodes)
     pids = [int(one) for node in nodes for one in said(tmp_path, node)[:2]]
-    assert all(engine.alive(node) for node in nodes)
+    assert all(engine.is_running(node) for node in nodes)
     engine.stop(nodes[0])
-    assert not engine.alive(nodes[0])
-    assert engine.alive(nodes[1])
+    assert not engine.is_running(nodes[0])
+    assert engine.is_running(nodes[1])
     wait_for(lambda: gone(pids[0]) and gone(pids[1]))
     engine.close()
     wait_for(lambda: all(gone(pid) for pid in pids))
@@ -72,7 +72,7 @@ def test_an_agent_that_is_killed_is_not_alive_and_starts_again(engine: LocalEngi
     engine.start((node,))
     pid, child = (int(one) for one in said(tmp_path, node)[:2])
     os.kill(pid, 9)
-    wait_for(lambda: not engine.alive(node))
+    wait_for(lambda: not engine.is_running(node))
     os.kill(child, 9)
     (tmp_path / f"{node}.is").unlink()
     engine.start((node,))
@@ -84,16 +84,16 @@ def test_another_engine_finds_the_agents(engine: LocalEngine, tmp_path: Path) ->
     engine.start(nodes)
     pid = int(said(tmp_path, nodes[0])[0])
     another = LocalEngine(engine.command, engine.folder)
-    assert another.alive(nodes[0])
+    assert another.is_running(nodes[0])
     another.stop(nodes[0])
     wait_for(lambda: gone(pid))
-    assert not engine.alive(nodes[0])
+    assert not engine.is_running(nodes[0])
 
 
 def test_an_id_that_another_process_has_now_is_left_alone(engine: LocalEngine, tmp_path: Path) -> None:
     engine.acquire(1)
     (engine.folder / "agent-node0.json").write_text(f'{{"pid": {os.getpid()}, "started": 1}}')
-    assert not engine.alive("node0")
+    assert not engine.is_running("node0")
     engine.stop("node0")
 
 

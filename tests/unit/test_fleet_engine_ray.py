@@ -67,15 +67,15 @@ def test_one_agent_a_machine_stopped_started_and_found_again(engine: RayEngine, 
     pids = {node: pid_of(tmp_path, node) for node in nodes}
     assert len({engine.place(node) for node in nodes}) == 2
     os.kill(pids["node0"], 9)
-    wait_for(lambda: not engine.alive("node0"))
-    assert engine.alive("node1")
+    wait_for(lambda: not engine.is_running("node0"))
+    assert engine.is_running("node1")
     (tmp_path / "node0.is").unlink()
     engine.start(("node0",))
     assert pid_of(tmp_path, "node0") != pids["node0"]
     another = RayEngine(engine.command, engine.run, engine.address)
-    assert another.alive("node0")
+    assert another.is_running("node0")
     another.stop("node1")
-    assert not engine.alive("node1")
+    assert not engine.is_running("node1")
     wait_for(lambda: Process.of(pids["node1"]) is None)
 
 

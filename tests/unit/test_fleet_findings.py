@@ -11,11 +11,11 @@ import pytest
 
 from tests.helpers.fleet_synthetic import job
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.decline import decline, fading
+from windtunnel.fleet.findings.decline import decline, fading_machines
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
-from windtunnel.fleet.findings.link import Transfers, slow_links, transfers_of
-from windtunnel.fleet.findings.slow import pace_of, since_step, slow_ranks, starved_ranks
+from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
+from windtunnel.fleet.findings.slow_ranks import pace_of, since_step, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.records.sections import Section, Sections, joined
 
@@ -161,7 +161,7 @@ def test_a_slow_link_is_named_and_no_rank() -> None:
         return 0.02 if {a, b} == {"node1", "node2"} else 0.002
 
     sections = job(ranks=8, per_host=2, steps=30, sends=True, transfer=transfer)
-    found = slow_links(transfers_of(sections))
+    found = slow_links(match_transfers(sections))
     assert [(one.verdict, one.hosts) for one in found] == [(Verdict.SLOW_LINK, ("node1", "node2"))]
     assert found[0].size == pytest.approx(9.0, rel=0.1)
     assert slow_ranks(step_table(sections)) == []
@@ -193,30 +193,30 @@ def test_the_link_that_fades_is_seen_beside_transfers_that_wait() -> None:
     """One of six links fades to a quarter over 78 steps of noise; the sum of a step's transfers varies by as much."""
     draw = np.random.default_rng(1)
     noise = draw.uniform(1.0, 1.2, (6, 78))
-    chance, machines = fading(
+    chance, machines = fading_machines(
         np.arange(78), _pairs_of_four(lambda pair, step: noise[pair, step] * (1 + step / 26 * (pair == 2)), 78)
     )
     assert machines == ("m0", "m3") and chance < 1e-6
-    steady, _ = fading(np.arange(78), _pairs_of_four(lambda pair, step: noise[pair, step], 78))
+    steady, _ = fading_machines(np.arange(78), _pairs_of_four(lambda pair, step: noise[pair, step], 78))
     assert steady > 0.01
 
 
 def test_a_slow_uplink_is_one_machine() -> None:
     sections = job(ranks=8, per_host=2, steps=30, sends=True, transfer=lambda a, b, _: 0.01 if "node3" in (a, b) else 0.002)
-    assert [(one.verdict, one.hosts) for one in slow_links(transfers_of(sections))] == [(Verdict.SLOW_UPLINK, ("node3",))]
+    assert [(one.verdict, one.hosts) for one in slow_links(match_transfers(sections))] == [(Verdict.SLOW_UPLINK, ("node3",))]
 
 
 def test_equal_links_are_not_named() -> None:
     rng = np.random.default_rng(1)
     for _ in range(20):
         sections = job(ranks=8, per_host=2, steps=30, sends=True, transfer=lambda a, b, _: 0.002 * float(rng.lognormal(0, 0.3)))
-        assert slow_links(transfers_of(sections)) == []
+        assert slow_links(match_transfers(sections)) == []
 
 
 def test_two_machines_are_held_against_what_the_link_should_do() -> None:
     sections = job(ranks=4, per_host=2, steps=30, sends=True, transfer=lambda a, b, _: 0.01)
-    assert slow_links(transfers_of(sections)) == []
-    found = slow_links(transfers_of(sections), lambda comm, size, pair: 0.005 if comm is Comm.SEND_RECV else float("nan"))
+    assert slow_links(match_transfers(sections)) == []
+    found = slow_links(match_transfers(sections), lambda comm, size, pair: 0.005 if comm is Comm.SEND_RECV else float("nan"))
     assert [(one.hosts, round(one.size, 2)) for one in found] == [(("node0", "node1"), 1.0)]
 
 
@@ -233,7 +233,7 @@ CULPRIT = {Verdict.LAUNCH_SKEW: (6,), Verdict.BANDWIDTH: (), Verdict.DATA: (1,),
 def test_a_decline_has_its_verdict(verdict: Verdict) -> None:
     for seed in range(10):
         sections = job(steps=80, seed=seed, **GROWTH[verdict])  # type: ignore[arg-type]
-        found = decline(step_table(sections), transfers_of(sections))
+        found = decline(step_table(sections), match_transfers(sections))
         assert found is not None and (found.verdict, found.ranks) == (verdict, CULPRIT[verdict])
         assert {text.split(":")[0] for text in found.excluded} == {str(other) for other in GROWTH if other is not verdict}
 
@@ -241,7 +241,7 @@ def test_a_decline_has_its_verdict(verdict: Verdict) -> None:
 def test_irregular_gaps_that_grow_are_launch_skew() -> None:
     """Garbage collection every tenth step, longer each time, on one rank."""
     sections = job(steps=200, gap=lambda rank, step: 0.0005 * step if rank == 3 and step % 10 == 9 else 0.0)
-    found = decline(step_table(sections), transfers_of(sections))
+    found = decline(step_table(sections), match_transfers(sections))
     assert found is not None and (found.verdict, found.ranks) == (Verdict.LAUNCH_SKEW, (3,))
 
 
@@ -250,7 +250,7 @@ def test_irregular_gaps_that_grow_are_launch_skew() -> None:
 def test_a_jump_is_told_with_its_step(since: int, everyone: bool) -> None:
     """A clock that drops once, of all ranks or of one; a rank that is named as slow is not told again."""
     sections = job(steps=80, slow=lambda rank, step: 1.2 if step >= since and (everyone or rank == 2) else 1.0)
-    table, transfers = step_table(sections), transfers_of(sections)
+    table, transfers = step_table(sections), match_transfers(sections)
     found = decline(table, transfers)
     assert found is not None and (found.verdict, found.ranks) == (Verdict.COMPUTE, () if everyone else (2,))
     assert abs(found.since_step - since) <= 2 and found.size == pytest.approx(0.02, abs=0.005)
@@ -261,4 +261,4 @@ def test_a_jump_is_told_with_its_step(since: int, everyone: bool) -> None:
 def test_steady_steps_do_not_decline() -> None:
     for seed in range(20):
         sections = job(steps=80, seed=seed, noise=0.05, hiccups=0.05)
-        assert decline(step_table(sections), transfers_of(sections)) is None
+        assert decline(step_table(sections), match_transfers(sections)) is None

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.alive import Beat, HangWatch
 from windtunnel.fleet.findings.hang import PendingCall, RankState, hang_report
+from windtunnel.fleet.findings.liveness import Beat, HangWatch
 from windtunnel.formats.traces.flight_recorder.reader import read_dumps
 from windtunnel.records.sections import Section, Sections
 

@@ -18,9 +18,9 @@ import pytest
 
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.fleet.loading.loader import SharedLoader
-from windtunnel.fleet.loading.order import EpochOrder
-from windtunnel.fleet.loading.parcel import ReaderError, pack, stack, unpack
-from windtunnel.fleet.loading.place import NodePlace
+from windtunnel.fleet.loading.placement import NodePlace
+from windtunnel.fleet.loading.sample_order import EpochOrder
+from windtunnel.fleet.loading.serialization import ReaderError, pack, stack, unpack
 
 names = itertools.count()
 LONG = 60.0

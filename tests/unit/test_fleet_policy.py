@@ -10,26 +10,26 @@ from drawn import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.fleet.driver.policy import FIRST_THEN, RecoveryDecision, RecoveryPolicy, Standing, decide
-from windtunnel.fleet.driver.sight import SeenFault
-from windtunnel.fleet.driver.state import DriverStore, Fenced
+from windtunnel.fleet.driver.policy import ACTIONS_BY_FAULT, RecoveryContext, RecoveryDecision, RecoveryPolicy, decide
+from windtunnel.fleet.driver.snapshot import DetectedFault
+from windtunnel.fleet.driver.store import DriverStore, FencedError
 from windtunnel.records.incidents import Class
 
 NODES = ("n0", "n1", "n2")
 SPARES = ("s0", "s1")
 
 
-def _fault(what: str = "crash", nodes: tuple[str, ...] = ("n1",), separable: bool = True) -> SeenFault:
-    return SeenFault(what, nodes, (), "", 0.0, 0.0, separable)  # type: ignore[arg-type]
+def _fault(what: str = "crash", nodes: tuple[str, ...] = ("n1",), separable: bool = True) -> DetectedFault:
+    return DetectedFault(what, nodes, (), "", 0.0, 0.0, separable)  # type: ignore[arg-type]
 
 
-def _standing(**changed: Any) -> Standing:
+def _standing(**changed: Any) -> RecoveryContext:
     fields = {"nodes": NODES, "able": frozenset(NODES + SPARES), "spares": SPARES}
-    return Standing(**{**fields, **changed})
+    return RecoveryContext(**{**fields, **changed})
 
 
 def test_every_class_has_a_line() -> None:
-    assert set(FIRST_THEN) == set(get_args(Class))
+    assert set(ACTIONS_BY_FAULT) == set(get_args(Class))
 
 
 def test_a_crash_is_tried_again_in_place_then_elsewhere() -> None:
@@ -81,7 +81,7 @@ def test_a_culprit_that_cannot_be_told_takes_its_group_along() -> None:
 
 
 _FAULTS = st.tuples(
-    st.sampled_from(sorted(FIRST_THEN)),
+    st.sampled_from(sorted(ACTIONS_BY_FAULT)),
     st.sets(st.integers(0, 4), min_size=1),
     st.booleans(),
     st.sets(st.integers(0, 4), max_size=2),
@@ -101,7 +101,7 @@ def test_bounded_and_no_livelock(faults: list[Any], shrink: bool, retries: int) 
             continue
         able = frozenset(every) - {every[number] for number in dead} - blocked
         spares = tuple(node for node in SPARES if node in able and node not in nodes)
-        decision = decide(_fault(what, at, separable), Standing(nodes, able, spares, restarts, dict(counts)), policy)
+        decision = decide(_fault(what, at, separable), RecoveryContext(nodes, able, spares, restarts, dict(counts)), policy)
         if decision.action == "stop":
             assert decision.why
             return
@@ -134,7 +134,7 @@ def test_a_stale_driver_writes_nothing(store: DriverStore) -> None:
     assert store.acquire("b", 3.0, 102.0) is None
     second = store.acquire("b", 3.0, 104.0)
     assert second == 2
-    with pytest.raises(Fenced, match="driver 1 has lost the job to driver 2"):
+    with pytest.raises(FencedError, match="driver 1 has lost the job to driver 2"):
         store.put(first, "state", {"x": 2})
     assert not store.renew(first, 3.0, 104.0)
     assert store.get("state") == {"x": 1}
@@ -168,6 +168,6 @@ def test_exactly_one_owner(steps: list[tuple[str, str, int]]) -> None:
             try:
                 store.put(fences[who], "x", who)
                 assert owner == who
-            except Fenced:
+            except FencedError:
                 assert owner != who
     store.close()

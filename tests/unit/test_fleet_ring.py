@@ -29,7 +29,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert tail.rows[["nanos", "host_nanos", "state", "bytes", "call", "step"]].tolist() == [(250, 300, RowState.DONE, 4096, 5, 7)]
     assert reader.lines() == [("name", "all_reduce"), ("group", {"name": "dp", "ranks": [0, 4]})]
     assert (tail.step, tail.ended, tail.lost) == (7, None, 0)
-    writer.ended(0)
+    writer.mark_ended(0)
     assert reader.read(0).ended == 0
 
 

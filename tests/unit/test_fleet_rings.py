@@ -9,8 +9,9 @@ import pytest
 
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
+from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingWriter, RowState
-from windtunnel.fleet.rings import read_rings, ring_files, ring_path
+from windtunnel.fleet.rings import ring_files, ring_path
 from windtunnel.records.sections import Section
 
 
@@ -26,7 +27,7 @@ def test_rings_of_a_folder_are_one_table(tmp_path: Path) -> None:
         writer.write(Section.FORWARD, 5, 10**18 + 20 * 10**9, micro_batch=3)
         writer.close()
     assert [path.name for path in ring_files(tmp_path)] == ["rank-000002.ring", "rank-000010.ring"]
-    table = read_rings(tmp_path)
+    table = recorded_of_rings(tmp_path).sections
     assert table.rank.tolist() == [2, 2, 10, 10] and table.hosts == {2: "node0", 10: "node1"}
     assert table.groups == ((2, 10),) and table.group_names == ("dp",) and table.group.tolist() == [0, -1, 0, -1]
     assert [table.names[name] for name in table.name if name >= 0] == ["only on 2", "only on 10"]
@@ -38,4 +39,4 @@ def test_rings_of_a_folder_are_one_table(tmp_path: Path) -> None:
 
 def test_a_folder_without_rings_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="fleet run"):
-        read_rings(tmp_path)
+        recorded_of_rings(tmp_path)

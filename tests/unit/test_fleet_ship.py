@@ -19,8 +19,8 @@ from windtunnel.base.errors import SpecError
 from windtunnel.fleet.collect import RunStore, open_run
 from windtunnel.fleet.ring import RingReader, RingWriter, RowState
 from windtunnel.fleet.ship import NodeShipper, ShipPolicy
-from windtunnel.fleet.ship.follow import RingFollower
-from windtunnel.fleet.ship.process import ProcessLook
+from windtunnel.fleet.ship.process_state import ProcessState
+from windtunnel.fleet.ship.ring_follower import RingFollower
 from windtunnel.records.sections import Section
 
 QUICK = ShipPolicy(interval=0.05, linger=0.1, patience=5.0)
@@ -43,7 +43,7 @@ for step in range(steps):
 if how == "hang":
     ring.write(4, steps, 123_000_000_000, name=name, group=group, call=7)
     os.kill(os.getpid(), signal.SIGKILL)
-ring.ended(0)
+ring.mark_ended(0)
 """
 
 
@@ -122,13 +122,13 @@ def test_what_the_ring_overtakes_is_counted(tmp_path: Path) -> None:
     follower = RingFollower(writer.path, RingReader(writer.path))
     found = follower.look(1000)
     assert (found.after.waiting.tolist(), len(found.rows), found.open_numbers.tolist()) == ([still_open], 0, [0])
-    follower.sent(found)
+    follower.confirm_sent(found)
     for number in range(200):
         writer.rewrite(writer.write(Section.CALL, number, 5), 1, 1, RowState.DONE)
     found = follower.look(1000)
     assert found.after.lost == 1 + (200 - 64)
     assert found.numbers.tolist() == list(range(137, 201))
-    follower.sent(found)
+    follower.confirm_sent(found)
     assert follower.look(1000).numbers.tolist() == []
     follower.close()
 
@@ -141,7 +141,7 @@ def test_rows_that_end_later_come_when_they_end(tmp_path: Path) -> None:
     writer.rewrite(rows[4], -1, 7, RowState.DONE)  # may be half written
     found = follower.look(100)
     assert found.numbers.tolist() == [3]
-    follower.sent(found)
+    follower.confirm_sent(found)
     writer.rewrite(rows[1], 9, 9, RowState.DONE)
     found = follower.look(100)
     assert found.numbers.tolist() == [1, 4] and found.after.waiting.tolist() == [0, 2]
@@ -153,7 +153,7 @@ def test_beyond_the_budget_whole_steps_go_as_summaries(tmp_path: Path) -> None:
     for step in range(100):
         for part in range(10):
             writer.rewrite(writer.write(Section.CALL, step, 5), part + 1, 1, RowState.DONE)
-    writer.ended(0)
+    writer.mark_ended(0)
     with collecting(tmp_path / "run") as server:
         done = NodeShipper(tmp_path / "rings", server.url, ShipPolicy(0.05, "summary", linger=0.0)).run()
         assert (done.rows, done.reduced, done.lost) == (0, 1000, 0)
@@ -174,7 +174,7 @@ def test_a_collector_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
     thread.start()
     with collecting(tmp_path / "run", port=port):
         until(lambda: shipper.done.batches > 0)
-        writer.ended(0)
+        writer.mark_ended(0)
         thread.join(60)
         store = open_run(tmp_path / "run")
         assert counted(store, 0) == [0]
@@ -184,7 +184,7 @@ def test_a_collector_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
 def test_a_unix_socket_and_a_token(tmp_path: Path) -> None:
     writer = RingWriter(tmp_path / "rings" / "rank-000000.ring", "job", 0, 1)
     writer.rewrite(writer.write(Section.CALL, 0, 5), 3, 3, RowState.DONE)
-    writer.ended(0)
+    writer.mark_ended(0)
     with collecting(tmp_path / "run", unix=str(tmp_path / "s"), token="secret") as server:
         assert server.url == f"unix:{tmp_path}/s"
         with pytest.raises(SpecError):
@@ -197,7 +197,7 @@ def test_a_unix_socket_and_a_token(tmp_path: Path) -> None:
 def test_the_state_of_a_process() -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
-        look = ProcessLook(process.pid)
+        look = ProcessState(process.pid)
         assert look.state() in ("running", "sleeping")
         os.kill(process.pid, signal.SIGSTOP)
         until(lambda: look.state() == "stopped")

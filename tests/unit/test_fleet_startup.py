@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 
 from windtunnel.base.errors import PlanError, SpecError, UnknownName
-from windtunnel.fleet.startup.counts import Operations, connections, memberships, ordered_counts, peers, torch_counts
-from windtunnel.fleet.startup.law import StartLaw, StartPoint, fit
 from windtunnel.fleet.startup.layout import make_layout, parse_mesh
+from windtunnel.fleet.startup.operation_counts import Operations, connections, memberships, ordered_counts, peers, torch_counts
+from windtunnel.fleet.startup.start_law import StartLaw, StartPoint, fit
 
 
 def test_last_axis_is_fastest_unless_an_order_says_otherwise() -> None:

@@ -8,19 +8,33 @@ import os
 import ssl
 import stat
 import tracemalloc
+from asyncio import sslproto
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.sight import DetectionLimits
+from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.fleet.wire.channel import STRANGER_LIMIT, Channel
-from windtunnel.fleet.wire.connect import connect, listen
-from windtunnel.fleet.wire.guard import inside, refusal
-from windtunnel.fleet.wire.messages import AgentBeat, FromAgent, FromDriver, Hello, Kill, RunTest, StartRanks, Welcome
+from windtunnel.fleet.wire.connect import READ_BYTES, connect, listen
+from windtunnel.fleet.wire.guard import is_inside, refusal
+from windtunnel.fleet.wire.messages import (
+    AgentBeat,
+    AskRankStatus,
+    FromAgent,
+    FromDriver,
+    Hello,
+    Kill,
+    OrderAnswer,
+    RankStatus,
+    RunTest,
+    StartRanks,
+    Welcome,
+)  # fmt: skip
 from windtunnel.fleet.wire.secrets import FILE, KEY, Secrets, make_secrets, read_secrets
 
 pytest.importorskip("cryptography")
@@ -97,7 +111,7 @@ def test_a_stranger_is_refused_and_named(tmp_path: Path, say: list[Any], why: st
     roster, peer = _meet(tmp_path, say)
     assert peer.lost.is_set()
     assert peer.heard == []
-    assert not roster.connected("n0")
+    assert not roster.is_connected("n0")
     assert not why or why in roster.refused[0]
 
 
@@ -160,7 +174,7 @@ def test_a_checkpoint_path_outside_is_refused(tmp_path: Path) -> None:
     job.mkdir()
     (job / "link").symlink_to("/etc")
     for path in ("/etc", str(job / ".." / "other"), "relative", str(job / "link" / "x"), f"{tmp_path}/jobs", "\0"):
-        assert not inside(path, (str(job),))
+        assert not is_inside(path, (str(job),))
         assert "checkpoint" in refusal(_start(job, checkpoint=path), 0, (str(job),)), path
         assert "folder" in refusal(_start(job, folder=path), 0, (str(job),)), path
 
@@ -183,10 +197,10 @@ def test_a_self_test_is_a_name(tmp_path: Path) -> None:
 
 
 def test_no_shell_reads_a_command(tmp_path: Path) -> None:
-    from windtunnel.fleet.agent.keeper import _spawned
+    from windtunnel.fleet.agent.keeper import _spawn_rank
 
     log = tmp_path / "log"
-    pid = _spawned(["/bin/echo", "$(id)", ";", "touch", str(tmp_path / "made")], {}, str(log), str(tmp_path))
+    pid = _spawn_rank(["/bin/echo", "$(id)", ";", "touch", str(tmp_path / "made")], {}, str(log), str(tmp_path))
     os.waitpid(pid, 0)
     assert log.read_text(encoding="utf-8") == f"$(id) ; touch {tmp_path / 'made'}\n"
     assert not (tmp_path / "made").exists()
@@ -222,6 +236,13 @@ def test_a_tls_connection_costs_little_and_bears_the_largest_message(tmp_path: P
     cost, message = asyncio.run(meet())
     assert len(message.token) == 3 << 20
     assert cost < 2 * 64 * 1024
+    assert sslproto.SSLProtocol.max_size > READ_BYTES  # other TLS connections of the process keep asyncio's buffer
+
+
+def test_names_on_the_wire_do_not_follow_those_in_python() -> None:
+    """Drivers and agents of one protocol version understand each other."""
+    assert msgspec.to_builtins(AskRankStatus(1, 2)) == {"type": "AskStands", "fence": 1, "order": 2}
+    assert msgspec.to_builtins(OrderAnswer(1, rank_status=(RankStatus(3),)))["stands"][0]["rank"] == 3
 
 
 def _nothing(channel: Channel, why: str) -> None:

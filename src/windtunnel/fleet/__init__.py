@@ -1,17 +1,27 @@
-"""Beside a running job: each rank times itself, a collector gathers the times, and findings say what is wrong.
+"""Monitoring and operation of a running training job: per-rank timing, collection, findings, recovery, checkpoints, data loading.
 
 | room | what it does |
 |---|---|
 | `launch/` | `windtunnel fleet run -- torchrun …`: starts an unchanged training script under the monitor |
-| `watch/` | in the training process: times sections and calls, writes them into the rank's ring. Imports torch and nothing heavy |
-| `ship/` | one process a node: reads the rings of its ranks and sends them to the collector |
-| `collect/` | one process a job: takes batches, stores them, answers questions |
-| `findings/` | sections → who is slow, which link, who hangs, why the rate declines; the clocks of the nodes on one |
-| `startup/` | process groups made in order, without global barriers, over a store of choice |
-| `loading/` | one reader a node, its batches shared by the node's ranks |
-| `batch.py` | what a node sends to the collector |
-| `rings.py` | all rings of a run as one table of sections |
-| `ring.py` | the file that a rank writes its records into, and that outlives it |
+| `watch/` | in the training process: times sections and calls, writes them into the rank's ring; imports torch, nothing heavy |
+| `ship/` | one process per node: reads the rings of its ranks and sends them to the collector |
+| `collect/` | one process per job: stores batches durably, compacts them, answers queries |
+| `findings/` | sections → slow ranks, slow links, hangs, causes of a decline; aligns the clocks of the nodes |
+| `driver/` | one process per job: detects faults by rules, restarts the job by a policy, keeps an incident log |
+| `agent/` | one process per node: starts and ends ranks for the driver and reports their state |
+| `engines/` | start agents: local processes, Slurm, Ray; manifests for Kubernetes |
+| `diagnose/` | self-tests of a node, a pair of nodes or a group; bisection to find bad nodes |
+| `checkpoint/` | two-stage checkpoints: a copy into host memory, then written and committed in the background |
+| `loading/` | one data reader per node; its ranks share the batches in memory |
+| `startup/` | process groups of a mesh without global barriers, over TCP, Redis or hierarchical stores |
+| `batch/` | the message that a shipper sends to the collector |
+| `wire/` | messages and encrypted connections between driver and agents |
+| `monitor.py` | periodic check of a running job; raises alarms |
+| `recorded.py` | a run read from rings, a collector's folder or a collector's address |
+| `collector_client.py`, `query_results.py` | queries to a collector over HTTP, and the records they return |
+| `stacks.py` | Python stacks of hanging processes |
+| `rings.py`, `ring.py` | all rings of a run as one table; the memory-mapped file of a rank's last records |
+| `disk.py` | durable writes |
 
-Nothing here imports the simulator; what a run should have been comes from the rooms above (`windtunnel.runs`).
+Nothing here imports the simulator. Comparisons with a prediction are in the rooms above (`windtunnel.runs`).
 """

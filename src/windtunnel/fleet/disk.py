@@ -1,4 +1,4 @@
-"""Files that are on the disk when a function returns: written, fsync'ed, renamed, and the folder fsync'ed."""
+"""Durable file writes: write, fsync, rename, fsync the folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """What was written to a file that is closed, or the names in a folder, are on the disk."""
+    """Flushes a closed file, or the directory entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -16,7 +16,9 @@ def sync(path: Path) -> None:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """`path` holds `text`, all of it or what it held before, whenever the machine stops."""
+    """Replaces the contents of `path` with `text` atomically: after a crash the file holds the old text or the new one, never a
+    part.
+    """
     beside = path.with_name(path.name + ".tmp")
     with open(beside, "w", encoding="utf-8") as file:
         file.write(text)

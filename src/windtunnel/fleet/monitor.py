@@ -1,4 +1,4 @@
-"""Looks at a running job again and again, and tells what is new: a hang within seconds, a slow rank within twenty steps."""
+"""Periodic check of a running job. Reports new problems: a hang within seconds, a slow rank within twenty steps."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.fleet.findings.alive import HEARTBEAT, HangWatch, rank_states, stall_seconds
 from windtunnel.fleet.findings.finding import Finding, Verdict
 from windtunnel.fleet.findings.hang import HangReport, hang_report, is_silent
 from windtunnel.fleet.findings.judge import judge
+from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, rank_states, stall_seconds
 from windtunnel.fleet.recorded import Recorded
 
 JUDGE_EVERY = 5
-"""Steps between two judgements of who is slow: they cost more than a look at the heartbeats."""
-CONFIRMED = 2
-"""Judgements in a row that must say the same before it is told."""
+"""Steps between two evaluations of slow ranks and links, which cost more than a check of the heartbeats."""
+CONFIRMATIONS = 2
+"""Consecutive evaluations that must agree before an alarm is raised."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """What a look found that the one before had not. `seconds`: unix time of the look; `cleared`: it was there and is no more."""
+    """A problem that is new, or that has disappeared, since the previous check."""
 
     seconds: float
+    """Unix time of the check."""
     verdict: Verdict
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
@@ -33,6 +34,7 @@ class Alarm:
     finding: Finding | None = None
     hang: HangReport | None = None
     cleared: bool = False
+    """True: the problem was reported before and has disappeared."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -49,53 +51,56 @@ _Key = tuple[Verdict, tuple[int, ...], tuple[str, ...], str]
 
 @dataclass
 class Monitor:
-    """Not safe between threads.
-
-    `align` puts the ranks on one clock before they are judged. `against` says what else is wrong with a run on one clock, such as
-    what leaves its prediction (`runs.fleet.watching.Expectation`). `share` of the time at most is spent on judging.
-    """
+    """Checks a run repeatedly and returns new alarms. Not thread-safe."""
 
     heartbeat: float = HEARTBEAT
+    """Seconds between heartbeats of a rank."""
     share: float = 1.0
+    """Largest share of wall-clock time spent on evaluations."""
     align: Callable[[Recorded], Recorded] = lambda recorded: recorded
+    """Puts the ranks on one clock before the evaluation."""
     against: Callable[[Recorded], Sequence[Finding]] = lambda recorded: ()
+    """Returns further findings about a run whose ranks are on one clock, for example deviations from a prediction
+    (`runs.fleet_watching.Expectation`).
+    """
     _hangs: HangWatch = field(init=False)
     _judged_at: int = -JUDGE_EVERY
-    _rested: float = 0.0  # of time.monotonic: no judgement before it
+    _next_judgement: float = 0.0
+    """`time.monotonic()` before which there is no further evaluation."""
     _seen: dict[_Key, int] = field(default_factory=dict)
-    _told: dict[_Key, Alarm] = field(default_factory=dict)
+    _active: dict[_Key, Alarm] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._hangs = HangWatch(self.heartbeat)
 
     def look(self, recorded: Recorded) -> list[Alarm]:
-        """What is new since the last look."""
+        """Checks the run and returns the alarms that are new since the last check."""
         alarms = []
         hang = self._hangs.look(recorded.sections, recorded.beats, recorded.now)
         if hang is not None and not (hang.culprits or hang.waits or hang.stuck):
-            self._hangs.again()  # a job that begins: nobody has said anything yet
+            self._hangs.reset()  # the job is starting: no rank has a record yet
         elif hang is not None:
             ranks = tuple(hang.culprits)
             hosts = tuple(sorted({recorded.beats[rank].host for rank in ranks if rank in recorded.beats}))
             alarms.append(Alarm(recorded.now, Verdict.HANG, ranks, hosts, hang.text, hang=hang))
-        if self.due(recorded):
+        if self.is_judgement_due(recorded):
             begin = time.monotonic()
             alarms += self._judge(recorded)
             self._judged_at = _last_step(recorded)
             now = time.monotonic()
-            self._rested = now + (now - begin) * (1.0 / self.share - 1.0)
+            self._next_judgement = now + (now - begin) * (1.0 / self.share - 1.0)
         return alarms
 
     def next_look(self, recorded: Recorded) -> float:
-        """Seconds from `recorded.now` until the next look is worth it."""
+        """Seconds from `recorded.now` until the next check is useful."""
         return self._hangs.next_look(recorded.beats)
 
-    def due(self, recorded: Recorded) -> bool:
-        """Whether the next look will judge who is slow; the last records of each rank are enough for a look that does not."""
+    def is_judgement_due(self, recorded: Recorded) -> bool:
+        """Whether the next `look` evaluates slow ranks. A check that does not needs only the last records of each rank."""
         last = _last_step(recorded)
         if last < self._judged_at:  # the job was started again
             self._judged_at = last - JUDGE_EVERY
-        return last - self._judged_at >= JUDGE_EVERY and time.monotonic() >= self._rested
+        return last - self._judged_at >= JUDGE_EVERY and time.monotonic() >= self._next_judgement
 
     def _judge(self, recorded: Recorded) -> list[Alarm]:
         recorded = self.align(recorded)
@@ -104,11 +109,11 @@ class Monitor:
         self._seen = {key: self._seen.get(key, 0) + 1 for key in found}
         alarms = []
         for key, one in found.items():
-            if self._seen[key] >= CONFIRMED and key not in self._told:
-                self._told[key] = Alarm(recorded.now, one.verdict, one.ranks, one.hosts, one.text, one)
-                alarms.append(self._told[key])
-        for key in [key for key in self._told if key not in found]:
-            gone = self._told.pop(key)
+            if self._seen[key] >= CONFIRMATIONS and key not in self._active:
+                self._active[key] = Alarm(recorded.now, one.verdict, one.ranks, one.hosts, one.text, one)
+                alarms.append(self._active[key])
+        for key in [key for key in self._active if key not in found]:
+            gone = self._active.pop(key)
             alarms.append(replace(gone, seconds=recorded.now, cleared=True))
         return alarms
 
@@ -117,14 +122,14 @@ def _last_step(recorded: Recorded) -> int:
     return max((beat.step for beat in recorded.beats.values()), default=-1)
 
 
-def standstill(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport | None:
-    """Why a job does not move, from one look: None where it moves, or all of its ranks are done.
+def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport | None:
+    """Diagnoses a job that makes no progress, from a single snapshot. None if the job makes progress or all ranks have ended.
 
-    It stands still where a rank that should live shows no life, or where no rank has written anything for as long as `HangWatch`
+    A job counts as stalled if a rank that should be alive is silent, or if no rank has written a record for as long as `HangWatch`
     waits.
     """
     sections, living = recorded.sections, [beat for beat in recorded.beats.values() if beat.ended is None]
-    if not living or over(recorded):
+    if not living or has_ended(recorded):
         return None
     silent = any(is_silent(beat.process, beat.silent, 2 * heartbeat) for beat in living)
     moments = sections.zero + sections.begin + np.nan_to_num(np.fmax(sections.seconds, sections.host_seconds))
@@ -135,19 +140,19 @@ def standstill(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport |
     return hang_report(states, groups, silence=2 * heartbeat)
 
 
-def over(recorded: Recorded) -> bool:
-    """Whether every rank has ended by itself, or is gone."""
+def has_ended(recorded: Recorded) -> bool:
+    """Whether every rank has exited or its process is gone."""
     beats = recorded.beats.values()
     return bool(beats) and all(beat.ended is not None or beat.process == "gone" for beat in beats)
 
 
-def killed(recorded: Recorded) -> tuple[int, ...]:
-    """Ranks whose process is gone without having ended by itself."""
+def killed_ranks(recorded: Recorded) -> tuple[int, ...]:
+    """Ranks whose process is gone although it did not report its end."""
     return tuple(rank for rank, beat in sorted(recorded.beats.items()) if beat.ended is None and beat.process == "gone")
 
 
 def last_steps(recorded: Recorded, count: int) -> Recorded:
-    """The records of the last `count` steps."""
+    """The run restricted to its last `count` steps."""
     steps = np.unique(recorded.sections.step)
     if len(steps) <= count:
         return recorded

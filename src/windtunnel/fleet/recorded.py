@@ -1,5 +1,6 @@
-"""What a watched run has left: its sections, its meshes, and the last sign of life of every rank. From the rings of a folder, or
-from what a collector has."""
+"""A recorded run: sections, device meshes and the last heartbeat of every rank. Read from a folder of rings, a collector's folder
+or a collector's address.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +14,22 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.answers import Heartbeat
-from windtunnel.fleet.asked import ENDLESS, AskedRun, CollectedRun
-from windtunnel.fleet.findings.alive import Beat
+from windtunnel.fleet.collector_client import ENDLESS, CollectedRun, CollectorClient
+from windtunnel.fleet.findings.liveness import Beat
+from windtunnel.fleet.query_results import Heartbeat
 from windtunnel.fleet.ring import RingReader
-from windtunnel.fleet.rings import open_rings, ring_sections, unseen
+from windtunnel.fleet.rings import open_rings, ring_sections, unrecorded_work
 from windtunnel.fleet.ship.policy import ShipPolicy
-from windtunnel.fleet.ship.process import ProcessLook
+from windtunnel.fleet.ship.process_state import ProcessState
 from windtunnel.records.sections import Sections, joined
 
 _STILL_NEW = 60.0
-"""Seconds after a collector's last news during which its run counts as running."""
+"""Seconds after the last received heartbeat during which a stored run counts as still running."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run as its records have it. `now`: unix seconds of the reading; `lost`: records that rings overtook before anybody read
-    them."""
+    """A run as it was recorded."""
 
     run: str
     world: int
@@ -38,13 +38,19 @@ class Recorded:
     beats: Mapping[int, Beat]
     facts: Mapping[str, Any]
     now: float
+    """Unix seconds at which it was read."""
     lost: int = 0
-    pids: Mapping[int, int] = field(default_factory=dict)  # of ranks on this machine
-    exchanges: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)  # of shippers with the collector, by machine
+    """Records that the rings overwrote before they were read."""
+    pids: Mapping[int, int] = field(default_factory=dict)
+    """Process ids, by rank, of ranks on this machine."""
+    exchanges: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    """Clock timestamps exchanged between shippers and the collector, by machine."""
 
 
 def recorded_of_rings(folder: Path, rows: int | None = None) -> Recorded:
-    """What the rings of a folder hold (the last `rows` of each), while their ranks run or after. FileError where there is none."""
+    """Reads the rings of a folder (the last `rows` records of each), while the ranks run or afterwards. FileError if there are
+    none.
+    """
     now = time.time()
     with open_rings(folder) as readers:
         parts: list[Sections] = []
@@ -58,7 +64,7 @@ def recorded_of_rings(folder: Path, rows: int | None = None) -> Recorded:
             lost += tail.lost if rows is None else 0
             meta = reader.meta
             here = meta.host == socket.gethostname()
-            alive = ProcessLook(meta.pid).state() if here else ""
+            alive = ProcessState(meta.pid).state() if here else ""
             if here:
                 pids[meta.rank] = meta.pid
             progress = tail.first + len(tail.rows)
@@ -71,28 +77,28 @@ def recorded_of_rings(folder: Path, rows: int | None = None) -> Recorded:
 
 
 def recorded_of_store(folder: Path, last: int | None = None) -> Recorded:
-    """What a collector has kept in `folder` (of the last `last` steps), while it runs or after. FileError where there is no run."""
-    from windtunnel.fleet.collect.store import open_run  # here: rings need no SQLAlchemy, which is slow to import
+    """Reads a collector's folder (the last `last` steps), while the collector runs or afterwards. FileError if there is no run."""
+    from windtunnel.fleet.collect.store import open_run  # imported here: rings do not need SQLAlchemy, which is slow to import
 
     run = open_run(folder)
     try:
-        return _collected(run, str(folder), last, None)
+        return _read_collected(run, str(folder), last, None)
     finally:
         run.close()
 
 
 def recorded_of_url(url: str, token: str | None = None, last: int | None = None) -> Recorded:
-    """What the collector at `url` has, of the last `last` steps. FileError where nobody answers, or nothing has come yet."""
-    run = AskedRun(url, token)
+    """Reads from the collector at `url` (the last `last` steps). FileError if it does not answer or has received nothing yet."""
+    run = CollectorClient(url, token)
     try:
-        return _collected(run, url, last, run.now)
+        return _read_collected(run, url, last, run.now)
     finally:
         run.close()
 
 
-def _collected(run: CollectedRun, where: str, last: int | None, clock: Callable[[], float] | None) -> Recorded:
-    """`clock`: that of a collector that runs. Without one the run is seen as of the collector's last word, unless that is new."""
-    told, beats, exchanges = run.overview(), run.heartbeats(), run.exchanges()
+def _read_collected(run: CollectedRun, where: str, last: int | None, clock: Callable[[], float] | None) -> Recorded:
+    """`clock`: time of a live collector. Without it the run is dated by its last heartbeat, unless that is recent."""
+    overview, beats, exchanges = run.overview(), run.heartbeats(), run.exchanges()
     if not beats:
         raise FileError(
             where, "a run of which nothing has come yet", "a run whose shippers have sent", "Look at `windtunnel fleet ship`."
@@ -102,21 +108,22 @@ def _collected(run: CollectedRun, where: str, last: int | None, clock: Callable[
     step = max(beat.step for beat in beats)
     sections = run.sections(None if last is None else range(max(step - last + 1, -1), ENDLESS))
     here = socket.gethostname()
-    pids = {beat.rank: beat.pid for beat in beats if beat.host == here and ProcessLook(beat.pid).state() != "gone"}
+    pids = {beat.rank: beat.pid for beat in beats if beat.host == here and ProcessState(beat.pid).state() != "gone"}
     ahead = {
         node: float(np.median([(one[1] - one[0] + one[2] - one[3]) / 2 for one in rows])) / 1e9 for node, rows in exchanges.items()
     }
-    every = 2 * ShipPolicy().seconds(int(told["world"])) + 1.0
-    signs = {beat.rank: _sign_of(beat, ahead.get(beat.host, 0.0), now, every) for beat in beats}
+    every = 2 * ShipPolicy().seconds(int(overview["world"])) + 1.0
+    signs = {beat.rank: _beat_of(beat, ahead.get(beat.host, 0.0), now, every) for beat in beats}
     return Recorded(
-        str(told["run"]), int(told["world"]), sections, tuple(told["meshes"]), signs, told["facts"], now, int(told["lost"]), pids,
-        exchanges,
+        str(overview["run"]), int(overview["world"]), sections, tuple(overview["meshes"]), signs, overview["facts"], now,
+        int(overview["lost"]), pids, exchanges,
     )  # fmt: skip
 
 
-def _sign_of(beat: Heartbeat, ahead: float, now: float, every: float) -> Beat:
-    """The beat of a rank as its shipper last told it. `ahead`: the collector's clock less the machine's; `every`: seconds after
-    which a shipper that says nothing counts as silent too."""
+def _beat_of(beat: Heartbeat, ahead: float, now: float, every: float) -> Beat:
+    """Converts a stored heartbeat. `ahead`: the collector's clock minus the machine's; `every`: seconds without a message after
+    which the shipper itself counts as silent.
+    """
     silent = max(beat.received - (beat.beat + ahead), 0.0)
     unheard = now - beat.received
     return Beat(
@@ -125,9 +132,13 @@ def _sign_of(beat: Heartbeat, ahead: float, now: float, every: float) -> Beat:
 
 
 def _facts(readers: list[RingReader]) -> dict[str, Any]:
-    """Facts that all ranks agree on, and the devices."""
+    """Facts on which all ranks agree, plus the list of devices."""
     shared = dict(readers[0].meta.facts)
     for reader in readers[1:]:
         shared = {key: value for key, value in shared.items() if reader.meta.facts.get(key) == value}
-    told = {one for reader in readers for kind, value in reader.lines() if kind == "fact" for one in unseen(value)}
-    return {**shared, "devices": sorted({reader.meta.device for reader in readers}), **({"unseen": sorted(told)} if told else {})}
+    overview = {one for reader in readers for kind, value in reader.lines() if kind == "fact" for one in unrecorded_work(value)}
+    return {
+        **shared,
+        "devices": sorted({reader.meta.device for reader in readers}),
+        **({"unseen": sorted(overview)} if overview else {}),
+    }

@@ -1,9 +1,9 @@
-"""A rank's ring: a memory-mapped file of its last records. The kernel keeps it when the process is killed.
+"""A rank's ring: a memory-mapped file of its most recent records. The kernel keeps it when the process is killed.
 
-The file has a header page, a text area (names, groups and facts, one JSON line each, only ever appended), and rows of 64 bytes. Row
-number n of the run lies in slot n mod capacity. A row is written open when its section begins, and again when it ends: a hang shows
-what the rank was in. The head is raised after the row is written: a reader sees whole rows, and drops those that the writer has
-overtaken meanwhile.
+The file has a header page, a text area (names, groups and facts, one JSON line each, append-only) and rows of 64 bytes. Row number
+n of the run is in slot n mod capacity. A row is written as open when its section begins and rewritten when it ends, so a hang shows
+what the rank was doing. The head counter is advanced after the row is written: a reader sees only complete rows and discards those
+that the writer has overwritten in the meantime.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ROWS = 1 << 16
 
 
 class RowState(IntEnum):
-    """What has happened of a row's section."""
+    """Progress of a row's section."""
 
     EMPTY = 0
     OPEN = 1  # the host is in it
-    ISSUED = 2  # the host is past it, the device is not known to be
+    ISSUED = 2  # the host has left it, the device may not have
     DONE = 3
 
 
@@ -57,7 +57,7 @@ ROW = np.dtype([
     ("comm", "u1"),  # base.comm.Comm
     ("state", "u1"),  # RowState
     ("sends", "u1"),
-    ("stamp", "<u4"),  # low 32 bits of the row's number: a slot that was overtaken shows another
+    ("stamp", "<u4"),  # low 32 bits of the row's number; another value means that the slot was overwritten
     ("spare", "V2"),
 ])  # fmt: skip
 """One record, 64 bytes, little-endian."""
@@ -75,7 +75,7 @@ _WORD = struct.Struct("<q")
 
 @dataclass(frozen=True)
 class RingMeta:
-    """Who writes a ring. `offset_ns`: unix time minus monotonic time of this host when the ring was made."""
+    """Identity of the process that writes a ring."""
 
     run: str
     rank: int
@@ -83,18 +83,20 @@ class RingMeta:
     local_rank: int
     host: str
     pid: int
-    device: str  # "cpu" or the GPU's name
+    device: str
+    """"cpu" or the GPU's name."""
     offset_ns: int
+    """Unix time minus monotonic time of this host when the ring was created."""
     capacity: int
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class RingWriter:
-    """The one writer of a ring; its threads may write at the same time. Times are unix time in ns that runs with the monotonic
-    clock, so that a step of the system's clock moves nothing; `skew` (ns, parts per million) sets it wrong, for tests of clocks.
+    """The only writer of a ring; its threads may write concurrently.
 
-    `rows` is the compiled writer of the rows themselves (`_ring.Rows`); hooks in the training process call it directly.
-    Raises FileError if the folder cannot be written.
+    Times are unix time in ns, advanced by the monotonic clock, so that adjustments of the system clock have no effect. `skew` (ns,
+    parts per million) deliberately misadjusts the clock, for tests of clock alignment. `rows` is the compiled row writer
+    (`_ring.Rows`), which hooks in the training process call directly. FileError if the folder cannot be written.
     """
 
     def __init__(
@@ -124,25 +126,25 @@ class RingWriter:
         if len(text) >= _META_BYTES:
             raise FileError(str(path), "facts of more than 3 KiB", "fewer facts of the run")
         self._map[_META : _META + len(text)] = text
-        self._lock = threading.RLock()  # re-entrant: a signal handler may write amid a write
+        self._lock = threading.RLock()  # re-entrant: a signal handler may interrupt a write with another
         self._text_used = 0
         self._lines: dict[tuple[str, str], int] = {}
         self._counts: dict[str, int] = {}
         self.beat()
-        self._map[_MAGIC : _MAGIC + 8] = MAGIC  # last: a reader takes no half-made ring
+        self._map[_MAGIC : _MAGIC + 8] = MAGIC  # written last, so that a reader rejects an incomplete ring
 
     def write(
         self, section: int, step: int, begin: int, nanos: int = -1, host_nanos: int = -1, *, state: int = RowState.OPEN,
         name: int = -1, comm: int = 0, size: int = -1, group: int = -1, call: int = -1, peer: int = -1, sends: int = 0,
         micro_batch: int = -1,
     ) -> int:  # fmt: skip
-        """A new row; its number, for `rewrite`. Times in ns."""
+        """Appends a row and returns its number, for `rewrite`. Times in ns."""
         return self.rows.write(
             section, step, begin, nanos, host_nanos, state, name, comm, size, group, call, peer, bool(sends), micro_batch
         )
 
     def rewrite(self, number: int, nanos: int, host_nanos: int, state: int) -> None:
-        """What became of row `number`; nothing if the ring has gone round since."""
+        """Updates row `number`; no effect if it has been overwritten."""
         self.rows.rewrite(number, nanos, host_nanos, state)
 
     def drop(self, count: int = 1) -> None:
@@ -150,23 +152,25 @@ class RingWriter:
         self.rows.drop(count)
 
     def beat(self) -> None:
-        """The process lives."""
+        """Writes the heartbeat time."""
         _WORD.pack_into(self._map, BEAT, self.clock())
 
     def at_step(self, step: int) -> None:
-        """The step that the rank is in."""
+        """Sets the current step of the rank."""
         self.rows.at_step(step)
 
-    def ended(self, code: int = 0) -> None:
-        """The job ended by itself: no later silence is a hang."""
+    def mark_ended(self, code: int = 0) -> None:
+        """Records that the process ended on its own, so that its later silence is not reported as a hang."""
         _WORD.pack_into(self._map, ENDED, code + 1)
 
-    def resumed(self) -> None:
-        """The job goes on after all."""
+    def mark_resumed(self) -> None:
+        """Clears the end mark: the job continues."""
         _WORD.pack_into(self._map, ENDED, 0)
 
     def text(self, kind: str, value: object) -> int:
-        """The number of a line of `kind` ("name", "group", "mesh", "fact"), appended when it is new; -1 where the area is full."""
+        """Returns the number of a line of `kind` ("name", "group", "mesh", "fact"); appends the line if it is new. -1 if the text
+        area is full.
+        """
         line = json.dumps(value, separators=(",", ":"))
         with self._lock:
             known = self._lines.get((kind, line))
@@ -185,26 +189,29 @@ class RingWriter:
         return number
 
     def close(self) -> None:
-        """Unmaps the file and leaves it."""
+        """Unmaps the file and leaves it on disk."""
         self.rows.release()
         self._map.close()
 
 
 @dataclass(frozen=True)
 class RingTail:
-    """What was read of a ring: whole rows `first … first + len(rows) - 1`, of which `lost` before `first` were overtaken."""
+    """Result of a read: complete rows `first … first + len(rows) - 1`, of which `lost` before `first` had been overwritten."""
 
     first: int
-    rows: Any  # [n] of ROW
+    rows: Any
+    """[n] of ROW."""
     lost: int
     beat_ns: int
     step: int
-    ended: int | None  # exit code that the process gave, if it ended by itself
-    dropped: int = 0  # rows that the writer did not write, all in all: a step had too many
+    ended: int | None
+    """Exit code that the process reported, if it ended on its own."""
+    dropped: int = 0
+    """Total rows that the writer skipped because a step had too many."""
 
 
 class RingReader:
-    """Reads a ring while its writer lives, and after. FileError for a file that is no ring."""
+    """Reads a ring while its writer runs, or afterwards. FileError for a file that is not a ring."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -220,7 +227,9 @@ class RingReader:
         self._lines: list[tuple[str, Any]] = []
 
     def read(self, start: int) -> RingTail:
-        """Rows from number `start` to the head. Open rows come as they are, and again when a caller asks from them on."""
+        """Rows from number `start` to the head. Open rows are returned as they are; read again from their number to get their final
+        state.
+        """
         head = self._word(HEAD)
         first = max(start, head - self.meta.capacity, 0)
         rows = self._rows(first, head)
@@ -238,11 +247,11 @@ class RingReader:
         )  # fmt: skip
 
     def head(self) -> int:
-        """Rows that were written so far."""
+        """Number of rows written so far."""
         return self._word(HEAD)
 
-    def at(self, numbers: Any) -> tuple[Any, Any]:
-        """Rows of these numbers, and which of them are whole: the others were overtaken."""
+    def rows_at(self, numbers: Any) -> tuple[Any, Any]:
+        """Rows by number, and a mask of those that are intact; the others were overwritten."""
         area = np.frombuffer(self._map, ROW, self.meta.capacity, HEADER_BYTES + TEXT_BYTES)
         rows = area[numbers % self.meta.capacity]  # a copy
         del area

@@ -12,30 +12,32 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.ring import RingReader, RowState
-from windtunnel.records.sections import Sections, joined
+from windtunnel.records.sections import Sections
 
 SUFFIX = ".ring"
 
 
 def ring_path(folder: Path, rank: int) -> Path:
-    """The ring of `rank` in the folder of its run."""
+    """Path of the ring of `rank` in the folder of its run."""
     return folder / f"rank-{rank:06d}{SUFFIX}"
 
 
 def ring_files(folder: Path) -> list[Path]:
-    """The rings in `folder`, by rank."""
+    """Ring files in `folder`, ordered by rank."""
     return sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: [int(part) for part in re.findall(r"\d+", path.stem)])
 
 
-def unseen(fact: Any) -> list[str]:
-    """Of a line of kind "fact": what its rank does that no record shows."""
-    told = fact.get("unseen", ()) if isinstance(fact, dict) else ()
-    return [str(one) for one in told] if isinstance(told, (list, tuple)) else []
+def unrecorded_work(fact: Any) -> list[str]:
+    """Descriptions of work that the monitor cannot record, from a line of kind "fact"."""
+    entries = fact.get("unseen", ()) if isinstance(fact, dict) else ()
+    return [str(one) for one in entries] if isinstance(entries, (list, tuple)) else []
 
 
 @contextmanager
 def open_rings(folder: Path) -> Iterator[list[RingReader]]:
-    """Readers of all rings in `folder`, by rank; those that are being made are left out. FileError where there is none."""
+    """Readers of all rings in `folder`, ordered by rank. Rings that are still being created are skipped. FileError if there are
+    none.
+    """
     readers: list[RingReader] = []
     for path in ring_files(folder):
         with suppress(FileError):
@@ -49,24 +51,15 @@ def open_rings(folder: Path) -> Iterator[list[RingReader]]:
             reader.close()
 
 
-def read_rings(folder: Path) -> Sections:
-    """What all rings of `folder` hold now, as one table, while their ranks run or after.
-
-    Sections that are open, and those whose time on the device is not known yet, have NaN seconds. FileError where there is no ring.
-    """
-    with open_rings(folder) as readers:
-        return joined([ring_sections(reader, reader.read(0).rows) for reader in readers])
-
-
 def ring_sections(reader: RingReader, rows: Any) -> Sections:
-    """Rows [n] of `ring.ROW` of one ring as sections; `begin` counts from the first of them."""
+    """Converts rows [n] of `ring.ROW` of one ring to sections; `begin` is relative to the first of them."""
     rows = rows[rows["state"] != RowState.EMPTY]
     lines = reader.lines()
     groups = [value for kind, value in lines if kind == "group"]
     zero_ns = int(rows["begin"].min()) if len(rows) else 0
     return Sections.of(
-        reader.meta.rank, rows["step"], rows["section"], (rows["begin"] - zero_ns) * 1e-9, _known(rows["nanos"], 1e-9),
-        host_seconds=_known(rows["host_nanos"], 1e-9), name=rows["name"], comm=rows["comm"], bytes=_known(rows["bytes"], 1.0),
+        reader.meta.rank, rows["step"], rows["section"], (rows["begin"] - zero_ns) * 1e-9, _with_nan(rows["nanos"], 1e-9),
+        host_seconds=_with_nan(rows["host_nanos"], 1e-9), name=rows["name"], comm=rows["comm"], bytes=_with_nan(rows["bytes"], 1.0),
         group=rows["group"], call=rows["call"], peer=rows["peer"], sends=rows["sends"] != 0, micro_batch=rows["micro_batch"],
         names=tuple(str(value) for kind, value in lines if kind == "name"),
         groups=tuple(tuple(value["ranks"]) for value in groups), group_names=tuple(value["name"] for value in groups),
@@ -74,6 +67,6 @@ def ring_sections(reader: RingReader, rows: Any) -> Sections:
     )  # fmt: skip
 
 
-def _known(values: Any, scale: float) -> Any:
-    """Integers as floats, -1 as NaN."""
+def _with_nan(values: Any, scale: float) -> Any:
+    """Scales integers to floats; -1 becomes NaN."""
     return np.where(values < 0, np.nan, values * scale)

@@ -1,4 +1,4 @@
-"""What a process that hangs was doing: its Python stacks by py-spy, where that is installed."""
+"""Python stacks of hanging processes, taken with py-spy where it is installed."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import subprocess
 from collections.abc import Mapping, Sequence
 
 MOST = 4
-"""Processes that are asked."""
+"""Largest number of processes to inspect."""
 PATIENCE = 20.0
-"""Seconds that py-spy may take for one process."""
+"""Timeout of py-spy for one process, in seconds."""
 
 
 def stacks_of(ranks: Sequence[int], pids: Mapping[int, int]) -> dict[str, str]:
-    """Stacks of the culprits whose processes are on this machine, by rank; empty without py-spy. A stopped process can be read
-    too."""
-    tool = shutil.which("py-spy")
-    found = {}
+    """Stacks, by rank, of those `ranks` whose processes are on this machine; empty without py-spy. Works on stopped processes
+    too.
+    """
+    program = shutil.which("py-spy")
+    stacks = {}
     for rank in ranks[:MOST]:
-        if tool is None or rank not in pids:
+        if program is None or rank not in pids:
             continue
         try:
-            told = subprocess.run(
-                [tool, "dump", "--nonblocking", "--pid", str(pids[rank])],
+            dump = subprocess.run(
+                [program, "dump", "--nonblocking", "--pid", str(pids[rank])],
                 capture_output=True,
                 text=True,
                 timeout=PATIENCE,
@@ -30,6 +31,6 @@ def stacks_of(ranks: Sequence[int], pids: Mapping[int, int]) -> dict[str, str]:
             )
         except (OSError, subprocess.TimeoutExpired):
             continue
-        if told.returncode == 0:
-            found[str(rank)] = told.stdout
-    return found
+        if dump.returncode == 0:
+            stacks[str(rank)] = dump.stdout
+    return stacks

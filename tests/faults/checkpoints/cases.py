@@ -16,10 +16,10 @@ from typing import Any
 
 from tests.faults.checkpoints.job import STEPS, Fault, over, reports, says, start, state_of
 from tests.faults.checkpoints.points import FLUSH, STAGE
-from windtunnel.fleet.checkpoint import process
+from windtunnel.fleet.checkpoint import flush_process
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 from windtunnel.fleet.checkpoint.folder import committed_steps, step_folder
-from windtunnel.fleet.checkpoint.manifest import hashes_wrong
+from windtunnel.fleet.checkpoint.manifest import hash_errors
 
 WORLD = 2
 
@@ -40,7 +40,7 @@ def work_folder() -> Iterator[Path]:
 
 def newest_intact(folder: Path) -> int:
     """The newest committed step whose bytes are those that were written."""
-    steps = [one for one in committed_steps(folder) if one.manifest and not hashes_wrong(one.path, one.manifest)]
+    steps = [one for one in committed_steps(folder) if one.manifest and not hash_errors(one.path, one.manifest)]
     return steps[0].step if steps else 0
 
 
@@ -158,8 +158,8 @@ def bad_disk(fault: str, seed: int) -> str:
     rng = random.Random(f"{fault}{seed}")
     with work_folder() as work, _disk(fault, work) as folder:
         (work / "pids").write_text("")
-        process.COMMAND = [
-            process.COMMAND[0],
+        flush_process.COMMAND = [
+            flush_process.COMMAND[0],
             "-m",
             "tests.faults.checkpoints.flusher",
             fault,
@@ -175,7 +175,7 @@ def bad_disk(fault: str, seed: int) -> str:
         with Checkpointer(folder, keep=2) as checkpointer:
             checkpointer.load(state)
             checkpointer.prepare(state)
-            flush_pid = checkpointer._flushing._process.process.pid  # type: ignore[union-attr]
+            flush_pid = checkpointer._flusher._process.process.pid  # type: ignore[union-attr]
             for step in (1, 2, 3):
                 if fault == "full" and step == 2:
                     filler.write_bytes(bytes(max(shutil.disk_usage(folder).free - size // 2, 0)))

@@ -14,12 +14,12 @@ from types import TracebackType
 
 from tests.faults.recovery import links
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.agent.readings import process_state
+from windtunnel.fleet.agent.node_probes import process_state
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.policy import RecoveryPolicy
 from windtunnel.fleet.driver.serve import DATABASE, Driver
-from windtunnel.fleet.driver.sight import DetectionLimits
-from windtunnel.fleet.driver.state import DriverStore
+from windtunnel.fleet.driver.snapshot import DetectionLimits
+from windtunnel.fleet.driver.store import DriverStore
 from windtunnel.fleet.launch.command import environment
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
@@ -60,7 +60,7 @@ class KeptJob:
             policy=policy or RecoveryPolicy(retries=10_000, same=10_000, fruitless=10_000),
         )  # fmt: skip
         self._store = store or f"sqlite:///{self.state_folder / DATABASE}"
-        Driver(self.state_folder, _no_engine, print, store).keep(self.plan)
+        Driver(self.state_folder, _no_engine, print, store).save_plan(self.plan)
         self.driver: subprocess.Popen[bytes] | None = None
         self.detour: tuple[str, ...] = ()
 

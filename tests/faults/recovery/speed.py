@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from tests.faults.recovery.kept import SCRIPT, KeptJob, hurt
-from windtunnel.fleet.driver.policy import FIRST_THEN, RecoveryPolicy
+from windtunnel.fleet.driver.policy import ACTIONS_BY_FAULT, RecoveryPolicy
 from windtunnel.records.incidents import Action
 
 PER_NODE = 4
@@ -42,7 +42,7 @@ def plain(folder: Path) -> float:
 
 def recovered(folder: Path, action: Action, chance: random.Random) -> tuple[float, float]:
     """Seconds from the death of a rank until it was seen, and until the first new step."""
-    policy = RecoveryPolicy(tests=(("memory-copy", "--seconds", "0.2"),), actions={**FIRST_THEN, "crash": (action, action)})
+    policy = RecoveryPolicy(tests=(("memory-copy", "--seconds", "0.2"),), actions={**ACTIONS_BY_FAULT, "crash": (action, action)})
     with KeptJob(folder, "--steps", "100000", "--ms", "50", spares=1, policy=policy, per_node=PER_NODE) as job:
         job.drive()
         job.until(job.training)

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.faults.recovery.kept import NODES, PER_NODE, KeptJob, hurt
-from windtunnel.fleet.driver.sight import DetectionLimits
+from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.measured import FleetRun, measured_conditions, predict_fleet
 from windtunnel.runs.fleet.kept import fleet_run
 
 SCRIPT = Path(__file__).with_name("script.py")
-PRELOAD = ("numpy", "windtunnel.fleet.ring", "windtunnel.fleet.rings", "windtunnel.fleet.watch.beat")
+PRELOAD = ("numpy", "windtunnel.fleet.ring", "windtunnel.fleet.rings", "windtunnel.fleet.watch.heartbeat")
 STEP, APART, SAVE = 0.02, 50, 0.02
 SIGNALS = {
     "crash": signal.SIGKILL, "hang": signal.SIGSTOP, "early-exit": signal.SIGUSR1, "nan": signal.SIGUSR2,

@@ -52,7 +52,7 @@ def command(
         write_json(diagnosis_dict(cluster), json or "-")
         return
     expected = {one.test: one.options() for one in expected_tests(cluster)} if cluster is not None else {}
-    chosen = tests or [name for name, test in TESTS.items() if test.alone]
+    chosen = tests or [name for name, test in TESTS.items() if test.single_node]
     found = []
     for name in chosen:
         with busy(f"running {name}"):

@@ -19,7 +19,7 @@ from windtunnel.base.errors import Nothing, SpecError, UnknownName
 if TYPE_CHECKING:
     from windtunnel.fleet.driver.plan import JobPlan
     from windtunnel.fleet.driver.serve import MakeEngine
-    from windtunnel.fleet.driver.sight import DetectionLimits
+    from windtunnel.fleet.driver.snapshot import DetectionLimits
     from windtunnel.fleet.engines.engine import AgentCommand, Engine
 
 EXAMPLES = """\b
@@ -71,7 +71,7 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
     folder = (asked.folder or run / "driver").absolute()
     say = said()
     driver = Driver(folder, engine_of(asked.engine), say, asked.store)
-    driver.keep(plan)
+    driver.save_plan(plan)
     say(f"records in {run}, driver in {folder}")
     code = driver.run()
     say(f"ended with {code}; what happened: windtunnel fleet incidents {run}")
@@ -113,7 +113,7 @@ def _tests(asked: KeptAlive) -> tuple[tuple[str, ...], ...]:
     """Names of self-tests, each with its options. SpecError for one that no single node can do."""
     from windtunnel.fleet.diagnose.registry import TESTS
 
-    alone = [name for name, test in TESTS.items() if test.alone]
+    alone = [name for name, test in TESTS.items() if test.single_node]
     tests = tuple(tuple(shlex.split(one)) for one in asked.tests)
     for name, *_ in (one or ("",) for one in tests):
         if name not in alone:
@@ -124,7 +124,7 @@ def _tests(asked: KeptAlive) -> tuple[tuple[str, ...], ...]:
 
 
 def _limits(given: Sequence[str], expected: str) -> DetectionLimits:
-    from windtunnel.fleet.driver.sight import DetectionLimits
+    from windtunnel.fleet.driver.snapshot import DetectionLimits
 
     names, found = [one.name for one in fields(DetectionLimits) if one.name != "step"], dict[str, Any]()
     if expected:

@@ -30,8 +30,8 @@ def command(
     from rich.console import Console
 
     from windtunnel.cli.fleet.source import aligned_run, is_url
-    from windtunnel.fleet.findings.alive import HEARTBEAT, rank_states
     from windtunnel.fleet.findings.hang import hang_report
+    from windtunnel.fleet.findings.liveness import HEARTBEAT, rank_states
     from windtunnel.fleet.stacks import stacks_of
     from windtunnel.formats.door import listed
     from windtunnel.formats.traces.flight_recorder.reader import read_dumps

@@ -53,7 +53,7 @@ def command(
     from windtunnel.base.errors import FileError
     from windtunnel.cli.fleet.source import aligned, read_run
     from windtunnel.cli.shared.common import notes
-    from windtunnel.fleet.monitor import Monitor, over
+    from windtunnel.fleet.monitor import Monitor, has_ended
 
     monitor = Monitor(heartbeat=max(every, 1.0), align=aligned, share=share, against=_against(job, steps, profile))
     target = None if json in (None, "-") else Path(str(json))
@@ -61,7 +61,7 @@ def command(
     while True:
         try:
             recorded = read_run(run, FEW_STEPS, FEW_ROWS)
-            if monitor.due(recorded):
+            if monitor.is_judgement_due(recorded):
                 recorded = read_run(run, STEPS, ROWS)
         except FileError:
             if not stay:
@@ -82,7 +82,7 @@ def command(
                 console.print(f"{stamp} {alarm.verdict}: {state}{alarm.text}", markup=False, highlight=False, soft_wrap=True)
         if once and alarms:
             raise typer.Exit(3)
-        if over(recorded) and not stay:
+        if has_ended(recorded) and not stay:
             return
         time.sleep(every)
 

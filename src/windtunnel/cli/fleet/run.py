@@ -71,7 +71,7 @@ def command(
     name = run or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     if "/" in name or name in (".", ".."):
         raise SpecError("--run", name, "a name without /", "Say the folder with --dir.")
-    replace(WatchSettings(), detail=policy).every()
+    replace(WatchSettings(), detail=policy).call_interval()
     if nodes is not None:
         from windtunnel.cli.fleet.driver import KeptAlive, keep_alive
 
@@ -115,8 +115,8 @@ def _watched(
     monitor: bool | None,
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
-    from windtunnel.fleet.launch.agents import START_SECONDS, NodeAgents
     from windtunnel.fleet.launch.command import environment, run_command
+    from windtunnel.fleet.launch.sidecars import START_SECONDS, Sidecars
     from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
@@ -127,7 +127,7 @@ def _watched(
             time.sleep(0.2)  # all nodes start at once, and one of them makes the secrets
     if collector:
         connection_to(collector, 1.0)
-    agents = NodeAgents(run, place, collector, monitor if monitor is not None else not collector, secrets)
+    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets)
     with agents:
         at = f", collected at {agents.url}" if agents.url else ""
         typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
@@ -156,13 +156,13 @@ def _summary(folder: Path, url: str, code: int) -> None:
     from windtunnel.cli.fleet.source import aligned_run
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.findings.judge import judge
-    from windtunnel.fleet.monitor import killed
+    from windtunnel.fleet.monitor import killed_ranks
     from windtunnel.report.fleet.run import fleet_short
 
     console = notes()
     try:
         recorded, _ = aligned_run(folder, SUMMARY_STEPS)
-        lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed(recorded), code)
+        lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed_ranks(recorded), code)
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""
         console.print(

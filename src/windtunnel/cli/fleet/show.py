@@ -12,7 +12,7 @@ from windtunnel.cli.shared.common import Json, busy, writable, write_json
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.hang import HangReport
-    from windtunnel.fleet.findings.judge import Judged
+    from windtunnel.fleet.findings.judge import Judgement
     from windtunnel.fleet.recorded import Recorded
 
 EXAMPLES = """\b
@@ -47,7 +47,7 @@ def command(
     from rich.console import Console
 
     from windtunnel.base.errors import SpecError
-    from windtunnel.fleet.monitor import over
+    from windtunnel.fleet.monitor import has_ended
     from windtunnel.report.fleet.run import fleet_dict, show_fleet
     from windtunnel.report.fleet.timeline import write_fleet_trace
     from windtunnel.report.page.frame import check_page
@@ -60,7 +60,7 @@ def command(
     while True:
         with busy("reading and judging"):
             recorded, judged, hang, notes = _looked(run, last or (FOLLOWED if follow else None))
-        going = follow and not over(recorded)
+        going = follow and not has_ended(recorded)
         if html is not None:
             _page(run, html, recorded, judged, hang, notes, every if going else 0.0)
         if not going:
@@ -74,19 +74,19 @@ def command(
         show_fleet(recorded, judged, notes, Console(), hang)
 
 
-def _looked(run: str, last: int | None) -> tuple[Recorded, Judged, HangReport | None, list[str]]:
+def _looked(run: str, last: int | None) -> tuple[Recorded, Judgement, HangReport | None, list[str]]:
     """A run now: its records on one clock, the findings, why it does not move, and what all of it rests on."""
     from windtunnel.cli.fleet.source import aligned_run
     from windtunnel.fleet.findings.judge import judge
-    from windtunnel.fleet.monitor import standstill
+    from windtunnel.fleet.monitor import stall_report
     from windtunnel.report.fleet.run import fleet_notes
 
     recorded, clocks = aligned_run(run, last)
-    return recorded, judge(recorded.sections, recorded.meshes), standstill(recorded), fleet_notes(recorded, clocks)
+    return recorded, judge(recorded.sections, recorded.meshes), stall_report(recorded), fleet_notes(recorded, clocks)
 
 
 def _page(
-    run: str, html: str, recorded: Recorded, judged: Judged, hang: HangReport | None, notes: list[str], reload: float
+    run: str, html: str, recorded: Recorded, judged: Judgement, hang: HangReport | None, notes: list[str], reload: float
 ) -> None:  # fmt: skip
     from windtunnel.cli.fleet.source import alarms_of
     from windtunnel.report.fleet.page import fleet_page, write_fleet_page

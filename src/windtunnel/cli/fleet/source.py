@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.launch.agents import ALARMS, COLLECTED
+from windtunnel.fleet.launch.sidecars import ALARMS, COLLECTED
 from windtunnel.fleet.monitor import last_steps
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
 

@@ -9,8 +9,16 @@ import typer
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.common import Json, Quiet, writable, write_json
-from windtunnel.fleet.startup.counts import STORES, StartCounts, World, connections, memberships, ordered_counts, torch_counts
 from windtunnel.fleet.startup.layout import RankLayout, parse_mesh
+from windtunnel.fleet.startup.operation_counts import (
+    STORES,
+    StartCounts,
+    World,
+    connections,
+    memberships,
+    ordered_counts,
+    torch_counts,
+)
 
 EXAMPLES = """\b
 Examples:
@@ -63,7 +71,7 @@ def command(
 
 
 def _row(layout: RankLayout, path: str, store: str, bare: bool, per_node: int, measured: bool) -> dict[str, Any]:
-    from windtunnel.fleet.startup.law import MEASURED
+    from windtunnel.fleet.startup.start_law import MEASURED
 
     world: World = "bare" if bare else "full"
     counts = torch_counts(layout) if path == "torch" else ordered_counts(layout, store, world, per_node)

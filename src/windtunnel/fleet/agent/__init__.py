@@ -1,2 +1,3 @@
-"""One agent a node: starts, watches and ends a process a GPU, and tells the driver. Its ranks belong to a keeper process, so that
-they outlive the agent."""
+"""Agent: one process per node that starts, watches and ends one process per GPU, and reports to the driver. The ranks are children
+of a separate keeper process, so that they survive the agent.
+"""

@@ -15,7 +15,7 @@ from windtunnel.fleet.wire.secrets import VARIABLE, read_secrets
 
 
 def main() -> int:
-    """Runs until the driver lets it go. SIGTERM ends the agent alone: its ranks go on, and the next agent finds them."""
+    """Runs until the driver releases the agent. SIGTERM ends only the agent: its ranks continue, and the next agent adopts them."""
     parser = argparse.ArgumentParser("python -m windtunnel.fleet.agent")
     parser.add_argument("--driver", required=True, help="HOST:PORT or unix:PATH")
     parser.add_argument("--node", required=True)

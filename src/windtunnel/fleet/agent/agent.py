@@ -1,4 +1,4 @@
-"""The agent of a node: between the driver and the keeper of its ranks."""
+"""The agent of a node: executes the driver's commands through the keeper, and reports the state of the ranks."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from typing import Any
 
 from windtunnel.base.addresses import host_port
 from windtunnel.fleet.agent.keeper import is_python
-from windtunnel.fleet.agent.keeping import KeeperLink
-from windtunnel.fleet.agent.readings import (
+from windtunnel.fleet.agent.keeper_client import KeeperClient
+from windtunnel.fleet.agent.node_probes import (
     CheckpointEvents,
     LogTail,
-    RingTrail,
+    RingProbe,
     link_drops,
     memory_kills,
     nic_bytes,
     own_addresses,
     process_state,
 )
-from windtunnel.fleet.agent.stands import stands_of
+from windtunnel.fleet.agent.rank_status import read_rank_status
 from windtunnel.fleet.wire.channel import Channel
 from windtunnel.fleet.wire.connect import connect
 from windtunnel.fleet.wire.guard import refusal
 from windtunnel.fleet.wire.messages import (
     AgentBeat,
-    AskStands,
+    AskRankStatus,
     Command,
     FromDriver,
     Hello,
@@ -50,51 +50,52 @@ from windtunnel.fleet.wire.secrets import Secrets
 
 BEAT_SECONDS = 1.0
 LOOK_SECONDS = 0.1
-"""Between two looks at ranks that have not done a step yet."""
+"""Interval between checks of ranks that have not finished a step yet."""
 LOG = logging.getLogger("windtunnel.fleet.agent")
 
 
 @dataclass
-class Looks:
-    """What is read of one rank's process."""
+class RankProbes:
+    """Readers of one rank's process: log, ring, checkpoint events."""
 
     pid: int
     log: LogTail
-    ring: RingTrail
+    ring: RingProbe
     loads: CheckpointEvents
 
 
 @dataclass
 class Agent:
-    """Serves until the driver says `Leave`. It connects again whenever the driver is gone, and leaves its ranks alone meanwhile."""
+    """Runs until the driver sends `Leave`. It reconnects whenever the driver disappears and leaves its ranks running meanwhile."""
 
     node: str
     driver: str
     secrets: Secrets
     folder: Path
     _state: dict[str, Any] = field(default_factory=lambda: {"attempt": -1, "warm": False, "ranks": []})
-    _looks: dict[int, Looks] = field(default_factory=dict)
+    _probes: dict[int, RankProbes] = field(default_factory=dict)
     _channel: Channel | None = None
     _fence: int = -1
-    _killing: list[tuple[int, int]] = field(default_factory=list)  # (order, attempt) of kills that are not answered yet
-    _stepped: set[int] = field(default_factory=set)
+    _killing: list[tuple[int, int]] = field(default_factory=list)
+    """(order, attempt) of kill commands that are not answered yet."""
+    _pids_with_steps: set[int] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def serve(self) -> None:
-        """Beats until it is let go. FileError where no keeper starts."""
+        """Sends heartbeats until the driver releases the agent. FileError if no keeper starts."""
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
         self._left = asyncio.Event()
         self._lost = asyncio.Event()
-        self._fence = _kept_fence(self._fence_file())
-        self._keeper = KeeperLink(self.folder, self.node, self._on_state)
+        self._fence = _read_fence(self._fence_file())
+        self._keeper = KeeperClient(self.folder, self.node, self._on_state)
         await self._keeper.open()
-        beats = asyncio.create_task(self._beat())
+        beats = asyncio.create_task(self._beat_loop())
         try:
-            await self._connect_again()
+            await self._reconnect_loop()
         finally:
             beats.cancel()
 
-    async def _connect_again(self) -> None:
+    async def _reconnect_loop(self) -> None:
         wait = 0.05
         while not self._left.is_set():
             self._lost.clear()
@@ -123,22 +124,22 @@ class Agent:
         self._channel = None
         self._lost.set()
 
-    async def _beat(self) -> None:
-        """Each second, and at once when a rank that began has done its first step."""
-        beaten = 0.0
+    async def _beat_loop(self) -> None:
+        """Sends a heartbeat every second, and immediately when a new rank has finished its first step."""
+        last_beat = 0.0
         while True:
-            if time.monotonic() - beaten >= BEAT_SECONDS or self._first_step():
-                beaten = time.monotonic()
-                self._tell()
+            if time.monotonic() - last_beat >= BEAT_SECONDS or self._has_first_step():
+                last_beat = time.monotonic()
+                self._send_beat()
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _first_step(self) -> bool:
-        running = [one for one in self._state["ranks"] if one["code"] is None and one["pid"] not in self._stepped]
+    def _has_first_step(self) -> bool:
+        running = [one for one in self._state["ranks"] if one["code"] is None and one["pid"] not in self._pids_with_steps]
         done = [one["pid"] for one in running if self._report(one).step >= 1]
-        self._stepped.update(done)
+        self._pids_with_steps.update(done)
         return bool(done)
 
-    def _tell(self) -> None:
+    def _send_beat(self) -> None:
         if self._channel is not None:
             warm, attempt = bool(self._state["warm"]), int(self._state["attempt"])
             self._channel.send(AgentBeat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm, link_drops()))
@@ -151,41 +152,41 @@ class Agent:
                          for one in self._state["ranks"]]  # fmt: skip
                 self._state = {**self._state, "ranks": ranks, "warm": False}
                 self._spawn(self._keeper.open())
-                self._settle_kills()
-                self._tell()
+                self._answer_finished_kills()
+                self._send_beat()
             return
-        if state["attempt"] < self._state["attempt"]:  # a new keeper knows nothing of what the last one had
+        if state["attempt"] < self._state["attempt"]:  # a new keeper does not know the ranks of the previous one
             state = {**self._state, "warm": state["warm"]}
         self._state = state
-        self._settle_kills()
-        self._tell()
+        self._answer_finished_kills()
+        self._send_beat()
 
-    def _settle_kills(self) -> None:
+    def _answer_finished_kills(self) -> None:
         for order, attempt in list(self._killing):
             if all(one["code"] is not None or one["attempt"] > attempt for one in self._state["ranks"]):
                 self._killing.remove((order, attempt))
-                self._answer(OrderAnswer(order))
+                self._send_answer(OrderAnswer(order))
 
     def _reports(self) -> tuple[RankReport, ...]:
         return tuple(self._report(one) for one in self._state["ranks"])
 
     def _report(self, one: dict[str, Any]) -> RankReport:
-        looks = self._looks.get(one["rank"])
-        if looks is None or looks.pid != one["pid"]:
-            if looks is not None:
-                looks.ring.close()
+        probes = self._probes.get(one["rank"])
+        if probes is None or probes.pid != one["pid"]:
+            if probes is not None:
+                probes.ring.close()
             rank, events = one["rank"], self.folder / f"checkpoints-{one['rank']}.jsonl"
-            looks = self._looks[rank] = Looks(
-                one["pid"], LogTail(Path(one["log"])), RingTrail(self.folder, rank, one["pid"]),
+            probes = self._probes[rank] = RankProbes(
+                one["pid"], LogTail(Path(one["log"])), RingProbe(self.folder, rank, one["pid"]),
                 CheckpointEvents(events, one["began"]),
             )  # fmt: skip
-        looks.log.look()
-        silent, progress, step = looks.ring.look()
-        loaded, seconds = looks.loads.look()
+        probes.log.look()
+        silent, progress, step = probes.ring.look()
+        loaded, seconds = probes.loads.look()
         process = process_state(one["pid"]) if one["code"] is None else ""
         return RankReport(
             one["rank"], one["pid"], one["code"], process, silent, progress, step, one["ended"], loaded, seconds,
-            looks.log.findings(bool(one["code"])),
+            probes.log.findings(bool(one["code"])),
         )  # fmt: skip
 
     def _on_message(self, channel: Channel, message: Any) -> None:
@@ -195,42 +196,44 @@ class Agent:
                 LOG.warning("refused: %s", why)
                 channel.close(why)
             else:
-                self._seen(message.fence)
+                self._record_fence(message.fence)
             return
         why = refusal(message, self._fence, (str(self.folder), *self.secrets.folders))
         if why:
             LOG.warning("refused: %s", why)
-            self._answer(OrderAnswer(message.order, refused=why))
+            self._send_answer(OrderAnswer(message.order, refused=why))
             return
-        self._seen(message.fence)
-        self._do(message)
+        self._record_fence(message.fence)
+        self._execute(message)
 
-    def _do(self, command: Command) -> None:
+    def _execute(self, command: Command) -> None:
         if isinstance(command, StartRanks):
             self._start(command)
         elif isinstance(command, Kill):
             self._killing.append((command.order, command.attempt))
-            self._keeper.ask("kill", attempt=command.attempt, grace=command.grace)
+            self._keeper.send_command("kill", attempt=command.attempt, grace=command.grace)
         elif isinstance(command, Warm):
-            self._keeper.ask("warm", modules=list(command.modules))
-            self._answer(OrderAnswer(command.order))
+            self._keeper.send_command("warm", modules=list(command.modules))
+            self._send_answer(OrderAnswer(command.order))
         elif isinstance(command, Pick):
-            self._answer(OrderAnswer(command.order, address=_own_address(self.driver), port=free_port()))
+            self._send_answer(OrderAnswer(command.order, address=_own_address(self.driver), port=free_port()))
         elif isinstance(command, RunTest):
-            self._spawn(self._test(command))
-        elif isinstance(command, AskStands):
-            self._spawn(self._stand(command.order))
+            self._spawn(self._run_test(command))
+        elif isinstance(command, AskRankStatus):
+            self._spawn(self._report_rank_status(command.order))
         elif isinstance(command, Leave):
-            self._answer(OrderAnswer(command.order))
+            self._send_answer(OrderAnswer(command.order))
             self._left.set()
-            self._keeper.ask("leave")
+            self._keeper.send_command("leave")
 
     def _start(self, command: StartRanks) -> None:
         if command.attempt <= self._state["attempt"]:
-            self._answer(OrderAnswer(command.order, refused=f"attempt {command.attempt} or a later one was started or ended here"))
+            self._send_answer(
+                OrderAnswer(command.order, refused=f"attempt {command.attempt} or a later one was started or ended here")
+            )
             return
         if any(one["code"] is None for one in self._state["ranks"]):
-            self._answer(OrderAnswer(command.order, refused=f"ranks of attempt {self._state['attempt']} still run here"))
+            self._send_answer(OrderAnswer(command.order, refused=f"ranks of attempt {self._state['attempt']} still run here"))
             return
         ranks = {}
         for local in range(command.count):
@@ -241,36 +244,40 @@ class Agent:
                 "TORCHELASTIC_RESTART_COUNT": command.attempt, "TORCHELASTIC_RUN_ID": command.run,
                 "WINDTUNNEL_FLEET_NODE": self.node, "WINDTUNNEL_FLEET_CHECKPOINT": command.checkpoint,
             }  # fmt: skip
-            ranks[rank] = {**_inherited(), **command.variables, **{name: str(value) for name, value in own.items() if value != ""}}
+            ranks[rank] = {
+                **_rank_environment(),
+                **command.variables,
+                **{name: str(value) for name, value in own.items() if value != ""},
+            }
         logs = self.folder / "logs" / f"attempt-{command.attempt:04d}"
         self._keeper.start(command.attempt, command.argv, logs, ranks, os.getcwd())
-        self._answer(OrderAnswer(command.order, why="warm" if self._state["warm"] and is_python(command.argv) else "cold"))
+        self._send_answer(OrderAnswer(command.order, why="warm" if self._state["warm"] and is_python(command.argv) else "cold"))
 
-    async def _test(self, command: RunTest) -> None:
+    async def _run_test(self, command: RunTest) -> None:
         from windtunnel.fleet.agent.diagnosis import run_diagnosis
 
-        self._answer(await run_diagnosis(command))
+        self._send_answer(await run_diagnosis(command))
 
-    async def _stand(self, order: int) -> None:
+    async def _report_rank_status(self, order: int) -> None:
         running = {one["rank"]: one["pid"] for one in self._state["ranks"] if one["code"] is None}
         states = {rank: process_state(pid) for rank, pid in running.items()}
         try:
-            stands, groups = await asyncio.to_thread(stands_of, self.folder, running, states)
-        except (ValueError, KeyError, IndexError) as error:  # a ring that is no ring any more
-            self._answer(OrderAnswer(order, refused=f"a ring cannot be read: {error}"))
+            statuses, groups = await asyncio.to_thread(read_rank_status, self.folder, running, states)
+        except (ValueError, KeyError, IndexError) as error:  # a ring that was damaged
+            self._send_answer(OrderAnswer(order, refused=f"a ring cannot be read: {error}"))
             return
-        self._answer(OrderAnswer(order, stands=stands, groups=groups))
+        self._send_answer(OrderAnswer(order, rank_status=statuses, groups=groups))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _answer(self, answer: OrderAnswer) -> None:
+    def _send_answer(self, answer: OrderAnswer) -> None:
         if self._channel is not None:
             self._channel.send(answer)
 
-    def _seen(self, fence: int) -> None:
+    def _record_fence(self, fence: int) -> None:
         if fence > self._fence:
             self._fence = fence
             path = self._fence_file()
@@ -283,20 +290,20 @@ class Agent:
         return self.folder / "nodes" / f"{self.node}.fence"
 
 
-def _kept_fence(path: Path) -> int:
+def _read_fence(path: Path) -> int:
     try:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return -1
 
 
-def _inherited() -> dict[str, str]:
-    """The environment of ranks: this agent's without its secrets."""
+def _rank_environment() -> dict[str, str]:
+    """The environment of the ranks: the agent's own without its secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WINDTUNNEL_FLEET_")}
 
 
 def _own_address(driver: str) -> str:
-    """An address of this node by which others reach it."""
+    """An address of this node that other nodes can reach."""
     if driver.startswith("unix:"):
         return "127.0.0.1"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

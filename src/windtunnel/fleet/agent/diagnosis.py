@@ -1,4 +1,4 @@
-"""Runs a self-test of `fleet.diagnose` as a program, for as long as it may take."""
+"""Runs a self-test of `fleet.diagnose` as a subprocess with a time limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from windtunnel.fleet.wire.messages import OrderAnswer, RunTest
 
 
 async def run_diagnosis(command: RunTest) -> OrderAnswer:
-    """The answer to `command`. What does not end in its time, or says nothing, has failed."""
+    """Runs the test and returns the answer to `command`. A test that exceeds its limit or prints no result counts as failed."""
     began = time.monotonic()
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "windtunnel.fleet.diagnose", command.name, "--json", *command.options,

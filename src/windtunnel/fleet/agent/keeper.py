@@ -1,8 +1,9 @@
-"""The keeper of a node: the parent of its ranks. It outlives agents, knows how each rank ended, and forks ranks of a Python script
-from itself once it has imported what they need.
+"""The keeper of a node: parent process of its ranks. It survives agents, records how each rank ended, and forks ranks of a Python
+script from itself after it has imported their modules.
 
-It serves one agent at a time on a socket that only its owner can open, with lines of JSON: `start`, `kill`, `warm`, `state`,
-`leave`; whatever a rank does comes back as a `state` line. Ranks die with it (PR_SET_PDEATHSIG), so that no rank runs unseen.
+It serves one agent at a time over a Unix socket that only its owner can open, with lines of JSON: `start`, `kill`, `warm`, `state`,
+`leave`. Every change of a rank is sent back as a `state` line. Ranks die with the keeper (PR_SET_PDEATHSIG), so that no rank runs
+unsupervised.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ALONE_SECONDS = 60.0
-"""A keeper without ranks and without an agent ends after so long."""
+IDLE_SECONDS = 60.0
+"""A keeper without ranks and without an agent exits after this time."""
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass
-class Kept:
-    """A rank's process. `code`: None while it runs."""
+class RankProcess:
+    """A rank's process."""
 
     rank: int
     pid: int
@@ -40,24 +41,27 @@ class Kept:
     began: float
     log: str
     code: int | None = None
+    """Exit code; None while it runs."""
     ended: float = 0.0
 
 
 @dataclass
 class Keeper:
-    """Serves until it is told to leave. `path`: of its socket."""
+    """Serves agents until it receives `leave`."""
 
     path: str
-    ranks: dict[int, Kept] = field(default_factory=dict)
+    """Path of its Unix socket."""
+    ranks: dict[int, RankProcess] = field(default_factory=dict)
     attempt: int = -1
     warm: bool = False
     _agent: socket.socket | None = None
     _read: bytes = b""
-    _alone: float = field(default_factory=time.monotonic)
-    _kills: list[tuple[float, int]] = field(default_factory=list)  # when, attempt
+    _idle_since: float = field(default_factory=time.monotonic)
+    _kills: list[tuple[float, int]] = field(default_factory=list)
+    """(monotonic deadline, attempt) of pending SIGKILLs."""
 
     def serve(self) -> None:
-        """Never returns. A keeper that finds another one on its socket leaves at once."""
+        """Serves forever. Exits at once if another keeper owns the socket."""
         lock = os.open(self.path + ".lock", os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,116 +79,116 @@ class Keeper:
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's; the driver says how all of it ends
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal; the driver decides how the job ends
         signal.signal(signal.SIGTERM, lambda number, frame: self._leave())
         with selectors.DefaultSelector() as selector:
             self._selector = selector
             selector.register(listener, selectors.EVENT_READ, self._accept)
-            selector.register(woken, selectors.EVENT_READ, _drain)
+            selector.register(woken, selectors.EVENT_READ, _drain_wakeups)
             while True:
-                for key, _ in selector.select(self._patience()):
+                for key, _ in selector.select(self._select_timeout()):
                     key.data(key.fileobj)
-                self._reap()
-                self._kill_due()
-                if self._agent is None and not self._running() and time.monotonic() - self._alone > ALONE_SECONDS:
+                self._reap_children()
+                self._send_due_kills()
+                if self._agent is None and not self._running_ranks() and time.monotonic() - self._idle_since > IDLE_SECONDS:
                     self._leave()
 
-    def _patience(self) -> float:
+    def _select_timeout(self) -> float:
         due = min((when for when, _ in self._kills), default=float("inf")) - time.monotonic()
         return max(0.0, min(5.0, due))
 
     def _accept(self, listener: socket.socket) -> None:
         agent, _ = listener.accept()
         if self._agent is not None:
-            self._drop()
+            self._disconnect_agent()
         self._agent, self._read = agent, b""
-        self._selector.register(agent, selectors.EVENT_READ, self._hear)
-        self._tell()
+        self._selector.register(agent, selectors.EVENT_READ, self._read_commands)
+        self._send_state()
 
-    def _hear(self, agent: socket.socket) -> None:
+    def _read_commands(self, agent: socket.socket) -> None:
         try:
             raw = agent.recv(1 << 20)
         except OSError:
             raw = b""
         if not raw:
-            self._drop()
+            self._disconnect_agent()
             return
         *lines, self._read = (self._read + raw).split(b"\n")
         for line in lines:
             asked = json.loads(line)
-            self._obey(asked.pop("do"), asked)
-            self._tell()
+            self._execute(asked.pop("do"), asked)
+            self._send_state()
 
-    def _obey(self, do: str, what: dict[str, Any]) -> None:
+    def _execute(self, do: str, what: dict[str, Any]) -> None:
         if do == "start":
             self._start(**what)
         elif do == "kill":
             self._kill(**what)
         elif do == "warm":
-            self._warm(**what)
+            self._import_modules(**what)
         elif do == "leave":
             self._leave()
 
-    def _drop(self) -> None:
+    def _disconnect_agent(self) -> None:
         if self._agent is not None:
             self._selector.unregister(self._agent)
             self._agent.close()
-            self._agent, self._alone = None, time.monotonic()
+            self._agent, self._idle_since = None, time.monotonic()
 
-    def _tell(self) -> None:
+    def _send_state(self) -> None:
         if self._agent is None:
             return
         state = {"attempt": self.attempt, "warm": self.warm, "ranks": [vars(one) for one in self.ranks.values()]}
         try:
             self._agent.sendall(json.dumps(state).encode() + b"\n")
         except OSError:
-            self._drop()
+            self._disconnect_agent()
 
-    def _running(self) -> list[Kept]:
+    def _running_ranks(self) -> list[RankProcess]:
         return [one for one in self.ranks.values() if one.code is None]
 
     def _start(self, attempt: int, argv: list[str], logs: str, ranks: Mapping[str, dict[str, str]], cwd: str) -> None:
-        """Starts the ranks of an attempt, once: an attempt that it has had, or while others run, starts nothing."""
-        if attempt <= self.attempt or self._running():
+        """Starts the ranks of an attempt once. An attempt that was started before, or a start while ranks run, has no effect."""
+        if attempt <= self.attempt or self._running_ranks():
             return
         self.attempt, self.ranks = attempt, {}
         Path(logs).mkdir(parents=True, exist_ok=True)
         for name, variables in ranks.items():
             log = os.path.join(logs, f"rank-{int(name):06d}.log")
             began = time.time()
-            pid = _forked(argv, variables, log, cwd) if self.warm and is_python(argv) else _spawned(argv, variables, log, cwd)
-            self.ranks[int(name)] = Kept(int(name), pid, attempt, began, log)
+            pid = _fork_rank(argv, variables, log, cwd) if self.warm and is_python(argv) else _spawn_rank(argv, variables, log, cwd)
+            self.ranks[int(name)] = RankProcess(int(name), pid, attempt, began, log)
 
     def _kill(self, attempt: int, grace: float) -> None:
-        self.attempt = max(self.attempt, attempt)  # what has been killed is not started any more
+        self.attempt = max(self.attempt, attempt)  # a killed attempt must not be started later
         if grace > 0:
             self._signal(signal.SIGTERM, attempt)
         self._kills.append((time.monotonic() + grace, attempt))
-        self._kill_due()
-        self._reap()
+        self._send_due_kills()
+        self._reap_children()
 
-    def _kill_due(self) -> None:
+    def _send_due_kills(self) -> None:
         now = time.monotonic()
         for when, attempt in [one for one in self._kills if one[0] <= now]:
             self._kills.remove((when, attempt))
             self._signal(signal.SIGKILL, attempt)
 
     def _signal(self, number: int, attempt: int) -> None:
-        for one in self._running():
+        for one in self._running_ranks():
             if one.attempt <= attempt:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(one.pid, number)
 
-    def _warm(self, modules: Sequence[str]) -> None:
+    def _import_modules(self, modules: Sequence[str]) -> None:
         for name in modules:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         gc.collect()
-        gc.freeze()  # in a child a collection would copy the pages of all modules
+        gc.freeze()  # otherwise a collection in a child would copy the pages of all modules
         self.warm = True
 
-    def _reap(self) -> None:
-        by_pid = {one.pid: one for one in self._running()}
+    def _reap_children(self) -> None:
+        by_pid = {one.pid: one for one in self._running_ranks()}
         changed = False
         while by_pid:
             try:
@@ -197,13 +201,13 @@ class Keeper:
             if one is not None:
                 one.code, one.ended, changed = os.waitstatus_to_exitcode(status), time.time(), True
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)  # what it left behind, such as loader workers
+                    os.killpg(pid, signal.SIGKILL)  # remaining children, such as loader workers
         if changed:
-            self._tell()
+            self._send_state()
 
     def _leave(self) -> None:
         self._signal(signal.SIGKILL, self.attempt)
-        for one in self._running():
+        for one in self._running_ranks():
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(one.pid, 0)
         with contextlib.suppress(OSError):
@@ -212,28 +216,28 @@ class Keeper:
 
 
 def is_python(argv: Sequence[str]) -> bool:
-    """Whether a command is this Python with a script or a module, and nothing before it."""
+    """Whether a command is this Python with a script or a module and no interpreter options."""
     name = os.path.basename(argv[0])
     same = argv[0] == sys.executable or name in ("python", "python3", os.path.basename(sys.executable))
     return same and len(argv) > 1 and (argv[1].endswith(".py") or (argv[1] == "-m" and len(argv) > 2))
 
 
-def _spawned(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> int:
+def _spawn_rank(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> int:
     keeper = os.getpid()
     with open(log, "ab") as file:
         try:
             child = subprocess.Popen(
                 list(argv), env=dict(variables), cwd=cwd, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                preexec_fn=lambda: _own_group(keeper),
+                preexec_fn=lambda: _enter_own_group(keeper),
             )  # fmt: skip
         except OSError as error:
             file.write(f"windtunnel fleet: {argv[0]} does not start: {error}\n".encode())
-            child = subprocess.Popen(["false"], preexec_fn=lambda: _own_group(keeper))
-    child.returncode = 0  # the keeper itself waits for it: subprocess must not
+            child = subprocess.Popen(["false"], preexec_fn=lambda: _enter_own_group(keeper))
+    child.returncode = 0  # the keeper reaps it itself; subprocess must not
     return child.pid
 
 
-def _own_group(keeper: int) -> None:
+def _enter_own_group(keeper: int) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
@@ -241,18 +245,18 @@ def _own_group(keeper: int) -> None:
         os._exit(1)
 
 
-def _forked(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> int:
+def _fork_rank(argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> int:
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(lambda: _own_group(keeper), argv, variables, log, cwd)
+        _run_forked_rank(lambda: _enter_own_group(keeper), argv, variables, log, cwd)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
     return pid
 
 
-def _become(prepare: Callable[[], None], argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> None:
-    """Never returns: this process is the rank now."""
+def _run_forked_rank(prepare: Callable[[], None], argv: Sequence[str], variables: Mapping[str, str], log: str, cwd: str) -> None:
+    """Turns the forked child into the rank; never returns."""
     code = 1
     try:
         prepare()
@@ -269,14 +273,14 @@ def _become(prepare: Callable[[], None], argv: Sequence[str], variables: Mapping
         os.environ.clear()
         os.environ.update(variables)
         os.chdir(cwd)
-        from windtunnel.fleet.agent.become import run_script
+        from windtunnel.fleet.agent.script_runner import run_script
 
         code = run_script(argv)
     finally:
         os._exit(code)
 
 
-def _drain(woken: Any) -> None:
+def _drain_wakeups(woken: Any) -> None:
     with contextlib.suppress(BlockingIOError):
         while woken.recv(4096):
             pass

@@ -1,11 +1,13 @@
-"""What a node sends to the collector: rows, open rows, summaries, heartbeats and text of its ranks, in one compressed body."""
+"""The message from a shipper to the collector: rows, open rows, summaries, heartbeats and text of a node's ranks, in one compressed
+body.
+"""
 
 from __future__ import annotations
 
 from windtunnel.fleet.batch.columns import OPEN_ROWS, ROWS, SUMMARIES, BatchTable
 from windtunnel.fleet.batch.message import Batch, BatchHead, decode, encode, head_of
 from windtunnel.fleet.batch.meta import BatchMeta, RankBeat, RingIdentity, Stamps
-from windtunnel.fleet.batch.rows import summarised, table_of_rows
+from windtunnel.fleet.batch.rows import summarise, table_of_rows
 
 __all__ = [
     "OPEN_ROWS",
@@ -21,6 +23,6 @@ __all__ = [
     "decode",
     "encode",
     "head_of",
-    "summarised",
+    "summarise",
     "table_of_rows",
 ]

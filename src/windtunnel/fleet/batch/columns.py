@@ -1,8 +1,8 @@
-"""Tables of whole numbers as bytes: columns side by side, each in the fewest bytes that hold it, ready for a plain compressor.
+"""Encoding of integer tables: columns one after the other, each in the fewest bytes per value, prepared for a general compressor.
 
-A table has one run of rows for each ring of the batch. A column is stored as it is or as differences inside each run, less its
-least value, in 0, 1, 2, 4 or 8 bytes a row, with all lowest bytes first, then all second bytes, and so on: zlib then finds the high
-bytes empty. On records of a training step this takes 5.5 bytes a record with zlib at level 1, and zstd is no smaller
+A table has one run of rows for each ring of the batch. A column is stored as values or as differences inside each run, minus its
+least value, in 0, 1, 2, 4 or 8 bytes per row, with all lowest bytes first, then all second bytes, and so on: zlib then finds the
+high bytes empty. Records of a training step take 5.5 bytes each with zlib at level 1; zstd is not smaller
 (docs/fleet-collector.md).
 """
 
@@ -35,17 +35,17 @@ ROWS = (
     "state",
     "sends",
 )
-"""Columns of a row of a ring. `late` is host_nanos - nanos; the rest as in `ring.ROW`."""
+"""Columns of a row of a ring. `late` is host_nanos - nanos; the others are those of `ring.ROW`."""
 OPEN_ROWS = ROWS
 SUMMARIES = ("step", "section", "count", "sum", "least", "most")
-"""Columns of a summary: the rows of a ring in one step and section. Nanoseconds; rows whose time is unknown are not counted."""
+"""Columns of a summary: the rows of a ring in one step and section. Nanoseconds; rows without a duration are not counted."""
 
 _DIFFERENCES = frozenset({"number", "begin", "step", "call"})
 MOST_ROWS = 1 << 20
-"""Rows of one table; a longer one is refused before anything is allocated."""
+"""Largest number of rows of a table; a longer one is refused before anything is allocated."""
 
 _TABLE = struct.Struct("<IHH")  # rows, runs, columns
-_COLUMN = struct.Struct("<BBxxxxxxq")  # is it differences, bytes a row, least value
+_COLUMN = struct.Struct("<BBxxxxxxq")  # whether differences, bytes per row, least value
 _WIDTHS = (1, 2, 4, 8)
 
 
@@ -65,25 +65,27 @@ class BatchTable:
 
 
 def pack(table: BatchTable, names: tuple[str, ...]) -> bytes:
-    """The bytes of a table with columns `names`. FileError for more than MOST_ROWS rows."""
+    """Encodes a table with columns `names`. FileError for more than MOST_ROWS rows."""
     if len(table) > MOST_ROWS:
         raise FileError("a batch", f"{len(table)} rows", f"up to {MOST_ROWS} rows")
     parts = [_TABLE.pack(len(table), len(table.runs), len(names)), table.runs.astype("<u4").tobytes()]
     if len(table):
         starts = _starts(table.runs)
-        parts += [_packed(table.columns[name], starts, name in _DIFFERENCES) for name in names]
+        parts += [_pack_column(table.columns[name], starts, name in _DIFFERENCES) for name in names]
     return b"".join(parts)
 
 
 def unpack(raw: bytes, at: int, names: tuple[str, ...]) -> tuple[BatchTable, int]:
-    """A table that begins at byte `at` and the byte after it. FileError if it is cut off or contradicts itself."""
-    rows, runs, columns = _TABLE.unpack_from(raw, _checked(raw, at, _TABLE.size))
+    """Decodes the table that begins at byte `at`; returns it and the position after it. FileError if it is truncated or
+    inconsistent.
+    """
+    rows, runs, columns = _TABLE.unpack_from(raw, _check_room(raw, at, _TABLE.size))
     at += _TABLE.size
     if rows > MOST_ROWS or columns != len(names):
         raise FileError(
             "a batch", f"a table of {rows} rows and {columns} columns", f"up to {MOST_ROWS} rows of {len(names)} columns"
         )
-    counts = np.frombuffer(raw, "<u4", runs, _checked(raw, at, 4 * runs)).astype(np.int64)
+    counts = np.frombuffer(raw, "<u4", runs, _check_room(raw, at, 4 * runs)).astype(np.int64)
     at += 4 * runs
     if int(counts.sum()) != rows:
         raise FileError("a batch", "runs that do not add up to the rows", "a batch that `windtunnel fleet ship` made")
@@ -92,17 +94,17 @@ def unpack(raw: bytes, at: int, names: tuple[str, ...]) -> tuple[BatchTable, int
     starts = _starts(counts)
     values = {}
     for name in names:
-        values[name], at = _unpacked(raw, at, rows, starts)
+        values[name], at = _unpack_column(raw, at, rows, starts)
     return BatchTable(counts, values), at
 
 
 def _starts(runs: Int64s) -> tuple[Int64s, Int64s]:
-    """First rows of the runs that have any, and their lengths."""
+    """First rows of the non-empty runs, and their lengths."""
     some = runs[runs > 0]
     return np.cumsum(some) - some, some
 
 
-def _packed(column: Int64s, starts: tuple[Int64s, Int64s], differences: bool) -> bytes:
+def _pack_column(column: Int64s, starts: tuple[Int64s, Int64s], differences: bool) -> bytes:
     firsts = b""
     if differences:
         firsts = column[starts[0]].astype("<i8").tobytes()
@@ -115,36 +117,36 @@ def _packed(column: Int64s, starts: tuple[Int64s, Int64s], differences: bool) ->
     head = _COLUMN.pack(differences, width, least)
     if not width:
         return head + firsts
-    # Differences modulo 2**64 are right where the range of the column is wider than an int64.
+    # Differences modulo 2**64 are correct even if the range of the column is wider than an int64.
     narrow = (column.view(np.uint64) - np.uint64(least & (1 << 64) - 1)).astype(f"<u{width}")
     planes = narrow.tobytes() if width == 1 else narrow.view(np.uint8).reshape(-1, width).T.tobytes()
     return head + firsts + planes
 
 
-def _unpacked(raw: bytes, at: int, rows: int, starts: tuple[Int64s, Int64s]) -> tuple[Int64s, int]:
-    differences, width, least = _COLUMN.unpack_from(raw, _checked(raw, at, _COLUMN.size))
+def _unpack_column(raw: bytes, at: int, rows: int, starts: tuple[Int64s, Int64s]) -> tuple[Int64s, int]:
+    differences, width, least = _COLUMN.unpack_from(raw, _check_room(raw, at, _COLUMN.size))
     at += _COLUMN.size
     if differences > 1 or width not in (0, *_WIDTHS):
         raise FileError("a batch", "a column of an unknown kind", "a batch that `windtunnel fleet ship` made")
     firsts: Any = None
     if differences:
-        firsts = np.frombuffer(raw, "<i8", len(starts[0]), _checked(raw, at, 8 * len(starts[0])))
+        firsts = np.frombuffer(raw, "<i8", len(starts[0]), _check_room(raw, at, 8 * len(starts[0])))
         at += 8 * len(starts[0])
     if not width:
         column = np.full(rows, least, np.int64)
     else:
-        planes = np.frombuffer(raw, np.uint8, width * rows, _checked(raw, at, width * rows))
+        planes = np.frombuffer(raw, np.uint8, width * rows, _check_room(raw, at, width * rows))
         at += width * rows
-        column = _joined(planes.reshape(width, rows))
-        column += least  # modulo 2**64, as it was taken off
+        column = _join_planes(planes.reshape(width, rows))
+        column += least  # modulo 2**64, as in the subtraction
     if differences:
         np.cumsum(column, out=column)
         column += np.repeat(firsts - column[starts[0]], starts[1])
     return column, at
 
 
-def _joined(planes: Any) -> Int64s:
-    """Numbers of their bytes, lowest first."""
+def _join_planes(planes: Any) -> Int64s:
+    """Integers from byte planes, lowest first."""
     if len(planes) == 1:
         single: Int64s = planes[0].astype(np.int64)
         return single
@@ -155,8 +157,8 @@ def _joined(planes: Any) -> Int64s:
     return column
 
 
-def _checked(raw: bytes, at: int, size: int) -> int:
-    """`at`, where so many bytes follow. FileError otherwise."""
+def _check_room(raw: bytes, at: int, size: int) -> int:
+    """Returns `at` if `size` bytes follow it. FileError otherwise."""
     if at + size > len(raw):
         raise FileError("a batch", "a table that is cut off", "a whole batch")
     return at

@@ -1,5 +1,5 @@
-"""A batch as bytes: a head of 64 bytes, its words (JSON), its tables (zlib). The same bytes travel over HTTP and lie in the
-collector's log.
+"""A batch as bytes: a header of 64 bytes, its metadata (JSON), its tables (zlib). The same bytes are sent over HTTP and stored in
+the collector's log.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from windtunnel.fleet.batch.meta import BatchMeta, meta_bytes, meta_of
 
 MAGIC, VERSION = b"WTBATCH1", 1
 LEVEL = 1
-"""Of zlib: level 6 saves 3 % and takes twice as long (docs/fleet-collector.md)."""
+"""Compression level of zlib: level 6 saves 3 % and takes twice as long (docs/fleet-collector.md)."""
 MOST_BYTES = 32 << 20
-"""Of a batch, and of its tables unpacked: twice that."""
+"""Largest size of a batch; its uncompressed tables may have twice that."""
 
-# magic, version, crc32 of all bytes after it but itself, words, tables, tables unpacked, boot, sequence
+# magic, version, crc32 of all bytes after it, boot, sequence, sizes of metadata, tables and unpacked tables
 _HEAD = struct.Struct("<8sII16sQIII12x")
 HEAD_BYTES = _HEAD.size
 _CRC_AT, _CRC_FROM = 12, 16
@@ -26,7 +26,7 @@ _CRC_AT, _CRC_FROM = 12, 16
 
 @dataclass(frozen=True)
 class BatchHead:
-    """The head of a batch: `boot` names a start of the shipper, `sequence` counts its batches from 1."""
+    """Header of a batch. `boot` identifies a start of the shipper; `sequence` counts its batches from 1."""
 
     boot: bytes
     sequence: int
@@ -42,17 +42,16 @@ class BatchHead:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a node sends. Each table has one run for each of `meta.beats`.
+    """What a node sends. Each table has one run for each of `meta.beats`."""
 
-    `rows` ended, and are sent once. `open` are the rows that a rank was in when the batch was made: they replace those of the last
-    batch.
-    """
-
-    boot: bytes  # [16]
+    boot: bytes
+    """[16]"""
     sequence: int
     meta: BatchMeta
     rows: BatchTable
+    """Completed rows; sent once."""
     open: BatchTable
+    """Rows that a rank was in when the batch was created; they replace those of the last batch."""
     summaries: BatchTable
 
 
@@ -62,11 +61,11 @@ def encode(batch: Batch) -> bytes:
     words, tables = meta_bytes(batch.meta), zlib.compress(raw, LEVEL)
     if HEAD_BYTES + len(words) + len(tables) > MOST_BYTES or len(raw) > 2 * MOST_BYTES:
         raise FileError("a batch", f"{len(words) + len(tables)} bytes", f"up to {MOST_BYTES} bytes")
-    return sealed(BatchHead(batch.boot, batch.sequence, len(words), len(tables), len(raw)), words + tables)
+    return add_checksum(BatchHead(batch.boot, batch.sequence, len(words), len(tables), len(raw)), words + tables)
 
 
-def sealed(head: BatchHead, body: bytes) -> bytes:
-    """Head and body with their checksum."""
+def add_checksum(head: BatchHead, body: bytes) -> bytes:
+    """Header and body with their checksum."""
     raw = bytearray(_HEAD.pack(MAGIC, VERSION, 0, head.boot, head.sequence, head.meta_bytes, head.table_bytes, head.raw_bytes))
     crc = zlib.crc32(body, zlib.crc32(raw[_CRC_FROM:]))
     struct.pack_into("<I", raw, _CRC_AT, crc)
@@ -74,7 +73,7 @@ def sealed(head: BatchHead, body: bytes) -> bytes:
 
 
 def head_of(raw: bytes, *, whole: bool = True, check: bool = True) -> BatchHead:
-    """The head of a batch at the beginning of `raw`, whose checksum is right; with `whole`, nothing may follow it. FileError
+    """The header at the beginning of `raw`, whose checksum is verified. With `whole`, nothing may follow the batch. FileError
     otherwise.
     """
     if len(raw) < HEAD_BYTES:
@@ -92,12 +91,12 @@ def head_of(raw: bytes, *, whole: bool = True, check: bool = True) -> BatchHead:
     return head
 
 
-def words_of(raw: bytes, head: BatchHead) -> BatchMeta:
-    """What a batch says beside its tables. FileError if that is malformed."""
+def decode_meta(raw: bytes, head: BatchHead) -> BatchMeta:
+    """The metadata of a batch. FileError if it is malformed."""
     return meta_of(raw[HEAD_BYTES : HEAD_BYTES + head.meta_bytes])
 
 
-def tables_of(raw: bytes, head: BatchHead) -> tuple[BatchTable, BatchTable, BatchTable]:
+def decode_tables(raw: bytes, head: BatchHead) -> tuple[BatchTable, BatchTable, BatchTable]:
     """Rows, open rows and summaries of a batch. FileError if they are malformed."""
     unzip = zlib.decompressobj()
     try:
@@ -117,10 +116,10 @@ def tables_of(raw: bytes, head: BatchHead) -> tuple[BatchTable, BatchTable, Batc
 
 
 def decode(raw: bytes) -> Batch:
-    """A batch from its bytes. FileError for anything else; nothing large is allocated before it was checked."""
+    """Decodes a batch. FileError for anything else; sizes are checked before large allocations."""
     head = head_of(raw)
-    meta = words_of(raw, head)
-    tables = tables_of(raw, head)
+    meta = decode_meta(raw, head)
+    tables = decode_tables(raw, head)
     if any(len(table.runs) != len(meta.beats) for table in tables):
         raise FileError(
             "a batch", "tables of another number of rings than its heartbeats", "a batch that `windtunnel fleet ship` made"

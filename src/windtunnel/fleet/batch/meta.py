@@ -1,4 +1,4 @@
-"""The head of a batch in words: who sends, the rings, their heartbeats and their new lines of text. JSON, checked by msgspec."""
+"""Metadata of a batch: sender, rings, their heartbeats and their new lines of text. JSON, validated by msgspec."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.ring import RingMeta
 
 MOST_RINGS = 4096
-"""Rings of one batch: a node has as many as it has ranks."""
+"""Largest number of rings in one batch; a node has one per rank."""
 
 
 class Stamps(NamedTuple):
-    """One exchange with the collector, unix ns: sent by the node, received and answered by the collector, back at the node."""
+    """Timestamps of one exchange with the collector, unix ns: sent by the node, received and answered by the collector, back at the
+    node.
+    """
 
     sent: int
     received: int
@@ -24,7 +26,7 @@ class Stamps(NamedTuple):
 
 
 class RingIdentity(msgspec.Struct, omit_defaults=True):
-    """Who writes a ring: `ring.RingMeta` on the wire."""
+    """Identity of a ring: `ring.RingMeta` on the wire."""
 
     run: str
     rank: int
@@ -38,7 +40,7 @@ class RingIdentity(msgspec.Struct, omit_defaults=True):
     facts: dict[str, Any] = {}
 
     def key(self) -> str:
-        """16 hexadecimal digits that name the ring: another process, or another start of the job, has another."""
+        """16 hexadecimal digits that identify the ring; another process, or another start of the job, has a different key."""
         text = f"{self.run}\0{self.host}\0{self.rank}\0{self.pid}\0{self.offset_ns}"
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
@@ -49,31 +51,44 @@ def identity_of(meta: RingMeta) -> RingIdentity:
 
 
 class RankBeat(msgspec.Struct, omit_defaults=True):
-    """How a ring's rank is. Counts are totals since the ring was made."""
+    """State of a ring's rank. Counts are totals since the ring was created."""
 
     ring: str
-    head: int  # rows that the rank has written
+    head: int
+    """Rows that the rank has written."""
     step: int
-    beat_ns: int  # unix ns of the rank's last sign of life, on its host's clock
-    process: str  # running, sleeping, stopped, zombie or gone
-    ended: int | None = None  # exit code that the process gave
-    next: int = 0  # rows below it were sent or lost, but for those that are waiting
-    waiting: list[int] = []  # rows below `next` that were still open
-    lost: int = 0  # rows that the ring dropped before they were read
-    reduced: int = 0  # rows that were sent as a part of a summary only
-    identity: RingIdentity | None = None  # when the collector may not know the ring
-    lines_from: int = 0  # lines of text that the collector has
-    lines: list[int] = []  # of BatchMeta.lines: the ring's next lines
+    beat_ns: int
+    """Unix ns of the rank's last heartbeat on its host's clock."""
+    process: str
+    """running, sleeping, stopped, zombie or gone."""
+    ended: int | None = None
+    """Exit code that the process reported."""
+    next: int = 0
+    """Rows below it were sent or lost, except those in `waiting`."""
+    waiting: list[int] = []
+    """Rows below `next` that were still open."""
+    lost: int = 0
+    """Rows that the ring overwrote before they were read."""
+    reduced: int = 0
+    """Rows that were sent only as a part of a summary."""
+    identity: RingIdentity | None = None
+    """Included if the collector may not know the ring."""
+    lines_from: int = 0
+    """Number of lines of text that the collector has."""
+    lines: list[int] = []
+    """Indices into BatchMeta.lines: the ring's next lines."""
 
 
 class BatchMeta(msgspec.Struct, omit_defaults=True):
-    """What a batch says beside its tables."""
+    """Everything in a batch except its tables."""
 
     node: str
     sent_ns: int
     beats: list[RankBeat] = []
-    lines: list[tuple[str, Any]] = []  # (kind, value); each distinct line of the node once
-    exchanges: list[tuple[int, int, int, int]] = []  # Stamps of earlier batches
+    lines: list[tuple[str, Any]] = []
+    """(kind, value); each distinct line of the node once."""
+    exchanges: list[tuple[int, int, int, int]] = []
+    """Stamps of earlier batches."""
 
 
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(BatchMeta)
@@ -84,7 +99,7 @@ def meta_bytes(meta: BatchMeta) -> bytes:
 
 
 def meta_of(raw: bytes) -> BatchMeta:
-    """FileError for anything but a BatchMeta with up to MOST_RINGS rings whose lines exist."""
+    """Parses metadata. FileError unless it is a BatchMeta with at most MOST_RINGS rings whose lines exist."""
     try:
         meta = _DECODER.decode(raw)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError) as error:

@@ -12,7 +12,7 @@ from windtunnel.fleet.batch.columns import ROWS, SUMMARIES, BatchTable
 
 
 def table_of_rows(numbers: Sequence[Int64s], rows: Sequence[Any]) -> BatchTable:
-    """Rows of several rings (`ring.ROW`, with their numbers) as one table, a run for each ring."""
+    """Rows of several rings (`ring.ROW`, with their numbers) as one table with a run for each ring."""
     runs = np.array([len(part) for part in rows], np.int64)
     if not runs.sum():
         return BatchTable.empty(ROWS, len(runs))
@@ -23,14 +23,14 @@ def table_of_rows(numbers: Sequence[Int64s], rows: Sequence[Any]) -> BatchTable:
     return BatchTable(runs, columns)
 
 
-def summarised(rows: BatchTable) -> BatchTable:
-    """Count, sum, least and most nanoseconds of each ring, step and section. Rows without a time are left out."""
+def summarise(rows: BatchTable) -> BatchTable:
+    """Count, sum, minimum and maximum in nanoseconds for each ring, step and section. Rows without a duration are left out."""
     known = rows.columns["nanos"] >= 0
     ring = np.repeat(np.arange(len(rows.runs)), rows.runs)[known]
     step, section, nanos = (rows.columns[name][known] for name in ("step", "section", "nanos"))
     if not len(ring):
         return BatchTable.empty(SUMMARIES, len(rows.runs))
-    order, starts = grouped(ring, step, section)
+    order, starts = group_rows(ring, step, section)
     first, time = order[starts], nanos[order]
     columns = {
         "step": step[first], "section": section[first], "count": np.diff(starts, append=len(order)),
@@ -39,8 +39,8 @@ def summarised(rows: BatchTable) -> BatchTable:
     return BatchTable(np.bincount(ring[first], minlength=len(rows.runs)).astype(np.int64), columns)
 
 
-def grouped(major: Int64s, step: Int64s, section: Int64s) -> tuple[Int64s, Int64s]:
-    """An order of rows by (major, step, section), and where each group of equal keys begins in it. At least one row."""
+def group_rows(major: Int64s, step: Int64s, section: Int64s) -> tuple[Int64s, Int64s]:
+    """An order of rows by (major, step, section), and the begin of each group of equal keys in it. Needs at least one row."""
     low = int(step.min())
     span = int(step.max()) - low + 1
     if span < 1 << 30 and int(major.max()) < 1 << 24:

@@ -1,4 +1,4 @@
-"""Two-stage checkpoints of PyTorch state: a copy into host memory holds training up, the rest goes on beside it.
+"""Two-stage checkpoints of PyTorch state: training stops only for a copy into host memory; writing continues in the background.
 
     from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 
@@ -8,5 +8,5 @@
         ...
         checkpointer.save(step, state)
 
-`manifest`, `folder`, `retention` and the process that writes (`flush`) need no torch.
+`manifest`, `folder`, `retention` and the flush process (`flush`) need no torch.
 """

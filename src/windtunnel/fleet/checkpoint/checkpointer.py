@@ -1,4 +1,4 @@
-"""`Checkpointer`: saves and loads a job's state, all ranks together."""
+"""`Checkpointer`: saves and loads the state of a job, all ranks together."""
 
 from __future__ import annotations
 
@@ -9,85 +9,110 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.fleet.checkpoint.commit import take_over
-from windtunnel.fleet.checkpoint.events import note
-from windtunnel.fleet.checkpoint.flushing import Flushing
+from windtunnel.fleet.checkpoint.commit import claim_folder
+from windtunnel.fleet.checkpoint.events import write_event
+from windtunnel.fleet.checkpoint.flush_manager import FlushManager
 from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, steps_in, superseded_folder
-from windtunnel.fleet.checkpoint.layout import ShardLayout, flattened, laid_out, signature_of
-from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, loaded_from, read_step
-from windtunnel.fleet.checkpoint.ranks import RankGroup
-from windtunnel.fleet.checkpoint.sources import held_here, retire
-from windtunnel.fleet.checkpoint.staging import fits, objects_of
-from windtunnel.fleet.checkpoint.states import applied, collected
-from windtunnel.fleet.checkpoint.words import door_prefix
+from windtunnel.fleet.checkpoint.ipc import socket_prefix
+from windtunnel.fleet.checkpoint.layout import ShardLayout, flatten_state, plan_layout, signature_of
+from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, load_into_state, read_step
+from windtunnel.fleet.checkpoint.rank_group import RankGroup
+from windtunnel.fleet.checkpoint.sources import end_earlier_processes, local_copies
+from windtunnel.fleet.checkpoint.staging import objects_fit, pack_objects
+from windtunnel.fleet.checkpoint.states import apply_state, collect_state
 from windtunnel.fleet.disk import sync
 
 
 @dataclass(frozen=True)
-class Options:
-    """Of a Checkpointer. `keep` newest steps stay, and those that `interval` divides; `busy`: what a save does when both
-    buffers are
-    still being written, "wait" or "skip"; `neighbour`: a copy in the memory of the next node; `within`: seconds that all ranks may
-    take to write a step; `linger`: seconds that memory outlives a killed trainer; `settle`: seconds that a load waits for
-    saves that
-    an earlier attempt has staged; `node`: this machine's name."""
+class CheckpointOptions:
+    """Options of a `Checkpointer`."""
 
     keep: int = 3
+    """Number of newest steps to keep."""
     interval: int | None = None
+    """Steps that are multiples of it are kept as well."""
     busy: str = "wait"
+    """What `save` does while both buffers are still being written: "wait" or "skip"."""
     neighbour: bool = False
+    """Whether to keep a copy in the memory of the next node."""
     within: float = 600.0
+    """Seconds in which all ranks must write a step."""
     linger: float = 600.0
+    """Seconds for which staged memory is kept after the trainer was killed."""
     settle: float = 60.0
+    """Seconds that a load waits for saves that an earlier attempt has staged."""
     node: str = ""
+    """Name of this machine; empty: its host name."""
 
 
 @dataclass(frozen=True)
-class Saved:
-    """A call of `save`: whether the step was staged, how long training stood still for it, and bytes that this rank staged."""
+class SaveResult:
+    """Result of `save`."""
 
     step: int
     staged: bool
+    """Whether the step was copied into host memory."""
     blocking_seconds: float
+    """Seconds for which training was blocked."""
     bytes: int
+    """Bytes that this rank staged."""
     why: str = ""
+    """Why the step was not staged."""
+
+
+class JointSave(NamedTuple):
+    """What all ranks know about a save together, after one all-reduce."""
+
+    layout_changed: bool
+    """Whether the state of any rank no longer fits its layout."""
+    busy: bool
+    """Whether any rank has no free buffer."""
+    first_step: int
+    """Smallest step that any rank saves."""
+    last_step: int
+    """Largest step that any rank saves."""
+
+    @classmethod
+    def of(cls, ranks: RankGroup, layout_changed: bool, busy: bool, step: int) -> JointSave:
+        """Combines this rank's values with those of all others; a collective call."""
+        changed, full, last, minus_first = ranks.all_reduce_max([int(layout_changed), int(busy), step, -step])
+        return cls(bool(changed), bool(full), -minus_first, last)
 
 
 class Checkpointer:
-    """Checkpoints of a job in `folder`. Making one, and every method, is a collective call of all ranks.
+    """Checkpoints of a job in `folder`. The constructor and every method are collective calls of all ranks.
 
-    `state` is a dict: modules, optimizers (of a module in it), objects with state_dict and load_state_dict, tensors, plain values;
-    `PerRank` around what each rank has of its own. `topology` is written into the manifest.
+    `state` is a dict of modules, optimizers (of a module in it), objects with state_dict and load_state_dict, tensors and plain
+    values. Wrap per-rank state in `PerRank`. `topology` is written into the manifest.
     """
 
     def __init__(self, folder: str | Path, *, topology: dict[str, Any] | None = None, **options: Any) -> None:
-        self.options = Options(**options)
+        self.options = CheckpointOptions(**options)
         if self.options.busy not in ("wait", "skip"):
             raise SpecError("busy", self.options.busy, "wait or skip")
         self.folder, self.topology = Path(folder).resolve(), topology or {}
         self.ranks = RankGroup()
-        self.attempt, self._token = self.ranks.first((secrets.token_hex(4), secrets.token_hex(16)))
+        self.attempt, self._token = self.ranks.broadcast_from_first((secrets.token_hex(4), secrets.token_hex(16)))
         self.node = self.options.node or os.environ.get("WINDTUNNEL_FLEET_NODE") or socket.gethostname()
         self.last_load: LoadedStep | None = None
         self.skipped = 0
-        self._prefix = door_prefix(str(self.folder), self.node)
+        self._prefix = socket_prefix(str(self.folder), self.node)
         self._layout: ShardLayout | None = None
-        self._flushing: Flushing | None = None
-        self._from: int | None = None
-        self._newest = -1
+        self._flusher: FlushManager | None = None
+        self._loaded_step: int | None = None
+        self._newest_staged = -1
 
     def prepare(self, state: dict[str, Any]) -> None:
-        """Plans the state, makes its buffers, starts the flush process: what the first save needs, before it. `save` does it
-        otherwise.
+        """Plans the layout of the state, allocates buffers and starts the flush process, so that the first save need not.
 
-        SpecError where the folder has steps that were not loaded: they are another job's, or would be lost.
+        SpecError if the folder has steps that were not loaded: they belong to another job, or would be lost.
         """
-        if self._flushing is None:
-            self._own()
-            self._flushing = Flushing(
+        if self._flusher is None:
+            self._take_ownership()
+            self._flusher = FlushManager(
                 self.ranks,
                 self.options,
                 f"{self._prefix}{self.attempt}-{self.ranks.rank}",
@@ -96,80 +121,83 @@ class Checkpointer:
                 self.folder,
                 self.attempt,
             )
-        self._layout = laid_out(collected(state, self.ranks.rank), self.ranks)
-        self._flushing.use(self._layout)
+        self._layout = plan_layout(collect_state(state, self.ranks.rank), self.ranks)
+        self._flusher.set_layout(self._layout)
 
-    def _own(self) -> None:
-        """Makes this attempt the one that commits here; later steps than the loaded one are set aside."""
+    def _take_ownership(self) -> None:
+        """Makes this attempt the one that may commit here. Steps after the loaded one are renamed to superseded."""
         problem = ""
         if self.ranks.rank == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
             found = [one for one in steps_in(self.folder) if one.state in ("committed", "damaged")]
-            if found and self._from is None:
+            if found and self._loaded_step is None:
                 problem = found[0].path.name
             else:
-                take_over(self.folder, self.attempt)
+                claim_folder(self.folder, self.attempt)
                 for one in found:
-                    if one.step > (self._from or 0):
+                    if one.step > (self._loaded_step or 0):
                         os.rename(one.path, superseded_folder(self.folder, one.step, self.attempt))
                 sync(self.folder)
-        problem = self.ranks.first(problem)
+        problem = self.ranks.broadcast_from_first(problem)
         if problem:
             raise SpecError(
                 "folder", problem, "an empty folder, or one whose newest step was loaded", "Call load before the first save."
             )
-        retire(self._prefix, self.attempt)
+        end_earlier_processes(self._prefix, self.attempt)
 
-    def save(self, step: int, state: dict[str, Any]) -> Saved:
-        """Copies `state` and returns; the rest goes on beside. PlanError where ranks save different steps or a step comes twice.
+    def save(self, step: int, state: dict[str, Any]) -> SaveResult:
+        """Copies `state` into host memory and returns; writing continues in the background. PlanError if ranks save different
+        steps, or a step is saved twice.
 
-        A step that was loaded is committed already: nothing is copied. A save that fails later leaves what was committed, and
-        is told
-        by `wait`, in `failed` and in the events.
+        A step that was loaded is already committed, so nothing is copied. A save that fails later does not affect committed steps;
+        `wait()`, `failed` and the event log report it.
         """
         began = time.perf_counter()
-        if step == self._from or step <= self._newest:
-            if step == self._from:
-                return Saved(step, False, time.perf_counter() - began, 0, "committed already")
-            raise PlanError("step", step, f"more than {self._newest}", "Steps are saved in order, each once.")
-        if self._flushing is None:
+        if step == self._loaded_step or step <= self._newest_staged:
+            if step == self._loaded_step:
+                return SaveResult(step, False, time.perf_counter() - began, 0, "committed already")
+            raise PlanError("step", step, f"more than {self._newest_staged}", "Steps are saved in order, each once.")
+        if self._flusher is None:
             self.prepare(state)
-        flushing, layout = self._flushing, self._layout
-        assert flushing is not None and layout is not None
-        flat = flattened(collected(state, self.ranks.rank))
+        flusher, layout = self._flusher, self._layout
+        assert flusher is not None and layout is not None
+        flat = flatten_state(collect_state(state, self.ranks.rank))
         same = layout.signature == signature_of(flat)
-        objects = objects_of(layout, flat) if same else []
-        changed = not same or not fits(layout, objects)
-        busy = flushing.free() is None
-        told = self.ranks.largest([int(changed), int(busy), step, -step])
-        if told[2] != -told[3]:
-            raise PlanError("step", step, "the same on all ranks", f"Others save {told[2]} and {-told[3]}.")
-        if told[1] and self.options.busy == "skip":
+        objects = pack_objects(layout, flat) if same else []
+        changed = not same or not objects_fit(layout, objects)
+        busy = flusher.free_slot() is None
+        joint = JointSave.of(self.ranks, changed, busy, step)
+        if joint.first_step != joint.last_step:
+            raise PlanError("step", step, "the same on all ranks", f"Others save {joint.last_step} and {joint.first_step}.")
+        if joint.busy and self.options.busy == "skip":
             self.skipped += 1
-            return Saved(step, False, time.perf_counter() - began, 0, "both buffers are still being written")
-        if told[0]:
-            flushing.drain()
+            return SaveResult(step, False, time.perf_counter() - began, 0, "both buffers are still being written")
+        if joint.layout_changed:
+            flusher.drain()
             self.prepare(state)
             layout = self._layout
             assert layout is not None
-            objects = objects_of(layout, flat)
-        flushing.stage(step, layout, flat, objects, self.folder, self.attempt, self.topology)
-        self._newest = step
+            objects = pack_objects(layout, flat)
+        flusher.stage(step, layout, flat, objects, self.folder, self.attempt, self.topology)
+        self._newest_staged = step
         seconds = time.perf_counter() - began
-        note(self.ranks.rank, "save", step, blocking_seconds=seconds, seconds=seconds, bytes=layout.total)
-        return Saved(step, True, seconds, layout.total)
+        write_event(self.ranks.rank, "save", step, blocking_seconds=seconds, seconds=seconds, bytes=layout.total)
+        return SaveResult(step, True, seconds, layout.total)
 
     def load(self, state: dict[str, Any]) -> int | None:
-        """Loads the newest step that is intact into `state`, the same on all ranks; None where there is none. What it read is in
-        `last_load`. SpecError where steps exist and the state does not fit them, or all of them are damaged."""
+        """Loads the newest intact step into `state`, the same one on all ranks; None if there are no steps. Details are in
+        `last_load`.
+
+        SpecError if steps exist but the state does not fit them, or all of them are damaged.
+        """
         began = time.perf_counter()
-        held = held_here(self._prefix, self.options.settle)
-        self.ranks.all(None)  # every node's earlier saves have settled
-        found: list[FoundStep] = self._candidates() if self.ranks.rank == 0 else []
-        count, damaged = self.ranks.first((len(found), self._damaged() if self.ranks.rank == 0 else []))
+        held = local_copies(self._prefix, self.options.settle)
+        self.ranks.all_gather(None)  # every node's earlier saves have settled
+        found: list[FoundStep] = self._loadable_steps() if self.ranks.rank == 0 else []
+        count, damaged = self.ranks.broadcast_from_first((len(found), self._damaged_steps() if self.ranks.rank == 0 else []))
         passed_over: list[tuple[int, str]] = list(damaged)
         for at in range(count):
-            step: int = self.ranks.first(found[at].step if found else 0)
+            step: int = self.ranks.broadcast_from_first(found[at].step if found else 0)
             answer = read_step(
                 self.ranks, found[at] if found else None, lambda raw, world: RankLoadPlan(state, raw, self.ranks.rank, world), held
             )
@@ -177,51 +205,51 @@ class Checkpointer:
                 passed_over.append((step, answer))
                 continue
             plan, reading = answer
-            loaded = loaded_from(self.ranks, step, plan, reading, passed_over)
-            applied(state, plan.told, plan.keys)
+            loaded = load_into_state(self.ranks, step, plan, reading, passed_over)
+            apply_state(state, plan.state, plan.keys)
             self.last_load = dataclasses.replace(loaded, seconds=time.perf_counter() - began)
-            self._from = self._newest = step
-            note(self.ranks.rank, "load", step, blocking_seconds=self.last_load.seconds, seconds=self.last_load.seconds,
+            self._loaded_step = self._newest_staged = step
+            write_event(self.ranks.rank, "load", step, blocking_seconds=self.last_load.seconds, seconds=self.last_load.seconds,
                  bytes=loaded.storage_bytes + loaded.memory_bytes + loaded.received_bytes, source=loaded.source,
                  why="; ".join(f"step {over} was passed over: {why}" for over, why in passed_over[:3]))  # fmt: skip
             return step
         if passed_over:
-            told = "; ".join(f"{step}: {why}" for step, why in passed_over[:3])
-            raise SpecError("folder", f"{len(passed_over)} damaged steps", "one that is intact", told)
-        self._from = self._from or 0
+            reasons = "; ".join(f"{step}: {why}" for step, why in passed_over[:3])
+            raise SpecError("folder", f"{len(passed_over)} damaged steps", "one that is intact", reasons)
+        self._loaded_step = self._loaded_step or 0
         return None
 
-    def _candidates(self) -> list[FoundStep]:
+    def _loadable_steps(self) -> list[FoundStep]:
         return committed_steps(self.folder)
 
-    def _damaged(self) -> list[tuple[int, str]]:
+    def _damaged_steps(self) -> list[tuple[int, str]]:
         found = steps_in(self.folder) if self.folder.is_dir() else []
         return [(one.step, one.why[0]) for one in found if one.state == "damaged"]
 
     @property
     def failed(self) -> dict[int, str]:
-        """Steps of this attempt that were not committed, and why, as far as this rank knows."""
-        return dict(self._flushing.failed) if self._flushing else {}
+        """Steps of this attempt that were not committed, with the reason, as far as this rank knows."""
+        return dict(self._flusher.failed) if self._flusher else {}
 
     def wait(self) -> int | None:
-        """Waits until all saves are committed or have failed; gives the newest step that is committed."""
-        if self._flushing is None:
-            return self._from or None
-        self._flushing.drain()
-        newest: int | None = self.ranks.first(self._flushing.committed)
-        return newest if newest is not None else self._from or None
+        """Waits until all saves are committed or have failed; returns the newest committed step."""
+        if self._flusher is None:
+            return self._loaded_step or None
+        self._flusher.drain()
+        newest: int | None = self.ranks.broadcast_from_first(self._flusher.committed)
+        return newest if newest is not None else self._loaded_step or None
 
     def close(self) -> None:
-        """Waits, and gives all memory back."""
+        """Waits for all saves and releases the memory."""
         self.wait()
-        if self._flushing is not None:
-            self._flushing.close()
-            self._flushing = None
+        if self._flusher is not None:
+            self._flusher.close()
+            self._flusher = None
         self.ranks.close()
 
     def __enter__(self) -> Checkpointer:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:  # after an error other ranks may be gone: no collective call; the flush process ends what was staged
+        if kind is None:  # after an error other ranks may be gone, so no collective call; the flush process finishes staged saves
             self.close()

@@ -1,7 +1,9 @@
-"""From shards that all ranks have written to a committed step. No process counts files: the writer asks each rank by name.
+"""Commit protocol: from shards written by all ranks to a committed step. The writer asks each rank by name instead of counting
+files.
 
-Each rank writes its files into the attempt's own folder, fsyncs them, and acknowledges with a file that names the attempt and the
-hashes. The writer (rank 0) reads all acknowledgements, writes the manifest, fsyncs, renames the folder, and only then LATEST.
+Each rank writes its files into the attempt's own folder, fsyncs them, and acknowledges with a file that contains the attempt and
+the hashes. The writer (rank 0) reads all acknowledgements, writes the manifest, fsyncs, renames the folder, and only then updates
+LATEST.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from windtunnel.fleet.disk import sync, write_durably
 
 
 class SaveError(FileError):
-    """A save that did not become a committed step; what was committed before is untouched."""
+    """A save that was not committed; committed steps are untouched."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """One save: where, which step, by which attempt of how many ranks; what the manifest says beside it."""
+    """One save: its folder, step, attempt and number of ranks, and what the manifest contains besides."""
 
     folder: Path
     step: int
@@ -38,68 +40,69 @@ class Save:
 
     @property
     def tmp(self) -> Path:
-        """The folder that it is written into."""
+        """Folder into which it is written."""
         return tmp_folder(self.folder, self.step, self.attempt)
 
     @property
     def final(self) -> Path:
-        """The folder that it is committed as."""
+        """Folder under which it is committed."""
         return step_folder(self.folder, self.step)
 
 
 def acknowledge(save: Save, rank: int, shards: list[ShardFile], error: str = "") -> None:
-    """Says that the files of `rank` are on the disk, or why they are not."""
-    told = {"attempt": save.attempt, "step": save.step, "error": error, "shards": [asdict(shard) for shard in shards]}
-    write_durably(_ack(save, rank), json.dumps(told))
+    """Reports that the files of `rank` are on disk, or why they are not."""
+    acknowledgement = {"attempt": save.attempt, "step": save.step, "error": error, "shards": [asdict(shard) for shard in shards]}
+    write_durably(_ack_path(save, rank), json.dumps(acknowledgement))
 
 
-def acknowledged(save: Save, within: float, pause: Callable[[float], None] = time.sleep) -> list[ShardFile]:
-    """The shards of all ranks, once each of them has acknowledged. SaveError where one says that it failed, or says nothing for
-    `within` seconds."""
+def collect_acknowledgements(save: Save, within: float, pause: Callable[[float], None] = time.sleep) -> list[ShardFile]:
+    """The shards of all ranks, after each has acknowledged. SaveError if a rank reports an error, or does not acknowledge for
+    `within` seconds.
+    """
     end, shards, wait = time.monotonic() + within, [], 0.002
     for rank in range(save.world):
-        while (told := _told(save, rank)) is None:
-            if _gone(save.folder, save.attempt, rank).exists() and _told(save, rank) is None:
+        while (acknowledgement := _read_acknowledgement(save, rank)) is None:
+            if _gone_marker(save.folder, save.attempt, rank).exists() and _read_acknowledgement(save, rank) is None:
                 raise SaveError(str(save.tmp), f"rank {rank} was killed before its part was staged", "all ranks to stage")
             if time.monotonic() > end:
                 raise SaveError(str(save.tmp), f"no word of rank {rank}", f"all ranks within {within:g} s")
             pause(wait)
             wait = min(2 * wait, 0.25)
-        if told["error"]:
-            raise SaveError(str(save.tmp), f"rank {rank}: {told['error']}", "all ranks to write their shards")
-        shards += [ShardFile(**one) for one in told["shards"]]
+        if acknowledgement["error"]:
+            raise SaveError(str(save.tmp), f"rank {rank}: {acknowledgement['error']}", "all ranks to write their shards")
+        shards += [ShardFile(**one) for one in acknowledgement["shards"]]
     return shards
 
 
-def leave(folder: Path, attempt: str, rank: int) -> None:
-    """Says that `rank` was killed and has acknowledged all that it ever staged: nobody needs to wait for it."""
+def mark_gone(folder: Path, attempt: str, rank: int) -> None:
+    """Records that `rank` was killed and has acknowledged everything that it staged, so that nobody waits for it."""
     if folder.is_dir():
-        _gone(folder, attempt, rank).touch()
+        _gone_marker(folder, attempt, rank).touch()
 
 
-def _gone(folder: Path, attempt: str, rank: int) -> Path:
+def _gone_marker(folder: Path, attempt: str, rank: int) -> Path:
     return folder / f"gone-{attempt}-{rank}"
 
 
-def _ack(save: Save, rank: int) -> Path:
+def _ack_path(save: Save, rank: int) -> Path:
     return save.tmp / f"ack-{rank}.json"
 
 
-def _told(save: Save, rank: int) -> dict[str, Any] | None:
+def _read_acknowledgement(save: Save, rank: int) -> dict[str, Any] | None:
     try:
-        told: dict[str, Any] = json.loads(_ack(save, rank).read_text())
+        acknowledgement: dict[str, Any] = json.loads(_ack_path(save, rank).read_text())
     except FileNotFoundError:
         return None
-    return told if told["attempt"] == save.attempt and told["step"] == save.step else None
+    return acknowledgement if acknowledgement["attempt"] == save.attempt and acknowledgement["step"] == save.step else None
 
 
 def commit(save: Save, shards: list[ShardFile]) -> bool:
-    """Makes a written step the newest; False where an earlier attempt has committed the same step, which stays as it is.
+    """Makes a written step the newest one. False if an earlier attempt has committed the same step, which is left unchanged.
 
-    SaveError where another attempt owns the folder by now. OSError of the disk.
+    SaveError if another attempt owns the folder by now; OSError from the disk.
     """
     for rank in range(save.world):
-        _ack(save, rank).unlink()
+        _ack_path(save, rank).unlink()
     manifest = Manifest(save.step, save.attempt, save.world, time.time(), save.version, tuple(shards), save.topology)
     write_durably(save.tmp / MANIFEST, manifest.text())
     if owner_of(save.folder) != save.attempt:
@@ -114,8 +117,8 @@ def commit(save: Save, shards: list[ShardFile]) -> bool:
     return True
 
 
-def take_over(folder: Path, attempt: str) -> None:
-    """From now on only `attempt` commits in `folder`; what an earlier one still writes is refused."""
+def claim_folder(folder: Path, attempt: str) -> None:
+    """Allows only `attempt` to commit in `folder` from now on; commits of earlier attempts are refused."""
     folder.mkdir(parents=True, exist_ok=True)
     write_durably(folder / OWNER, attempt + "\n")
     for path in folder.glob("gone-*"):
@@ -124,7 +127,7 @@ def take_over(folder: Path, attempt: str) -> None:
 
 
 def owner_of(folder: Path) -> str:
-    """The attempt that may commit; nothing where nobody has saved yet."""
+    """The attempt that may commit; empty if nothing has been saved yet."""
     try:
         return (folder / OWNER).read_text().strip()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What saves and loads took, one JSON line each, in the run's folder: `checkpoints-RANK.jsonl`."""
+"""Event log of saves and loads: one JSON line each in the run's folder, `checkpoints-RANK.jsonl`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 
 
-def note(
+def write_event(
     rank: int, event: str, step: int, *, blocking_seconds: float = 0.0, seconds: float = 0.0, bytes: int = 0,
     source: str = "storage", why: str = "",
 ) -> None:  # fmt: skip
-    """Appends a line where `windtunnel fleet run` watches (WINDTUNNEL_FLEET_DIR and _RUN), else nothing.
+    """Appends an event if `windtunnel fleet run` monitors the job (WINDTUNNEL_FLEET_DIR and _RUN are set); otherwise does nothing.
 
-    `event`: save, commit, failed or load. `source` of a load: memory, neighbour or storage. `why` a save failed, or which newer
-    steps a load passed over. Seconds as measured by this process.
+    `event`: save, commit, failed or load. `source` of a load: memory, neighbour or storage. `why`: reason of a failure, or the
+    newer steps that a load skipped. Seconds are measured by this process.
     """
     folder, run = os.environ.get("WINDTUNNEL_FLEET_DIR"), os.environ.get("WINDTUNNEL_FLEET_RUN")
     if not folder or not run:

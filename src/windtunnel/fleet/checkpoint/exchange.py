@@ -1,4 +1,6 @@
-"""Who reads which file of a step, and how its bytes reach the ranks that need them: each byte leaves storage once."""
+"""Distribution of a step's files: which rank reads which file, and how its bytes reach the ranks that need them. Each byte is read
+from storage once.
+"""
 
 from __future__ import annotations
 
@@ -12,57 +14,59 @@ import torch.distributed as dist
 
 from windtunnel.fleet.checkpoint.hashing import hash_of
 from windtunnel.fleet.checkpoint.manifest import ShardFile
-from windtunnel.fleet.checkpoint.ranks import RankGroup
+from windtunnel.fleet.checkpoint.rank_group import RankGroup
 
 Ranges = tuple[tuple[int, int], ...]
-"""Offset and bytes of parts of a file, in order."""
+"""(offset, bytes) of parts of a file, in order."""
 
 
 @dataclass(frozen=True)
-class RankWish:
-    """What one rank needs of each file, and which hashes its node has in memory."""
+class ReadRequest:
+    """What one rank needs of each file, and the hashes of the files that its node has in memory."""
 
     ranges: dict[str, Ranges]
     held: frozenset[str] = field(default_factory=frozenset)
 
 
-def readers(shards: Sequence[ShardFile], wishes: Sequence[RankWish]) -> dict[str, int]:
-    """The rank that reads each file: one whose node holds it in memory, before one that needs it most, before the least busy."""
-    load = [0] * len(wishes)
+def assign_readers(shards: Sequence[ShardFile], requests: Sequence[ReadRequest]) -> dict[str, int]:
+    """The rank that reads each file: preferably one whose node has it in memory, then one that needs it most, then the least
+    busy.
+    """
+    load = [0] * len(requests)
     chosen = {}
     for shard in sorted(shards, key=lambda one: (-one.bytes, one.name)):
 
         def rating(rank: int, shard: ShardFile = shard) -> tuple[bool, bool, int, int]:
-            needs = shard.name in wishes[rank].ranges
-            return (shard.hash in wishes[rank].held, needs, -load[rank], -rank)
+            needs = shard.name in requests[rank].ranges
+            return (shard.hash in requests[rank].held, needs, -load[rank], -rank)
 
-        chosen[shard.name] = max(range(len(wishes)), key=rating)
+        chosen[shard.name] = max(range(len(requests)), key=rating)
         load[chosen[shard.name]] += shard.bytes
     return chosen
 
 
 def parts_of(data: memoryview, ranges: Ranges) -> torch.Tensor:
-    """Those parts of a file as one tensor of bytes."""
+    """The given parts of a file as one tensor of bytes."""
     whole = _tensor(data)
     return torch.cat([whole[at : at + size] for at, size in ranges]) if ranges else whole[:0]
 
 
-def hashes_for(read: dict[str, memoryview], wishes: Sequence[RankWish], me: int) -> dict[tuple[str, int], str]:
-    """The hash of what each other rank gets of each file that this rank has read."""
+def hashes_for(read: dict[str, memoryview], requests: Sequence[ReadRequest], me: int) -> dict[tuple[str, int], str]:
+    """The hash of what each other rank receives of each file that this rank has read."""
     cache: dict[tuple[str, Ranges], str] = {}
-    told = {}
+    hashes = {}
     for name, data in read.items():
-        for rank, wish in enumerate(wishes):
-            if rank != me and name in wish.ranges:
-                key = (name, wish.ranges[name])
+        for rank, request in enumerate(requests):
+            if rank != me and name in request.ranges:
+                key = (name, request.ranges[name])
                 if key not in cache:
-                    cache[key] = hash_of(parts_of(data, wish.ranges[name]).numpy())
-                told[name, rank] = cache[key]
-    return told
+                    cache[key] = hash_of(parts_of(data, request.ranges[name]).numpy())
+                hashes[name, rank] = cache[key]
+    return hashes
 
 
 class FileParts:
-    """The parts of a file that a rank has, asked for by their offset in the file."""
+    """The parts of a file that a rank has, addressed by their offset in the file."""
 
     def __init__(self, ranges: Ranges, data: torch.Tensor | memoryview) -> None:
         self._data, self._at = data, {}
@@ -78,34 +82,34 @@ class FileParts:
         return bytes(part.numpy() if isinstance(part, torch.Tensor) else part)
 
 
-def exchanged(ranks: RankGroup, wishes: Sequence[RankWish], chosen: dict[str, int], read: dict[str, memoryview],
+def exchange_parts(ranks: RankGroup, requests: Sequence[ReadRequest], chosen: dict[str, int], read: dict[str, memoryview],
               hashes: dict[tuple[str, int], str]) -> tuple[dict[str, FileParts], int]:  # fmt: skip
-    """What this rank needs of every file, by name, and how many bytes came from other ranks. A collective call.
+    """What this rank needs of every file, by name, and the number of bytes received from other ranks. A collective call.
 
-    A file of which all ranks need the same goes out as one broadcast, others from the reader to each. ValueError where bytes that
-    came are not those that were read.
+    A file of which all ranks need the same parts is broadcast; otherwise its reader sends to each rank. ValueError if received
+    bytes differ from those that were read.
     """
-    mine, got, received = wishes[ranks.rank].ranges, {}, 0
+    mine, got, received = requests[ranks.rank].ranges, {}, 0
     waiting: list[tuple[Any, torch.Tensor]] = []
     arrived: dict[str, torch.Tensor] = {}
     for tag, name in enumerate(sorted(chosen)):
         reader = chosen[name]
         if reader == ranks.rank and name in mine:
             got[name] = FileParts(mine[name], read[name])
-        wanted = {wish.ranges.get(name) for wish in wishes}
+        wanted = {request.ranges.get(name) for request in requests}
         if len(wanted) == 1 and None not in wanted and ranks.world > 1:
-            part = parts_of(read[name], mine[name]) if reader == ranks.rank else _room(mine[name])
+            part = parts_of(read[name], mine[name]) if reader == ranks.rank else _empty_bytes(mine[name])
             dist.broadcast(part, src=reader, group=ranks.group)
             if reader != ranks.rank:
                 arrived[name] = part
             continue
         if reader == ranks.rank:
-            for rank, wish in enumerate(wishes):
-                if rank != reader and name in wish.ranges:
-                    part = parts_of(read[name], wish.ranges[name])
+            for rank, request in enumerate(requests):
+                if rank != reader and name in request.ranges:
+                    part = parts_of(read[name], request.ranges[name])
                     waiting.append((dist.isend(part, dst=rank, group=ranks.group, tag=tag), part))
         elif name in mine:
-            arrived[name] = _room(mine[name])
+            arrived[name] = _empty_bytes(mine[name])
             waiting.append((dist.irecv(arrived[name], src=reader, group=ranks.group, tag=tag), arrived[name]))
     for work, _ in waiting:
         work.wait()
@@ -117,11 +121,11 @@ def exchanged(ranks: RankGroup, wishes: Sequence[RankWish], chosen: dict[str, in
     return got, received
 
 
-def _room(ranges: Ranges) -> torch.Tensor:
+def _empty_bytes(ranges: Ranges) -> torch.Tensor:
     return torch.empty(sum(size for _, size in ranges), dtype=torch.uint8)
 
 
 def _tensor(data: memoryview) -> torch.Tensor:
-    with warnings.catch_warnings():  # memory of another process is mapped read-only, and only read
+    with warnings.catch_warnings():  # the memory of another process is mapped read-only and never written
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         return torch.frombuffer(data, dtype=torch.uint8) if len(data) else torch.empty(0, dtype=torch.uint8)

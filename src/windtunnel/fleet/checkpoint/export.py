@@ -1,4 +1,4 @@
-"""The weights of a committed step as one safetensors file."""
+"""Exports the weights of a committed step as one safetensors file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from windtunnel.base.errors import FileError, UnknownName
-from windtunnel.fleet.checkpoint.manifest import hashes_wrong, read_manifest
+from windtunnel.fleet.checkpoint.manifest import hash_errors, read_manifest
 
 
 def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int]:
-    """Writes the tensors under `key` with the names that they have there; gives how many, and their bytes. All are in memory
-    at once.
+    """Writes the tensors under `key` with their names; returns their number and bytes. All of them are in memory at once.
 
-    FileError where the step is not intact; UnknownName where it has no such key.
+    FileError if the step is not intact; UnknownName if it has no such key.
     """
     manifest = read_manifest(step)
-    wrong = hashes_wrong(step, manifest)
+    wrong = hash_errors(step, manifest)
     if wrong:
         raise FileError(str(step), wrong[0], "an intact step", "Type `windtunnel fleet checkpoints verify FOLDER`.")
     reader = FileSystemReader(step)
@@ -35,7 +34,7 @@ def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int
     }
     if not tensors:
         raise UnknownName("--key", key, sorted({name.split(".")[0] for name in known}))
-    with warnings.catch_warnings():  # that there is one process is meant
+    with warnings.catch_warnings():  # a single process is intended
         warnings.filterwarnings("ignore", message=".*load in a single process")
         load(tensors, storage_reader=reader, no_dist=True)
     save_file({name[len(prefix) :]: one for name, one in tensors.items()}, file,

@@ -1,7 +1,7 @@
-"""The process beside a rank that owns its staged memory, writes it, acknowledges, and, beside rank 0, commits.
+"""The flush process of a rank: owns its staged memory, writes it to storage, acknowledges, and, for rank 0, commits.
 
-`python -m windtunnel.fleet.checkpoint.flush CONTROL_FD PREFIX RANK LINGER [NEIGHBOUR]`. It lives on when the rank is killed:
-finishes the save that was staged, then keeps the memory for the next attempt of the job, for LINGER seconds.
+`python -m windtunnel.fleet.checkpoint.flush CONTROL_FD PREFIX RANK LINGER [NEIGHBOUR]`. It survives the rank: it finishes the
+staged save, then keeps the memory for the next attempt of the job, for LINGER seconds.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, acknowledged, commit, leave
-from windtunnel.fleet.checkpoint.events import note
+from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, collect_acknowledgements, commit, mark_gone
+from windtunnel.fleet.checkpoint.events import write_event
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
-from windtunnel.fleet.checkpoint.held import HeldFile, HeldSlots
+from windtunnel.fleet.checkpoint.ipc import is_same_user, packet_socket, receive_message, send_message
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.neighbour import Neighbour, send_copy
 from windtunnel.fleet.checkpoint.retention import collect_garbage
-from windtunnel.fleet.checkpoint.words import hear, packets, same_user, tell
+from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffers
 
 
 def write_file(path: Path, data: memoryview) -> str:
-    """Writes a new file, fsyncs it, and gives its hash. FileExistsError where it exists: nothing is written twice."""
+    """Writes a new file, fsyncs it and returns its hash. FileExistsError if it exists: nothing is written twice."""
     hasher, done = Hasher(), 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -45,40 +45,42 @@ def write_file(path: Path, data: memoryview) -> str:
 
 
 class Flusher:
-    """Serves its trainer over `control`, and later attempts at the abstract address `door`."""
+    """Executes orders of its trainer from `control`, and answers later attempts at the abstract socket `socket_name`."""
 
-    def __init__(self, control: socket.socket, door: str, rank: int, linger: float, neighbour: Neighbour | None = None) -> None:
+    def __init__(
+        self, control: socket.socket, socket_name: str, rank: int, linger: float, neighbour: Neighbour | None = None
+    ) -> None:
         self.control, self.rank, self.linger, self.neighbour = control, rank, linger, neighbour
-        self.held = HeldSlots()
-        self.listener = packets()
-        self.listener.bind("\0" + door)
+        self.held = SharedBuffers()
+        self.listener = packet_socket()
+        self.listener.bind("\0" + socket_name)
         self.listener.listen(64)
         self.next_node: tuple[str, int] | None = None
         self.served: tuple[Path, str] | None = None
 
     def serve(self) -> None:
-        """Until the trainer says so, or is gone and nobody needs its memory any more."""
+        """Runs until the trainer ends it, or until the trainer is gone and nobody needs its memory any more."""
         end = float("inf")
         trainer: socket.socket | None = self.control
         while time.monotonic() < end:
             watched = [self.listener] + ([trainer] if trainer else [])
             ready, _, _ = select.select(watched, [], [], 1.0)
             if trainer in ready and trainer is not None:
-                heard = _heard(trainer)
+                heard = _receive(trainer)
                 if heard is None:
                     trainer, end = None, time.monotonic() + self.linger
                     if self.served is not None:
                         with suppress(OSError):
-                            leave(*self.served, self.rank)
+                            mark_gone(*self.served, self.rank)
                 elif heard[0]["do"] == "end":
                     return
                 else:
                     self.do(*heard)
-            if self.listener in ready and not self._answer():
+            if self.listener in ready and not self._answer_later_attempt():
                 return
 
     def do(self, message: dict[str, Any], fds: list[int]) -> None:
-        """One order of the trainer."""
+        """Executes one order of the trainer."""
         if message["do"] == "slots":
             self.held.slots(fds, message["bytes"])
         elif message["do"] == "serves":
@@ -86,105 +88,110 @@ class Flusher:
         elif message["do"] == "neighbour":
             self.next_node = (message["host"], message["port"])
         else:
-            self._flush(message)
+            self._flush_slot(message)
 
-    def _flush(self, order: dict[str, Any]) -> None:
-        time.sleep(order["rest"])  # as long as this rank's copy took: others still copy, and need the cores
+    def _flush_slot(self, order: dict[str, Any]) -> None:
+        time.sleep(order["rest"])  # as long as this rank's copy took: other ranks still copy and need the cores
         began = time.monotonic()
         save = Save(Path(order["folder"]), order["step"], order["attempt"], order["world"], order["version"], order["topology"])
-        shards, error = self._written(save, order)
+        shards, error = self._write_shards(save, order)
         seconds = time.monotonic() - began
-        told = {"slot": order["slot"], "step": save.step, "bytes": sum(one.bytes for one in shards), "error": error}
+        report = {"slot": order["slot"], "step": save.step, "bytes": sum(one.bytes for one in shards), "error": error}
         if self.rank == 0:
-            self._say({"did": self._committed(save, order, error), "why": self.why, **told, "seconds": time.monotonic() - began})
+            self._send(
+                {"did": self._commit_step(save, order, error), "why": self.why, **report, "seconds": time.monotonic() - began}
+            )
         elif error:
-            note(self.rank, "failed", save.step, seconds=seconds, why=error)
+            write_event(self.rank, "failed", save.step, seconds=seconds, why=error)
         if self.next_node is not None and self.neighbour is not None and not error:
             with suppress(OSError):
                 send_copy(self.next_node, self.neighbour.token, save.attempt, save.step, self.held.files(order["slot"]))
-        self._say({"did": "free", **told, "seconds": seconds})
+        self._send({"did": "free", **report, "seconds": seconds})
 
-    def _written(self, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
-        """This rank's shards on the disk and acknowledged, or what stood against it."""
+    def _write_shards(self, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
+        """Writes and acknowledges this rank's shards; returns them, or the error."""
         shards: list[ShardFile] = []
         try:
             save.tmp.mkdir(parents=True, exist_ok=True)
             for name, offset, size in order["files"]:
                 digest = write_file(save.tmp / name, self.held.view(order["slot"], offset, size))
                 shards.append(ShardFile(name, size, digest, self.rank))
-            self.held.keep(order["slot"], save.attempt, save.step, [HeldFile(one.name, order["files"][at][1], one.bytes, one.hash)
-                                                                    for at, one in enumerate(shards)])  # fmt: skip
+            offsets = [offset for _, offset, _ in order["files"]]
+            files = [BufferedFile(one.name, at, one.bytes, one.hash) for one, at in zip(shards, offsets, strict=True)]
+            self.held.set_files(order["slot"], save.attempt, save.step, files)
             acknowledge(save, self.rank, shards)
         except OSError as error:
             why = f"{type(error).__name__}: {error}"
-            for name, _, _ in order["files"]:  # a full disk has room for the word then
+            for name, _, _ in order["files"]:  # frees space for the acknowledgement on a full disk
                 with suppress(OSError):
                     (save.tmp / name).unlink(missing_ok=True)
-            with suppress(OSError):  # without a word the writer waits until its time is over
+            with suppress(OSError):  # without an acknowledgement the writer waits until its timeout
                 acknowledge(save, self.rank, [], why)
             return [], why
         return shards, ""
 
-    def _committed(self, save: Save, order: dict[str, Any], error: str) -> str:
-        """committed, already or failed; `why` says why it failed. Only rank 0's process."""
+    def _commit_step(self, save: Save, order: dict[str, Any], error: str) -> str:
+        """Returns committed, already or failed; the reason of a failure is in `why`. Only in rank 0's process."""
         began, self.why = time.monotonic(), error
         try:
             if error:
                 raise SaveError(str(save.tmp), error, "all ranks to write their shards")
-            shards = acknowledged(save, order["within"])
+            shards = collect_acknowledgements(save, order["within"])
             new = commit(save, shards)
         except (OSError, WindtunnelError) as problem:
             self.why = str(problem) if isinstance(problem, SaveError) else f"{type(problem).__name__}: {problem}"
             shutil.rmtree(save.tmp, ignore_errors=True)
-            note(0, "failed", save.step, seconds=time.monotonic() - began, why=self.why)
+            write_event(0, "failed", save.step, seconds=time.monotonic() - began, why=self.why)
             return "failed"
-        with suppress(OSError):  # the step is committed; what could not be deleted is found again after the next save
+        with suppress(OSError):  # the step is committed; deletion is retried after the next save
             collect_garbage(save.folder, order["keep"], order["interval"], save.attempt, [save.step])
         size = sum(one.bytes for one in shards)
-        note(0, "commit", save.step, seconds=time.monotonic() - began, bytes=size)
+        write_event(0, "commit", save.step, seconds=time.monotonic() - began, bytes=size)
         return "committed" if new else "already"
 
     why = ""
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         with suppress(OSError):  # the trainer was killed
-            tell(self.control, message)
+            send_message(self.control, message)
 
-    def _answer(self) -> bool:
-        """One question of a later attempt: what is held, the memory itself, or to end. False to end."""
+    def _answer_later_attempt(self) -> bool:
+        """Answers one request of a later attempt: list the buffers, hand over a buffer, or exit. False to exit."""
         connection, _ = self.listener.accept()
         with connection:
             connection.settimeout(10.0)
-            if not same_user(connection):
+            if not is_same_user(connection):
                 return True
             with suppress(OSError):
-                while (heard := hear(connection)) is not None:
+                while (heard := receive_message(connection)) is not None:
                     if heard[0]["do"] == "retire":
                         return False
                     lists = [self.held, *([self.neighbour.held] if self.neighbour else [])]
                     if heard[0]["do"] == "held":
-                        tell(connection, {"held": [{**one, "list": at} for at, held in enumerate(lists) for one in held.told()]})
+                        send_message(
+                            connection, {"held": [{**one, "list": at} for at, held in enumerate(lists) for one in held.describe()]}
+                        )
                     else:
-                        tell(connection, {}, (lists[heard[0]["list"]].descriptor(heard[0]["slot"]),))
+                        send_message(connection, {}, (lists[heard[0]["list"]].descriptor(heard[0]["slot"]),))
         return True
 
 
-def _heard(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     try:
-        return hear(connection)
+        return receive_message(connection)
     except OSError:
         return None
 
 
 def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the trainer
     os.nice(10)
     with suppress(OSError, AttributeError):
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # an order does not take the core from who gives it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # executing an order must not preempt the trainer
     neighbour = Neighbour(os.environ.pop("WINDTUNNEL_CHECKPOINT_TOKEN")) if len(arguments) > 4 else None
     flusher = Flusher(control, arguments[1], int(arguments[2]), float(arguments[3]), neighbour)
-    tell(control, {"did": "started", "port": neighbour.listen(arguments[4]) if neighbour else 0})
+    send_message(control, {"did": "started", "port": neighbour.listen(arguments[4]) if neighbour else 0})
     flusher.serve()
     return 0
 

@@ -1,4 +1,4 @@
-"""The hash of a checkpoint's files: XXH3, 128 bits. It finds damage; it is no defence against someone who forges a file."""
+"""Hash of checkpoint files: XXH3, 128 bits. It detects damage, not deliberate forgery."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PIECE = 8 << 20
 
 
 def hash_of(data: Any) -> str:
-    """32 hex digits of the bytes of a buffer."""
+    """Hash of a buffer as 32 hex digits."""
     return str(xxhash.xxh3_128_hexdigest(data))
 
 
@@ -24,22 +24,22 @@ def hash_of_json(value: object) -> str:
 
 
 class Hasher:
-    """A hash that is fed in pieces."""
+    """Incremental hash."""
 
     def __init__(self) -> None:
         self._state = xxhash.xxh3_128()
 
     def update(self, data: Any) -> None:
-        """Takes the bytes of a buffer."""
+        """Adds the bytes of a buffer."""
         self._state.update(data)
 
     def hexdigest(self) -> str:
-        """As `hash_of` all bytes so far."""
+        """The same as `hash_of` of all bytes so far."""
         return str(self._state.hexdigest())
 
 
 def hash_of_file(path: Path) -> str:
-    """The hash of a file's bytes. OSError where it cannot be read."""
+    """Hash of a file's bytes. OSError if it cannot be read."""
     hasher = Hasher()
     for piece in _pieces(path):
         hasher.update(piece)

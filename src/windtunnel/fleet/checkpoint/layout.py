@@ -1,8 +1,8 @@
-"""Where each item of a rank's shard lies: the bytes of DCP's file, laid out in memory before anything is copied.
+"""Layout of a rank's shard: the bytes of DCP's file are laid out in memory before anything is copied.
 
-DCP's planners decide who saves what. A tensor is the archive that `torch.save` makes of it, with room for its bytes; a save
-then only
-copies bytes into the room. Other objects have room to grow, since their length is part of `.metadata`, which is made once a plan.
+DCP's planners decide which rank saves what. A tensor is stored as the archive that `torch.save` would write, with space for its
+bytes; a save then only copies bytes into that space. Other objects get space to grow, because their length is part of `.metadata`,
+which is written once per plan.
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ from torch.distributed.tensor import DTensor
 from torch.serialization import skip_data
 
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.checkpoint.ranks import RankGroup
+from windtunnel.fleet.checkpoint.rank_group import RankGroup
 
 ALIGNED = 64
 Bytes = bytes
-"""The type, where a field is named bytes."""
+"""The type, for classes with a field named bytes."""
 METADATA = ".metadata"
 _GROWTH = 1024
-"""Bytes that an object may grow by, at least, before the ranks plan anew."""
+"""Least space in bytes by which an object may grow before the ranks plan again."""
 _PLAIN_GROWTH = 64
-"""The same of a plain number or a tuple of some."""
+"""The same for a plain number or a tuple of numbers."""
 
 
 @dataclass(frozen=True)
 class TensorPlace:
-    """A tensor of the state, or a shard of it (from `offset` of the whole on): its archive without bytes, where that begins, and
-    where in the image the bytes go."""
+    """Position of a tensor, or of a shard of it, in the image."""
 
     fqn: str
     offset: tuple[int, ...] | None
+    """Offset of the shard in the whole tensor; None for a whole tensor."""
     shape: tuple[int, ...]
     dtype: torch.dtype
     archive: tuple[tuple[int, bytes], ...]
+    """(position, bytes) of the parts of the archive around the tensor's bytes."""
     at: int
+    """Position of the tensor's bytes in the image."""
     bytes: int
 
 
 @dataclass(frozen=True)
 class ObjectPlace:
-    """Another object of the state and its room in the image."""
+    """Position and space of another object in the image."""
 
     fqn: str
     at: int
@@ -60,8 +62,7 @@ class ObjectPlace:
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """The image of a rank's files: `name` from 0 on for `bytes`, behind it, on rank 0, `.metadata`. `signature` changes with
-    the plan."""
+    """Image of a rank's files: `name` at 0 with `bytes` bytes, followed on rank 0 by `.metadata`."""
 
     name: str
     bytes: int
@@ -69,6 +70,7 @@ class ShardLayout:
     objects: tuple[ObjectPlace, ...]
     metadata: Bytes
     signature: Any
+    """Changes if the plan must change."""
 
     @property
     def total(self) -> int:
@@ -81,14 +83,14 @@ class ShardLayout:
         return shard + ([(METADATA, self.bytes, len(self.metadata))] if self.metadata else [])
 
 
-def flattened(told: dict[str, Any]) -> dict[str, Any]:
-    """A nested state as DCP's names and values."""
-    flat: dict[str, Any] = flatten_state_dict(told)[0]
+def flatten_state(state: dict[str, Any]) -> dict[str, Any]:
+    """A nested state as DCP's flat names and values."""
+    flat: dict[str, Any] = flatten_state_dict(state)[0]
     return flat
 
 
 def signature_of(flat: dict[str, Any]) -> Any:
-    """What a plan depends on: names, kinds, shapes, placements."""
+    """What a plan depends on: names, types, shapes, placements."""
     return tuple((name, *_kind(value)) for name, value in flat.items())
 
 
@@ -101,7 +103,7 @@ def _kind(value: Any) -> tuple[Any, ...]:
 
 
 def local_bytes_of(value: Any, offset: tuple[int, ...] | None) -> torch.Tensor:
-    """The tensor whose bytes this rank saves: of a ShardedTensor (FSDP1 has them) the shard that begins at `offset`."""
+    """The tensor whose bytes this rank saves; of a ShardedTensor (FSDP1) the shard that begins at `offset`."""
     if isinstance(value, ShardedTensor):
         return next(one.tensor for one in value.local_shards() if tuple(one.metadata.shard_offsets) == offset).detach()
     tensor = value.to_local() if isinstance(value, DTensor) else value
@@ -110,41 +112,41 @@ def local_bytes_of(value: Any, offset: tuple[int, ...] | None) -> torch.Tensor:
     return tensor.detach()
 
 
-def packed(value: Any) -> bytes:
-    """An object in torch's older format, which may be followed by other bytes."""
-    if _plain(value):
+def pack_object(value: Any) -> bytes:
+    """An object in torch's legacy format, which allows trailing bytes."""
+    if _is_plain(value):
         return _BEFORE + pickle.dumps(value, 2) + _AFTER
-    return _saved(value)
+    return _torch_save_bytes(value)
 
 
-def _plain(value: Any) -> bool:
-    """Whether `torch.save` does no more with a value than pickle does: most are options of parameters, and there are many."""
-    return value is None or type(value) in (bool, int, float) or type(value) is tuple and all(map(_plain, value))
+def _is_plain(value: Any) -> bool:
+    """Whether `torch.save` of a value does no more than pickle: true for most optimizer options, of which there are many."""
+    return value is None or type(value) in (bool, int, float) or type(value) is tuple and all(map(_is_plain, value))
 
 
-def _saved(value: Any) -> bytes:
+def _torch_save_bytes(value: Any) -> bytes:
     stream = io.BytesIO()
     torch.save(value, stream, _use_new_zipfile_serialization=False)
     return stream.getvalue()
 
 
-_BEFORE, _, _AFTER = _saved(None).partition(pickle.dumps(None, 2))
+_BEFORE, _, _AFTER = _torch_save_bytes(None).partition(pickle.dumps(None, 2))
 
 
-def laid_out(told: dict[str, Any], ranks: RankGroup) -> ShardLayout:
-    """The layout of this rank's part of a state; a collective call. SpecError where DCP cannot plan it."""
+def plan_layout(state: dict[str, Any], ranks: RankGroup) -> ShardLayout:
+    """The layout of this rank's part of a state; a collective call. SpecError if DCP cannot plan it."""
     planner = DefaultSavePlanner()
-    planner.set_up_planner(told, None, ranks.rank == 0)
-    plans = ranks.at_first(planner.create_local_plan())
+    planner.set_up_planner(state, None, ranks.rank == 0)
+    plans = ranks.gather_to_first(planner.create_local_plan())
     whole: Any = None
     finished: list[SavePlan] = []
     if ranks.rank == 0:
         finished, whole = planner.create_global_plan(plans)
-    mine = planner.finish_plan(ranks.each(finished))
-    flat = flattened(told)
+    mine = planner.finish_plan(ranks.scatter_from_first(finished))
+    flat = flatten_state(state)
     name = f"__{ranks.rank}_0{DEFAULT_SUFFIX}"
-    tensors, objects, placed, size = _placed(mine, flat, name)
-    infos = ranks.at_first(placed)
+    tensors, objects, placed, size = _place_items(mine, flat, name)
+    infos = ranks.gather_to_first(placed)
     metadata = b""
     if ranks.rank == 0:
         whole.storage_data = {index: info for one in infos for index, info in one}
@@ -156,7 +158,7 @@ def laid_out(told: dict[str, Any], ranks: RankGroup) -> ShardLayout:
 _Infos = list[tuple[MetadataIndex, _StorageInfo]]
 
 
-def _placed(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[TensorPlace], list[ObjectPlace], _Infos, int]:
+def _place_items(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[TensorPlace], list[ObjectPlace], _Infos, int]:
     tensors: list[TensorPlace] = []
     objects: list[ObjectPlace] = []
     infos: _Infos = []
@@ -164,23 +166,23 @@ def _placed(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[Tenso
     for item in plan.items:
         if item.type == WriteItemType.BYTE_IO:
             value = flat[item.index.fqn]
-            length = len(packed(value))
-            length += _PLAIN_GROWTH if _plain(value) else max(_GROWTH, length // 4)
+            length = len(pack_object(value))
+            length += _PLAIN_GROWTH if _is_plain(value) else max(_GROWTH, length // 4)
             objects.append(ObjectPlace(item.index.fqn, at, length))
         else:
             offset = tuple(item.index.offset) if item.index.offset is not None else None
-            place, length = _archive(item.index.fqn, offset, local_bytes_of(flat[item.index.fqn], offset), at)
+            place, length = _place_tensor(item.index.fqn, offset, local_bytes_of(flat[item.index.fqn], offset), at)
             tensors.append(place)
         infos.append((item.index, _StorageInfo(name, at, length)))
         at += -(-length // ALIGNED) * ALIGNED
     return tensors, objects, infos, at
 
 
-def _archive(fqn: str, offset: tuple[int, ...] | None, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
-    """Where a tensor lies if its archive begins at `at`, and the archive's length."""
+def _place_tensor(fqn: str, offset: tuple[int, ...] | None, local: torch.Tensor, at: int) -> tuple[TensorPlace, int]:
+    """Position of a tensor whose archive begins at `at`, and the archive's length."""
     shape, size = tuple(local.shape), local.numel() * local.element_size()
     before = torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(False)  # of bytes that are not there yet
+    torch.serialization.set_crc32_options(False)  # the bytes do not exist yet
     stream = io.BytesIO()
     try:
         with skip_data():

@@ -1,4 +1,4 @@
-"""One step for all ranks: planned by DCP, read once, verified by hash before any tensor is touched."""
+"""Loads one step on all ranks: planned by DCP, read once, verified by hash before any tensor is changed."""
 
 from __future__ import annotations
 
@@ -15,56 +15,64 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan
 
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.checkpoint.exchange import FileParts, RankWish, exchanged, hashes_for, readers
+from windtunnel.fleet.checkpoint.exchange import FileParts, ReadRequest, assign_readers, exchange_parts, hashes_for
 from windtunnel.fleet.checkpoint.folder import FoundStep
 from windtunnel.fleet.checkpoint.layout import METADATA
 from windtunnel.fleet.checkpoint.manifest import ShardFile
-from windtunnel.fleet.checkpoint.ranks import RankGroup
-from windtunnel.fleet.checkpoint.sources import HeldHere, from_memory, from_storage
-from windtunnel.fleet.checkpoint.states import NamedOptions, PerRank, collected, rank_key
+from windtunnel.fleet.checkpoint.rank_group import RankGroup
+from windtunnel.fleet.checkpoint.sources import LocalCopy, read_from_memory, read_from_storage
+from windtunnel.fleet.checkpoint.states import NamedOptions, PerRank, collect_state, rank_key
 
 
 @dataclass(frozen=True)
 class LoadedStep:
-    """A load of this rank: the step, bytes that it read from storage and from memory, bytes that came from other ranks,
-    `source` the
-    furthest that any rank's files came from, and the steps that were passed over because they are damaged."""
+    """Result of a load on this rank."""
 
     step: int
     storage_bytes: int
+    """Bytes that this rank read from storage."""
     memory_bytes: int
+    """Bytes that this rank read from memory."""
     received_bytes: int
+    """Bytes received from other ranks."""
     source: str
+    """The slowest source of any rank's files: memory, neighbour or storage."""
     passed_over: tuple[tuple[int, str], ...]
+    """Damaged steps that were skipped, with the reason."""
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
-class LoadReading:
-    """What the ranks of a load agree on: what each needs, who reads what, from where the furthest file came; and what this
-    rank read."""
+class LoadExchange:
+    """What the ranks of a load have agreed on, and what this rank has read."""
 
-    wishes: list[RankWish]
+    requests: list[ReadRequest]
+    """What each rank needs."""
     chosen: dict[str, int]
+    """The reader of each file."""
     read: dict[str, memoryview]
+    """Bytes of the files that this rank has read."""
     hashes: dict[tuple[str, int], str]
     counted: dict[str, int]
+    """Bytes read by this rank, by source."""
     source: str
+    """The slowest source of any rank's files."""
 
 
 class RankLoadPlan:
-    """This rank's part of loading `metadata` into `state`. SpecError where the state has what the checkpoint lacks, or other
-    shapes."""
+    """This rank's part of loading `metadata` into `state`. SpecError if the state has entries that the checkpoint lacks, or other
+    shapes.
+    """
 
     def __init__(self, state: dict[str, Any], metadata: Metadata, rank: int, world: int) -> None:
-        self.keys = {key: _key(key, value, rank, world) for key, value in state.items()}
-        self.told = {self.keys[key]: value for key, value in zip(state, collected(state, rank).values(), strict=True)}
-        for key, value in self.told.items():
+        self.keys = {key: _saved_key(key, value, rank, world) for key, value in state.items()}
+        self.state = {self.keys[key]: value for key, value in zip(state, collect_state(state, rank).values(), strict=True)}
+        for key, value in self.state.items():
             if isinstance(value, NamedOptions):
-                value.leave_out(key, metadata.state_dict_metadata)
+                value.drop_missing_options(key, metadata.state_dict_metadata)
         self.planner = DefaultLoadPlanner()
         try:
-            self.planner.set_up_planner(self.told, metadata, rank == 0)
+            self.planner.set_up_planner(self.state, metadata, rank == 0)
             self.plan: LoadPlan = self.planner.finish_plan(self.planner.create_local_plan())
         except (RuntimeError, ValueError) as error:
             raise SpecError(
@@ -72,15 +80,15 @@ class RankLoadPlan:
             ) from error
         self.places = {item.storage_index: metadata.storage_data[item.storage_index] for item in self.plan.items}
 
-    def wish(self, held: frozenset[str]) -> RankWish:
+    def request(self, held: frozenset[str]) -> ReadRequest:
         """What this rank needs of each file."""
         ranges: dict[str, set[tuple[int, int]]] = {}
         for place in self.places.values():
             ranges.setdefault(place.relative_path, set()).add((place.offset, place.length))
-        return RankWish({name: tuple(sorted(found)) for name, found in ranges.items()}, held)
+        return ReadRequest({name: tuple(sorted(found)) for name, found in ranges.items()}, held)
 
     def put(self, parts: dict[str, FileParts]) -> None:
-        """Copies the bytes into the state's tensors, and other objects into `told`."""
+        """Copies the bytes into the state's tensors, and other objects into `state`."""
         for item in self.plan.items:
             place = self.places[item.storage_index]
             raw = io.BytesIO(parts[place.relative_path].bytes(place.offset, place.length))
@@ -95,54 +103,57 @@ class RankLoadPlan:
             self.planner.commit_tensor(item, target)
 
 
-def _key(key: str, value: Any, rank: int, world: int) -> str:
+def _saved_key(key: str, value: Any, rank: int, world: int) -> str:
     return rank_key(key, rank % world) if isinstance(value, PerRank) else key
 
 
 def read_step(
-    ranks: RankGroup, found: FoundStep | None, plan_of: Any, held: dict[str, HeldHere]
-) -> tuple[RankLoadPlan, LoadReading] | str:
-    """The bytes of a step, read and verified by all ranks together, or why it cannot be loaded. `found` is rank 0's. Collective.
+    ranks: RankGroup, found: FoundStep | None, plan_of: Any, held: dict[str, LocalCopy]
+) -> tuple[RankLoadPlan, LoadExchange] | str:
+    """The bytes of a step, read and verified by all ranks together, or the reason why it cannot be loaded. `found` is needed on
+    rank 0 only. Collective.
 
-    SpecError on all ranks where one of them cannot load this state from it.
+    SpecError on all ranks if one of them cannot load this state from it.
     """
-    told = ranks.first(_opened(found) if found is not None else None)
-    if isinstance(told, str):
-        return told
-    path, manifest, raw = told
+    metadata_of_step = ranks.broadcast_from_first(_read_metadata(found) if found is not None else None)
+    if isinstance(metadata_of_step, str):
+        return metadata_of_step
+    path, manifest, raw = metadata_of_step
     plan, problem = None, None
     try:
         plan = plan_of(pickle.loads(raw), manifest.world)
     except SpecError as error:
         problem = error
-    wishes = ranks.all(plan.wish(frozenset(held)) if plan else str(problem))
-    wrong = next((one for one in wishes if isinstance(one, str)), None)
+    requests = ranks.all_gather(plan.request(frozenset(held)) if plan else str(problem))
+    wrong = next((one for one in requests if isinstance(one, str)), None)
     if plan is None or wrong is not None:
         raise problem or SpecError("state", wrong, "the same on all ranks")
     shards = [one for one in manifest.shards if one.name != METADATA]
-    chosen = readers(shards, wishes)
+    chosen = assign_readers(shards, requests)
     mine = [one for one in shards if chosen[one.name] == ranks.rank]
-    read, counted, bad = _read(path, mine, held)
-    verdicts = ranks.all((bad, hashes_for(read, wishes, ranks.rank), [name for name, size in counted.items() if size]))
+    read, counted, bad = _read_files(path, mine, held)
+    verdicts = ranks.all_gather((bad, hashes_for(read, requests, ranks.rank), [name for name, size in counted.items() if size]))
     damage = [one for bad, _, _ in verdicts for one in bad]
     if damage:
         return f"{', '.join(damage)}: damaged"
     hashes = {key: value for _, one, _ in verdicts for key, value in one.items()}
     sources = {name for _, _, names in verdicts for name in names}
     source = next((one for one in ("storage", "neighbour") if one in sources), "memory")
-    return plan, LoadReading(wishes, chosen, read, hashes, counted, source)
+    return plan, LoadExchange(requests, chosen, read, hashes, counted, source)
 
 
-def _opened(found: FoundStep) -> Any:
+def _read_metadata(found: FoundStep) -> Any:
     """Folder, manifest and `.metadata` of a step, or what is wrong with them."""
     assert found.manifest is not None
     shard = next((one for one in found.manifest.shards if one.name == METADATA), None)
-    raw = from_storage(found.path / METADATA, shard, lambda count: None) if shard else None
+    raw = read_from_storage(found.path / METADATA, shard, lambda count: None) if shard else None
     return (found.path, found.manifest, bytes(raw)) if raw is not None else f"{METADATA}: damaged"
 
 
-def _read(path: Path, mine: list[ShardFile], held: dict[str, HeldHere]) -> tuple[dict[str, memoryview], dict[str, int], list[str]]:
-    """The files that this rank reads, bytes by source, and the names of those that are damaged."""
+def _read_files(
+    path: Path, mine: list[ShardFile], held: dict[str, LocalCopy]
+) -> tuple[dict[str, memoryview], dict[str, int], list[str]]:
+    """The files that this rank reads, bytes by source, and the names of damaged files."""
     read: dict[str, memoryview] = {}
     counted = {"storage": 0, "memory": 0, "neighbour": 0}
     bad = []
@@ -151,11 +162,11 @@ def _read(path: Path, mine: list[ShardFile], held: dict[str, HeldHere]) -> tuple
         counted["storage"] += size
 
     for shard in mine:
-        data = from_memory(held[shard.hash], shard) if shard.hash in held else None
+        data = read_from_memory(held[shard.hash], shard) if shard.hash in held else None
         if data is not None:
             counted[held[shard.hash].source] += shard.bytes
         else:
-            data = from_storage(path / shard.name, shard, count)
+            data = read_from_storage(path / shard.name, shard, count)
         if data is None:
             bad.append(shard.name)
         else:
@@ -163,11 +174,11 @@ def _read(path: Path, mine: list[ShardFile], held: dict[str, HeldHere]) -> tuple
     return read, counted, bad
 
 
-def loaded_from(
-    ranks: RankGroup, step: int, plan: RankLoadPlan, reading: LoadReading, passed_over: list[tuple[int, str]]
+def load_into_state(
+    ranks: RankGroup, step: int, plan: RankLoadPlan, reading: LoadExchange, passed_over: list[tuple[int, str]]
 ) -> LoadedStep:
-    """Brings the bytes to the ranks and into the state. Collective."""
-    parts, received = exchanged(ranks, reading.wishes, reading.chosen, reading.read, reading.hashes)
+    """Distributes the bytes to the ranks and copies them into the state. Collective."""
+    parts, received = exchange_parts(ranks, reading.requests, reading.chosen, reading.read, reading.hashes)
     plan.put(parts)
     counted = reading.counted
     return LoadedStep(

@@ -1,4 +1,4 @@
-"""What a committed step consists of: `manifest.json`, the last file that is written into its folder."""
+"""Manifest of a committed step: `manifest.json`, the last file that is written into its folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class ShardFile:
-    """A file of a step: its name in the folder, size in bytes, hash, and the rank that wrote it."""
+    """A file of a step: name, size in bytes, hash, and the rank that wrote it."""
 
     name: str
     bytes: int
@@ -26,57 +26,59 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A committed step. `attempt` names the run of the job that saved it, `written` is unix seconds, `topology` what the job says
-    of its plan."""
+    """Contents of a committed step."""
 
     step: int
     attempt: str
+    """Start of the job that saved it."""
     world: int
     written: float
+    """Unix seconds."""
     version: str
     shards: tuple[ShardFile, ...]
     topology: dict[str, Any]
+    """Description of the parallel plan, given by the job."""
 
     @property
     def bytes(self) -> int:
-        """Of all its files."""
+        """Bytes of all files."""
         return sum(shard.bytes for shard in self.shards)
 
     def text(self) -> str:
-        """The file's contents; the hash of everything else stands in it."""
-        told = {"format": FORMAT, **asdict(self)}
-        told["shards"] = [asdict(shard) for shard in self.shards]
-        return json.dumps({**told, "hash": hash_of_json(told)}, indent=1) + "\n"
+        """The file's contents, including a hash of everything else."""
+        fields = {"format": FORMAT, **asdict(self)}
+        fields["shards"] = [asdict(shard) for shard in self.shards]
+        return json.dumps({**fields, "hash": hash_of_json(fields)}, indent=1) + "\n"
 
 
 def manifest_from(text: str, where: str = MANIFEST) -> Manifest:
-    """A manifest from its file's contents. FileError where they are not what was written."""
+    """Parses a manifest. FileError if it is malformed or its hash does not match."""
     try:
-        told = json.loads(text)
-        said = told.pop("hash")
-        intact = said == hash_of_json(told) and told.pop("format") == FORMAT
-        told["shards"] = tuple(ShardFile(**one) for one in told["shards"])
-        found = Manifest(**told)
+        fields = json.loads(text)
+        stated_hash = fields.pop("hash")
+        intact = stated_hash == hash_of_json(fields) and fields.pop("format") == FORMAT
+        fields["shards"] = tuple(ShardFile(**one) for one in fields["shards"])
+        manifest = Manifest(**fields)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FileError(where, str(error), "the manifest that a save wrote", _TRY) from error
     if not intact:
         raise FileError(where, "another hash than it states", "the manifest that a save wrote", _TRY)
-    for shard in found.shards:
-        if not plain_name(shard.name):
+    for shard in manifest.shards:
+        if not is_plain_name(shard.name):
             raise FileError(where, shard.name, "names of files in its own folder", _TRY)
-    return found
+    return manifest
 
 
 _TRY = "Type `windtunnel fleet checkpoints ls FOLDER` for the steps that are intact."
 
 
-def plain_name(name: str) -> bool:
-    """Whether a name is of a file in the folder itself, so that no manifest or message leads elsewhere."""
+def is_plain_name(name: str) -> bool:
+    """Whether a name is that of a file in the folder itself, so that no manifest or message can refer to another place."""
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def read_manifest(step_folder: Path) -> Manifest:
-    """The manifest of a committed step. FileError where it is missing or damaged."""
+    """The manifest of a committed step. FileError if it is missing or damaged."""
     path = step_folder / MANIFEST
     try:
         text = path.read_text(encoding="utf-8")
@@ -85,8 +87,8 @@ def read_manifest(step_folder: Path) -> Manifest:
     return manifest_from(text, str(path))
 
 
-def sizes_wrong(step_folder: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with the files of a step, without reading them: missing, or another size."""
+def size_errors(step_folder: Path, manifest: Manifest) -> list[str]:
+    """Missing files of a step and files of the wrong size; does not read them."""
     wrong = []
     for shard in manifest.shards:
         try:
@@ -99,17 +101,17 @@ def sizes_wrong(step_folder: Path, manifest: Manifest) -> list[str]:
     return wrong
 
 
-def hashes_wrong(step_folder: Path, manifest: Manifest) -> list[str]:
-    """What is wrong with the files of a step; reads all of them."""
-    wrong = sizes_wrong(step_folder, manifest)
+def hash_errors(step_folder: Path, manifest: Manifest) -> list[str]:
+    """Missing or damaged files of a step; reads all of them."""
+    wrong = size_errors(step_folder, manifest)
     if wrong:
         return wrong
     for shard in manifest.shards:
         try:
-            found = hash_of_file(step_folder / shard.name)
+            digest = hash_of_file(step_folder / shard.name)
         except OSError as error:
             wrong.append(f"{shard.name}: {error.strerror}")
             continue
-        if found != shard.hash:
+        if digest != shard.hash:
             wrong.append(f"{shard.name}: its bytes are not those that were written")
     return wrong

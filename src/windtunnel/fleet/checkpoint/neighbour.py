@@ -1,7 +1,7 @@
-"""A copy of a node's staged shards in the memory of the next node, over TCP, for those who know the job's token.
+"""Replica of a node's staged shards in the memory of the next node, sent over TCP and authenticated by the job's token.
 
 The receiver sends a challenge; the sender answers with its HMAC under the token, then sends files. Nothing is encrypted: use a
-network that is the cluster's own.
+private network.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from contextlib import suppress
 from typing import Any
 
 from windtunnel.fleet.checkpoint.hashing import PIECE, hash_of
-from windtunnel.fleet.checkpoint.held import HeldFile, HeldSlots
-from windtunnel.fleet.checkpoint.manifest import plain_name
+from windtunnel.fleet.checkpoint.manifest import is_plain_name
+from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffers
 
 TIMEOUT = 60.0
 _LENGTH = struct.Struct("<I")
 _HEAD = 1 << 20
-"""The longest head that is believed, in bytes."""
+"""Largest header that is accepted, in bytes."""
 
 
 class Neighbour:
-    """Keeps the newest copy that another node sent; one more while it arrives."""
+    """Keeps the newest replica that another node sent, and one more while it arrives."""
 
     def __init__(self, token: str) -> None:
-        self.token, self.held = token, HeldSlots()
+        self.token, self.held = token, SharedBuffers()
         self._newest: int | None = None
         self._count = 0
 
     def listen(self, host: str) -> int:
-        """Takes copies from now on, beside everything else; gives the port."""
+        """Accepts replicas in a background thread; returns the port."""
         listener = socket.create_server((host, 0))
         threading.Thread(target=self._take, args=(listener,), daemon=True).start()
         return int(listener.getsockname()[1])
@@ -44,7 +44,7 @@ class Neighbour:
     def _take(self, listener: socket.socket) -> None:
         while True:
             connection, _ = listener.accept()
-            with connection, suppress(OSError, ValueError, KeyError):  # a stranger, or a sender that was killed
+            with connection, suppress(OSError, ValueError, KeyError):  # an unauthorised peer, or a killed sender
                 connection.settimeout(TIMEOUT)
                 challenge = secrets.token_bytes(32)
                 connection.sendall(challenge)
@@ -57,8 +57,8 @@ class Neighbour:
         if size > _HEAD:
             raise ValueError("a head of more than a MiB")
         head: dict[str, Any] = json.loads(_exactly(connection, size))
-        files = [HeldFile(**one) for one in head["files"]]
-        if not all(plain_name(one.name) for one in files):
+        files = [BufferedFile(**one) for one in head["files"]]
+        if not all(is_plain_name(one.name) for one in files):
             raise ValueError("a name that leads elsewhere")
         total = sum(one.bytes for one in files)
         slot, self._count = self._count, self._count + 1
@@ -72,14 +72,14 @@ class Neighbour:
         except (OSError, ValueError):
             self.held.drop(slot)
             raise
-        self.held.keep(slot, head["attempt"], head["step"], files)
+        self.held.set_files(slot, head["attempt"], head["step"], files)
         if self._newest is not None:
             self.held.drop(self._newest)
         self._newest = slot
 
 
-def send_copy(address: tuple[str, int], token: str, attempt: str, step: int, files: list[tuple[HeldFile, memoryview]]) -> None:
-    """Sends files to the process at `address`, and returns when it has them. OSError where it does not take them."""
+def send_copy(address: tuple[str, int], token: str, attempt: str, step: int, files: list[tuple[BufferedFile, memoryview]]) -> None:
+    """Sends files to the process at `address` and returns when it has received them. OSError if it does not accept them."""
     placed, at = [], 0
     for one, _ in files:
         placed.append({"name": one.name, "offset": at, "bytes": one.bytes, "hash": one.hash})

@@ -1,4 +1,4 @@
-"""Which steps may go. The newest two that are committed and intact never do."""
+"""Deletion of old steps. The newest two committed, intact steps are never deleted."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from windtunnel.fleet.checkpoint.folder import FoundStep, steps_in
 from windtunnel.fleet.disk import sync
 
 SAFE = 2
-"""Committed steps that are never deleted without being asked by name."""
+"""Number of committed steps that are only deleted when requested by name."""
 
 
-def doomed(
+def deletable_steps(
     found: Sequence[FoundStep], keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()
 ) -> list[FoundStep]:
-    """Of the steps in a folder those that may be deleted now.
+    """The steps in a folder that may be deleted now.
 
-    The newest max(`keep`, 2) committed steps stay, and each committed step that `interval` divides. Torn, damaged and superseded
-    ones go once two committed steps are newer; torn ones of `attempt` itself only if their step is not in `saving`.
+    The newest max(`keep`, 2) committed steps stay, and each committed step that is a multiple of `interval`. Torn, damaged and
+    superseded steps are deleted once two committed steps are newer; torn steps of `attempt` itself only if they are not in
+    `saving`.
     """
     committed = sorted((one.step for one in found if one.state == "committed"), reverse=True)
     stays = set(committed[: max(keep, SAFE)])
@@ -44,7 +45,7 @@ def doomed(
 
 
 def delete(path: Path) -> None:
-    """Removes the folder of a step. It loses its name first, so that what is half deleted never looks committed."""
+    """Deletes the folder of a step. It is renamed first, so that a partly deleted step never looks committed."""
     if not path.name.endswith(".tmp"):
         aside = path.with_name(f"{path.name.split('.')[0]}.0.tmp")
         if aside.exists():
@@ -56,8 +57,8 @@ def delete(path: Path) -> None:
 
 
 def collect_garbage(folder: Path, keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()) -> list[Path]:
-    """Deletes what `doomed` says; gives what it deleted. OSError where a file cannot be deleted."""
-    gone = doomed(steps_in(folder), keep, interval, attempt, saving)
+    """Deletes the `deletable_steps`; returns their paths. OSError if a file cannot be deleted."""
+    gone = deletable_steps(steps_in(folder), keep, interval, attempt, saving)
     for one in gone:
         delete(one.path)
     return [one.path for one in gone]

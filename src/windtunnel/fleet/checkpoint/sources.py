@@ -1,4 +1,6 @@
-"""The bytes of a step's files: from memory of this node where they are the manifest's, else from storage. Hashed before use."""
+"""Sources of a step's files: memory of this node if its bytes match the manifest, otherwise storage. Verified by hash before
+use.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from windtunnel.fleet.checkpoint.flush_process import query_process
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
+from windtunnel.fleet.checkpoint.ipc import socket_names
 from windtunnel.fleet.checkpoint.manifest import ShardFile
-from windtunnel.fleet.checkpoint.process import asked
-from windtunnel.fleet.checkpoint.words import doors
 
 
 @dataclass(frozen=True)
-class HeldHere:
-    """A file that a flush process of this node holds."""
+class LocalCopy:
+    """A file in the memory of a flush process of this node."""
 
-    door: str
+    socket_name: str
     hash: str
     list: int
+    """0: the rank's own buffers; 1: replicas from another node."""
     slot: int
     offset: int
     bytes: int
@@ -31,22 +34,23 @@ class HeldHere:
         return "neighbour" if self.list else "memory"
 
 
-def held_here(prefix: str, settle: float) -> dict[str, HeldHere]:
-    """What this node's flush processes hold, by hash, once they have ended their saves; each is waited for up to `settle`
-    seconds."""
-    found: dict[str, HeldHere] = {}
-    for door in doors(prefix):
-        answer = asked(door, {"do": "held"}, settle)
+def local_copies(prefix: str, settle: float) -> dict[str, LocalCopy]:
+    """The files in memory of this node's flush processes, by hash, after their saves have ended. Waits up to `settle` seconds for
+    each.
+    """
+    found: dict[str, LocalCopy] = {}
+    for socket_name in socket_names(prefix):
+        answer = query_process(socket_name, {"do": "held"}, settle)
         for one in answer[0]["held"] if answer else []:
-            here = HeldHere(door, one["hash"], one["list"], one["slot"], one["offset"], one["bytes"])
+            here = LocalCopy(socket_name, one["hash"], one["list"], one["slot"], one["offset"], one["bytes"])
             if here.source == "memory" or here.hash not in found:
                 found[here.hash] = here
     return found
 
 
-def from_memory(here: HeldHere, shard: ShardFile) -> memoryview | None:
-    """The file's bytes if the process still has them, and they are the manifest's."""
-    answer = asked(here.door, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
+def read_from_memory(here: LocalCopy, shard: ShardFile) -> memoryview | None:
+    """The file's bytes, if the process still has them and they match the manifest."""
+    answer = query_process(here.socket_name, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
     if answer is None or not answer[1]:
         return None
     descriptor = answer[1][0]
@@ -57,8 +61,8 @@ def from_memory(here: HeldHere, shard: ShardFile) -> memoryview | None:
     return view if len(view) == shard.bytes and hash_of(view) == shard.hash else None
 
 
-def from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]) -> memoryview | None:
-    """The file's bytes, read once, if they are the manifest's. `count` is told how many were read."""
+def read_from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]) -> memoryview | None:
+    """The file's bytes, read once, if they match the manifest. `count` is called with the number of bytes read."""
     data = memoryview(bytearray(shard.bytes))
     hasher, done = Hasher(), 0
     try:
@@ -73,8 +77,8 @@ def from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]) -> 
     return data if done == len(data) and not longer and hasher.hexdigest() == shard.hash else None
 
 
-def retire(prefix: str, attempt: str) -> None:
+def end_earlier_processes(prefix: str, attempt: str) -> None:
     """Ends the flush processes of attempts before `attempt` on this node."""
-    for door in doors(prefix):
-        if not door.startswith(prefix + attempt):
-            asked(door, {"do": "retire"}, 1.0)
+    for socket_name in socket_names(prefix):
+        if not socket_name.startswith(prefix + attempt):
+            query_process(socket_name, {"do": "retire"}, 1.0)

@@ -1,4 +1,4 @@
-"""Stage 1: a rank's state into host memory that another process can write. Nothing else holds training up."""
+"""Stage 1 of a save: copies a rank's state into shared host memory. Training is blocked only for this copy."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from windtunnel.fleet.checkpoint.copying import PieceCopier
-from windtunnel.fleet.checkpoint.layout import ShardLayout, local_bytes_of, packed
+from windtunnel.fleet.checkpoint.layout import ShardLayout, local_bytes_of, pack_object
+from windtunnel.fleet.checkpoint.parallel_copy import PieceCopier
 
 SLOTS = 2
 
 
 class Slot:
-    """A piece of shared memory with the image of a rank's files; its pages are there when it is made."""
+    """A shared-memory buffer with the image of a rank's files. Its pages are allocated in the constructor."""
 
     def __init__(self, layout: ShardLayout, copier: PieceCopier) -> None:
         self._copier = copier
@@ -25,7 +25,7 @@ class Slot:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._memory.madvise(mmap.MADV_HUGEPAGE)
         self._image = torch.frombuffer(self._memory, dtype=torch.uint8)
-        self._image.zero_()  # every page is made here, and not in the first save
+        self._image.zero_()  # allocates every page now instead of in the first save
         for place in layout.tensors:
             for at, part in place.archive:
                 self._memory[at : at + len(part)] = part
@@ -35,12 +35,12 @@ class Slot:
         self._stream: Any = torch.cuda.Stream() if self._pinned else None
 
     def stage(self, layout: ShardLayout, flat: dict[str, Any], objects: list[bytes]) -> None:
-        """Copies the state's bytes; all of them are here when it returns. Tensors of the device go on a stream of their own."""
+        """Copies the state's bytes; returns when the copy is complete. Device tensors are copied on a separate stream."""
         for place, raw in zip(layout.objects, objects, strict=True):
             self._memory[place.at : place.at + place.bytes] = raw.ljust(place.bytes, b"\0")
         tensors = [local_bytes_of(flat[place.fqn], place.offset) for place in layout.tensors]
         if self._stream is None:
-            pairs = [(view, one, _plain(one)) for view, one in zip(self._views, tensors, strict=True)]
+            pairs = [(view, one, _is_contiguous_on_host(one)) for view, one in zip(self._views, tensors, strict=True)]
             self._copier.copy((view.data_ptr(), one.data_ptr(), view.nbytes) for view, one, whole in pairs if whole)
             for view, one, whole in pairs:
                 if not whole:
@@ -53,28 +53,28 @@ class Slot:
         self._stream.synchronize()
 
     def close(self) -> None:
-        """Gives the memory up; a flush process that has it keeps it."""
+        """Releases the memory; a flush process that has mapped it keeps it."""
         if self._pinned:
             torch.cuda.cudart().cudaHostUnregister(self._image.data_ptr())
         self._views = []
         os.close(self.descriptor)
 
 
-def _plain(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's bytes lie in host memory one after another, as they are."""
+def _is_contiguous_on_host(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's bytes are contiguous in host memory and need no conversion."""
     return tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _pin(image: torch.Tensor) -> bool:
-    """Whether the device can copy into this memory by itself from now on."""
+    """Pins the memory for copies by the device; whether that succeeded."""
     return int(torch.cuda.cudart().cudaHostRegister(image.data_ptr(), image.numel(), 0)) == 0
 
 
-def objects_of(layout: ShardLayout, flat: dict[str, Any]) -> list[bytes]:
+def pack_objects(layout: ShardLayout, flat: dict[str, Any]) -> list[bytes]:
     """The objects of the state that this rank saves, as bytes."""
-    return [packed(flat[place.fqn]) for place in layout.objects]
+    return [pack_object(flat[place.fqn]) for place in layout.objects]
 
 
-def fits(layout: ShardLayout, objects: list[bytes]) -> bool:
-    """Whether all objects have room in the image."""
+def objects_fit(layout: ShardLayout, objects: list[bytes]) -> bool:
+    """Whether all objects fit their space in the image."""
     return all(len(raw) <= place.bytes for raw, place in zip(objects, layout.objects, strict=True))

@@ -1,4 +1,4 @@
-"""A job's state as one nested dictionary with names that do not depend on the plan, and back."""
+"""Conversion between a job's state and one nested dictionary whose names do not depend on the parallel plan."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ OPTIONS = "param_groups"
 
 
 class NamedOptions(dict[str, Any]):
-    """An optimizer's state with its options beside each parameter, under its name, since groups of a pipeline's stages have other
-    parameters; the names are those of torch's `flatten_optimizer_state_dict`. `groups`: the parameters of this rank's groups;
-    `own`: their options before anything was loaded."""
+    """State of an optimizer with the options stored per parameter name, because the parameter groups differ between pipeline
+    stages. The names are those of torch's `flatten_optimizer_state_dict`. `groups`: parameter names of this rank's groups; `own`:
+    their options before loading.
+    """
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.groups: list[list[str]] = [list(group["params"]) for group in told[OPTIONS]]
+    def __init__(self, collected: dict[str, Any]) -> None:
+        self.groups: list[list[str]] = [list(group["params"]) for group in collected[OPTIONS]]
         self.own = {
             name: {key: value for key, value in group.items() if key != "params"}
-            for group in told[OPTIONS]
+            for group in collected[OPTIONS]
             for name in group["params"]
         }
-        super().__init__(state=told["state"], **{OPTIONS: {name: dict(options) for name, options in self.own.items()}})
+        super().__init__(state=collected["state"], **{OPTIONS: {name: dict(options) for name, options in self.own.items()}})
 
-    def leave_out(self, key: str, known: Iterable[str]) -> None:
-        """Takes out the options that a checkpoint, whose names under `key` are `known`, does not have for parameters that it has:
-        another version of torch has saved it."""
+    def drop_missing_options(self, key: str, known: Iterable[str]) -> None:
+        """Removes options that the checkpoint lacks for parameters that it has: it was saved by another version of torch. `known`:
+        names in the checkpoint; those of this optimizer are under `key`.
+        """
         there = set(known)
         for name, options in self[OPTIONS].items():
             missing = [one for one in options if f"{key}.{OPTIONS}.{name}.{one}" not in there]
@@ -46,46 +48,46 @@ class NamedOptions(dict[str, Any]):
                 for one in missing:
                     del options[one]
 
-    def grouped(self) -> dict[str, Any]:
-        """As torch loads it. SpecError where parameters of one group were saved with other options each."""
+    def with_param_groups(self) -> dict[str, Any]:
+        """The state as torch loads it. SpecError if parameters of one group were saved with different options."""
         groups = []
         for names in self.groups:
-            told = [{**self.own[name], **self[OPTIONS][name]} for name in names]
-            for name, one in zip(names, told, strict=True):
-                wrong = next((key for key in one if not _same(one[key], told[0][key])), None)
+            collected = [{**self.own[name], **self[OPTIONS][name]} for name in names]
+            for name, one in zip(names, collected, strict=True):
+                wrong = next((key for key in one if not _equal_values(one[key], collected[0][key])), None)
                 if wrong is not None:
                     raise SpecError(
-                        "state", f"{wrong} of {name}: {one[wrong]}", f"{told[0][wrong]}, as {names[0]} of its group",
+                        "state", f"{wrong} of {name}: {one[wrong]}", f"{collected[0][wrong]}, as {names[0]} of its group",
                         "Make the optimizer with the groups that were saved.",
                     )  # fmt: skip
-            groups.append({**(told[0] if told else {}), "params": names})
+            groups.append({**(collected[0] if collected else {}), "params": names})
         return {"state": self["state"], OPTIONS: groups}
 
 
-def _same(one: Any, other: Any) -> bool:
+def _equal_values(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) else bool(one == other)
 
 
 @dataclass(frozen=True)
 class PerRank:
-    """State that each rank has of its own, such as random numbers. A rank that the saving job did not have takes that of
-    `rank` modulo
-    its world."""
+    """State that is separate for each rank, such as random number generators. A rank that the saving job did not have loads that of
+    `rank` modulo its world.
+    """
 
     of: Any
 
 
 class RandomState:
-    """The generators of Python, numpy, torch and, where there is one, this rank's GPU."""
+    """State of the random number generators of Python, numpy, torch and, if there is one, this rank's GPU."""
 
     def state_dict(self) -> dict[str, Any]:
-        """As they are now."""
+        """The current states."""
         numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
-        told = {"host": pickle.dumps((random.getstate(), numpy)), "torch": torch.get_rng_state()}
-        return {**told, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else told
+        collected = {"host": pickle.dumps((random.getstate(), numpy)), "torch": torch.get_rng_state()}
+        return {**collected, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else collected
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Sets them."""
+        """Restores the states."""
         python, numpy = pickle.loads(state["host"])
         random.setstate(python)
         if numpy is not None:
@@ -97,24 +99,25 @@ class RandomState:
             torch.cuda.set_rng_state(state["cuda"])
 
 
-def collected(state: dict[str, Any], rank: int) -> dict[str, Any]:
-    """The values of `state` as dictionaries: models and their optimizers by parameters' names, others as `state_dict` says, tensors
-    and plain values as they are."""
-    told: dict[str, Any] = {}
+def collect_state(state: dict[str, Any], rank: int) -> dict[str, Any]:
+    """The values of `state` as dictionaries: models and their optimizers by parameter name, others by their `state_dict`, tensors
+    and plain values unchanged.
+    """
+    collected: dict[str, Any] = {}
     for key, value in state.items():
         if isinstance(value, PerRank):
-            told[rank_key(key, rank)] = _plain(value.of, state)
+            collected[rank_key(key, rank)] = _state_value(value.of, state)
         else:
-            told[key] = _plain(value, state)
-    return told
+            collected[key] = _state_value(value, state)
+    return collected
 
 
 def rank_key(key: str, rank: int) -> str:
-    """Under which name a rank's own state is saved."""
+    """The name under which a rank's own state is saved."""
     return f"{key}.rank{rank}"
 
 
-def _plain(value: Any, state: dict[str, Any]) -> Any:
+def _state_value(value: Any, state: dict[str, Any]) -> Any:
     if isinstance(value, torch.nn.Module):
         return get_model_state_dict(value)
     if isinstance(value, torch.optim.Optimizer) and (model := _model_of(value, state.values())) is not None:
@@ -129,14 +132,14 @@ def _model_of(optimizer: torch.optim.Optimizer, values: Iterable[Any]) -> Any:
     return next((one for one in models if wanted <= {id(parameter) for parameter in one.parameters()}), None)
 
 
-def applied(state: dict[str, Any], loaded: dict[str, Any], keys: dict[str, str]) -> None:
-    """Gives `loaded` back to the objects of `state`; `keys` says under which name each lies there."""
+def apply_state(state: dict[str, Any], loaded: dict[str, Any], keys: dict[str, str]) -> None:
+    """Loads `loaded` into the objects of `state`; `keys` gives the name of each in `loaded`."""
     for key, value in state.items():
         found, target = loaded[keys[key]], value.of if isinstance(value, PerRank) else value
         if isinstance(target, torch.nn.Module):
             set_model_state_dict(target, found)
         elif isinstance(target, torch.optim.Optimizer) and (model := _model_of(target, state.values())) is not None:
-            set_optimizer_state_dict(model, target, found.grouped())
+            set_optimizer_state_dict(model, target, found.with_param_groups())
         elif hasattr(target, "load_state_dict"):
             target.load_state_dict(found)
         else:

@@ -1,4 +1,6 @@
-"""One process a job: takes batches over HTTP, makes them durable before it says so, stores them, answers questions."""
+"""Collector: one process per job that accepts batches over HTTP, makes them durable before it acknowledges, stores them and answers
+queries.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The collector over HTTP: batches in, questions answered. Ingest is plain ASGI, the rest Starlette.
+"""HTTP interface of the collector: accepts batches, answers queries. Ingest is plain ASGI, the rest Starlette.
 
 | path | what |
 |---|---|
 | POST /v1/batches | a batch; 200 when durable, 400 malformed, 401, 409 unknown rings, 413 too large, 429 or 503 with Retry-After |
-| POST /v1/rings | {"rings": [id]} → {"rings": {id: {"next", "waiting"}}}: how far the collector has each, for a new shipper |
-| GET /v1/sections, summaries, heartbeats, groups, hosts, facts, overview, findings, exchanges | the run (`collect.questions`) |
+| POST /v1/rings | {"rings": [id]} → {"rings": {id: {"next", "waiting"}}}: how much of each the collector has, for a new shipper |
+| GET /v1/sections, summaries, heartbeats, groups, hosts, facts, overview, findings, exchanges | the run (`collect.queries`) |
 | GET /metrics | Prometheus |
 """
 
@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from windtunnel.fleet.collect.collector import Collector, Receipt
-from windtunnel.fleet.collect.questions import question_routes
+from windtunnel.fleet.collect.queries import query_routes
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -32,16 +32,16 @@ _MOST_ASKED = 4096
 
 
 class CollectorApp:
-    """An ASGI application. With a token, each request must carry `Authorization: Bearer TOKEN`."""
+    """ASGI application. With a token, each request must carry `Authorization: Bearer TOKEN`."""
 
     def __init__(self, collector: Collector, token: str | None = None) -> None:
         self._collector = collector
         self._secret = f"Bearer {token}".encode() if token else None
         self._rest = Starlette(
             routes=[
-                Route("/v1/rings", self._rings, methods=["POST"]),
+                Route("/v1/rings", self._post_rings, methods=["POST"]),
                 Route("/metrics", self._metrics),
-                *question_routes(collector),
+                *query_routes(collector),
             ]
         )
 
@@ -50,27 +50,27 @@ class CollectorApp:
             return await self._rest(scope, receive, send)
         headers = dict(scope["headers"])
         if self._secret is not None and not hmac.compare_digest(headers.get(b"authorization", b""), self._secret):
-            return await _answer(send, 401, {"error": "a token is needed: Authorization: Bearer TOKEN"})
+            return await _send_json(send, 401, {"error": "a token is needed: Authorization: Bearer TOKEN"})
         if scope["path"] == "/v1/batches" and scope["method"] == "POST":
-            return await self._batch(headers, receive, send)
+            return await self._post_batch(headers, receive, send)
         return await self._rest(scope, receive, send)
 
-    async def _batch(self, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+    async def _post_batch(self, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         came = time.time_ns()
         most = self._collector.policy.body_bytes
         declared = headers.get(b"content-length", b"0")
         if not declared.isdigit() or int(declared) > most:
-            return await _answer(send, 413, {"error": f"a batch of more than {most} bytes"}, close=True)
-        body = await _body(receive, most)
+            return await _send_json(send, 413, {"error": f"a batch of more than {most} bytes"}, close=True)
+        body = await _read_body(receive, most)
         if body is None:
-            return await _answer(send, 413, {"error": f"a batch of more than {most} bytes"}, close=True)
+            return await _send_json(send, 413, {"error": f"a batch of more than {most} bytes"}, close=True)
         receipt = await self._collector.take(body, came)
-        await _answer(send, receipt.status, _told(receipt, came), retry_after=receipt.retry_after)
+        await _send_json(send, receipt.status, _receipt_body(receipt, came), retry_after=receipt.retry_after)
 
-    async def _rings(self, request: Request) -> Response:
-        """How far known rings have come. What was told was durable before."""
+    async def _post_rings(self, request: Request) -> Response:
+        """How much of each known ring the collector has. Everything that it reports is durable."""
         try:
-            asked = [str(key) for key in json.loads(await _bounded(request))["rings"]][:_MOST_ASKED]
+            asked = [str(key) for key in json.loads(await _read_limited(request))["rings"]][:_MOST_ASKED]
         except (ValueError, KeyError, TypeError, RecursionError):
             return JSONResponse({"error": 'a body such as {"rings": ["0123456789abcdef"]}'}, 400)
         try:
@@ -89,14 +89,14 @@ class CollectorApp:
         return Response(self._collector.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _told(receipt: Receipt, came: int) -> dict[str, Any]:
+def _receipt_body(receipt: Receipt, came: int) -> dict[str, Any]:
     if receipt.status == 200:
         return {"received": came}
     return {"received": came, "error": receipt.reason or "rings that are not known", "unknown": list(receipt.unknown)}
 
 
-async def _body(receive: Receive, most: int) -> bytes | None:
-    """The whole body, or None if it is longer than `most`."""
+async def _read_body(receive: Receive, most: int) -> bytes | None:
+    """The whole body; None if it is longer than `most`."""
     message = await receive()
     if not message.get("more_body"):  # the common case: one piece
         whole: bytes = message.get("body", b"")
@@ -111,7 +111,7 @@ async def _body(receive: Receive, most: int) -> bytes | None:
     return b"".join(parts)
 
 
-async def _bounded(request: Request) -> bytes:
+async def _read_limited(request: Request) -> bytes:
     raw = b""
     async for part in request.stream():
         raw += part
@@ -120,8 +120,8 @@ async def _bounded(request: Request) -> bytes:
     return raw
 
 
-async def _answer(send: Send, status: int, value: dict[str, Any], *, retry_after: float = 0.0, close: bool = False) -> None:
-    """JSON with the collector's clock as the last thing that it looks at."""
+async def _send_json(send: Send, status: int, value: dict[str, Any], *, retry_after: float = 0.0, close: bool = False) -> None:
+    """Sends JSON; the collector's clock is read last."""
     headers = [(b"content-type", b"application/json")]
     if retry_after:
         headers.append((b"retry-after", str(max(1, round(retry_after))).encode()))

@@ -1,4 +1,4 @@
-"""The collector of one run: recovers its folder, takes batches, compacts in a thread of its own."""
+"""The collector of one run: recovers its folder, accepts batches, compacts the log in a thread."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import head_of
-from windtunnel.fleet.batch.message import words_of
+from windtunnel.fleet.batch.message import decode_meta
 from windtunnel.fleet.collect.compact import Compactor
-from windtunnel.fleet.collect.decode import words_in
+from windtunnel.fleet.collect.decode import read_segment_meta
 from windtunnel.fleet.collect.index import RunIndex, default_url
-from windtunnel.fleet.collect.log import BatchLog, mapped, recovered, segment_path, segments
+from windtunnel.fleet.collect.log import BatchLog, map_file, segment_path, segments, truncate_torn_end
 from windtunnel.fleet.collect.metrics import CollectorMetrics
 from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.fleet.collect.retention import drop_expired
@@ -31,7 +31,7 @@ _RETENTION_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of a batch: an HTTP status, the rings that the collector does not know (409), seconds to wait (429, 503)."""
+    """Result of a batch: HTTP status, rings that the collector does not know (409), seconds to wait (429, 503)."""
 
     status: int
     unknown: Sequence[str] = ()
@@ -40,7 +40,7 @@ class Receipt:
 
 
 class Collector:
-    """One per folder: a lock file keeps a second one out (FileError). Used from one event loop."""
+    """Collects into a folder; a lock file excludes a second collector (FileError). Must be used from one event loop."""
 
     def __init__(
         self, folder: Path, db: str | None = None, policy: CollectPolicy | None = None, otlp: str | None = None,
@@ -52,7 +52,7 @@ class Collector:
                 part.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise FileError(str(part), error.strerror or str(error), "a folder that can be written") from error
-        self._lock = _locked(folder / "lock")
+        self._lock = _lock_folder(folder / "lock")
         self.index = RunIndex(db or default_url(folder), create=True)
         state = self.index.read()
         self.rings, self.failures = state.rings, 0
@@ -68,35 +68,35 @@ class Collector:
             folder / "log", max([state.compacted, *left]) + 1, self._seal, self.policy.segment_bytes, self.policy.segment_seconds
         )
         self.metrics = CollectorMetrics(self)
-        self._thread = threading.Thread(target=self._compact, name="compaction", daemon=True)
+        self._thread = threading.Thread(target=self._compact_loop, name="compaction", daemon=True)
         self._thread.start()
 
     def _recover(self, compacted: int) -> list[int]:
-        """Reads the log beyond the index; its segments. Those that the index has already are removed."""
+        """Reads the part of the log that is not in the index; returns its segments. Segments that are in the index are deleted."""
         left = []
         for number in segments(self.folder / "log"):
             path = segment_path(self.folder / "log", number)
             if number <= compacted:
                 path.unlink()
                 continue
-            cut = recovered(path)
+            cut = truncate_torn_end(path)
             if cut:
                 LOG.warning("%s: cut %d bytes of an unfinished batch", path.name, cut)
-            words = words_in(mapped(path), self.rings, take=True)
+            words = read_segment_meta(map_file(path), self.rings, take=True)
             for boot, sequence in words.boots.items():
                 self.rings.sequences[boot] = max(sequence, self.rings.sequences.get(boot, 0))
             left.append(number)
         return left
 
     async def take(self, body: bytes, received_ns: int) -> Receipt:
-        """A batch of a node; returns when it is durable, or refused."""
+        """Accepts a batch of a node; returns when it is durable, or refused."""
         if self.log.pending_bytes > self.policy.pending_bytes:
-            return self._refused(503, 1.0, "too much waits for the disk")
+            return self._refuse(503, 1.0, "too much waits for the disk")
         if self.backlog_bytes() > self.policy.backlog_bytes:
-            return self._refused(429, 2.0, "too much waits for compaction")
+            return self._refuse(429, 2.0, "too much waits for compaction")
         try:
             head = head_of(body)
-            meta = words_of(body, head)
+            meta = decode_meta(body, head)
         except FileError as error:
             self.metrics.refused.labels("400").inc()
             return Receipt(400, reason=str(error))
@@ -106,7 +106,7 @@ class Collector:
             self.metrics.duplicates.inc()
             body = b""
         else:
-            unknown = self.rings.unknown(meta)
+            unknown = self.rings.unknown_rings(meta)
             if unknown:
                 self.metrics.refused.labels("409").inc()
                 return Receipt(409, unknown)
@@ -120,13 +120,13 @@ class Collector:
             await self.log.append(body, received_ns, undo)
         except OSError as error:
             LOG.error("log: %s", error)
-            return self._refused(503, 5.0, f"the disk: {error.strerror}")
+            return self._refuse(503, 5.0, f"the disk: {error.strerror}")
         if body:
             self.metrics.batches.inc()
             self.metrics.bytes.inc(len(body))
         return Receipt(200)
 
-    def _refused(self, status: int, after: float, reason: str) -> Receipt:
+    def _refuse(self, status: int, after: float, reason: str) -> Receipt:
         self.metrics.refused.labels(str(status)).inc()
         return Receipt(status, retry_after=after, reason=reason)
 
@@ -138,7 +138,7 @@ class Collector:
         self._backlog[number] = segment_path(self.folder / "log", number).stat().st_size
         self._sealed.put(number)
 
-    def _compact(self) -> None:
+    def _compact_loop(self) -> None:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)  # of this thread only, on Linux
         looked = 0.0
@@ -147,7 +147,9 @@ class Collector:
                 try:
                     self.compactor.compact(number)
                     break
-                except Exception as error:  # whatever it is, the segment stays and is tried again: nothing acknowledged is given up
+                except (
+                    Exception
+                ) as error:  # any error: the segment stays and is retried, because acknowledged data is never dropped
                     self.failures += 1
                     LOG.error("compaction of segment %d: %s", number, error)
                     if self._closing.wait(min(30.0, 2.0**self.failures)):
@@ -158,11 +160,11 @@ class Collector:
                 drop_expired(self.folder, self.index, self.policy, time.time())
 
     async def tick(self) -> None:
-        """To be called each second or so: closes a segment whose time has come."""
+        """Closes a segment whose time limit has passed. Call it about once a second."""
         await self.log.seal_if_old(time.time())
 
     def close(self) -> None:
-        """Ends the threads; the log stays as it is, and the next start goes on from it."""
+        """Stops the threads. The log is left as it is; the next start continues from it."""
         self._closing.set()
         self._sealed.put(None)
         self._thread.join()
@@ -173,7 +175,7 @@ class Collector:
         os.close(self._lock)
 
 
-def _locked(path: Path) -> int:
+def _lock_folder(path: Path) -> int:
     import fcntl
 
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

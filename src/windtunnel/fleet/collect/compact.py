@@ -1,6 +1,7 @@
-"""Segments of the log become Parquet: rows, summaries by rank, step and section, and clock exchanges. A segment goes over whole or
-not at all: files are written and synchronised first, then one transaction of the index names them and the segment, then the segment
-goes.
+"""Compaction of log segments to Parquet: rows, summaries by rank, step and section, and clock exchanges.
+
+A segment is compacted completely or not at all: the files are written and synchronised first, then one transaction of the index
+records them and the segment, then the segment is deleted.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.fleet.collect.dead import keep_dead
-from windtunnel.fleet.collect.decode import SegmentPart, chunks, reduced, words_in
-from windtunnel.fleet.collect.index import Compacted, RunFile, RunIndex
-from windtunnel.fleet.collect.log import mapped, segment_path
+from windtunnel.fleet.collect.dead_letters import keep_dead
+from windtunnel.fleet.collect.decode import SegmentPart, chunks, read_segment_meta, summarise_rows
+from windtunnel.fleet.collect.index import CompactedSegment, RunFile, RunIndex
+from windtunnel.fleet.collect.log import map_file, segment_path
 from windtunnel.fleet.collect.registry import Rings
 from windtunnel.fleet.disk import sync
 
@@ -34,8 +35,8 @@ EXCHANGE_COLUMNS = {"node": "string", "sent": "int64", "received": "int64", "ans
 
 
 class Compactor:
-    """Compacts segments of a run's folder, one at a time. `seen` gets each chunk's rows with a column `rank` (spans go out from
-    there).
+    """Compacts segments of a run's folder, one at a time. `seen` is called with each chunk's rows, including a column `rank` (used
+    to export spans).
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class Compactor:
         self.folder, self.index, self.rings, self.seen = folder, index, rings, seen
         self.rows = 0  # in total
 
-    def compact(self, segment: int) -> Compacted:
-        """Takes over a segment and removes it. Repeating it after a kill at any point gives the same files."""
-        raw = mapped(segment_path(self.folder / "log", segment))
-        words = words_in(raw, self.rings, take=False)
+    def compact(self, segment: int) -> CompactedSegment:
+        """Compacts a segment and deletes it. Repeating it after a kill at any point produces the same files."""
+        raw = map_file(segment_path(self.folder / "log", segment))
+        words = read_segment_meta(raw, self.rings, take=False)
         ranks = np.array([ring.identity.rank for ring in self.rings.by_number], np.int64)
-        done = Compacted(segment, boots=words.boots, beats=words.beats)
+        done = CompactedSegment(segment, boots=words.boots, beats=words.beats)
         sections = _Writer(self.folder, "sections", segment, ROW_COLUMNS)
         summaries = _Writer(self.folder, "summaries", segment, SUMMARY_COLUMNS)
         damaged = list(words.damaged)
@@ -66,7 +67,7 @@ class Compactor:
         return done
 
     def _chunk(self, chunk: SegmentPart, ranks: Int64s, sections: _Writer, summaries: _Writer) -> None:
-        for rows, writer in ((chunk.rows, sections), (reduced(chunk.rows), summaries), (chunk.summaries, summaries)):
+        for rows, writer in ((chunk.rows, sections), (summarise_rows(chunk.rows), summaries), (chunk.summaries, summaries)):
             if len(rows["ring"]):
                 rows["rank"] = ranks[rows["ring"]]
                 writer.write(rows)
@@ -75,7 +76,7 @@ class Compactor:
 
 
 class _Writer:
-    """One Parquet file, written in row groups, under a temporary name until it is whole."""
+    """Writes one Parquet file in row groups, under a temporary name until it is complete."""
 
     def __init__(self, folder: Path, kind: str, segment: int, columns: dict[str, str]) -> None:
         self.columns, self.count = columns, 0
@@ -100,7 +101,7 @@ class _Writer:
                 },
                 write_statistics=[name for name in ("rank", "step", "begin") if name in types],
             )  # fmt: skip
-        arrays = [pa.array(_typed(rows[name], kind)) for name, kind in self.columns.items()]
+        arrays = [pa.array(_cast(rows[name], kind)) for name, kind in self.columns.items()]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._writer.schema), row_group_size=1 << 20)
         self.count += len(arrays[0])
         for name in ("step", "rank", "begin"):
@@ -109,7 +110,7 @@ class _Writer:
                 self._spans[name] = (min(low, int(rows[name].min())), max(high, int(rows[name].max())))
 
     def close(self) -> list[RunFile]:
-        """The file, if anything was written, durable under its name."""
+        """Completes the file and makes it durable; empty if nothing was written."""
         if self._writer is None:
             return []
         self._writer.close()
@@ -133,7 +134,7 @@ class _Writer:
 
 
 def _exchanges(folder: Path, segment: int, exchanges: Iterable[tuple[str, int, int, int, int]]) -> list[RunFile]:
-    """For each node and ten seconds the exchange with the shortest way, which says the most about its clock."""
+    """For each node and ten seconds, the exchange with the shortest round trip, which determines its clock best."""
     best: dict[tuple[str, int], tuple[str, int, int, int, int]] = {}
     for one in exchanges:
         node, sent, received, answered, back = one
@@ -147,5 +148,5 @@ def _exchanges(folder: Path, segment: int, exchanges: Iterable[tuple[str, int, i
     return writer.close()
 
 
-def _typed(values: Any, kind: str) -> Any:
+def _cast(values: Any, kind: str) -> Any:
     return list(values) if kind == "string" else np.asarray(values).astype(kind, copy=False)

@@ -1,4 +1,4 @@
-"""Batches of a segment as columns of the run: ranks, the run's names and groups, rows and summaries."""
+"""Decodes the batches of a segment to columns: ranks, names and groups numbered per run, rows and summaries."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import OPEN_ROWS, ROWS, SUMMARIES, BatchTable, RankBeat
-from windtunnel.fleet.batch.message import tables_of, words_of
-from windtunnel.fleet.batch.rows import grouped
+from windtunnel.fleet.batch.message import decode_meta, decode_tables
+from windtunnel.fleet.batch.rows import group_rows
 from windtunnel.fleet.collect.log import FRAME, DamagedSpan, Frame, frames
 from windtunnel.fleet.collect.registry import Rings, RunNumbers
 
 CHUNK_ROWS = 1 << 19
-"""Rows that are decoded at once: some 150 MB."""
+"""Rows that are decoded at once: about 150 MB."""
 
 
 @dataclass
-class Words:
-    """What the batches of a segment say beside their tables."""
+class SegmentMeta:
+    """Everything in the batches of a segment except their tables."""
 
-    frames: list[tuple[Frame, list[str], int]] = field(default_factory=list)  # with its rings, and the rank of the first
-    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)  # ring -> last heartbeat, and when it came
+    frames: list[tuple[Frame, list[str], int]] = field(default_factory=list)
+    """Frames with their rings and the rank of the first."""
+    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)
+    """Ring → its last heartbeat and when it arrived."""
     boots: dict[bytes, int] = field(default_factory=dict)
     exchanges: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     damaged: list[DamagedSpan] = field(default_factory=list)
 
 
-def words_in(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> Words:
-    """Reads the words of a segment; with `take`, `rings` learns from them (a collector that runs has learnt already)."""
-    found = Words()
+def read_segment_meta(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> SegmentMeta:
+    """Reads the metadata of a segment. With `take`, `rings` is updated from it (a running collector has done that already)."""
+    found = SegmentMeta()
     for frame in frames(raw, found.damaged):
         body = raw[frame.offset : frame.offset + frame.head.size]
         try:
-            meta = words_of(body, frame.head)
+            meta = decode_meta(body, frame.head)
         except FileError as error:
-            found.damaged.append(_span(frame, str(error)))
+            found.damaged.append(_damaged_span(frame, str(error)))
             continue
         if take:
             keep = {beat.ring: (beat.identity, beat.lines) for beat in meta.beats}
@@ -59,7 +61,7 @@ def words_in(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> Words:
     return found
 
 
-def _span(frame: Frame, why: str) -> DamagedSpan:
+def _damaged_span(frame: Frame, why: str) -> DamagedSpan:
     return DamagedSpan(frame.offset - FRAME.size, frame.offset + frame.head.size, why)
 
 
@@ -73,20 +75,20 @@ class SegmentPart:
     damaged: list[DamagedSpan]
 
 
-def chunks(raw: bytes | mmap.mmap, words: Words, rings: Rings) -> Iterator[SegmentPart]:
-    """The tables of a segment, by ranks: batches of the same node come one after another, in the order in which they were sent."""
+def chunks(raw: bytes | mmap.mmap, words: SegmentMeta, rings: Rings) -> Iterator[SegmentPart]:
+    """The tables of a segment, ordered by rank. Batches of one node stay in the order in which they were sent."""
     order = sorted(words.frames, key=lambda item: (item[2], item[0].head.boot, item[0].head.sequence))
     numbers = RunNumbers(rings.by_number)
-    building = _Building()
+    building = _PartBuilder()
     for frame, keys, _ in order:
         building.add(raw[frame.offset : frame.offset + frame.head.size], frame, keys, rings)
         if building.count >= CHUNK_ROWS:
             yield building.chunk(numbers)
-            building = _Building()
+            building = _PartBuilder()
     yield building.chunk(numbers)
 
 
-class _Building:
+class _PartBuilder:
     def __init__(self) -> None:
         self.rows: list[BatchTable] = []
         self.row_rings: list[Int64s] = []
@@ -98,14 +100,14 @@ class _Building:
 
     def add(self, body: bytes, frame: Frame, keys: Sequence[str], rings: Rings) -> None:
         try:
-            rows, open_rows, summaries = tables_of(body, frame.head)
+            rows, open_rows, summaries = decode_tables(body, frame.head)
         except FileError as error:
-            self.damaged.append(_span(frame, str(error)))
+            self.damaged.append(_damaged_span(frame, str(error)))
             return
         known = [rings.by_key.get(key) for key in keys]
         own = np.array([-1 if ring is None else ring.number for ring in known], np.int64)
         if (own < 0).any() or not len(rows.runs) == len(open_rows.runs) == len(summaries.runs) == len(keys):
-            self.damaged.append(_span(frame, "rings that nobody introduced, or tables of another number of rings"))
+            self.damaged.append(_damaged_span(frame, "rings that nobody introduced, or tables of another number of rings"))
             return
         if len(rows):
             self.rows.append(rows)
@@ -125,7 +127,7 @@ class _Building:
 
 
 def open_by_ring(keys: Sequence[str], table: BatchTable) -> dict[str, bytes]:
-    """Open rows of each ring as int64 [columns, n]; b"" where it has none."""
+    """Open rows of each ring as int64 [columns, n]; b"" if it has none."""
     if not len(table):
         return dict.fromkeys(keys, b"")
     joint = np.stack([table.columns[name] for name in OPEN_ROWS])
@@ -139,13 +141,13 @@ def open_columns(raw: bytes) -> dict[str, Int64s]:
     return dict(zip(OPEN_ROWS, joint, strict=True))
 
 
-def reduced(rows: dict[str, Int64s]) -> dict[str, Int64s]:
-    """Summaries of rows in columns, by ring, step and section. Rows without a time are left out."""
+def summarise_rows(rows: dict[str, Int64s]) -> dict[str, Int64s]:
+    """Summaries of rows by ring, step and section. Rows without a duration are left out."""
     known = rows["nanos"] >= 0
     if not known.any():
         return {name: np.zeros(0, np.int64) for name in ("ring", *SUMMARIES)}
     ring, step, section, nanos = (rows[name] if known.all() else rows[name][known] for name in ("ring", "step", "section", "nanos"))
-    order, starts = grouped(ring, step, section)
+    order, starts = group_rows(ring, step, section)
     first, time = order[starts], nanos[order]
     return {
         "ring": ring[first], "step": step[first], "section": section[first], "count": np.diff(starts, append=len(order)),

@@ -1,4 +1,4 @@
-"""The index of a run: files, rings, senders and texts, in SQLite or PostgreSQL through SQLAlchemy. One transaction a segment."""
+"""Index of a run: files, rings, senders and texts, in SQLite or PostgreSQL through SQLAlchemy. One transaction per segment."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ STATE = sa.Table("wt_state", META, sa.Column("name", sa.String(16), primary_key=
 
 @dataclass(frozen=True)
 class RunFile:
-    """A Parquet file of the run: `kind` is sections, summaries or exchanges. Steps, ranks and times that it spans; -1 where it has
-    none.
-    """
+    """A Parquet file of the run. Ranges of steps, ranks and times that it covers; -1 if it has none."""
 
-    path: str  # relative to the run's folder
+    path: str
+    """Relative to the run's folder."""
     kind: str
+    """sections, summaries or exchanges."""
     segment: int
     rows: int
     bytes: int
@@ -57,19 +57,21 @@ class RunFile:
 
 
 @dataclass
-class Compacted:
-    """What one segment became: what is written to the index in one transaction."""
+class CompactedSegment:
+    """Result of a compaction: what one transaction adds to the index."""
 
     segment: int
     files: list[RunFile] = field(default_factory=list)
     boots: dict[bytes, int] = field(default_factory=dict)
-    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)  # ring -> its last heartbeat, when it came
-    open_rows: dict[str, bytes] = field(default_factory=dict)  # ring -> its open rows, int64 [columns, n]
+    beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)
+    """Ring → its last heartbeat and when it arrived."""
+    open_rows: dict[str, bytes] = field(default_factory=dict)
+    """Ring → its open rows, int64 [columns, n]."""
 
 
 @dataclass(frozen=True)
 class IndexState:
-    """What the index knows: rings with what they said, files, open rows by ring, and the last segment that it holds."""
+    """Contents of the index: rings, files, open rows by ring, and the last segment that it includes."""
 
     rings: Rings
     files: Sequence[RunFile]
@@ -85,7 +87,7 @@ class RunIndex:
         try:
             self.engine = sa.create_engine(url)
             if self.engine.dialect.name == "sqlite":
-                sa.event.listen(self.engine, "connect", _of_sqlite)
+                sa.event.listen(self.engine, "connect", _configure_sqlite)
             if create:
                 META.create_all(self.engine)
             with self.engine.connect() as connection:
@@ -95,7 +97,7 @@ class RunIndex:
             raise FileError(url, reason, "a database that SQLAlchemy can open, such as sqlite:///index.db") from error
 
     def read(self) -> IndexState:
-        """All of it, as of one moment."""
+        """The whole index at one moment."""
         rings = Rings()
         with self.engine.connect() as connection:
             state = {name: value for name, value in connection.execute(sa.select(STATE.c.name, STATE.c.value))}
@@ -114,13 +116,13 @@ class RunIndex:
                 rings.sequences[bytes.fromhex(boot)] = sequence
         return IndexState(rings, files, open_rows, state.get("compacted", 0))
 
-    def add(self, what: Compacted, rings: Rings) -> None:
-        """Takes over a segment, whole or not at all. `rings` gives numbers and texts, and may know more than the segment."""
+    def add(self, what: CompactedSegment, rings: Rings) -> None:
+        """Adds a segment in one transaction. `rings` supplies numbers and texts, and may know more than the segment."""
         with self.engine.begin() as connection:
             if what.files:
                 connection.execute(sa.insert(FILES), [vars(file) for file in what.files])
             boots = {boot.hex(): sequence for boot, sequence in what.boots.items()}
-            _put(connection, BOOTS, "boot", [{"boot": boot, "sequence": sequence} for boot, sequence in boots.items()])
+            _upsert(connection, BOOTS, "boot", [{"boot": boot, "sequence": sequence} for boot, sequence in boots.items()])
             for kind in ("name", "group", "fact"):
                 known = connection.scalar(sa.select(sa.func.count()).select_from(TEXTS).where(TEXTS.c.kind == kind)) or 0
                 new = [
@@ -129,11 +131,11 @@ class RunIndex:
                 ]
                 if new:
                     connection.execute(sa.insert(TEXTS), new)
-            _put(connection, RINGS, "number", [_ring_row(what, rings, key) for key in what.beats])
-            _put(connection, STATE, "name", [{"name": "compacted", "value": what.segment}])
+            _upsert(connection, RINGS, "number", [_ring_row(what, rings, key) for key in what.beats])
+            _upsert(connection, STATE, "name", [{"name": "compacted", "value": what.segment}])
 
-    def compacted(self) -> int:
-        """The last segment that the index holds."""
+    def last_segment(self) -> int:
+        """Number of the last segment in the index."""
         with self.engine.connect() as connection:
             return connection.scalar(sa.select(STATE.c.value).where(STATE.c.name == "compacted")) or 0
 
@@ -142,8 +144,8 @@ class RunIndex:
         with self.engine.connect() as connection:
             return [RunFile(*row) for row in connection.execute(sa.select(FILES).order_by(FILES.c.path))]
 
-    def forget(self, paths: Sequence[str]) -> None:
-        """Takes files out of the index."""
+    def remove_files(self, paths: Sequence[str]) -> None:
+        """Removes files from the index."""
         if paths:
             with self.engine.begin() as connection:
                 connection.execute(sa.delete(FILES).where(FILES.c.path.in_(list(paths))))
@@ -152,7 +154,7 @@ class RunIndex:
         self.engine.dispose()
 
 
-def _of_sqlite(connection: Any, _: Any) -> None:
+def _configure_sqlite(connection: Any, _: Any) -> None:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA busy_timeout=10000")
@@ -162,7 +164,7 @@ def _table(rings: Rings, kind: str) -> TextTable:
     return {"name": rings.names, "group": rings.groups}.get(kind, rings.facts)
 
 
-def _ring_row(what: Compacted, rings: Rings, key: str) -> dict[str, Any]:
+def _ring_row(what: CompactedSegment, rings: Rings, key: str) -> dict[str, Any]:
     ring, (beat, received) = rings.by_key[key], what.beats[key]
     return {
         "number": ring.number, "ring": key, "identity": msgspec.json.encode(ring.identity).decode(),
@@ -171,8 +173,8 @@ def _ring_row(what: Compacted, rings: Rings, key: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _put(connection: sa.Connection, table: sa.Table, key: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Inserts rows, in place of those of the same key. Deleting first is the one way that every database knows."""
+def _upsert(connection: sa.Connection, table: sa.Table, key: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Inserts rows and replaces those with the same key. Deleting first works with every database."""
     for at in range(0, len(rows), 500):
         part = list(rows[at : at + 500])
         connection.execute(sa.delete(table).where(table.c[key].in_([row[key] for row in part])))
@@ -180,5 +182,5 @@ def _put(connection: sa.Connection, table: sa.Table, key: str, rows: Sequence[di
 
 
 def default_url(folder: Path) -> str:
-    """The index in the run's own folder."""
+    """URL of the index in the run's own folder."""
     return f"sqlite:///{folder / 'index.db'}"

@@ -1,9 +1,8 @@
-"""The collector's log: batches one after another in segments, written and synchronised in groups before any of them is
-acknowledged.
+"""Write-ahead log of the collector: batches in segments, written and synchronised in groups before any of them is acknowledged.
 
-A segment is a file of frames; a frame is 16 bytes (size of the batch, the same size inverted, when it came in unix ns) and the
-batch, which carries its own checksum. After a kill the last segment may end in half a frame: `recovered` cuts that off. It was
-never acknowledged. A frame in it that is whole and damaged was: it is passed over, and told.
+A segment is a file of frames. A frame is 16 bytes (size of the batch, the same size inverted, arrival time in unix ns) and the
+batch, which has its own checksum. After a kill the last segment may end in a partial frame, which was never acknowledged:
+`truncate_torn_end` removes it. A complete but damaged frame was acknowledged: it is skipped and reported.
 """
 
 from __future__ import annotations
@@ -24,13 +23,14 @@ from windtunnel.fleet.disk import sync
 FRAME = struct.Struct("<IIq")
 _ONES = 0xFFFFFFFF
 GATHER = 0.02
-"""Seconds for which a group is gathered: 300 batches a second would need 300 synchronisations, each of them half a millisecond of a
-core. A node waits seconds between two batches."""
+"""Seconds for which a group is gathered: 300 batches per second would otherwise need 300 synchronisations, each half a millisecond
+of a core. A node sends batches seconds apart.
+"""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A batch in a segment: where it begins, its head, and when it came."""
+    """A batch in a segment: offset, header and arrival time."""
 
     offset: int
     head: BatchHead
@@ -42,13 +42,13 @@ def segment_path(folder: Path, number: int) -> Path:
 
 
 def segments(folder: Path) -> list[int]:
-    """Numbers of the segments of a folder, in order."""
+    """Numbers of the segments in a folder, in order."""
     return sorted(int(path.stem[8:]) for path in folder.glob("segment-*.wtlog") if path.stem[8:].isdigit())
 
 
 @dataclass(frozen=True)
 class DamagedSpan:
-    """Bytes of a segment, from `begin` on to `end`, in which no batch can be read that was acknowledged once, and why."""
+    """Bytes `begin` to `end` of a segment that contain acknowledged data but no readable batch, and why."""
 
     begin: int
     end: int
@@ -56,27 +56,28 @@ class DamagedSpan:
 
 
 def frames(raw: bytes | mmap.mmap, damaged: list[DamagedSpan] | None = None) -> Iterator[Frame]:
-    """The whole frames of a segment whose checksums are right. Its end may be torn: half a frame, never acknowledged. What else
-    can't be read goes into `damaged`: it is passed over up to the next frame."""
+    """The complete frames of a segment with correct checksums. The end may be torn (a partial frame, never acknowledged). Other
+    unreadable bytes are appended to `damaged` and skipped up to the next frame.
+    """
     at = 0
     while at + FRAME.size <= len(raw):
-        told = _frame(raw, at)
-        if isinstance(told, Frame):
-            yield told
-            at = told.offset + told.head.size
+        frame = _read_frame(raw, at)
+        if isinstance(frame, Frame):
+            yield frame
+            at = frame.offset + frame.head.size
             continue
-        again = _next_frame(raw, at + 1)
-        end, why = (len(raw), told) if again is None else (again, told or "half a frame")
+        next_start = _next_frame(raw, at + 1)
+        end, why = (len(raw), frame) if next_start is None else (next_start, frame or "half a frame")
         if damaged is not None and why:
             damaged.append(DamagedSpan(at, end, why))
         at = end
 
 
-def _frame(raw: bytes | mmap.mmap, at: int) -> Frame | str:
-    """The frame at `at`, or what is wrong with it; nothing where it may be one that was not written whole."""
+def _read_frame(raw: bytes | mmap.mmap, at: int) -> Frame | str:
+    """The frame at `at`, or what is wrong with it; empty if it may not have been written completely."""
     size, inverse, received = FRAME.unpack_from(raw, at)
     if size ^ inverse != _ONES:
-        return "no frame" if any(raw[at : at + FRAME.size]) else ""  # zeros: room that was made and never filled
+        return "no frame" if any(raw[at : at + FRAME.size]) else ""  # zeros: allocated but never written
     at += FRAME.size
     if at + size > len(raw):
         return ""
@@ -87,25 +88,27 @@ def _frame(raw: bytes | mmap.mmap, at: int) -> Frame | str:
 
 
 def _next_frame(raw: bytes | mmap.mmap, least: int) -> int | None:
-    """Where the next whole frame begins, from `least` on."""
+    """Offset of the next complete frame at or after `least`."""
     found = raw.find(MAGIC, least + FRAME.size)
     while found >= 0:
-        if isinstance(_frame(raw, found - FRAME.size), Frame):
+        if isinstance(_read_frame(raw, found - FRAME.size), Frame):
             return found - FRAME.size
         found = raw.find(MAGIC, found + 1)
     return None
 
 
-def mapped(path: Path) -> bytes | mmap.mmap:
-    """A segment's bytes. FileNotFoundError if it was compacted meanwhile."""
+def map_file(path: Path) -> bytes | mmap.mmap:
+    """A segment's bytes. FileNotFoundError if it has been compacted in the meantime."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
 
 
-def recovered(path: Path) -> int:
-    """Cuts a torn end off a segment; the bytes that were cut. What is whole and damaged stays, for compaction to keep."""
-    raw = mapped(path)
+def truncate_torn_end(path: Path) -> int:
+    """Removes a torn end of a segment; returns the number of removed bytes. Complete but damaged frames stay, for the compaction to
+    keep.
+    """
+    raw = map_file(path)
     end = 0
     damaged: list[DamagedSpan] = []
     for frame in frames(raw, damaged):
@@ -130,8 +133,8 @@ class _Entry:
 class BatchLog:
     """Appends batches from one event loop. `append` returns when the batch is on disk.
 
-    What comes within `GATHER` seconds, or while a group is written, makes one group: one `fdatasync` serves all of it.
-    A segment is closed at `most_bytes` or at `most_seconds` after its first batch; `sealed` then gets its number.
+    Batches that arrive within `GATHER` seconds, or while a group is being written, form one group with a single `fdatasync`. A
+    segment is closed at `most_bytes`, or `most_seconds` after its first batch; `sealed` is then called with its number.
     """
 
     def __init__(self, folder: Path, first: int, sealed: Callable[[int], None], most_bytes: int, most_seconds: float) -> None:
@@ -144,8 +147,8 @@ class BatchLog:
         self._pool = ThreadPoolExecutor(1, "log")
 
     async def append(self, body: bytes, received_ns: int, undo: Callable[[], None] | None = None) -> None:
-        """Waits until `body` (b"": all that was given before) is durable. OSError if it could not be written: `undo` was then
-        called.
+        """Waits until `body` (b"": everything appended before) is durable. OSError if it could not be written; `undo` has been
+        called then.
         """
         loop = asyncio.get_running_loop()
         entry = _Entry(body, received_ns, loop.create_future(), undo)
@@ -163,7 +166,7 @@ class BatchLog:
             try:
                 await loop.run_in_executor(self._pool, self._write, group)
             except OSError as error:
-                # Who repeats a batch of this group may wait in the next one already: it is refused too, and tried again later.
+                # A repeated batch of this group may already be queued: it is refused too, and retried later.
                 failed, self._queue = group + self._queue, []
                 for entry in reversed(failed):
                     if entry.undo is not None:
@@ -176,7 +179,7 @@ class BatchLog:
     def _settle(self, group: list[_Entry], error: OSError | None) -> None:
         for entry in group:
             self.pending_bytes -= len(entry.body)
-            if entry.done.done():  # the client has gone
+            if entry.done.done():  # the client has disconnected
                 continue
             if error is None:
                 entry.done.set_result(None)
@@ -218,13 +221,13 @@ class BatchLog:
         self._sealed(self._number - 1)
 
     async def seal_if_old(self, now: float) -> None:
-        """Closes a segment that has had its time, though nothing more comes."""
+        """Closes a segment whose time limit has passed even if nothing more arrives."""
         await self.append(b"", 0)
         if not self._queue and self._file >= 0 and now - self._opened >= self._most_seconds:
             await asyncio.get_running_loop().run_in_executor(self._pool, self._seal)
 
     def close(self) -> None:
-        """Closes the open segment; it stays as it is."""
+        """Closes the file of the open segment."""
         self._pool.shutdown()
         if self._file >= 0:
             os.close(self._file)

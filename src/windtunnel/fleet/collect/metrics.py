@@ -1,4 +1,4 @@
-"""What the collector shows to Prometheus."""
+"""Prometheus metrics of the collector."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
-from windtunnel.fleet.collect.dead import dead_letters
+from windtunnel.fleet.collect.dead_letters import dead_letters
 
 if TYPE_CHECKING:
     from windtunnel.fleet.collect.collector import Collector
 
 
 class CollectorMetrics:
-    """Counters that the ingest raises, and gauges that are read off the collector when somebody asks."""
+    """Counters that the ingest increments, and gauges that are read from the collector on each scrape."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
         self._registry = CollectorRegistry()
-        self._registry.register(self)  # any object with `collect` will do
+        self._registry.register(self)  # any object with a method `collect` works
         self.batches = self._counter("batches", "Batches that are durable")
         self.bytes = self._counter("bytes", "Bytes of durable batches")
         self.duplicates = self._counter("duplicates", "Batches that came again and were acknowledged only")
@@ -32,11 +32,11 @@ class CollectorMetrics:
         return Counter(f"windtunnel_collector_{name}", text, labels or [], registry=self._registry)
 
     def text(self) -> bytes:
-        """The page in Prometheus' text format."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Any]:
-        """Gauges as of now."""
+        """Current values of the gauges."""
         now, it = time.time(), self._collector
         rings = list(it.rings.by_key.values())
         values = {

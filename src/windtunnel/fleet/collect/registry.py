@@ -1,4 +1,4 @@
-"""What the collector knows of its rings and senders: kept in memory, rebuilt from the index and the log at start."""
+"""Rings and senders known to the collector: kept in memory, rebuilt from the index and the log at start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.fleet.batch import BatchMeta, RankBeat, RingIdentity
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True)
-"""As json.dumps, which would make one for each line of text."""
+"""The same as json.dumps, which would create an encoder for each line of text."""
 
 
 @dataclass
 class RingState:
-    """A ring: its number in this run's files, who writes it, its last heartbeat, and the run's numbers of its names and groups."""
+    """A ring: its number in the run's files, its writer, its last heartbeat, and the run's numbers of its names and groups."""
 
     number: int
     key: str
@@ -27,14 +27,16 @@ class RingState:
     received_ns: int
     names: list[int] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
-    lines: int = 0  # lines of text that have come
+    lines: int = 0
+    """Number of lines of text received."""
 
 
 @dataclass
 class TextTable:
-    """Lines of one kind, each distinct value once, numbered in order of arrival."""
+    """Distinct lines of one kind, numbered in order of arrival."""
 
-    values: list[str] = field(default_factory=list)  # JSON
+    values: list[str] = field(default_factory=list)
+    """JSON."""
     numbers: dict[str, int] = field(default_factory=dict)
 
     def number(self, value: Any) -> int:
@@ -46,7 +48,7 @@ class TextTable:
 
 
 class Rings:
-    """All rings of a run, and the last batch of each start of a shipper. One thread changes it; others may read."""
+    """All rings of a run, and the last batch of each start of a shipper. One thread modifies it; others may read."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, RingState] = {}
@@ -54,8 +56,8 @@ class Rings:
         self.sequences: dict[bytes, int] = {}
         self.names, self.groups, self.facts = TextTable(), TextTable(), TextTable()
 
-    def unknown(self, meta: BatchMeta) -> list[str]:
-        """Rings of a batch that it does not introduce, and that nobody has; or whose lines of text begin after those that came."""
+    def unknown_rings(self, meta: BatchMeta) -> list[str]:
+        """Rings of a batch that neither the batch nor an earlier one introduces, or of whose text lines are missing."""
         missing = []
         for beat in meta.beats:
             ring = self.by_key.get(beat.ring)
@@ -64,7 +66,7 @@ class Rings:
         return missing
 
     def take(self, meta: BatchMeta, received_ns: int) -> None:
-        """Takes over the words of a batch; `unknown` is empty."""
+        """Updates the rings from a batch; `unknown_rings` must be empty."""
         for beat in meta.beats:
             ring = self.by_key.get(beat.ring)
             if ring is None:
@@ -81,7 +83,7 @@ class Rings:
                 else:
                     self.facts.number([kind, value])
             ring.lines += len(new)
-            beat.identity, beat.lines = None, []  # what is kept of a heartbeat is small
+            beat.identity, beat.lines = None, []  # keeps the stored heartbeat small
             ring.beat, ring.received_ns = beat, received_ns
 
     def add(self, key: str, identity: RingIdentity, beat: RankBeat, received_ns: int) -> RingState:
@@ -92,7 +94,7 @@ class Rings:
 
 
 class RunNumbers:
-    """Names and groups of many rings as the run's numbers, by one look-up for a whole column."""
+    """Converts name and group numbers of many rings to those of the run, one lookup per column."""
 
     def __init__(self, rings: Sequence[RingState]) -> None:
         self._names = _Lookup([ring.names for ring in rings])

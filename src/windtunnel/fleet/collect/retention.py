@@ -1,4 +1,4 @@
-"""Which files of a run are dropped: the oldest sections beyond their age or bytes, summaries beyond theirs."""
+"""Retention of files: the oldest sections beyond their age or total bytes, and summaries beyond their age, are deleted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from windtunnel.fleet.collect.index import RunFile, RunIndex
 from windtunnel.fleet.collect.policy import CollectPolicy
 
 
-def expired(files: Sequence[RunFile], ages: Sequence[float], policy: CollectPolicy) -> list[RunFile]:
-    """Files to drop; `ages`: seconds since each was written. The newest file of sections always stays."""
+def expired_files(files: Sequence[RunFile], ages: Sequence[float], policy: CollectPolicy) -> list[RunFile]:
+    """Files to delete. `ages`: seconds since each was written. The newest file of sections is always kept."""
     gone = [
         file for file, age in zip(files, ages, strict=True)
         if age > (policy.raw_seconds if file.kind == "sections" else policy.summary_seconds)
@@ -25,7 +25,7 @@ def expired(files: Sequence[RunFile], ages: Sequence[float], policy: CollectPoli
 
 
 def drop_expired(folder: Path, index: RunIndex, policy: CollectPolicy, now: float) -> int:
-    """Drops them, from the index first; the number of files."""
+    """Deletes expired files, from the index first; returns their number."""
     files = index.files()
     ages = []
     for file in files:
@@ -33,8 +33,8 @@ def drop_expired(folder: Path, index: RunIndex, policy: CollectPolicy, now: floa
             ages.append(now - (folder / file.path).stat().st_mtime)
         except FileNotFoundError:
             ages.append(float("inf"))
-    gone = expired(files, ages, policy)
-    index.forget([file.path for file in gone])
+    gone = expired_files(files, ages, policy)
+    index.remove_files([file.path for file in gone])
     for file in gone:
         (folder / file.path).unlink(missing_ok=True)
     return len(gone)

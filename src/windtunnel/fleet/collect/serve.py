@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TICK = 1.0
 CERTIFICATE = "collector-cert.pem"
 BACKLOG = 4096
-"""Connections that may wait to be accepted: all nodes of a job begin at once."""
+"""Connections that may wait to be accepted: all nodes of a job start at the same time."""
 
 
 def serve(
@@ -29,8 +29,10 @@ def serve(
     secrets: Path | None = None, db: str | None = None, policy: CollectPolicy | None = None, otlp: str | None = None,
     otlp_ranks: Sequence[int] = (0,), ready: Callable[[str], None] = lambda _: None,
 ) -> None:  # fmt: skip
-    """Collects into `folder`. `port` 0 takes a free one; `ready` gets the address. `secrets`: a folder with a certificate, a key
-    and a token, made if they are not there: TLS. FileError if the folder, database or address is taken.
+    """Collects into `folder`. `port` 0 selects a free port; `ready` is called with the address. `secrets`: folder with a
+    certificate, a key and a token for TLS, created if they are missing.
+
+    FileError if the folder, database or address is in use.
     """
     import uvicorn
 
@@ -45,7 +47,7 @@ def serve(
         tls = {"ssl_certfile": certificate, "ssl_keyfile": secrets / KEY}
     collector = Collector(folder, db, policy, otlp, otlp_ranks)
     try:
-        listener, address = _listening(host, port, unix, "https" if tls else "http")
+        listener, address = _open_listener(host, port, unix, "https" if tls else "http")
         config = uvicorn.Config(
             CollectorApp(collector, token), http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="off",
             ws="none", backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False, date_header=False,
@@ -57,16 +59,16 @@ def serve(
         server = uvicorn.Server(config)
         ready(address)
         with listener:
-            config.get_loop_factory()  # fails early where the loop is missing
+            config.get_loop_factory()  # fails early if the event loop is not installed
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_served(server, collector.tick, listener))
+                runner.run(_run_server(server, collector.tick, listener))
     finally:
         collector.close()
         if unix is not None:
             unix.unlink(missing_ok=True)
 
 
-async def _served(server: uvicorn.Server, tick: Callable[[], Awaitable[object]], listener: socket.socket) -> None:
+async def _run_server(server: uvicorn.Server, tick: Callable[[], Awaitable[object]], listener: socket.socket) -> None:
     async def ticking() -> None:
         while True:
             await asyncio.sleep(_TICK)
@@ -84,7 +86,7 @@ async def _served(server: uvicorn.Server, tick: Callable[[], Awaitable[object]],
             await beside
 
 
-def _listening(host: str, port: int, unix: Path | None, scheme: str) -> tuple[socket.socket, str]:
+def _open_listener(host: str, port: int, unix: Path | None, scheme: str) -> tuple[socket.socket, str]:
     where = str(unix) if unix is not None else f"{host}:{port}"
     try:
         if unix is not None:

@@ -1,4 +1,4 @@
-"""A run that was collected, or is being collected: its sections, summaries, heartbeats, groups and hosts."""
+"""Reads a collected run, during or after collection: sections, summaries, heartbeats, groups and hosts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.answers import Heartbeat, OpenSection, StepSummaries, Wanted
 from windtunnel.fleet.batch import Stamps
-from windtunnel.fleet.batch.rows import grouped
+from windtunnel.fleet.batch.rows import group_rows
 from windtunnel.fleet.collect.compact import EXCHANGE_COLUMNS, ROW_COLUMNS, SUMMARY_COLUMNS
-from windtunnel.fleet.collect.decode import chunks, open_columns, reduced, words_in
+from windtunnel.fleet.collect.decode import chunks, open_columns, read_segment_meta, summarise_rows
 from windtunnel.fleet.collect.index import RunIndex, default_url
-from windtunnel.fleet.collect.log import mapped, segment_path, segments
+from windtunnel.fleet.collect.log import map_file, segment_path, segments
 from windtunnel.fleet.collect.registry import Rings, RingState, RunNumbers
-from windtunnel.fleet.rings import unseen
+from windtunnel.fleet.query_results import Heartbeat, IdSelection, OpenSection, StepSummaries
+from windtunnel.fleet.rings import unrecorded_work
 from windtunnel.records.sections import Section, Sections
 
 _TRIES = 8
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Tail:
-    """The run as of one moment: the index, and what the log holds beyond it."""
+    """The run at one moment: the index, and the part of the log that is not in it yet."""
 
     rings: Rings
     files: Mapping[str, list[Any]]
@@ -41,12 +41,14 @@ class _Tail:
 
 
 def open_run(folder: str | Path, db: str | None = None) -> RunStore:
-    """The run in a collector's folder, while the collector runs or after. `db`: its `--db`. FileError if there is none."""
+    """Opens the run in a collector's folder, while the collector runs or afterwards. `db`: the collector's `--db`. FileError if
+    there is none.
+    """
     return RunStore(Path(folder), db)
 
 
 class RunStore:
-    """Reads a run. Each question is answered as of now."""
+    """Reads a run. Each query is answered for the current moment."""
 
     def __init__(self, folder: Path, db: str | None = None) -> None:
         if not (folder / "log").is_dir():
@@ -56,45 +58,48 @@ class RunStore:
     def close(self) -> None:
         self.index.close()
 
-    def sections(self, steps: Wanted = None, ranks: Wanted = None) -> Sections:
-        """Sections of `steps` and `ranks`: those that ended, and those that each rank was in when it last spoke (seconds NaN).
+    def sections(self, steps: IdSelection = None, ranks: IdSelection = None) -> Sections:
+        """Sections of `steps` and `ranks`: those that have ended, and those that each rank was in at its last heartbeat (seconds
+        NaN).
 
-        `begin` is on the clock of each rank's host: `fleet.findings.clocks.align` brings them onto one.
+        `begin` is on the clock of each rank's host; `fleet.findings.clocks.align` converts them to one clock.
         """
-        return self._repeated(lambda: self._sections(steps, ranks))
+        return self._retry(lambda: self._sections(steps, ranks))
 
-    def rows(self, steps: Wanted = None, ranks: Wanted = None, columns: Collection[str] = tuple(ROW_COLUMNS)) -> dict[str, Any]:
-        """Columns of `compact.ROW_COLUMNS` as they are kept: whole numbers, ns; rows that ended only."""
+    def rows(
+        self, steps: IdSelection = None, ranks: IdSelection = None, columns: Collection[str] = tuple(ROW_COLUMNS)
+    ) -> dict[str, Any]:
+        """Columns of `compact.ROW_COLUMNS` as stored: integers, ns; completed rows only."""
         kinds = {name: kind for name, kind in ROW_COLUMNS.items() if name in columns or name in ("rank", "step")}
-        return self._repeated(lambda: self._rows(self._tail(tables=True), steps, ranks, kinds))
+        return self._retry(lambda: self._rows(self._read_tail(tables=True), steps, ranks, kinds))
 
-    def summaries(self, steps: Wanted = None, ranks: Wanted = None) -> StepSummaries:
-        """Counts and times by rank, step and section; kept longer than sections are."""
-        return self._repeated(lambda: self._summaries(steps, ranks))
+    def summaries(self, steps: IdSelection = None, ranks: IdSelection = None) -> StepSummaries:
+        """Counts and durations by rank, step and section; kept longer than sections."""
+        return self._retry(lambda: self._summaries(steps, ranks))
 
     def heartbeats(self) -> list[Heartbeat]:
-        """The last words of the newest ring of each rank, by rank."""
-        tail = self._repeated(lambda: self._tail(tables=True))
+        """The last heartbeat of the newest ring of each rank, ordered by rank."""
+        tail = self._retry(lambda: self._read_tail(tables=True))
         names = [str(json.loads(value)) for value in tail.rings.names.values]
         groups = _groups(tail.rings)[0]
         return [_heartbeat(ring, tail.open_rows.get(key, b""), names, groups) for key, ring in _by_rank(tail.rings)]
 
     def groups(self) -> dict[str, tuple[int, ...]]:
-        """Process groups: name -> ranks. Groups of the same name have their ranks beside it."""
-        names, ranks = _groups(self._repeated(lambda: self._tail(tables=False)).rings)
+        """Process groups: name → ranks. The ranks are appended to names that occur more than once."""
+        names, ranks = _groups(self._retry(lambda: self._read_tail(tables=False)).rings)
         several = {name for name in names if names.count(name) > 1}
         return {f"{name} {list(one)}" if name in several else name: one for name, one in zip(names, ranks, strict=True)}
 
     def hosts(self) -> dict[int, str]:
-        """Rank -> the machine that it runs on."""
+        """Rank → the machine on which it runs."""
         return {
             rank: ring.identity.host
-            for rank, ring in sorted(_newest(self._repeated(lambda: self._tail(tables=False)).rings).items())
+            for rank, ring in sorted(_newest_rings(self._retry(lambda: self._read_tail(tables=False)).rings).items())
         }
 
     def facts(self) -> dict[str, Any]:
-        """What the job says of itself: facts of its rings and lines of kind "fact" (such as its mesh), the newest of each name."""
-        rings = self._repeated(lambda: self._tail(tables=False)).rings
+        """Facts about the job from its rings and from lines of kind "fact" (such as its mesh), the newest of each name."""
+        rings = self._retry(lambda: self._read_tail(tables=False)).rings
         found: dict[str, Any] = {}
         for ring in rings.by_number:
             found.update(ring.identity.facts)
@@ -103,10 +108,9 @@ class RunStore:
         return found
 
     def overview(self) -> dict[str, Any]:
-        """The newest run: its name, its world, device meshes, facts that all ranks agree on, their devices, and rows that were
-        lost."""
-        rings = self._repeated(lambda: self._tail(tables=False)).rings
-        newest = _newest(rings)
+        """The newest run: name, world, device meshes, facts on which all ranks agree, devices, and number of lost rows."""
+        rings = self._retry(lambda: self._read_tail(tables=False)).rings
+        newest = _newest_rings(rings)
         if not newest:
             return {"run": "", "world": 0, "meshes": [], "facts": {}, "lost": 0}
         lines = list(map(json.loads, rings.facts.values))
@@ -115,8 +119,8 @@ class RunStore:
         for ring in newest.values():
             facts = {key: value for key, value in facts.items() if ring.identity.facts.get(key) == value}
         devices = {ring.identity.device for ring in newest.values()}
-        told = {one for kind, value in lines if kind == "fact" for one in unseen(value)}
-        facts |= {"unseen": sorted(told)} if told else {}
+        unrecorded = {one for kind, value in lines if kind == "fact" for one in unrecorded_work(value)}
+        facts |= {"unseen": sorted(unrecorded)} if unrecorded else {}
         return {
             "run": first.run, "world": first.world, "meshes": [value for kind, value in lines if kind == "mesh"],
             "facts": {**facts, "devices": sorted(devices)}, "lost": sum(ring.beat.lost for ring in newest.values()),
@@ -124,55 +128,61 @@ class RunStore:
 
     def exchanges(self) -> dict[str, list[Stamps]]:
         """Timestamps that each node exchanged with the collector."""
-        return self._repeated(self._exchanges)
+        return self._retry(self._exchanges)
 
-    def _sections(self, steps: Wanted, ranks: Wanted) -> Sections:
-        tail = self._tail(tables=True)
+    def _sections(self, steps: IdSelection, ranks: IdSelection) -> Sections:
+        tail = self._read_tail(tables=True)
         tail.rows += _open_rows(tail)
         return _as_sections(self._rows(tail, steps, ranks), tail.rings)
 
-    def _rows(self, tail: _Tail, steps: Wanted, ranks: Wanted, columns: Mapping[str, str] = ROW_COLUMNS) -> dict[str, Any]:
-        rank_of = np.array([ring.identity.rank for ring in tail.rings.by_number], np.int64)
-        parts = [self._file(file, columns, steps, ranks) for file in tail.files["sections"] if _touches(file, steps, ranks)]
-        for rows in tail.rows:
-            rows["rank"] = rank_of[rows["ring"]]
-            parts.append(_chosen({name: rows[name] for name in columns}, steps, ranks))
-        return _together(parts, columns)
-
-    def _summaries(self, steps: Wanted, ranks: Wanted) -> StepSummaries:
-        tail = self._tail(tables=True)
+    def _rows(
+        self, tail: _Tail, steps: IdSelection, ranks: IdSelection, columns: Mapping[str, str] = ROW_COLUMNS
+    ) -> dict[str, Any]:
         rank_of = np.array([ring.identity.rank for ring in tail.rings.by_number], np.int64)
         parts = [
-            self._file(file, SUMMARY_COLUMNS, steps, ranks) for file in tail.files["summaries"] if _touches(file, steps, ranks)
+            self._read_file(file, columns, steps, ranks) for file in tail.files["sections"] if _file_overlaps(file, steps, ranks)
         ]
-        for rows in [*tail.summaries, *map(reduced, tail.rows)]:
+        for rows in tail.rows:
             rows["rank"] = rank_of[rows["ring"]]
-            parts.append(_chosen({name: rows[name] for name in SUMMARY_COLUMNS}, steps, ranks))
-        return _as_summaries(_together(parts, SUMMARY_COLUMNS))
+            parts.append(_select_rows({name: rows[name] for name in columns}, steps, ranks))
+        return _concatenate(parts, columns)
+
+    def _summaries(self, steps: IdSelection, ranks: IdSelection) -> StepSummaries:
+        tail = self._read_tail(tables=True)
+        rank_of = np.array([ring.identity.rank for ring in tail.rings.by_number], np.int64)
+        parts = [
+            self._read_file(file, SUMMARY_COLUMNS, steps, ranks)
+            for file in tail.files["summaries"]
+            if _file_overlaps(file, steps, ranks)
+        ]
+        for rows in [*tail.summaries, *map(summarise_rows, tail.rows)]:
+            rows["rank"] = rank_of[rows["ring"]]
+            parts.append(_select_rows({name: rows[name] for name in SUMMARY_COLUMNS}, steps, ranks))
+        return _as_summaries(_concatenate(parts, SUMMARY_COLUMNS))
 
     def _exchanges(self) -> dict[str, list[Stamps]]:
-        tail = self._tail(tables=False)
+        tail = self._read_tail(tables=False)
         rows = [*tail.exchanges]
         for file in tail.files["exchanges"]:
-            columns = self._table(file.path, EXCHANGE_COLUMNS).to_pydict()
+            columns = self._read_table(file.path, EXCHANGE_COLUMNS).to_pydict()
             rows += zip(*(columns[name] for name in EXCHANGE_COLUMNS), strict=True)
         found: dict[str, list[Stamps]] = {}
         for node, *stamps in sorted(rows):
             found.setdefault(node, []).append(Stamps(*stamps))
         return found
 
-    def _tail(self, *, tables: bool) -> _Tail:
+    def _read_tail(self, *, tables: bool) -> _Tail:
         state = self.index.read()
         files: dict[str, list[Any]] = {"sections": [], "summaries": [], "exchanges": []}
         for file in state.files:
             files[file.kind].append(file)
         tail = _Tail(state.rings, files, dict(state.open_rows), [], [], [])
         log = self.folder / "log"
-        raws = [mapped(segment_path(log, number)) for number in segments(log) if number > state.compacted]
-        if self.index.compacted() != state.compacted:  # a segment may have gone after the index was read, and before it was listed
+        raws = [map_file(segment_path(log, number)) for number in segments(log) if number > state.compacted]
+        if self.index.last_segment() != state.compacted:  # a segment may have been deleted between the reads of index and log
             raise FileNotFoundError(errno.ENOENT, "compacted meanwhile", str(log))
         for raw in raws:
-            words = words_in(raw, tail.rings, take=True)
+            words = read_segment_meta(raw, tail.rings, take=True)
             tail.exchanges += words.exchanges
             for chunk in chunks(raw, words, tail.rings) if tables else ():
                 tail.rows.append(chunk.rows)
@@ -180,7 +190,7 @@ class RunStore:
                 tail.open_rows.update(chunk.open_rows)
         return tail
 
-    def _file(self, file: Any, columns: Mapping[str, str], steps: Wanted, ranks: Wanted) -> dict[str, Any]:
+    def _read_file(self, file: Any, columns: Mapping[str, str], steps: IdSelection, ranks: IdSelection) -> dict[str, Any]:
         import pyarrow.compute as pc
 
         asked = None
@@ -188,19 +198,19 @@ class RunStore:
             ("step", steps, file.first_step, file.last_step),
             ("rank", ranks, file.first_rank, file.last_rank),
         ):
-            if wanted is not None and not all(value in wanted for value in (low, high)) or not _solid(wanted):
-                one = _asked(pc.field(name), wanted)
+            if wanted is not None and not all(value in wanted for value in (low, high)) or not _is_range(wanted):
+                one = _filter_expression(pc.field(name), wanted)
                 asked = one if asked is None else asked & one
-        table = self._table(file.path, columns, asked)
+        table = self._read_table(file.path, columns, asked)
         return {name: table.column(name).to_numpy() for name in columns}
 
-    def _table(self, path: str, columns: Mapping[str, str], asked: Any = None) -> Any:
+    def _read_table(self, path: str, columns: Mapping[str, str], asked: Any = None) -> Any:
         import pyarrow.parquet as pq
 
         return pq.read_table(self.folder / path, columns=list(columns), filters=asked)
 
-    def _repeated(self, question: Callable[[], T]) -> T:
-        """An answer from one state of the run: asked again if a file was compacted or dropped meanwhile."""
+    def _retry(self, question: Callable[[], T]) -> T:
+        """The answer from one consistent state of the run: asked again if a file was compacted or deleted in the meantime."""
         for _ in range(_TRIES):
             try:
                 return question()
@@ -209,45 +219,45 @@ class RunStore:
         raise FileError(str(self.folder), f"{last.filename} is missing", "a run whose files are all there")
 
 
-def _solid(wanted: Wanted) -> bool:
+def _is_range(wanted: IdSelection) -> bool:
     return wanted is None or isinstance(wanted, range)
 
 
-def _asked(field: Any, wanted: Wanted) -> Any:
+def _filter_expression(field: Any, wanted: IdSelection) -> Any:
     if isinstance(wanted, range) and wanted.step == 1:
         return (field >= wanted.start) & (field < wanted.stop)
     return field.isin(sorted(wanted or ()))
 
 
-def _touches(file: Any, steps: Wanted, ranks: Wanted) -> bool:
-    return _spans(steps, file.first_step, file.last_step) and _spans(ranks, file.first_rank, file.last_rank)
+def _file_overlaps(file: Any, steps: IdSelection, ranks: IdSelection) -> bool:
+    return _overlaps(steps, file.first_step, file.last_step) and _overlaps(ranks, file.first_rank, file.last_rank)
 
 
-def _spans(wanted: Wanted, low: int, high: int) -> bool:
+def _overlaps(wanted: IdSelection, low: int, high: int) -> bool:
     if wanted is None:
         return True
     if not wanted:
         return False
-    if isinstance(wanted, range):  # by its ends: a question without an end has 2**40 steps
+    if isinstance(wanted, range):  # compares the ends only: an open range has 2**40 steps
         return min(wanted[0], wanted[-1]) <= high and max(wanted[0], wanted[-1]) >= low
     return min(wanted) <= high and max(wanted) >= low
 
 
-def _chosen(rows: dict[str, Any], steps: Wanted, ranks: Wanted) -> dict[str, Any]:
+def _select_rows(rows: dict[str, Any], steps: IdSelection, ranks: IdSelection) -> dict[str, Any]:
     keep = np.ones(len(rows["rank"]), bool)
     for name, wanted in (("step", steps), ("rank", ranks)):
         if wanted is not None:
-            keep &= _among(rows[name], wanted)
+            keep &= _is_selected(rows[name], wanted)
     return rows if keep.all() else {name: column[keep] for name, column in rows.items()}
 
 
-def _among(values: Int64s, wanted: range | Collection[int]) -> Any:
-    if isinstance(wanted, range) and wanted.step == 1:  # which may have no end
+def _is_selected(values: Int64s, wanted: range | Collection[int]) -> Any:
+    if isinstance(wanted, range) and wanted.step == 1:  # the range may be open
         return (values >= wanted.start) & (values < wanted.stop)
     return np.isin(values, np.asarray(list(wanted), np.int64))
 
 
-def _together(parts: Sequence[dict[str, Any]], columns: Mapping[str, str]) -> dict[str, Any]:
+def _concatenate(parts: Sequence[dict[str, Any]], columns: Mapping[str, str]) -> dict[str, Any]:
     return {
         name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64) for name in columns
     }  # fmt: skip
@@ -273,7 +283,7 @@ def _as_sections(rows: dict[str, Any], rings: Rings) -> Sections:
         host_seconds=_seconds(host), comm=rows["comm"], bytes=np.where(rows["bytes"] < 0, np.nan, rows["bytes"]), name=rows["name"],
         group=rows["group"], call=rows["call"], peer=rows["peer"], sends=rows["sends"], micro_batch=rows["micro_batch"],
         names=tuple(str(json.loads(value)) for value in rings.names.values), groups=ranks, group_names=names,
-        hosts={rank: ring.identity.host for rank, ring in _newest(rings).items()}, zero=float(zero),
+        hosts={rank: ring.identity.host for rank, ring in _newest_rings(rings).items()}, zero=float(zero),
     )  # fmt: skip
 
 
@@ -287,7 +297,7 @@ def _as_summaries(rows: dict[str, Any]) -> StepSummaries:
         return StepSummaries(
             none.astype(np.int32), none.astype(np.int64), none.astype(np.uint8), none.astype(np.int64), none, none, none
         )
-    order, starts = grouped(rows["rank"].astype(np.int64), rows["step"].astype(np.int64), rows["section"].astype(np.int64))
+    order, starts = group_rows(rows["rank"].astype(np.int64), rows["step"].astype(np.int64), rows["section"].astype(np.int64))
     first = order[starts]
     return StepSummaries(
         rows["rank"][first].astype(np.int32), rows["step"][first].astype(np.int64), rows["section"][first].astype(np.uint8),
@@ -303,13 +313,13 @@ def _groups(rings: Rings) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
     return tuple(str(one.get("name", "")) for one in named), tuple(tuple(map(int, one.get("ranks", ()))) for one in named)
 
 
-def _newest(rings: Rings) -> dict[int, RingState]:
-    """Rank -> its newest ring: of a job that was started again, the one that was introduced last."""
+def _newest_rings(rings: Rings) -> dict[int, RingState]:
+    """Rank → its newest ring; after a restart of the job, the one that was introduced last."""
     return {ring.identity.rank: ring for ring in rings.by_number}
 
 
 def _by_rank(rings: Rings) -> list[tuple[str, RingState]]:
-    return [(ring.key, ring) for _, ring in sorted(_newest(rings).items())]
+    return [(ring.key, ring) for _, ring in sorted(_newest_rings(rings).items())]
 
 
 def _heartbeat(ring: RingState, raw: bytes, names: Sequence[str], groups: Sequence[str]) -> Heartbeat:
@@ -328,11 +338,11 @@ def _heartbeat(ring: RingState, raw: bytes, names: Sequence[str], groups: Sequen
         beat.ended,
         beat.lost,
         beat.reduced,
-        tuple(_opened(ring, raw, names, groups)),
+        tuple(_open_sections(ring, raw, names, groups)),
     )
 
 
-def _opened(ring: RingState, raw: bytes, names: Sequence[str], groups: Sequence[str]) -> Iterator[OpenSection]:
+def _open_sections(ring: RingState, raw: bytes, names: Sequence[str], groups: Sequence[str]) -> Iterator[OpenSection]:
     rows = open_columns(raw) if raw else {"step": np.zeros(0, np.int64)}
     for at in range(len(rows["step"])):
         name, group, section = (int(rows[key][at]) for key in ("name", "group", "section"))

@@ -1,1 +1,1 @@
-"""Self-tests of a node, a pair and a group: programs of bounded time that each say which backend they measured."""
+"""Self-tests of a node, a pair of nodes or a group: programs with a time limit that report which backend they measured."""

@@ -1,10 +1,10 @@
-"""Which nodes are bad, from tests of pairs that all run at the same time, while a job is halted.
+"""Finds bad nodes by tests of disjoint pairs that run at the same time, while a job is halted.
 
-Round one pairs every node with a neighbour. A pair that passes has two good nodes. Every node of a pair that fails meets a known
-good node in the next round, and is bad if it fails again. A node pair that failed, and whose nodes both pass with others, has a
-bad link. Where fewer than half of an even number of nodes are bad, some pair of round one passes: whoever pairs `n` nodes leaves
-`n / 2` pairs, and each bad node spoils one. Where all pairs fail, other pairings follow, by the circle method of tournaments,
-until one passes: two good nodes meet in some round. Nothing is found where fewer than two nodes are good.
+Round one pairs every node with a neighbour. A pair that passes has two good nodes. Every node of a failed pair is paired with a
+known good node in the next round, and is bad if it fails again. If a pair failed but both nodes pass with others, the link between
+them is bad. If fewer than half of an even number of nodes are bad, some pair of round one passes: `n` nodes form `n / 2` pairs, and
+each bad node spoils one. If all pairs fail, other pairings follow, by the circle method of tournaments, until one passes: two good
+nodes meet in some round. Nothing is found if fewer than two nodes are good.
 """
 
 from __future__ import annotations
@@ -20,20 +20,25 @@ Round = list[Pair]
 
 @dataclass(frozen=True)
 class Bisection:
-    """`bad` nodes and bad `links`; `unknown` nodes where no pair passed at all. `rounds` were run, with `tests` pairs in all."""
+    """Result of a search."""
 
     bad: tuple[str, ...]
+    """Bad nodes."""
     links: tuple[Pair, ...]
+    """Bad links."""
     unknown: tuple[str, ...]
+    """Nodes without a result, if no pair passed at all."""
     rounds: int
+    """Number of rounds."""
     tests: int
+    """Number of tested pairs."""
 
 
 def search(nodes: Sequence[str], confirm: int = 1) -> Generator[Round, Sequence[bool], Bisection]:
-    """A generator of rounds: it yields disjoint pairs, and is sent whether each passed. Returns what was found.
+    """Generator of rounds: yields disjoint pairs and is sent whether each passed. Returns the result.
 
-    `confirm`: how many tests in a row a suspicious node has to fail, each with another known good node where there are as many.
-    SpecError for fewer than two nodes, or the same one twice.
+    `confirm`: number of consecutive tests that a suspicious node has to fail, each with a different good node if possible.
+    SpecError for fewer than two nodes, or repeated ones.
     """
     if len(nodes) < 2 or len(set(nodes)) != len(nodes):
         raise SpecError("nodes", len(nodes), "two different nodes or more")
@@ -72,7 +77,7 @@ def search(nodes: Sequence[str], confirm: int = 1) -> Generator[Round, Sequence[
 
 
 def _partners(met: dict[str, list[str]], good: Sequence[str]) -> Round:
-    """Suspicious nodes with good ones that are free in this round, new to each other if possible; as many as there are."""
+    """Pairs suspicious nodes with good ones that are free in this round, preferably new partners."""
     free = dict.fromkeys(good)
     pairs: Round = []
     for node, before in met.items():
@@ -85,7 +90,7 @@ def _partners(met: dict[str, list[str]], good: Sequence[str]) -> Round:
 
 
 def bisect(nodes: Sequence[str], test: Callable[[Round], Sequence[bool]], confirm: int = 1) -> Bisection:
-    """`search` with a function that runs a round: whether each of its pairs passed."""
+    """`search` with a function that runs a round and returns whether each of its pairs passed."""
     asking = search(nodes, confirm)
     pairs = next(asking)
     while True:
@@ -97,11 +102,13 @@ def bisect(nodes: Sequence[str], test: Callable[[Round], Sequence[bool]], confir
 
 
 def _pairings(nodes: Sequence[str]) -> Generator[Round, None, None]:
-    """All pairings of a tournament, neighbours first: every two nodes meet once. Of an odd number one node rests in each round."""
+    """All pairings of a tournament, neighbours first: every two nodes meet once. With an odd number of nodes, one rests in each
+    round.
+    """
     every: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     count = len(every)
     neighbours = [every[at] for pair in range(count // 2) for at in (2 * pair, 2 * pair + 1)]
-    ring = [*neighbours[0::2], *reversed(neighbours[1::2])]  # so that the first round is of neighbours
+    ring = [*neighbours[0::2], *reversed(neighbours[1::2])]  # so that the first round pairs neighbours
     for _ in range(count - 1):
         met = zip(ring[: count // 2], reversed(ring[count // 2 :]), strict=True)
         yield [(first, second) for first, second in met if first is not None and second is not None]

@@ -1,4 +1,4 @@
-"""The devices that a test runs on: this node's GPUs, or the CPU where it is asked for by name."""
+"""The devices of a test: this node's GPUs, or the CPU if it is requested by name."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, NotHereError
+from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError, SelfTestOptions
 
 
 @dataclass(frozen=True)
 class DiagnosedDevice:
-    """One device of torch."""
+    """One torch device."""
 
     torch: ModuleType
     name: str
@@ -33,26 +33,26 @@ class DiagnosedDevice:
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices that are tested, one after the other."""
+    """The devices to test, one after the other."""
 
-    every: tuple[DiagnosedDevice, ...]
+    members: tuple[DiagnosedDevice, ...]
 
     def slowest(self, measure: Callable[[DiagnosedDevice], MeasuredFigure]) -> MeasuredFigure:
-        """The measurement of the slowest device; the first that is wrong goes before it."""
-        found = [measure(device) for device in self.every]
+        """The measurement of the slowest device; a failed measurement takes precedence."""
+        found = [measure(device) for device in self.members]
         wrong = [one for one in found if one.wrong]
         return wrong[0] if wrong else min(found, key=lambda one: one.value)
 
 
-def device_of(asked: Asked) -> Devices:
-    """All GPUs for `cuda`, one for `cuda:0`, the CPU for `cpu`. NotHereError without torch or such a GPU."""
+def device_of(options: SelfTestOptions) -> Devices:
+    """All GPUs for `cuda`, one for `cuda:0`, the CPU for `cpu`. NotApplicableError without torch or such a GPU."""
     try:
         import torch
     except ImportError:
-        raise NotHereError("torch is not installed") from None
-    if asked.device == "cpu":
+        raise NotApplicableError("torch is not installed") from None
+    if options.device == "cpu":
         return Devices((DiagnosedDevice(torch, "cpu"),))
     if not torch.cuda.is_available():
-        raise NotHereError("no GPU; --device cpu measures the CPU and says so")
-    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if asked.device == "cuda" else [asked.device]
+        raise NotApplicableError("no GPU; --device cpu measures the CPU and says so")
+    names = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if options.device == "cuda" else [options.device]
     return Devices(tuple(DiagnosedDevice(torch, name) for name in names))

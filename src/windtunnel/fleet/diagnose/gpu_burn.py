@@ -1,19 +1,19 @@
-"""Products of matrices in bfloat16 without a pause: the rate, and whether equal products stay equal."""
+"""Continuous bfloat16 matrix products: their rate, and whether equal products stay equal."""
 
 from __future__ import annotations
 
 import time
 
 from windtunnel.fleet.diagnose.device import DiagnosedDevice, device_of
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
+from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 
 LARGE, SMALL = 8192, 512
 """Rows of the matrices, on a GPU and on a CPU."""
 
 
-def measure(asked: Asked) -> MeasuredFigure:
-    """Floating-point operations in a second, of the slowest GPU of the node."""
-    return device_of(asked).slowest(lambda device: _burn(device, asked.seconds))
+def measure(options: SelfTestOptions) -> MeasuredFigure:
+    """FLOP/s of the slowest GPU of the node."""
+    return device_of(options).slowest(lambda device: _burn(device, options.seconds))
 
 
 def _burn(device: DiagnosedDevice, seconds: float) -> MeasuredFigure:

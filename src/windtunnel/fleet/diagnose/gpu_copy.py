@@ -1,4 +1,4 @@
-"""Copies between a GPU and pinned host memory, both ways, and within the GPU's memory: the slowest GPU of the node."""
+"""Copies between a GPU and pinned host memory in both directions, and within the GPU's memory: the slowest GPU of the node."""
 
 from __future__ import annotations
 
@@ -6,42 +6,46 @@ import time
 from typing import Any
 
 from windtunnel.fleet.diagnose.device import DiagnosedDevice, device_of
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
+from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 
 
-def copy_in(asked: Asked) -> MeasuredFigure:
-    """Bytes a second from the host."""
-    return device_of(asked).slowest(lambda device: _copy(device, asked, _host(device, asked.size), _there(device, asked.size), 1.0))
-
-
-def copy_out(asked: Asked) -> MeasuredFigure:
-    """Bytes a second to the host."""
-    return device_of(asked).slowest(lambda device: _copy(device, asked, _there(device, asked.size), _host(device, asked.size), 1.0))
-
-
-def copy_within(asked: Asked) -> MeasuredFigure:
-    """Bytes read and written a second within the device."""
-    return device_of(asked).slowest(
-        lambda device: _copy(device, asked, _there(device, asked.size), _there(device, asked.size), 2.0)
+def copy_in(options: SelfTestOptions) -> MeasuredFigure:
+    """Bytes per second from the host to the device."""
+    return device_of(options).slowest(
+        lambda device: _time_copy(device, options, _host_buffer(device, options.size), _device_buffer(device, options.size), 1.0)
     )
 
 
-def _host(device: DiagnosedDevice, size: int) -> Any:
+def copy_out(options: SelfTestOptions) -> MeasuredFigure:
+    """Bytes per second from the device to the host."""
+    return device_of(options).slowest(
+        lambda device: _time_copy(device, options, _device_buffer(device, options.size), _host_buffer(device, options.size), 1.0)
+    )
+
+
+def copy_within(options: SelfTestOptions) -> MeasuredFigure:
+    """Bytes read and written per second within the device."""
+    return device_of(options).slowest(
+        lambda device: _time_copy(device, options, _device_buffer(device, options.size), _device_buffer(device, options.size), 2.0)
+    )
+
+
+def _host_buffer(device: DiagnosedDevice, size: int) -> Any:
     torch = device.torch
     return torch.arange(max(1, size // 4), dtype=torch.int32, pin_memory=device.gpu)
 
 
-def _there(device: DiagnosedDevice, size: int) -> Any:
+def _device_buffer(device: DiagnosedDevice, size: int) -> Any:
     torch = device.torch
     return torch.arange(max(1, size // 4), dtype=torch.int32, device=device.name)
 
 
-def _copy(device: DiagnosedDevice, asked: Asked, source: Any, target: Any, factor: float) -> MeasuredFigure:
+def _time_copy(device: DiagnosedDevice, options: SelfTestOptions, source: Any, target: Any, factor: float) -> MeasuredFigure:
     target.zero_()
     target.copy_(source, non_blocking=True)
     device.wait()
     rounds, begun = 0, time.perf_counter()
-    while rounds == 0 or time.perf_counter() - begun < asked.seconds:
+    while rounds == 0 or time.perf_counter() - begun < options.seconds:
         for _ in range(4):
             target.copy_(source, non_blocking=True)
         device.wait()

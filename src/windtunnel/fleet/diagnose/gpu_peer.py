@@ -1,29 +1,29 @@
-"""Copies from each GPU of a node to the next: over NVLink, or the bus where there is none."""
+"""Copies from each GPU of a node to the next one: over NVLink, or the bus without it."""
 
 from __future__ import annotations
 
 import time
 
 from windtunnel.fleet.diagnose.device import device_of
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, NotHereError
+from windtunnel.fleet.diagnose.result import MeasuredFigure, NotApplicableError, SelfTestOptions
 
 
-def measure(asked: Asked) -> MeasuredFigure:
-    """Bytes a second of the slowest neighbours."""
-    devices = device_of(asked).every
+def measure(options: SelfTestOptions) -> MeasuredFigure:
+    """Bytes per second of the slowest pair of neighbours."""
+    devices = device_of(options).members
     if len(devices) < 2 or not devices[0].gpu:
-        raise NotHereError(f"{len(devices)} GPU: a copy to a peer needs two")
+        raise NotApplicableError(f"{len(devices)} GPU: a copy to a peer needs two")
     torch = devices[0].torch
     slowest: MeasuredFigure | None = None
     for index, here in enumerate(devices):
         there = devices[(index + 1) % len(devices)]
-        source = torch.arange(max(1, asked.size // 4), dtype=torch.int32, device=here.name)
+        source = torch.arange(max(1, options.size // 4), dtype=torch.int32, device=here.name)
         target = torch.zeros_like(source, device=there.name)
         target.copy_(source)
         here.wait()
         there.wait()
         rounds, begun = 0, time.perf_counter()
-        while rounds == 0 or time.perf_counter() - begun < asked.seconds / len(devices):
+        while rounds == 0 or time.perf_counter() - begun < options.seconds / len(devices):
             for _ in range(4):
                 target.copy_(source, non_blocking=True)
             here.wait()

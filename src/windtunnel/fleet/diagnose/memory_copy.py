@@ -1,4 +1,4 @@
-"""Rate at which the host's memory is copied, by as many threads as the process has cores. Counts reads and writes."""
+"""Copy rate of host memory with one thread per core of the process. Counts reads and writes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
+from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 
 
-def measure(asked: Asked) -> MeasuredFigure:
-    """Bytes read and written in a second. The copy is compared with its source at the end."""
+def measure(options: SelfTestOptions) -> MeasuredFigure:
+    """Bytes read and written per second. The copy is compared with its source at the end."""
     workers = len(os.sched_getaffinity(0))
-    words = max(1, asked.size // 8 // workers)
+    words = max(1, options.size // 8 // workers)
     sources = [np.arange(worker, worker + words, dtype=np.int64) for worker in range(workers)]
     copies = [np.zeros_like(source) for source in sources]
-    until = time.monotonic() + asked.seconds
+    until = time.monotonic() + options.seconds
     begun = time.perf_counter()
     with ThreadPoolExecutor(workers) as pool:
         rounds = sum(pool.map(_copy, sources, copies, [until] * workers))
@@ -30,7 +30,7 @@ def measure(asked: Asked) -> MeasuredFigure:
 
 
 def _copy(source: Int64s, copy: Int64s, until: float) -> int:
-    """Copies until the time is over, once at least: how often."""
+    """Copies until the time is over, at least once; returns the number of copies."""
     rounds = 0
     while rounds == 0 or time.monotonic() < until:
         np.copyto(copy, source)

@@ -1,4 +1,6 @@
-"""A NIC to itself: RDMA writes by perftest's ib_write_bw where there is an RDMA device, else TCP over loopback, which says so."""
+"""Loopback test of NICs: RDMA writes with perftest's ib_write_bw if there is an RDMA device, otherwise TCP over loopback (the
+result says so).
+"""
 
 from __future__ import annotations
 
@@ -10,32 +12,34 @@ from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.fleet.diagnose import tcp
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure
+from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions
 from windtunnel.fleet.wire.ports import free_port
 
 DEVICES = Path("/sys/class/infiniband")
 PROGRAM = "ib_write_bw"
 
 
-def measure(asked: Asked) -> MeasuredFigure:
-    """Bytes a second of the slowest RDMA device, or of TCP on loopback."""
+def measure(options: SelfTestOptions) -> MeasuredFigure:
+    """Bytes per second of the slowest RDMA device, or of TCP on loopback."""
     devices = sorted(entry.name for entry in DEVICES.iterdir()) if DEVICES.is_dir() else []
     if devices and shutil.which(PROGRAM):
-        rates = [(_rdma(device, asked), device) for device in devices]
+        rates = [(_rdma(device, options), device) for device in devices]
         rate, device = min(rates)
         return MeasuredFigure(rate, f"RDMA writes, {device} to itself")
     lacks = "no RDMA device" if not devices else f"no {PROGRAM}"
-    return MeasuredFigure(_loopback(asked), f"TCP over loopback, {lacks}: not a test of a NIC", stands_in=True)
+    return MeasuredFigure(_loopback(options), f"TCP over loopback, {lacks}: not a test of a NIC", stands_in=True)
 
 
-def _rdma(device: str, asked: Asked) -> float:
-    """Bytes a second of one device. RuntimeError with what perftest says where it fails."""
-    options = ["-d", device, "-F", "--report_gbits", "-D", str(max(1, round(asked.seconds)))]
-    listening = subprocess.Popen([PROGRAM, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _rdma(device: str, options: SelfTestOptions) -> float:
+    """Bytes per second of one device. RuntimeError with perftest's output if it fails."""
+    arguments = ["-d", device, "-F", "--report_gbits", "-D", str(max(1, round(options.seconds)))]
+    listening = subprocess.Popen([PROGRAM, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + asked.limit / 2
+        until = time.monotonic() + options.limit / 2
         while True:
-            ran = subprocess.run([PROGRAM, *options, "localhost"], capture_output=True, text=True, timeout=asked.limit, check=False)
+            ran = subprocess.run(
+                [PROGRAM, *arguments, "localhost"], capture_output=True, text=True, timeout=options.limit, check=False
+            )
             if ran.returncode == 0:
                 return bandwidth_of(ran.stdout)
             if time.monotonic() > until or listening.poll() is not None:
@@ -47,7 +51,9 @@ def _rdma(device: str, asked: Asked) -> float:
 
 
 def bandwidth_of(text: str) -> float:
-    """The average rate in a table of perftest with --report_gbits: bytes, iterations, peak, average, messages. Bytes a second."""
+    """The average rate in perftest's output with --report_gbits (columns: bytes, iterations, peak, average, messages), in bytes per
+    second.
+    """
     rows = [line.split() for line in text.splitlines()]
     rates = [float(row[3]) for row in rows if len(row) >= 5 and row[0].isdigit() and row[1].isdigit()]
     if not rates:
@@ -55,18 +61,18 @@ def bandwidth_of(text: str) -> float:
     return rates[-1] * 1e9 / 8
 
 
-def _loopback(asked: Asked) -> float:
-    """Bytes a second of a TCP connection to this machine itself."""
+def _loopback(options: SelfTestOptions) -> float:
+    """Bytes per second of a TCP connection to this machine itself."""
     port = free_port()
-    there = replace(asked, listen=f"127.0.0.1:{port}")
+    there = replace(options, listen=f"127.0.0.1:{port}")
     thread = threading.Thread(target=_take, args=(there,), daemon=True)
     thread.start()
-    with tcp.client(replace(asked, peer=there.listen)) as connection:
-        rate = tcp.push(connection, asked.seconds)
-    thread.join(asked.limit)
+    with tcp.client(replace(options, peer=there.listen)) as connection:
+        rate = tcp.push(connection, options.seconds)
+    thread.join(options.limit)
     return rate
 
 
-def _take(asked: Asked) -> None:
-    with tcp.server(asked) as connection:
+def _take(options: SelfTestOptions) -> None:
+    with tcp.server(options) as connection:
         tcp.pull(connection)

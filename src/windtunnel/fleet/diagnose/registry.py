@@ -1,4 +1,4 @@
-"""The self-tests by name; a module is imported when its test runs."""
+"""Registry of self-tests by name; a module is imported when its test runs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.fleet.diagnose.result import Asked, MeasuredFigure, TestResult, judged
+from windtunnel.fleet.diagnose.result import MeasuredFigure, SelfTestOptions, TestResult, run_and_judge
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """A test: its module with the function that measures, and what it is of. `alone`: whether one node does it."""
+    """A self-test: module and function that measure, unit, and description."""
 
     module: str
     function: str
     unit: str
     about: str
-    alone: bool = True
+    single_node: bool = True
+    """Whether one node can run it on its own."""
 
 
 TESTS: dict[str, SelfTest] = {
@@ -29,15 +30,17 @@ TESTS: dict[str, SelfTest] = {
     "gpu-copy-within": SelfTest("gpu_copy", "copy_within", "B/s", "within the GPU's memory; reads and writes"),
     "gpu-peer": SelfTest("gpu_peer", "measure", "B/s", "each GPU of the node to the next, one direction"),
     "nic-loopback": SelfTest("nic_loopback", "measure", "B/s", "each RDMA device to itself; without one TCP over loopback"),
-    "pair": SelfTest("pair", "measure", "B/s", "two nodes over TCP, the slower direction", alone=False),
-    "all-reduce": SelfTest("all_reduce", "measure", "B/s", "neighbours, bus bandwidth, NCCL or gloo", alone=False),
+    "pair": SelfTest("pair", "measure", "B/s", "two nodes over TCP, the slower direction", single_node=False),
+    "all-reduce": SelfTest("all_reduce", "measure", "B/s", "neighbours, bus bandwidth, NCCL or gloo", single_node=False),
 }
 
 
-def run_test(name: str, asked: Asked) -> TestResult:
-    """Runs a self-test. UnknownName for another name, SpecError for options that it lacks."""
+def run_test(name: str, options: SelfTestOptions) -> TestResult:
+    """Runs a self-test. UnknownName for another name, SpecError for missing options."""
     if name not in TESTS:
         raise UnknownName("test", name, list(TESTS))
     test = TESTS[name]
-    measure: Callable[[Asked], MeasuredFigure] = getattr(import_module(f"windtunnel.fleet.diagnose.{test.module}"), test.function)
-    return judged(name, test.unit, asked, measure)
+    measure: Callable[[SelfTestOptions], MeasuredFigure] = getattr(
+        import_module(f"windtunnel.fleet.diagnose.{test.module}"), test.function
+    )
+    return run_and_judge(name, test.unit, options, measure)

@@ -1,4 +1,4 @@
-"""What a self-test is asked, and what it answers."""
+"""Options and result of a self-test."""
 
 from __future__ import annotations
 
@@ -6,89 +6,104 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-NOT_HERE = 3
+NOT_APPLICABLE = 3
 """Exit status of a test that does not apply to the machine."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """`expect`: the figure that is expected, in the test's unit, None for none; `share`: the least share of it that passes.
-    `seconds`: to measure; `limit`: to do all of it in. `size`: bytes of a buffer. `device`: `cpu`, or a torch device.
-
-    `listen`, `peer`: HOST:PORT of the two sides of a pair; `rank`, `world`, `master`: of a group. `key`: a word that both sides of
-    a pair know, or a stranger is refused.
-    """
+class SelfTestOptions:
+    """Options of a self-test."""
 
     expect: float | None = None
+    """Expected figure in the test's unit; None: no expectation."""
     share: float = 0.8
+    """Least share of the expected figure that passes."""
     seconds: float = 1.0
+    """Duration of the measurement."""
     limit: float = 60.0
+    """Time limit of the whole test, in seconds."""
     size: int = 64 << 20
+    """Bytes of a buffer."""
     device: str = "cuda"
+    """`cpu`, or a torch device."""
     listen: str = ""
+    """HOST:PORT of this side of a pair."""
     peer: str = ""
+    """HOST:PORT of the other side of a pair."""
     rank: int = 0
+    """Rank of this node in a group."""
     world: int = 1
+    """Nodes of the group."""
     master: str = ""
+    """HOST:PORT of the group's rank 0."""
     key: str = ""
+    """Secret that both sides of a pair share."""
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """`passed`: None where the test does not apply here; `measured` and `expected` in `unit`. `backend`: what was measured, so
-    that a test over loopback is not taken for one of a NIC. `seconds`: of the whole test."""
+    """Result of a self-test."""
 
-    __test__ = False  # no class of tests, for pytest
+    __test__ = False  # not a test class for pytest
 
     test: str
     backend: str
+    """What was measured, so that a test over loopback is not taken for one of a NIC."""
     passed: bool | None
+    """None if the test does not apply here."""
     measured: float | None
+    """Measured figure in `unit`."""
     unit: str
     expected: float | None
+    """Expected figure in `unit`."""
     seconds: float
+    """Duration of the whole test."""
     why: str
 
     @property
     def status(self) -> int:
         """Exit status: 0 passed, 1 failed, 3 not applicable."""
-        return NOT_HERE if self.passed is None else 0 if self.passed else 1
+        return NOT_APPLICABLE if self.passed is None else 0 if self.passed else 1
 
 
 @dataclass(frozen=True)
 class MeasuredFigure:
-    """A figure and where it comes from. `wrong`: what makes it fail whatever the figure, like data that came back changed.
-    `stands_in`: the backend is not the one that a figure is expected of, so that nothing can be said of it."""
+    """A figure and its origin."""
 
     value: float
     backend: str
     wrong: str = ""
+    """Makes the test fail whatever the figure is, for example corrupted data."""
     note: str = ""
     stands_in: bool = False
+    """The backend is a substitute, so the figure cannot be compared with an expectation."""
 
 
-class NotHereError(Exception):
-    """The test does not apply to this machine: why not."""
+class NotApplicableError(Exception):
+    """The test does not apply to this machine; the message says why."""
 
 
-def judged(name: str, unit: str, asked: Asked, measure: Callable[[Asked], MeasuredFigure]) -> TestResult:
-    """Runs a measurement and judges it: a figure of at least `share` of the expected one passes, and without one a test that
-    ran."""
+def run_and_judge(
+    name: str, unit: str, options: SelfTestOptions, measure: Callable[[SelfTestOptions], MeasuredFigure]
+) -> TestResult:
+    """Runs a measurement and judges it. A figure of at least `share` of the expected one passes; without an expectation, any
+    completed measurement passes.
+    """
     begun = time.monotonic()
     try:
-        got = measure(asked)
-    except NotHereError as error:
-        return TestResult(name, "none", None, None, unit, asked.expect, time.monotonic() - begun, str(error))
-    except (OSError, RuntimeError) as error:  # a device or a connection that fails is what the test is for
-        return TestResult(name, "unknown", False, None, unit, asked.expect, time.monotonic() - begun, f"{error}".strip()[:500])
-    passed: bool | None = not got.wrong
-    why = got.wrong
-    if passed and asked.expect is not None and got.stands_in:
-        passed, why = None, f"{got.backend} cannot be compared with {asked.expect:.4g} {unit}"
-    elif passed and asked.expect is None:
+        figure = measure(options)
+    except NotApplicableError as error:
+        return TestResult(name, "none", None, None, unit, options.expect, time.monotonic() - begun, str(error))
+    except (OSError, RuntimeError) as error:  # a failing device or connection is a test result, not an error
+        return TestResult(name, "unknown", False, None, unit, options.expect, time.monotonic() - begun, f"{error}".strip()[:500])
+    passed: bool | None = not figure.wrong
+    why = figure.wrong
+    if passed and options.expect is not None and figure.stands_in:
+        passed, why = None, f"{figure.backend} cannot be compared with {options.expect:.4g} {unit}"
+    elif passed and options.expect is None:
         why = "it ran; no figure was expected"
-    elif passed and asked.expect is not None:
-        passed = got.value >= asked.share * asked.expect
-        why = f"{got.value:.4g} for {asked.expect:.4g} {unit}, {asked.share:.0%} of it passes"
-    note = f"; {got.note}" if got.note else ""
-    return TestResult(name, got.backend, passed, got.value, unit, asked.expect, time.monotonic() - begun, why + note)
+    elif passed and options.expect is not None:
+        passed = figure.value >= options.share * options.expect
+        why = f"{figure.value:.4g} for {options.expect:.4g} {unit}, {options.share:.0%} of it passes"
+    note = f"; {figure.note}" if figure.note else ""
+    return TestResult(name, figure.backend, passed, figure.value, unit, options.expect, time.monotonic() - begun, why + note)

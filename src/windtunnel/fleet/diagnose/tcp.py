@@ -1,4 +1,4 @@
-"""Bytes over a TCP connection, timed where they arrive."""
+"""Throughput of a TCP connection, timed at the receiver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from windtunnel.base.addresses import host_port
-from windtunnel.fleet.diagnose.result import Asked
+from windtunnel.fleet.diagnose.result import SelfTestOptions
 
 CHUNK = 1 << 20
 _KEY = 32
@@ -20,17 +20,17 @@ _RETRY = 0.2
 
 
 @contextlib.contextmanager
-def server(asked: Asked) -> Iterator[socket.socket]:
+def server(options: SelfTestOptions) -> Iterator[socket.socket]:
     """A connection from the peer that knows the key; others are refused. TimeoutError after `limit` seconds."""
-    host, port = host_port(asked.listen, "--listen")
-    until = time.monotonic() + asked.limit
+    host, port = host_port(options.listen, "--listen")
+    until = time.monotonic() + options.limit
     with socket.create_server((host, port)) as listening:
         while True:
             listening.settimeout(max(0.01, until - time.monotonic()))
             connection, _ = listening.accept()
-            connection.settimeout(asked.limit)
+            connection.settimeout(options.limit)
             try:
-                if hmac.compare_digest(exactly(connection, _KEY), _digest(asked.key)):
+                if hmac.compare_digest(exactly(connection, _KEY), _digest(options.key)):
                     break
             except OSError:
                 pass
@@ -40,10 +40,10 @@ def server(asked: Asked) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def client(asked: Asked) -> Iterator[socket.socket]:
-    """A connection to the peer, which may begin to listen later. OSError if it does not within `limit` seconds."""
-    host, port = host_port(asked.peer, "--peer")
-    until = time.monotonic() + asked.limit
+def client(options: SelfTestOptions) -> Iterator[socket.socket]:
+    """A connection to the peer, which may start to listen later. OSError if it does not within `limit` seconds."""
+    host, port = host_port(options.peer, "--peer")
+    until = time.monotonic() + options.limit
     while True:
         try:
             connection = socket.create_connection((host, port), max(0.01, until - time.monotonic()))
@@ -53,13 +53,13 @@ def client(asked: Asked) -> Iterator[socket.socket]:
                 raise
             time.sleep(_RETRY)
     with connection:
-        connection.settimeout(asked.limit)
-        connection.sendall(_digest(asked.key))
+        connection.settimeout(options.limit)
+        connection.sendall(_digest(options.key))
         yield connection
 
 
 def push(connection: socket.socket, seconds: float) -> float:
-    """Sends for a time: bytes a second, as the other end has timed them."""
+    """Sends for `seconds`; returns bytes per second as timed by the receiver."""
     body, until = bytes(CHUNK), time.monotonic() + seconds
     sent = False
     while not sent or time.monotonic() < until:
@@ -70,7 +70,7 @@ def push(connection: socket.socket, seconds: float) -> float:
 
 
 def pull(connection: socket.socket) -> float:
-    """Takes what `push` sends: bytes a second after the first chunk, which is told to the other end."""
+    """Receives what `push` sends; returns bytes per second after the first chunk, and sends the rate back."""
     buffer, total, begun = bytearray(CHUNK), 0, 0.0
     while True:
         _fill(connection, buffer)
@@ -86,7 +86,7 @@ def pull(connection: socket.socket) -> float:
 
 
 def exactly(connection: socket.socket, size: int) -> bytes:
-    """The next `size` bytes. ConnectionError where they end before."""
+    """The next `size` bytes. ConnectionError if the stream ends before."""
     buffer = bytearray(size)
     _fill(connection, buffer)
     return bytes(buffer)

@@ -1,2 +1,3 @@
-"""The driver of a job: one owner by lease, who hears the agents, sees faults by explicit rules and
-starts again by a policy."""
+"""Driver of a job: holds its lease, receives reports of the agents, detects faults by explicit rules and restarts the job by a
+policy.
+"""

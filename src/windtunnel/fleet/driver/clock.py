@@ -1,4 +1,4 @@
-"""The two clocks of a driver, so that a test can give it others."""
+"""The two clocks that the driver uses; tests replace them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DriverClock:
-    """`monotonic`: seconds since any moment, for waiting; `unix`: seconds since 1970, for what is written down."""
+    """Clocks of a driver."""
 
     monotonic: Callable[[], float] = time.monotonic
+    """Seconds from an arbitrary origin, for waiting."""
     unix: Callable[[], float] = time.time
+    """Seconds since 1970, for records."""

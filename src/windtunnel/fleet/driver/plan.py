@@ -1,4 +1,4 @@
-"""What a driver keeps alive, as it was asked for, and where it stands: both are kept in the store."""
+"""Plan of a job as the user requested it, and its current state. Both are kept in the driver's store."""
 
 from __future__ import annotations
 
@@ -7,58 +7,77 @@ from dataclasses import dataclass, field
 import msgspec
 
 from windtunnel.fleet.driver.policy import RecoveryPolicy
-from windtunnel.fleet.driver.sight import DetectionLimits
+from windtunnel.fleet.driver.snapshot import DetectionLimits
 from windtunnel.records.incidents import Incident
 
 
 @dataclass(frozen=True)
 class JobPlan:
-    """`argv`: the command of every rank; `variables`: for its environment; `preload`: modules that a warm node imports before;
-    `checkpoint`: a folder that the script is told, or none; `start_seconds`: for agents to come; `load_seconds`: from the order to
-    start to the first step; `adopt_seconds`: for an agent that was started again."""
+    """What to run and how to keep it running."""
 
     argv: tuple[str, ...]
+    """Command of every rank."""
     nodes: int
+    """Nodes that the job runs on."""
     per_node: int
+    """Ranks per node."""
     spares: int
     run: str
     folder: str
+    """Folder of the run."""
     listen: str = "127.0.0.1:0"
+    """Address of the driver."""
     checkpoint: str = ""
+    """Checkpoint folder that is passed to the script, or empty."""
     variables: dict[str, str] = field(default_factory=dict)
+    """Environment variables of the ranks."""
     preload: tuple[str, ...] = ()
+    """Modules that a keeper imports in advance."""
     limits: DetectionLimits = field(default_factory=DetectionLimits)
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     start_seconds: float = 120.0
+    """To wait for agents to connect."""
     load_seconds: float = 1800.0
+    """From the order to start to the first step."""
     adopt_seconds: float = 15.0
+    """To wait for an agent that was restarted."""
     grace: float = 0.0
+    """Seconds between SIGTERM and SIGKILL."""
 
     @property
     def world(self) -> int:
+        """Number of ranks."""
         return self.nodes * self.per_node
 
 
 class JobState(msgspec.Struct):
-    """Where a job stands. `tested`: spare -> unix seconds when it passed its tests; `phase`: RUN, DETECT, DIAGNOSE, WAIT, START,
-    LOAD, REPLAY or ENDED, `before`: the one that a fault ended; `base`: the step of the checkpoint that this attempt began with;
-    `reached`: the last step of any attempt; `ran`: unix seconds when training last went on; `fruitless`: attempts in a row that
-    have not reached a step, this one included."""
+    """Current state of a job."""
 
     nodes: list[str] = []
     spares: list[str] = []
     blocked: list[str] = []
     tested: dict[str, float] = {}
+    """Spare → unix seconds at which it passed its tests."""
     address: str = ""
     phase: str = "WAIT"
+    """RUN, DETECT, DIAGNOSE, WAIT, START, LOAD, REPLAY or ENDED."""
     before: str = "RUN"
+    """Phase in which the last fault occurred."""
     attempt: int = -1
     restarts: int = 0
+    """Consecutive restarts without steady training between them."""
     fruitless: int = 0
+    """Consecutive attempts that have not finished a step, including the current one."""
     counts: dict[str, int] = {}
+    """Faults so far by "class@node" and by "class"."""
     base: int = 0
+    """Step of the checkpoint from which this attempt started."""
     reached: int = 0
+    """Last step of any attempt."""
     ran: float = 0.0
+    """Unix seconds at which training last continued."""
     incidents: int = 0
+    """Number of incidents so far."""
     open: list[Incident] = []
+    """Incidents that are not closed yet."""
     code: int = 0

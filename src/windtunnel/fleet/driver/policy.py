@@ -1,14 +1,14 @@
-"""What is done about a fault: a function of the fault and of where the job stands, without clock or chance."""
+"""Recovery policy: the action for a fault as a pure function of the fault and the state of the job."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.driver.sight import SeenFault
+from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.records.incidents import Action
 
-FIRST_THEN: Mapping[str, tuple[Action, Action]] = {
+ACTIONS_BY_FAULT: Mapping[str, tuple[Action, Action]] = {
     "crash": ("retry", "replace"),
     "segfault": ("retry", "replace"),
     "hang": ("retry", "replace"),
@@ -26,91 +26,101 @@ FIRST_THEN: Mapping[str, tuple[Action, Action]] = {
     "slow": ("none", "none"),
     "planned": ("replace", "replace"),
 }
-"""By class: what is done at first, and from the fault on that is one too many for its node (replace) or for the job (stop)."""
+"""By class of fault: the first action, and the action once the node (replace) or the job (stop) exceeds its limit."""
 
 
 NOT_OF_THE_PROGRAM = ("node-lost", "traffic-gone", "hang", "agent-lost", "slow", "planned")
-"""Faults that a program which fails before its first step does not make."""
+"""Faults that are not caused by a program that fails before its first step."""
 
 
 @dataclass(frozen=True)
 class RecoveryPolicy:
-    """`retries`: restarts in a row without `steady` seconds of training between them; `same`: faults of one class on one node,
-    or of a class that the program itself makes, until it is not tried again in the same way; `fruitless`: attempts in a row
-    that end before their first step until the program is to blame; `shrink`: whether fewer nodes will do; `tests`: self-tests
-    of a spare and of a suspect, with their options; `fresh`: seconds after which a spare is tested again before it is used, as one
-    that idles breaks unseen; `after`: whether a suspect is tested before it goes on.
-    """
+    """Limits and options of the recovery."""
 
     retries: int = 10
+    """Consecutive restarts without `steady` seconds of training between them."""
     same: int = 2
+    """Faults of one class on one node, or of a class that the program itself causes, until the second action applies."""
     fruitless: int = 3
+    """Consecutive attempts that end before their first step until the program is blamed."""
     shrink: bool = False
+    """Whether the job may continue on fewer nodes."""
     steady: float = 600.0
+    """Seconds of training after which restarts are no longer consecutive."""
     tests: tuple[tuple[str, ...], ...] = ()
+    """Self-tests of spares and suspects, each with its options."""
     fresh: float = 3600.0
+    """Seconds after which a spare is tested again before use; an idle node can break unnoticed."""
     after: bool = False
+    """Whether a suspect is tested before it is used again."""
     test_seconds: float = 60.0
-    actions: Mapping[str, tuple[Action, Action]] = field(default_factory=lambda: dict(FIRST_THEN))
+    """Time limit of a self-test."""
+    actions: Mapping[str, tuple[Action, Action]] = field(default_factory=lambda: dict(ACTIONS_BY_FAULT))
+    """As `ACTIONS_BY_FAULT`."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Where a job stands. `nodes`: those that it runs on; `able`: which of them can be used; `spares`: tested ones; `restarts`:
-    in a row; `counts`: faults so far by "class@node" and by "class". `fruitless`: attempts in a row without a step, the last
-    one included.
-    """
+class RecoveryContext:
+    """State of a job that the policy reads."""
 
     nodes: tuple[str, ...]
+    """Nodes that the job runs on."""
     able: frozenset[str]
+    """Nodes that can be used."""
     spares: tuple[str, ...]
+    """Tested spare nodes."""
     restarts: int = 0
+    """Consecutive restarts."""
     counts: Mapping[str, int] = field(default_factory=dict)
+    """Faults so far by "class@node" and by "class"."""
     fruitless: int = 0
+    """Consecutive attempts without a step, including the last one."""
 
 
 @dataclass(frozen=True)
 class RecoveryDecision:
-    """`nodes`: those of the next attempt, in the order of their ranks; `evict`: those that are blocked from now on."""
+    """What to do."""
 
     action: Action
     nodes: tuple[str, ...]
+    """Nodes of the next attempt, in the order of their ranks."""
     evict: tuple[str, ...] = ()
+    """Nodes that are blocked from now on."""
     why: str = ""
 
 
-def decide(fault: SeenFault, standing: Standing, policy: RecoveryPolicy) -> RecoveryDecision:
-    """Never more restarts in a row than the policy has; never a node that is not able."""
+def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolicy) -> RecoveryDecision:
+    """The action for `fault`. It never exceeds the policy's consecutive restarts and never uses a node that is not able."""
     first, then = policy.actions[fault.what]
-    if fault.what not in NOT_OF_THE_PROGRAM and standing.fruitless >= policy.fruitless:
-        return RecoveryDecision("stop", (), why=f"{standing.fruitless} attempts in a row ended before their first step")
-    worn = [node for node in fault.nodes if standing.counts.get(f"{fault.what}@{node}", 0) >= policy.same]
+    if fault.what not in NOT_OF_THE_PROGRAM and context.fruitless >= policy.fruitless:
+        return RecoveryDecision("stop", (), why=f"{context.fruitless} attempts in a row ended before their first step")
+    worn = [node for node in fault.nodes if context.counts.get(f"{fault.what}@{node}", 0) >= policy.same]
     if first == "none":
-        return RecoveryDecision("none", standing.nodes)
-    if standing.restarts >= policy.retries:
+        return RecoveryDecision("none", context.nodes)
+    if context.restarts >= policy.retries:
         return RecoveryDecision(
-            "stop", (), why=f"{standing.restarts} restarts in a row, and no {policy.steady:g} s of training between them"
+            "stop", (), why=f"{context.restarts} restarts in a row, and no {policy.steady:g} s of training between them"
         )
-    if then == "stop" and standing.counts.get(fault.what, 0) >= policy.same:
+    if then == "stop" and context.counts.get(fault.what, 0) >= policy.same:
         return RecoveryDecision(
-            "stop", (), why=f"{fault.what} for the {standing.counts[fault.what] + 1}th time: a node is not to blame"
+            "stop", (), why=f"{fault.what} for the {context.counts[fault.what] + 1}th time: a node is not to blame"
         )
-    gone = [node for node in standing.nodes if node not in standing.able]
+    gone = [node for node in context.nodes if node not in context.able]
     bad = list(fault.nodes) if first == "replace" else (worn if then == "replace" else [])
-    if not fault.separable and standing.counts.get(fault.what, 0) >= policy.same and then == "replace":
-        bad = list(fault.nodes)  # the whole group: the culprit is one of it
-    return _without(list(dict.fromkeys([*gone, *bad])), set(gone), standing, policy)
+    if not fault.separable and context.counts.get(fault.what, 0) >= policy.same and then == "replace":
+        bad = list(fault.nodes)  # the whole group, because the culprit is one of its nodes
+    return _replace_nodes(list(dict.fromkeys([*gone, *bad])), set(gone), context, policy)
 
 
-def _without(out: list[str], gone: set[str], standing: Standing, policy: RecoveryPolicy) -> RecoveryDecision:
-    """The next attempt without `out`; those that are able come back where spares lack."""
-    out = [node for node in out if node in standing.nodes]
+def _replace_nodes(out: list[str], gone: set[str], context: RecoveryContext, policy: RecoveryPolicy) -> RecoveryDecision:
+    """The next attempt without the nodes `out`; those of them that still work are kept if there are not enough spares."""
+    out = [node for node in out if node in context.nodes]
     if not out:
-        return RecoveryDecision("retry", standing.nodes)
-    spares = [node for node in standing.spares if node not in standing.nodes]
+        return RecoveryDecision("retry", context.nodes)
+    spares = [node for node in context.spares if node not in context.nodes]
     replaced = dict(zip([*(one for one in out if one in gone), *(one for one in out if one not in gone)], spares, strict=False))
     lacking = [node for node in out if node not in replaced and node in gone]
-    nodes = tuple(replaced.get(node, node) for node in standing.nodes if node not in lacking)
+    nodes = tuple(replaced.get(node, node) for node in context.nodes if node not in lacking)
     if lacking and not (policy.shrink and nodes):
         return RecoveryDecision("stop", (), why=f"no spare for {', '.join(lacking)}")
     action: Action = "shrink" if lacking else "replace" if replaced else "retry"

@@ -1,4 +1,4 @@
-"""The agents that a driver knows: what each said last, and orders to them."""
+"""The agents that a driver knows: their last reports, and orders to them."""
 
 from __future__ import annotations
 
@@ -9,84 +9,95 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from windtunnel.fleet.driver.clock import DriverClock
-from windtunnel.fleet.driver.sight import DetectionLimits, NodeSight, Sight
+from windtunnel.fleet.driver.snapshot import DetectionLimits, JobSnapshot, NodeSnapshot
 from windtunnel.fleet.wire.channel import FRAME_LIMIT, STRANGER_LIMIT, Channel
 from windtunnel.fleet.wire.messages import VERSION, AgentBeat, Command, FromAgent, Hello, OrderAnswer, RankReport, Welcome
 from windtunnel.fleet.wire.secrets import Secrets
 
 LOG = logging.getLogger("windtunnel.fleet.driver")
 LATE_SECONDS = 1.5
-"""A heartbeat that is overdue, before it is missed."""
+"""Age at which a heartbeat is overdue, before the agent counts as silent."""
 HELLO_SECONDS = 60.0
-"""A connection that has not said the token by then is closed."""
+"""Time in which a new connection must authenticate, or it is closed."""
 
 
 @dataclass
 class AgentNode:
-    """`heard`: monotonic seconds of the last heartbeat; `warm`: whether its keeper has imported what the script needs;
-    `kills_before`: `memory_kills` when the attempt began; `dropped`: monotonic seconds when `link_drops` last rose;
-    `addresses`: of its ports."""
+    """A node and the last report of its agent."""
 
     name: str
     channel: Channel | None = None
     heard: float = 0.0
+    """Monotonic seconds of the last heartbeat."""
     hellos: int = 0
+    """Number of times that its agent connected."""
     beats: int = 0
     attempt: int = -1
+    has_reported: bool = False
+    """Whether its agent has reported since the current attempt began."""
     ranks: tuple[RankReport, ...] = ()
     warm: bool = False
+    """Whether its keeper has imported the script's modules."""
     traffic: int = -1
     traffic_moved: float | None = None
+    """Monotonic seconds when the NICs last moved bytes."""
     memory_kills: int = 0
     kills_before: int = 0
+    """`memory_kills` when the attempt began."""
     link_drops: int = 0
     dropped: float = -math.inf
+    """Monotonic seconds when `link_drops` last rose."""
     progress: int = 0
     addresses: tuple[str, ...] = ()
-    stopped: dict[int, float] = field(default_factory=dict)  # rank -> monotonic seconds when first seen
+    """Addresses of its ports."""
+    stopped: dict[int, float] = field(default_factory=dict)
+    """Rank → monotonic seconds when its process was first seen stopped."""
 
 
 @dataclass
 class Roster:
-    """Takes connections; keeps a node's last words. `attempt`: the one that counts; `fence`: the number in every command."""
+    """Accepts connections of agents and keeps their last reports."""
 
     secrets: Secrets
     limits: DetectionLimits
     fence: int = 0
+    """Fencing number of every command."""
     attempt: int = -1
+    """Current attempt; reports of others are ignored."""
     nodes: dict[str, AgentNode] = field(default_factory=dict)
     assigned: tuple[str, ...] = ()
-    moved: float | None = None  # monotonic seconds when any rank last wrote a record in this attempt
+    moved: float | None = None
+    """Monotonic seconds when any rank last wrote a record in this attempt."""
     step: int = -1
     step_seconds: float = 0.0
     steps_seen: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     refused: list[str] = field(default_factory=list)
     clock: DriverClock = field(default_factory=DriverClock)
-    _of: dict[Channel, AgentNode] = field(default_factory=dict)
-    _odd: set[str] = field(default_factory=set)
+    _by_channel: dict[Channel, AgentNode] = field(default_factory=dict)
+    _unusual: set[str] = field(default_factory=set)
     _orders: dict[int, asyncio.Future[OrderAnswer]] = field(default_factory=dict)
     _order: int = 0
     _stepped: float = 0.0
 
     def channel(self) -> Channel:
-        """For a new connection: it has to say the token first."""
+        """A channel for a new connection, which must authenticate first."""
         made = Channel(FromAgent, self._on_message, self._on_lost, STRANGER_LIMIT)
-        asyncio.get_running_loop().call_later(HELLO_SECONDS, self._expect, made)
+        asyncio.get_running_loop().call_later(HELLO_SECONDS, self._close_stranger, made)
         return made
 
-    def begin(self, attempt: int, assigned: Iterable[str]) -> None:
-        """From now on only this attempt counts."""
+    def begin_attempt(self, attempt: int, assigned: Iterable[str]) -> None:
+        """Makes `attempt` the current one and discards reports of earlier attempts."""
         self.attempt, self.assigned = attempt, tuple(assigned)
         self.moved, self.step, self.step_seconds, self.steps_seen = None, -1, 0.0, 0
-        self._odd.clear()
+        self._unusual.clear()
         for name in self.assigned:
             node = self.nodes.setdefault(name, AgentNode(name))
-            node.ranks, node.progress, node.kills_before = (), 0, node.memory_kills
+            node.ranks, node.progress, node.kills_before, node.has_reported = (), 0, node.memory_kills, False
             node.stopped.clear()
 
-    async def order(self, node: str, command: Command, seconds: float) -> OrderAnswer:
-        """The agent's answer; one with `refused` where it does not come."""
+    async def send_order(self, node: str, command: Command, seconds: float) -> OrderAnswer:
+        """Sends a command and returns the agent's answer; one with `refused` set if none comes."""
         known = self.nodes.get(node)
         future: asyncio.Future[OrderAnswer] = asyncio.get_running_loop().create_future()
         self._orders[command.order] = future
@@ -99,74 +110,75 @@ class Roster:
         finally:
             self._orders.pop(command.order, None)
 
-    def number(self) -> int:
-        """Of a new order."""
+    def next_order(self) -> int:
+        """Number of a new order."""
         self._order += 1
         return self._order
 
-    def connected(self, node: str) -> bool:
+    def is_connected(self, node: str) -> bool:
+        """Whether the agent of `node` is connected."""
         known = self.nodes.get(node)
         return known is not None and known.channel is not None
 
-    def able(self, node: str) -> bool:
-        """Whether its agent is connected and beats."""
-        return self.connected(node) and self.clock.monotonic() - self.nodes[node].heard < self.limits.silent
+    def is_responsive(self, node: str) -> bool:
+        """Whether the agent of `node` is connected and sends heartbeats."""
+        return self.is_connected(node) and self.clock.monotonic() - self.nodes[node].heard < self.limits.silent
 
-    def forgive(self) -> None:
-        """This process has not listened for a while: no agent has been silent."""
+    def reset_silence(self) -> None:
+        """Called after the driver itself was blocked: no agent counts as silent for that time."""
         now = self.clock.monotonic()
         for node in self.nodes.values():
             if node.channel is not None:
                 node.heard = now
 
-    def quiet(self, node: str) -> bool:
-        """Whether its agent is not connected, or a heartbeat is overdue."""
-        return not self.connected(node) or self.clock.monotonic() - self.nodes[node].heard > LATE_SECONDS
+    def is_overdue(self, node: str) -> bool:
+        """Whether the agent of `node` is not connected, or a heartbeat is overdue."""
+        return not self.is_connected(node) or self.clock.monotonic() - self.nodes[node].heard > LATE_SECONDS
 
-    def done(self, per_node: int) -> bool:
-        """Whether every rank of the attempt has ended with status 0."""
+    def all_ranks_done(self, per_node: int) -> bool:
+        """Whether every rank of the attempt has exited with status 0."""
         return bool(self.assigned) and all(
             len(self.nodes[name].ranks) == per_node and all(rank.code == 0 for rank in self.nodes[name].ranks)
             for name in self.assigned
         )
 
-    def ranks(self) -> list[RankReport]:
-        """Of all assigned nodes."""
+    def rank_reports(self) -> list[RankReport]:
+        """Reports of the ranks of all assigned nodes."""
         return [rank for name in self.assigned for rank in self.nodes[name].ranks]
 
-    def sight(self) -> Sight:
-        """The job as it looks now: nodes where something is unusual, and whether it moves."""
+    def snapshot(self) -> JobSnapshot:
+        """The job as it is now: nodes with something unusual, and whether it makes progress."""
         now = self.clock.monotonic()
         for name in self.assigned:
             if now - self.nodes[name].heard > self.limits.silent:
-                self._odd.add(name)
-        still = self.traffic_gone(now)
-        nodes = [self._seen(self.nodes[name], now) for name in self.assigned if name in self._odd or name in still]
+                self._unusual.add(name)
+        still = self.nodes_without_traffic(now)
+        nodes = [self._node_snapshot(self.nodes[name], now) for name in self.assigned if name in self._unusual or name in still]
         running = any(rank.code is None for name in self.assigned for rank in self.nodes[name].ranks)
         quiet = None if self.moved is None else now - self.moved
-        return Sight(self.clock.unix(), nodes, int(running), quiet, self.step_seconds, self.steps_seen)
+        return JobSnapshot(self.clock.unix(), nodes, int(running), quiet, self.step_seconds, self.steps_seen)
 
-    def traffic_gone(self, now: float) -> set[str]:
-        """Nodes whose NICs moved bytes before and have stood still."""
+    def nodes_without_traffic(self, now: float) -> set[str]:
+        """Nodes whose NICs moved bytes before and have been idle too long."""
         limit = self.limits.traffic
         return {
             name for name in self.assigned
             if (moved := self.nodes[name].traffic_moved) is not None and now - moved > limit
         }  # fmt: skip
 
-    def _seen(self, node: AgentNode, now: float) -> NodeSight:
+    def _node_snapshot(self, node: AgentNode, now: float) -> NodeSnapshot:
         stopped = {rank: now - since for rank, since in node.stopped.items()}
         still = None if node.traffic_moved is None else now - node.traffic_moved
-        return NodeSight(
+        return NodeSnapshot(
             node.name, now - node.heard, node.channel is not None, node.ranks, node.memory_kills - node.kills_before, stopped, still
         )
 
-    def _expect(self, channel: Channel) -> None:
-        if channel not in self._of:
+    def _close_stranger(self, channel: Channel) -> None:
+        if channel not in self._by_channel:
             channel.close("it did not say the token")
 
     def _on_message(self, channel: Channel, message: FromAgent) -> None:
-        node = self._of.get(channel)
+        node = self._by_channel.get(channel)
         if isinstance(message, Hello):
             self._welcome(channel, message)
         elif node is None:
@@ -195,23 +207,23 @@ class Roster:
         channel.limit = FRAME_LIMIT
         node = self.nodes[hello.node]
         if node.channel is not None and node.channel is not channel:
-            self._of.pop(node.channel, None)
+            self._by_channel.pop(node.channel, None)
             node.channel.close("the agent came back")
         node.channel, node.hellos, node.addresses = channel, node.hellos + 1, hello.addresses
-        self._of[channel] = node
+        self._by_channel[channel] = node
         channel.send(Welcome(self.fence))
-        self._heard(node, hello.attempt, hello.ranks)
+        self._record_report(node, hello.attempt, hello.ranks)
         self.changed.set()
 
     def _on_lost(self, channel: Channel, reason: str) -> None:
-        node = self._of.pop(channel, None)
+        node = self._by_channel.pop(channel, None)
         if node is not None and node.channel is channel:
             LOG.info("%s is not connected any more: %s", node.name, reason)
             node.channel = None
             self.changed.set()
 
     def on_beat(self, node: AgentNode, beat: AgentBeat) -> None:
-        """A heartbeat: what is usual costs a few comparisons."""
+        """Processes a heartbeat; an ordinary one costs only a few comparisons."""
         node.beats += 1
         if node.beats == 1:
             node.kills_before = beat.memory_kills
@@ -222,12 +234,12 @@ class Roster:
             if node.traffic >= 0:
                 node.traffic_moved = self.clock.monotonic()
             node.traffic = beat.traffic
-        self._heard(node, beat.attempt, beat.ranks)
+        self._record_report(node, beat.attempt, beat.ranks)
 
-    def _heard(self, node: AgentNode, attempt: int, ranks: tuple[RankReport, ...]) -> None:
-        """The node's agent lives, and says this of its ranks."""
+    def _record_report(self, node: AgentNode, attempt: int, ranks: tuple[RankReport, ...]) -> None:
+        """Stores what the agent of a node reports about its ranks."""
         now = node.heard = self.clock.monotonic()
-        node.attempt = attempt
+        node.attempt, node.has_reported = attempt, True
         if attempt != self.attempt or node.name not in self.nodes:
             node.ranks = ()
             return
@@ -240,15 +252,15 @@ class Roster:
         if progress > node.progress:
             node.progress, self.moved = progress, now
         if step > self.step:
-            self._steps(step, now)
+            self._record_step(step, now)
         if odd:
-            self._odd.add(node.name)
-            self._stops(node, now)
+            self._unusual.add(node.name)
+            self._record_stopped(node, now)
             self.changed.set()
         else:
-            self._odd.discard(node.name)
+            self._unusual.discard(node.name)
 
-    def _steps(self, step: int, now: float) -> None:
+    def _record_step(self, step: int, now: float) -> None:
         if self.step >= 1:
             taken = (now - self._stepped) / (step - self.step)
             self.step_seconds = taken if not self.steps_seen else 0.8 * self.step_seconds + 0.2 * taken
@@ -256,7 +268,7 @@ class Roster:
         self.step, self._stepped = step, now
         self.changed.set()
 
-    def _stops(self, node: AgentNode, now: float) -> None:
+    def _record_stopped(self, node: AgentNode, now: float) -> None:
         for rank in node.ranks:
             if rank.process == "T" and rank.code is None:
                 node.stopped.setdefault(rank.rank, now)

@@ -1,5 +1,6 @@
-"""A driver from its lease to its end: listens, starts agents, runs the job. A driver that is started on the folder of a killed one
-goes on where that one stood."""
+"""Runs a driver from its lease to its end: listens, starts agents, runs the job. A driver that is started on the folder of a killed
+one continues its job.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +18,25 @@ from typing import Any
 import msgspec
 
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.driver.book import Book
+from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.lease import Lease
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.roster import AgentNode, Roster
-from windtunnel.fleet.driver.state import DriverStore, Fenced
+from windtunnel.fleet.driver.store import DriverStore, FencedError
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.wire.connect import UNIX, listen
 from windtunnel.fleet.wire.secrets import FILE, make_secrets
 
 DATABASE = "driver.db"
 STORE = "store"
-"""File with the URL of another database, that only its owner may read: it may have a password."""
+"""File with the URL of another database; private, because the URL may contain a password."""
 MakeEngine = Callable[[AgentCommand, Path], Engine]
 
 
 @dataclass
-class _Engine:
-    """The engine's calls, off the loop: they wait."""
+class _AsyncEngine:
+    """The engine's blocking calls, run in threads."""
 
     engine: Engine
 
@@ -48,16 +49,18 @@ class _Engine:
 
 @dataclass
 class Driver:
-    """`folder`: of its state and secrets; `database`: a SQLAlchemy URL for a new job, otherwise a file there; `say`: a line for the
-    person."""
+    """A driver and its folder."""
 
     folder: Path
+    """Folder of its state and secrets."""
     engine: MakeEngine
     say: Callable[[str], None]
+    """Prints a line for the user."""
     database: str = ""
+    """SQLAlchemy URL for a new job; empty: a file in `folder`."""
 
-    def keep(self, plan: JobPlan) -> None:
-        """Writes a new plan down. FileError where the folder has one that has not ended."""
+    def save_plan(self, plan: JobPlan) -> None:
+        """Stores a new plan. FileError if the folder has a job already."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.database:
             with os.fdopen(os.open(self.folder / STORE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -76,42 +79,46 @@ class Driver:
             store.close()
 
     def run(self) -> int:
-        """The job's exit status; 130 after SIGINT, 143 after SIGTERM. Raises Fenced where another driver takes over."""
+        """Runs the job; its exit status, or 130 after SIGINT, 143 after SIGTERM. FencedError if another driver takes over."""
         return asyncio.run(self._serve())
 
     def _store(self, job: str) -> DriverStore:
-        kept = self.folder / STORE
-        return DriverStore(kept.read_text(encoding="utf-8") if kept.exists() else f"sqlite:///{self.folder / DATABASE}", job)
+        url_file = self.folder / STORE
+        return DriverStore(
+            url_file.read_text(encoding="utf-8") if url_file.exists() else f"sqlite:///{self.folder / DATABASE}", job
+        )
 
     async def _serve(self) -> int:
-        plan = msgspec.json.decode(_plan_of(self.folder), type=JobPlan)
+        plan = msgspec.json.decode(_read_plan(self.folder), type=JobPlan)
         logging.basicConfig(filename=self.folder / "driver.log", level=logging.INFO, format="%(asctime)s %(message)s")
         store = self._store(plan.run)
         lease = Lease(store)
-        await lease.take()
+        await lease.acquire()
         state = store.get("state", JobState)
         resumed = state is not None
         if state is None:
             state = JobState()
-        if state.phase == "ENDED":  # its driver may have been killed before it could let the agents go
-            engine = self.engine(AgentCommand(_reached(state.address), self.folder / FILE, Path(plan.folder)), self.folder)
+        if state.phase == "ENDED":  # its driver may have been killed before it released the agents
+            engine = self.engine(
+                AgentCommand(_reachable_address(state.address), self.folder / FILE, Path(plan.folder)), self.folder
+            )
             await asyncio.to_thread(engine.close)
-            lease.give_back()
+            lease.release()
             return int(state.code)
         try:
-            return await self._leased(plan, state, store, lease, resumed)
+            return await self._run_with_lease(plan, state, store, lease, resumed)
         finally:
-            lease.give_back()
+            lease.release()
             store.close()
 
-    async def _leased(self, plan: JobPlan, state: JobState, store: DriverStore, lease: Lease, resumed: bool) -> int:
+    async def _run_with_lease(self, plan: JobPlan, state: JobState, store: DriverStore, lease: Lease, resumed: bool) -> int:
         secrets = make_secrets(self.folder, (plan.folder, *([plan.checkpoint] if plan.checkpoint else [])))
         roster = Roster(secrets, plan.limits, lease.fence, state.attempt)
-        store.waited = roster.forgive
+        store.on_reconnect = roster.reset_silence
         roster.nodes = {name: AgentNode(name) for name in [*state.nodes, *state.spares, *state.blocked]}
         server, address = await listen(state.address or plan.listen, secrets, self.folder, roster.channel)
         state.address = address
-        command = AgentCommand(_reached(address), self.folder / FILE, Path(plan.folder))
+        command = AgentCommand(_reachable_address(address), self.folder / FILE, Path(plan.folder))
         engine = self.engine(command, self.folder)
         if not state.nodes:
             names = await asyncio.to_thread(engine.acquire, plan.nodes + plan.spares)
@@ -120,20 +127,20 @@ class Driver:
             roster.nodes.setdefault(name, AgentNode(name))
         store.put(lease.fence, "state", state)
         job = DriverJob(
-            plan, state, roster, _Engine(engine), Book(Path(plan.folder), plan.run, state),
+            plan, state, roster, _AsyncEngine(engine), IncidentLog(Path(plan.folder), plan.run, state),
             lambda: store.put(lease.fence, "state", state), self.say,
         )  # fmt: skip
         await asyncio.to_thread(_start_missing, engine, tuple(roster.nodes), state)
         fenced = False
         try:
-            return await _first_of(job.run(resumed), lease.keep())
-        except Fenced:
+            return await _first_of(job.run(resumed), lease.keep_renewing())
+        except FencedError:
             fenced = True
             raise
-        except _Told as told:
-            self.say(f"ended by {signal.Signals(told.number).name}")
-            state.phase, state.code = "ENDED", 128 + told.number
-            job.book.close("stopped")
+        except _StopRequested as stop:
+            self.say(f"ended by {signal.Signals(stop.number).name}")
+            state.phase, state.code = "ENDED", 128 + stop.number
+            job.incident_log.close("stopped")
             store.put(lease.fence, "state", state)
             await job.leave()
             return state.code
@@ -144,13 +151,15 @@ class Driver:
 
 
 def _start_missing(engine: Engine, nodes: Sequence[str], state: JobState) -> None:
-    """Agents that the engine does not have: all of them for a new job, those that died with a driver otherwise."""
-    if missing := [node for node in nodes if node not in state.blocked and not engine.alive(node)]:
+    """Starts agents that the engine does not have: all of them for a new job, otherwise those that died with the previous
+    driver.
+    """
+    if missing := [node for node in nodes if node not in state.blocked and not engine.is_running(node)]:
         engine.start(missing)
 
 
-class _Told(Exception):
-    """A signal says that all of it ends."""
+class _StopRequested(Exception):
+    """A signal asked the driver to end the job."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -158,17 +167,17 @@ class _Told(Exception):
 
 
 async def _first_of(job: Coroutine[Any, Any, int], lease: Coroutine[Any, Any, None]) -> int:
-    """The job's status, unless a signal comes or the lease is lost before."""
+    """The job's status, unless a signal arrives or the lease is lost first."""
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[int] = loop.create_future()
+    stop: asyncio.Future[int] = loop.create_future()
 
     def tell(number: int) -> None:
-        if not told.done():
-            told.set_exception(_Told(number))
+        if not stop.done():
+            stop.set_exception(_StopRequested(number))
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, tell, number)
-    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(job), asyncio.ensure_future(lease), told]
+    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(job), asyncio.ensure_future(lease), stop]
     done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
@@ -177,7 +186,7 @@ async def _first_of(job: Coroutine[Any, Any, int], lease: Coroutine[Any, Any, No
     return int(next(iter(done)).result())
 
 
-def _plan_of(folder: Path) -> bytes:
+def _read_plan(folder: Path) -> bytes:
     try:
         return (folder / "plan.json").read_bytes()
     except OSError as error:
@@ -186,8 +195,8 @@ def _plan_of(folder: Path) -> bytes:
         ) from error
 
 
-def _reached(address: str) -> str:
-    """The address that agents are told: this machine's name where it listens everywhere."""
+def _reachable_address(address: str) -> str:
+    """The address that agents get: this machine's name if the driver listens on all interfaces."""
     if address.startswith(UNIX) or not address.startswith("0.0.0.0:"):
         return address
     return f"{socket.gethostname()}:{address.rpartition(':')[2]}"

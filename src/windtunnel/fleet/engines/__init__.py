@@ -1,1 +1,1 @@
-"""Who starts agents: local processes, Slurm, Ray; and manifests for Kubernetes. No scheduler of our own."""
+"""Engines that start agents: local processes, Slurm, Ray; manifests for Kubernetes. None of them schedules jobs."""

@@ -1,4 +1,4 @@
-"""What the driver asks of whoever starts agents, and the agent's command line."""
+"""Interface of an engine, which starts agents for the driver, and the agent's command line."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from windtunnel.base.errors import SpecError
 
 PROGRAM = (sys.executable, "-m", "windtunnel.fleet.agent")
 SECRETS = "WINDTUNNEL_FLEET_SECRETS"
-"""Variable with the path of the file that has the agents' token and certificate."""
+"""Environment variable with the path of the file that contains the agents' token and certificate."""
 _PRIVATE = ("WINDTUNNEL_FLEET_TOKEN",)
-"""Variables of the driver that no agent gets: its secrets come by the file."""
+"""Variables of the driver that agents do not get: their secrets are in the file."""
 
 
 @dataclass(frozen=True)
 class AgentCommand:
-    """How an agent is started. `driver`: HOST:PORT; `secrets`: a file that only its owner reads, in a folder that all nodes see;
-    `folder`: of the run. SpecError for a secrets file that others may read."""
+    """How to start an agent. SpecError if others may read the secrets file."""
 
     driver: str
+    """HOST:PORT."""
     secrets: Path
+    """A file that only its owner can read, in a folder that all nodes can access."""
     folder: Path | None = None
+    """Folder of the run."""
     program: tuple[str, ...] = PROGRAM
 
     def __post_init__(self) -> None:
@@ -38,34 +40,35 @@ class AgentCommand:
             raise SpecError("secrets", f"{self.secrets} with mode {mode & 0o777:o}", "a file that only its owner can read", hint)
 
     def of(self, node: str) -> list[str]:
-        """The argument list of the agent of a node: no secret is in it."""
+        """Argument list of the agent of a node; contains no secret."""
         folder = ["--folder", str(self.folder)] if self.folder is not None else []
         return [*self.program, "--driver", self.driver, "--node", node, "--secrets", str(self.secrets), *folder]
 
     def variables(self, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The agent's environment: the given one or this process's, without secrets."""
+        """The agent's environment: the given one or that of this process, without secrets."""
         given = os.environ if environment is None else environment
         return {name: value for name, value in given.items() if name not in _PRIVATE} | {SECRETS: str(self.secrets)}
 
 
 class Engine(Protocol):
-    """Starts one agent on each node. An agent outlives the driver: the engine of a driver that is started again finds those of the
-    one before, so that `alive` and `stop` work on them. WindtunnelError where the engine does not answer."""
+    """Starts one agent per node. An agent survives the driver: the engine of a restarted driver finds the agents of the previous
+    one, so that `is_running` and `stop` work on them. WindtunnelError if the engine does not respond.
+    """
 
     def acquire(self, count: int) -> tuple[str, ...]:
-        """Names of `count` nodes that agents can be started on, the same ones when asked again."""
+        """Names of `count` nodes on which agents can be started; the same ones when called again."""
 
     def start(self, nodes: Sequence[str]) -> None:
-        """Starts an agent on each node, in place of the one that ran there. Does not wait until it answers."""
+        """Starts an agent on each node and replaces a running one. Does not wait until it connects."""
 
     def stop(self, node: str) -> None:
-        """Ends the agent of a node and all that it started; nothing where none runs."""
+        """Ends the agent of a node and everything that it started; no effect if none runs."""
 
-    def alive(self, node: str) -> bool:
-        """Whether the engine says that the agent of the node runs. True does not mean that it answers."""
+    def is_running(self, node: str) -> bool:
+        """Whether the agent of the node runs, as far as the engine knows. It may still be unresponsive."""
 
     def place(self, node: str) -> str | None:
-        """The machine that the node is, as the engine names it; None where it is not known."""
+        """The machine of the node, by the engine's name; None if unknown."""
 
     def close(self) -> None:
-        """Ends all agents and gives the nodes back."""
+        """Ends all agents and releases the nodes."""

@@ -1,8 +1,8 @@
-"""A JobSet for Kubernetes: the driver in one pod, and an agent in a pod of each node.
+"""JobSet manifest for Kubernetes: the driver in one pod, and one pod with an agent for each node.
 
-The manifest is written and not applied: `kubectl apply -f` does that, and the JobSet controller starts the pods. Its fields are
+The manifest is written but not applied: `kubectl apply -f` does that, and the JobSet controller starts the pods. Its fields are
 those of jobset.x-k8s.io/v1alpha2 (kubernetes-sigs/jobset, config/components/crd). Driver and agents share a volume: the driver
-writes the run's secrets into it, readable by their owner alone, and an agent that comes before that is started again.
+writes the run's secrets into it, readable only by their owner. An agent that starts earlier fails and is restarted.
 """
 
 from __future__ import annotations
@@ -18,23 +18,28 @@ PORT = 8480
 RUN_PATH = "/run/windtunnel"
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 MOST_RESTARTS = 2**31 - 1
-"""Of agents in place, by Kubernetes: the driver counts attempts."""
+"""In-place restarts of agents by Kubernetes; the driver counts attempts itself."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class JobSetRequest:
-    """A job on Kubernetes. `name`: of the JobSet; `image`: with windtunnel and the training script; `nodes` and `spares`: pods with
-    an agent each; `per_node`: processes of a node, each with a GPU; `command`: of a process, as an argument list; `claim`: a
-    PersistentVolumeClaim that all pods can write, for the run's folder and its checkpoints."""
+    """A job on Kubernetes."""
 
     name: str
+    """Name of the JobSet."""
     image: str
+    """Image with windtunnel and the training script."""
     nodes: int
+    """Pods with an agent."""
     command: tuple[str, ...]
+    """Command of a process, as an argument list."""
     spares: int = 0
+    """Additional pods with an agent."""
     per_node: int = 8
+    """Processes per node, each with a GPU."""
     claim: str = "windtunnel-run"
+    """PersistentVolumeClaim that all pods can write, for the run's folder and its checkpoints."""
     cpus_only: bool = False
 
     def __post_init__(self) -> None:
@@ -52,42 +57,42 @@ class JobSetRequest:
         return f"{self.name}-driver-0-0.{self.name}:{PORT}"
 
 
-def jobset(asked: JobSetRequest) -> dict[str, Any]:
+def jobset(request: JobSetRequest) -> dict[str, Any]:
     """The manifest as plain data."""
-    count = asked.nodes + asked.spares
+    count = request.nodes + request.spares
     run = [
         "-m", "windtunnel", "fleet", "run", "--engine", "waiting", "--driver-listen", f"0.0.0.0:{PORT}",
-        "--nodes", str(asked.nodes), "--nproc-per-node", str(asked.per_node), "--spares", str(asked.spares), "--dir", RUN_PATH,
-        "--run", asked.name, "--", *asked.command,
+        "--nodes", str(request.nodes), "--nproc-per-node", str(request.per_node), "--spares", str(request.spares),
+        "--dir", RUN_PATH, "--run", request.name, "--", *request.command,
     ]  # fmt: skip
-    folder = f"{RUN_PATH}/{asked.name}"
+    folder = f"{RUN_PATH}/{request.name}"
     agent = [
-        "-m", "windtunnel.fleet.agent", "--driver", asked.driver, "--node", "node$(WINDTUNNEL_INDEX)", "--secrets",
+        "-m", "windtunnel.fleet.agent", "--driver", request.driver, "--node", "node$(WINDTUNNEL_INDEX)", "--secrets",
         f"{folder}/driver/secrets.json", "--folder", folder,
     ]  # fmt: skip
     index = {"name": "WINDTUNNEL_INDEX", "valueFrom": {"fieldRef": {"fieldPath": INDEX}}}
-    limits = {} if asked.cpus_only else {"nvidia.com/gpu": str(asked.per_node)}
+    limits = {} if request.cpus_only else {"nvidia.com/gpu": str(request.per_node)}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": asked.name},
+        "metadata": {"name": request.name},
         "spec": {
-            "network": {"enableDNSHostnames": True, "subdomain": asked.name, "publishNotReadyAddresses": True},
+            "network": {"enableDNSHostnames": True, "subdomain": request.name, "publishNotReadyAddresses": True},
             "successPolicy": {"operator": "All", "targetReplicatedJobs": ["driver"]},
             "failurePolicy": {"maxRestarts": 0},
             "replicatedJobs": [
-                _job("driver", 1, _pod(asked, "driver", run, [], {}), {}),
-                _job("agents", count, _pod(asked, "agent", agent, [index], limits), _apart(asked)),
+                _job("driver", 1, _pod(request, "driver", run, [], {}), {}),
+                _job("agents", count, _pod(request, "agent", agent, [index], limits), _anti_affinity(request)),
             ],
         },
     }
 
 
-def jobset_text(asked: JobSetRequest) -> str:
+def jobset_text(request: JobSetRequest) -> str:
     """The manifest as YAML."""
     import yaml
 
-    return yaml.safe_dump(jobset(asked), sort_keys=False, width=120)
+    return yaml.safe_dump(jobset(request), sort_keys=False, width=120)
 
 
 def _job(name: str, count: int, pod: Mapping[str, Any], affinity: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,11 +108,11 @@ def _job(name: str, count: int, pod: Mapping[str, Any], affinity: Mapping[str, A
 
 
 def _pod(
-    asked: JobSetRequest, name: str, arguments: Sequence[str], variables: Sequence[Mapping[str, Any]], limits: Mapping[str, str]
+    request: JobSetRequest, name: str, arguments: Sequence[str], variables: Sequence[Mapping[str, Any]], limits: Mapping[str, str]
 ) -> dict[str, Any]:
     container = {
         "name": name,
-        "image": asked.image,
+        "image": request.image,
         "command": ["python"],
         "args": list(arguments),
         "env": list(variables),
@@ -119,14 +124,14 @@ def _pod(
         ],
     }
     volumes = [
-        {"name": "run", "persistentVolumeClaim": {"claimName": asked.claim}},
+        {"name": "run", "persistentVolumeClaim": {"claimName": request.claim}},
         {"name": "memory", "emptyDir": {"medium": "Memory"}},
     ]
     return {"restartPolicy": "OnFailure", "containers": [container], "volumes": volumes}
 
 
-def _apart(asked: JobSetRequest) -> dict[str, Any]:
-    """No two agents of the JobSet on one machine."""
-    labels = {"jobset.sigs.k8s.io/jobset-name": asked.name, "jobset.sigs.k8s.io/replicatedjob-name": "agents"}
+def _anti_affinity(request: JobSetRequest) -> dict[str, Any]:
+    """Keeps two agents of the JobSet off the same machine."""
+    labels = {"jobset.sigs.k8s.io/jobset-name": request.name, "jobset.sigs.k8s.io/replicatedjob-name": "agents"}
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}

@@ -1,4 +1,4 @@
-"""Agents as processes of this machine, each in a session of its own."""
+"""Engine that starts agents as processes of this machine, each in its own session."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True)
 class Process:
-    """A process by its id and the clock tick of its start since boot: an id alone may be given to another."""
+    """A process by its id and start time in clock ticks since boot, because an id can be reused."""
 
     pid: int
     started: int
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """The process that has this id now; None if it is gone or has ended (a zombie)."""
+        """The running process with this id; None if it is gone or a zombie."""
         try:
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
@@ -42,10 +42,11 @@ class Process:
 
 @dataclass
 class LocalEngine:
-    """Nodes `node0`, `node1`, … of this machine. `folder`: keeps the agents' ids and what they print."""
+    """Nodes `node0`, `node1`, … on this machine."""
 
     command: AgentCommand
     folder: Path
+    """Holds the agents' process ids and logs."""
     _children: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def acquire(self, count: int) -> tuple[str, ...]:
@@ -63,18 +64,18 @@ class LocalEngine:
             self._children[child.pid] = child
             process = Process.of(child.pid)
             if process is not None:
-                self._keep(node, process)
+                self._write_process(node, process)
 
     def stop(self, node: str) -> None:
-        process = self._kept(node)
+        process = self._read_process(node)
         if process is None:
             return
         end_group(process.pid, lambda: self._runs(process), PATIENCE)
         self._reap()
         self._file(node).unlink(missing_ok=True)
 
-    def alive(self, node: str) -> bool:
-        process = self._kept(node)
+    def is_running(self, node: str) -> bool:
+        process = self._read_process(node)
         return process is not None and self._runs(process)
 
     def place(self, node: str) -> str | None:
@@ -96,26 +97,28 @@ class LocalEngine:
             del self._children[pid]
 
     def _log(self, node: str) -> Path:
-        return self.folder / f"agent-{_plain(node)}.log"
+        return self.folder / f"agent-{_checked_name(node)}.log"
 
     def _file(self, node: str) -> Path:
-        return self.folder / f"agent-{_plain(node)}.json"
+        return self.folder / f"agent-{_checked_name(node)}.json"
 
-    def _keep(self, node: str, process: Process) -> None:
+    def _write_process(self, node: str, process: Process) -> None:
         new = self._file(node).with_suffix(".new")
         new.write_text(json.dumps({"pid": process.pid, "started": process.started}), encoding="utf-8")
         new.replace(self._file(node))
 
-    def _kept(self, node: str) -> Process | None:
+    def _read_process(self, node: str) -> Process | None:
         try:
-            kept = json.loads(self._file(node).read_text(encoding="utf-8"))
+            record = json.loads(self._file(node).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return Process(int(kept["pid"]), int(kept["started"]))
+        return Process(int(record["pid"]), int(record["started"]))
 
 
 def end_group(group: int, runs: Callable[[], bool], patience: float) -> None:
-    """SIGTERM to a process group while its leader `runs`, after `patience` seconds SIGKILL; and to what the leader left in it."""
+    """Sends SIGTERM to a process group while its leader `runs`, SIGKILL after `patience` seconds, which also ends what the leader
+    left behind.
+    """
     if not runs():
         return
     _signal(group, signal.SIGTERM)
@@ -130,8 +133,8 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _plain(node: str) -> str:
-    """The name if it can be part of a file's name; SpecError else."""
+def _checked_name(node: str) -> str:
+    """The name if it is usable in a file name; SpecError otherwise."""
     if not node or not all(one.isalnum() or one in "-_." for one in node) or node.startswith("."):
         raise SpecError("node", node, "a name of letters, digits, dashes, dots and underscores")
     return node

@@ -1,7 +1,6 @@
-"""Agents under Ray: one actor a node, spread over Ray's machines, each with the agent as a child process.
+"""Engine that starts agents under Ray: one actor per node, spread over Ray's machines, each with the agent as a child process.
 
-Actors and their placement group are detached and named, so that a driver that was killed finds them again. Needs the `search`
-extra.
+Actors and their placement group are detached and named, so that a restarted driver finds them again. Needs the `search` extra.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class RayError(WindtunnelError):
 
 
 class _Host:
-    """The actor of a node: the agent is its child."""
+    """Actor of a node; the agent is its child process."""
 
     def __init__(self, arguments: list[str], variables: dict[str, str]) -> None:
         self.child = subprocess.Popen(arguments, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -49,21 +48,21 @@ class _Host:
 
 @dataclass
 class RayEngine:
-    """Nodes `node0`, `node1`, … of a Ray cluster. `run`: names the actors; `address`: of the cluster, `auto` for the one here.
-
-    `strategy`: STRICT_SPREAD puts each agent on a machine of its own, SPREAD shares machines where there are too few. `resources`:
-    of an agent, like {"GPU": 8}.
-    """
+    """Nodes `node0`, `node1`, … of a Ray cluster."""
 
     command: AgentCommand
     run: str
+    """Prefix of the actors' names."""
     address: str = "auto"
+    """Address of the cluster; `auto`: the one on this machine."""
     strategy: Literal["SPREAD", "STRICT_SPREAD"] = "STRICT_SPREAD"
+    """STRICT_SPREAD puts each agent on its own machine; SPREAD shares machines if there are too few."""
     resources: tuple[tuple[str, float], ...] = (("CPU", 1.0),)
+    """Resources of an agent, such as {"GPU": 8}."""
     wait: float = 600.0
 
     def acquire(self, count: int) -> tuple[str, ...]:
-        """RayError where the cluster has no room for `count` agents within `wait` seconds."""
+        """RayError if the cluster has no room for `count` agents within `wait` seconds."""
         ray = self._ray()
         group = self._group()
         if group is None:
@@ -79,8 +78,8 @@ class RayEngine:
         ray, group = self._ray(), self._group()
         if group is None:
             raise SpecError("engine", "ray", "nodes that `acquire` has placed")
-        asked = dict(self.resources)
-        cpus, gpus = asked.pop("CPU", 0.0), asked.pop("GPU", 0.0)
+        resources = dict(self.resources)
+        cpus, gpus = resources.pop("CPU", 0.0), resources.pop("GPU", 0.0)
         variables = {key: value for key, value in self.command.variables().items() if not key.startswith("RAY_")}
         for node in nodes:
             self.stop(node)
@@ -89,27 +88,27 @@ class RayEngine:
             at = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, int(node.removeprefix("node")))
             actor = ray.remote(_Host).options(
                 name=self._name(node), namespace=NAMESPACE, lifetime="detached", max_restarts=0, num_cpus=cpus, num_gpus=gpus,
-                resources=asked, scheduling_strategy=at,
+                resources=resources, scheduling_strategy=at,
             )  # fmt: skip
             started.append(actor.remote(self.command.of(node), variables))
         for node, actor in zip(nodes, started, strict=True):
-            if self._asked(actor, "runs") is None:
+            if self._call_actor(actor, "runs") is None:
                 raise RayError(f"Ray did not start the agent of {node}")
 
     def stop(self, node: str) -> None:
         actor = self._actor(node)
         if actor is not None:
-            self._asked(actor, "end")
+            self._call_actor(actor, "end")
             self._ray().kill(actor)
 
-    def alive(self, node: str) -> bool:
+    def is_running(self, node: str) -> bool:
         actor = self._actor(node)
-        return actor is not None and self._asked(actor, "runs") is True
+        return actor is not None and self._call_actor(actor, "runs") is True
 
     def place(self, node: str) -> str | None:
         """Ray's id of the machine."""
         actor = self._actor(node)
-        return None if actor is None else self._asked(actor, "place")
+        return None if actor is None else self._call_actor(actor, "place")
 
     def close(self) -> None:
         ray, group = self._ray(), self._group()
@@ -147,8 +146,8 @@ class RayEngine:
         except ValueError:
             return None
 
-    def _asked(self, actor: Any, method: str) -> Any:
-        """What an actor answers; None where it is dead or does not answer."""
+    def _call_actor(self, actor: Any, method: str) -> Any:
+        """Calls a method of an actor; None if it is dead or does not respond."""
         ray = self._ray()
         try:
             return ray.get(getattr(actor, method).remote(), timeout=ANSWER_SECONDS)

@@ -1,9 +1,9 @@
-"""Agents as steps of Slurm allocations, a step a node.
+"""Engine that starts agents as steps of Slurm allocations, one step per node.
 
-The allocation is the one that this runs in (SLURM_JOB_ID), or one that is asked for with `sbatch` and is given back at the end. It
-keeps its other nodes when one goes down (`--no-kill`); Slurm takes the lost node out of it for good, and `acquire` asks for another
-allocation for what is missing. Steps are found by their names in `squeue`, so that a driver that was killed finds its agents
-again. Only argument lists are used, and what agents need to know in secret lies in a file.
+The allocation is the one in which this process runs (SLURM_JOB_ID), or one that is requested with `sbatch` and released at the end.
+It keeps its other nodes when one goes down (`--no-kill`); Slurm removes the lost node for good, and `acquire` requests another
+allocation for missing nodes. Steps are found by name in `squeue`, so that a restarted driver finds its agents again. Commands are
+argument lists; secrets are passed in a file.
 """
 
 from __future__ import annotations
@@ -20,36 +20,41 @@ from windtunnel.base.errors import Nothing, SpecError, WindtunnelError
 from windtunnel.fleet.engines.engine import AgentCommand
 
 JOBS_FILE = "slurm-jobs"
-"""The numbers of the jobs that were submitted, a line each."""
+"""File with the numbers of the submitted jobs, one per line."""
 HOLD = "#!/bin/sh\nwhile :; do sleep 60; done\n"
-"""The batch script of an allocation: it holds the nodes, and the agents are steps."""
+"""Batch script of an allocation: it holds the nodes while the agents run as steps."""
 ANSWER_SECONDS = 60.0
-"""The longest that a command of Slurm may take."""
+"""Timeout of a Slurm command."""
 GONE_SECONDS = 30.0
-"""The longest that a step may take to end after scancel."""
+"""Longest time for a step to end after scancel."""
 
 
 class SlurmError(WindtunnelError):
-    """A command of Slurm that failed, with what it said."""
+    """A failed Slurm command, with its output."""
 
 
 @dataclass
 class SlurmEngine:
-    """Nodes by their names in Slurm. `folder`: shared by the nodes; keeps the jobs' numbers and what agents print. `options`: for
-    sbatch, like `--partition=gpu`; `step`: for srun, like `--gpus-per-node=8`. `fresh`: seconds that a list of steps holds."""
+    """Nodes by their Slurm names."""
 
     command: AgentCommand
     folder: Path
+    """Shared by the nodes; holds the jobs' numbers and the agents' logs."""
     options: tuple[str, ...] = ()
+    """For sbatch, such as `--partition=gpu`."""
     step: tuple[str, ...] = ()
+    """For srun, such as `--gpus-per-node=8`."""
     wait: float = 600.0
+    """Seconds to wait for an allocation."""
     fresh: float = 0.5
-    _asked: tuple[float, dict[str, str]] = (-1e9, {})
+    """Seconds for which a list of steps is cached."""
+    _cached_steps: tuple[float, dict[str, str]] = (-1e9, {})
     _clients: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def acquire(self, count: int) -> tuple[str, ...]:
-        """The first `count` nodes; for those that are missing an allocation is asked for. SlurmError if it does not begin within
-        `wait` seconds, or if this runs in an allocation with fewer nodes."""
+        """The first `count` nodes; requests an allocation for missing ones. SlurmError if it does not start within `wait` seconds,
+        or if this process runs in an allocation with fewer nodes.
+        """
         if shutil.which("srun") is None:
             raise SpecError("engine", "slurm", "a machine with Slurm's commands", "srun is not in PATH.")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +67,7 @@ class SlurmEngine:
         return hosts[:count]
 
     def start(self, nodes: Sequence[str]) -> None:
-        """SlurmError for a node that is in no allocation any more."""
+        """SlurmError for a node that is no longer in an allocation."""
         for node in nodes:
             self.stop(node)
         jobs = self._hosts()
@@ -71,7 +76,7 @@ class SlurmEngine:
             raise SlurmError(f"{', '.join(gone)}: in no allocation of this run; `acquire` gives others")
         for node in nodes:
             self._clients[node] = self._run(node, jobs[node])
-        self._asked = (-1e9, {})
+        self._cached_steps = (-1e9, {})
 
     def stop(self, node: str) -> None:
         step = self._steps(0.0).get(_name(node))
@@ -86,18 +91,18 @@ class SlurmEngine:
         if client is not None:
             _end(client, GONE_SECONDS if step is not None else 0.0)
 
-    def alive(self, node: str) -> bool:
+    def is_running(self, node: str) -> bool:
         return _name(node) in self._steps(self.fresh)
 
     def place(self, node: str) -> str | None:
         return node
 
     def close(self) -> None:
-        """Ends the agents, and the jobs that were submitted here."""
-        kept = self.folder / JOBS_FILE
-        if kept.exists():
+        """Ends the agents and cancels the jobs that were submitted here."""
+        jobs_file = self.folder / JOBS_FILE
+        if jobs_file.exists():
             _slurm("scancel", *self._jobs())
-            kept.unlink()
+            jobs_file.unlink()
         elif self._jobs():
             for step in self._steps(0.0).values():
                 _slurm("scancel", step)
@@ -106,15 +111,15 @@ class SlurmEngine:
         self._clients.clear()
 
     def _submit(self, count: int) -> None:
-        said = _slurm(
+        output = _slurm(
             "sbatch", "--parsable", "--no-kill", "--no-requeue", "--export=NONE", "--job-name=windtunnel", f"--nodes={count}",
             "--ntasks-per-node=1", f"--output={self.folder / 'slurm-%j.log'}", *self.options, text=HOLD,
         )  # fmt: skip
-        job = said.strip().partition(";")[0]
+        job = output.strip().partition(";")[0]
         if not job.isdigit():
-            raise SlurmError(f"sbatch answered {said.strip()[:200]!r} and no job number")
-        with (self.folder / JOBS_FILE).open("a", encoding="utf-8") as kept:
-            kept.write(f"{job}\n")
+            raise SlurmError(f"sbatch answered {output.strip()[:200]!r} and no job number")
+        with (self.folder / JOBS_FILE).open("a", encoding="utf-8") as jobs_file:
+            jobs_file.write(f"{job}\n")
         until = time.monotonic() + self.wait
         while (state := _slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T").strip()) != "RUNNING":
             if not state or time.monotonic() > until:
@@ -123,22 +128,22 @@ class SlurmEngine:
             time.sleep(0.5)
 
     def _jobs(self) -> tuple[str, ...]:
-        """Numbers of the jobs: those that were submitted, or the one that this process is in."""
-        kept = self.folder / JOBS_FILE
-        if kept.exists():
-            return tuple(kept.read_text(encoding="utf-8").split())
+        """Numbers of the jobs: the submitted ones, or the one in which this process runs."""
+        jobs_file = self.folder / JOBS_FILE
+        if jobs_file.exists():
+            return tuple(jobs_file.read_text(encoding="utf-8").split())
         return (os.environ["SLURM_JOB_ID"],) if "SLURM_JOB_ID" in os.environ else ()
 
-    def _needed(self) -> str:
+    def _jobs_option(self) -> str:
         jobs = self._jobs()
         if not jobs:
             raise SpecError("engine", Nothing(), "an allocation of Slurm", "`acquire` asks for one.")
         return f"--jobs={','.join(jobs)}"
 
     def _hosts(self) -> dict[str, str]:
-        """The job of each node that Slurm has in these jobs now: a node that went down is in none."""
+        """The job of each node that is in these jobs now; a node that went down is missing."""
         found: dict[str, str] = {}
-        for line in _slurm("squeue", "--noheader", self._needed(), "--states=RUNNING", "--format=%i|%N").splitlines():
+        for line in _slurm("squeue", "--noheader", self._jobs_option(), "--states=RUNNING", "--format=%i|%N").splitlines():
             job, _, listed = line.strip().partition("|")
             names = _slurm("scontrol", "show", "hostnames", listed).split() if set(listed) & set("[,") else [listed]
             found |= dict.fromkeys((name for name in names if name), job)
@@ -158,21 +163,20 @@ class SlurmEngine:
         )  # fmt: skip
 
     def _steps(self, fresh: float) -> dict[str, str]:
-        """Step numbers of agents that Slurm has running, by the step's name. Slurm lists steps of lost nodes too: these are left
-        out."""
-        at, known = self._asked
+        """Step numbers of running agents, by step name. Slurm also lists steps of lost nodes; these are left out."""
+        at, known = self._cached_steps
         if time.monotonic() - at <= fresh:
             return known
-        said = _slurm("squeue", "--noheader", "--steps", self._needed(), "--format=%i|%j")
+        output = _slurm("squeue", "--noheader", "--steps", self._jobs_option(), "--format=%i|%j")
         here = {_name(node): job for node, job in self._hosts().items()}
-        listed = (line.strip().partition("|") for line in said.splitlines())
+        listed = (line.strip().partition("|") for line in output.splitlines())
         found = {name: step for step, _, name in listed if here.get(name) == step.partition(".")[0]}
-        self._asked = (time.monotonic(), found)
+        self._cached_steps = (time.monotonic(), found)
         return found
 
 
 def _end(client: subprocess.Popen[bytes], patience: float) -> None:
-    """Waits for an `srun`, and kills one that does not end: of a lost node it never would."""
+    """Waits for an `srun` and kills it if it does not end, which it never does for a lost node."""
     try:
         client.wait(patience)
     except subprocess.TimeoutExpired:
@@ -185,7 +189,7 @@ def _name(node: str) -> str:
 
 
 def _slurm(*command: str, text: str | None = None) -> str:
-    """What a command of Slurm prints. SlurmError with what it says where it fails."""
+    """Output of a Slurm command. SlurmError with its error output if it fails."""
     try:
         ran = subprocess.run(command, input=text, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""Agents that somebody else starts, like a JobSet's pods or a person: the driver waits for them."""
+"""Engine for agents that are started by others, such as the pods of a JobSet or a person: the driver waits for them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 
 @dataclass
 class WaitingEngine:
-    """Nodes `node0`, `node1`, …; whoever starts agents gives them these names. Nothing is known of an agent but its heartbeats."""
+    """Nodes `node0`, `node1`, …; agents must be started with these names. Heartbeats are the only information about an agent."""
 
     def acquire(self, count: int) -> tuple[str, ...]:
         return tuple(f"node{index}" for index in range(count))
 
     def start(self, nodes: Sequence[str]) -> None:
-        """Does nothing: an agent that ends is started again where it runs."""
+        """No effect: an agent that ends must be restarted where it runs."""
 
     def stop(self, node: str) -> None:
-        """Does nothing: a node that is blocked gets no work."""
+        """No effect: a blocked node gets no work."""
 
-    def alive(self, node: str) -> bool:
+    def is_running(self, node: str) -> bool:
         return True
 
     def place(self, node: str) -> str | None:
         return None
 
     def close(self) -> None:
-        """Does nothing: agents end when the driver lets them go."""
+        """No effect: agents end when the driver releases them."""

@@ -1,5 +1,7 @@
-"""What sections say: who is slow, which link, who hangs, why the rate declines. Nothing here asks a clock or a process.
+"""Analysis of recorded sections: slow ranks, slow links, hangs, causes of a declining rate. Pure functions: nothing here reads a
+clock or a process.
 
-`steps.py` makes a table of ranks and steps; `slow.py`, `link.py` and `decline.py` judge it; `hang.py` judges what ranks were in
-when nothing moved. Each returns `Finding`s: what, who, how sure, on what evidence, and what else it is not.
+`steps.py` builds a table of ranks and steps; `slow_ranks.py`, `slow_links.py` and `decline.py` evaluate it; `hang.py` evaluates
+what ranks were doing when nothing moved. Each returns `Finding`s: what, who, how certain, on what evidence, and which alternatives
+are excluded.
 """

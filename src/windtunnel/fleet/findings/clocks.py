@@ -1,11 +1,10 @@
-"""One clock for the machines of a job: offsets and drifts such that nothing arrives before it was sent.
+"""Clock alignment: offsets and drifts of the machines' clocks such that no message arrives before it was sent.
 
-Each machine's clock is brought onto a reference by a correction that is a continuous line of straight pieces in time. A pair of
-events of which one came first (`findings.pairs`) bounds the difference of two corrections from one side. All pairs together
-make a linear programme. Among the corrections that satisfy them it takes those whose least slack is largest, then the next, so
-that two machines have the same slack both ways. That is right where ways are as long there as back, and at most the slack wrong
-otherwise. The idea of bounding clocks by message pairs is that of Duda et al., "Estimating global time in distributed systems"
-(ICDCS 1987).
+Each machine's clock is corrected to a reference by a continuous, piecewise linear function of time. A pair of events of which one
+came first (`findings.event_pairs`) bounds the difference of two corrections from one side. All pairs together form a linear
+programme. Of the corrections that satisfy it, those with the largest minimum slack are chosen, then the next larger, so that two
+machines have the same slack in both directions. This is exact if delays are symmetric, and wrong by at most the slack otherwise.
+The idea of bounding clocks by message pairs is from Duda et al., "Estimating global time in distributed systems" (ICDCS 1987).
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from scipy.sparse import coo_array, csr_array, hstack, vstack
 
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.findings.pairs import Before, ends, exchange_pairs, message_pairs
+from windtunnel.fleet.findings.event_pairs import EventPairs, end_times, exchange_pairs, message_pairs
 from windtunnel.records.sections import Sections
 
 PIECE_SECONDS = 900.0
-"""Length of a straight piece: a quartz clock's rate moves by some 0.1 ppm in that time."""
+"""Length of a linear piece: the rate of a quartz clock changes by about 0.1 ppm in that time."""
 _BINS = 24
 _ROUNDS = 12
 _TOLERANCE = 1e-9
@@ -34,35 +33,39 @@ _MOST_SLACK = 1e7  # µs
 
 @dataclass(frozen=True)
 class MachineClocks:
-    """Corrections of the machines' clocks. Seconds.
-
-    The time on the reference's clock is `t + correction` of t, which is counted from `zero`. `bound` says how far a machine's
-    correction can be wrong at the worst moment, given the pairs and whatever the ways between machines are; `slack` the smallest
-    that any pair has left, negative where the pairs contradict each other.
+    """Corrections of the machines' clocks, in seconds. The time on the reference's clock is `t + correction`, where t is counted
+    from `zero`.
     """
 
     nodes: tuple[str, ...]
     reference: str
     zero: float
-    knots: Floats  # [K]
-    values: Floats  # [nodes, K]: corrections at the knots
-    bound: Floats  # [nodes]; inf where nothing links a machine to the reference; NaN where it was not asked for
+    knots: Floats
+    """[K]"""
+    values: Floats
+    """[nodes, K]: corrections at the knots."""
+    bound: Floats
+    """[nodes]: largest possible error of a machine's correction at the worst moment, given the pairs and arbitrary delays. inf if
+    nothing links the machine to the reference; NaN if it was not computed.
+    """
     slack: float
-    hosts: Mapping[int, str]  # rank -> node
+    """Smallest slack of any pair; negative if pairs contradict each other."""
+    hosts: Mapping[int, str]
+    """Rank → node."""
 
     def correction(self, node: str, time: Any) -> Floats:
-        """What to add to `time` (seconds after `zero` on the node's clock). 0 for a machine that is not known."""
+        """What to add to `time` (seconds after `zero` on the node's clock). 0 for an unknown machine."""
         times = np.asarray(time, np.float64)
         if node not in self.nodes:
             return np.zeros_like(times)
-        return _interpolated(self.knots, self.values[self.nodes.index(node)], times)
+        return _interpolate(self.knots, self.values[self.nodes.index(node)], times)
 
     def offset(self, node: str) -> float:
-        """Seconds that a node's clock is ahead of the reference in the middle of the run."""
+        """Seconds by which a node's clock is ahead of the reference in the middle of the run."""
         return -float(self.correction(node, (self.knots[0] + self.knots[-1]) / 2))
 
     def drift(self, node: str) -> float:
-        """How much faster a node's clock runs than the reference's, over the whole run: 1e-4 is 100 ppm."""
+        """Relative rate of a node's clock against the reference, over the whole run: 1e-4 is 100 ppm."""
         first, last = self.correction(node, self.knots[0]), self.correction(node, self.knots[-1])
         rate = float(last - first) / float(self.knots[-1] - self.knots[0])
         return 1 / (1 + rate) - 1
@@ -72,23 +75,23 @@ def clocks_of(
     sections: Sections, exchanges: Mapping[str, Sequence[Sequence[int]]] | None = None, *, reference: str | None = None,
     bounds: bool = True,
 ) -> MachineClocks:  # fmt: skip
-    """The clocks of the machines in `sections.hosts`, from their messages and collectives, and from timestamps that their shippers
-    exchanged with the collector (`RunStore.exchanges()`). `reference`: the machine whose clock is right; default: the first by
-    name.
+    """The clocks of the machines in `sections.hosts`, from their messages and collectives, and from the timestamps that shippers
+    exchanged with the collector (`RunStore.exchanges()`). `reference`: the machine whose clock is taken as right; default: the
+    first by name.
 
     SpecError if the reference is not among them.
     """
     pairs = message_pairs(sections)
     if exchanges:
         pairs += exchange_pairs(exchanges, sections.zero)
-    return solved(pairs, sorted(set(sections.hosts.values())), sections.zero, dict(sections.hosts), reference, bounds=bounds)
+    return solve_clocks(pairs, sorted(set(sections.hosts.values())), sections.zero, dict(sections.hosts), reference, bounds=bounds)
 
 
-def solved(
-    pairs: Sequence[Before], nodes: Sequence[str], zero: float, hosts: Mapping[int, str], reference: str | None = None, *,
+def solve_clocks(
+    pairs: Sequence[EventPairs], nodes: Sequence[str], zero: float, hosts: Mapping[int, str], reference: str | None = None, *,
     bounds: bool = True,
 ) -> MachineClocks:  # fmt: skip
-    """Clocks that satisfy `pairs`. Machines that only appear in pairs are added to `nodes`."""
+    """Clocks that satisfy `pairs`. Machines that appear only in pairs are added to `nodes`."""
     names = list(dict.fromkeys([*nodes, *(name for pair in pairs for name in (pair.source, pair.target))]))
     first = reference or (names[0] if names else "")
     if names and first not in names:
@@ -100,15 +103,15 @@ def solved(
         none = np.zeros((len(names), len(knots)))
         bound = np.array([0.0 if name == first else np.inf for name in names])
         return MachineClocks(tuple(names), first, zero, knots, none, bound, np.inf, hosts)
-    programme = _Programme(pairs, names, names.index(first), knots)
+    programme = _LinearProgram(pairs, names, names.index(first), knots)
     values, slack = programme.solve()
     bound = programme.bounds(values) if bounds and len(names) <= _MOST_BOUNDED else np.full(len(names), np.nan)
     return MachineClocks(tuple(names), first, zero, knots, values, bound, slack, hosts)
 
 
 def align(sections: Sections, clocks: MachineClocks) -> Sections:
-    """The sections on the reference's clock: begins corrected, durations by the clock's rate."""
-    begin, finish = sections.begin.copy(), ends(sections)
+    """The sections on the reference's clock: begins are corrected, durations are scaled by the clock's rate."""
+    begin, finish = sections.begin.copy(), end_times(sections)
     shift = sections.zero - clocks.zero
     stretch = np.ones(len(begin))
     for node in set(clocks.hosts.values()):
@@ -123,39 +126,37 @@ def align(sections: Sections, clocks: MachineClocks) -> Sections:
     return replace(sections, begin=begin, seconds=sections.seconds * stretch, host_seconds=sections.host_seconds * stretch)
 
 
-def negative_arrows(sections: Sections) -> int:
-    """Pairs whose second event comes before the first by more than a nanosecond: on one clock there are none."""
-    return sum(int((pair.late - pair.early < -_TOLERANCE).sum()) for pair in message_pairs(sections))
+class _LinearProgram:
+    """Unknowns: corrections at the knots of each machine, then a slack for each two machines that share a pair."""
 
-
-class _Programme:
-    """Unknowns: corrections at the knots of each machine, then a slack for each two machines that have a pair."""
-
-    def __init__(self, pairs: Sequence[Before], names: Sequence[str], reference: int, knots: Floats) -> None:
+    def __init__(self, pairs: Sequence[EventPairs], names: Sequence[str], reference: int, knots: Floats) -> None:
         self.names, self.knots, self.reference = names, knots, reference
         place = {name: at for at, name in enumerate(names)}
         self.pairs = [(place[pair.source], place[pair.target], pair.early, pair.late) for pair in pairs if len(pair.early)]
         links = sorted({(min(a, b), max(a, b)) for a, b, _, _ in self.pairs})
         self.link = {link: at for at, link in enumerate(links)}
         self.size = len(names) * len(knots)
-        # Unknowns are what is left beside a first solution: small, whatever the offsets are.
-        self.start = self._rough()
+        # Unknowns are deviations from a first solution, so they are small for any offsets.
+        self.start = self._initial_corrections()
         self.chosen = [self._envelope(*pair) for pair in self.pairs]
 
     def solve(self) -> tuple[Floats, float]:
-        """Corrections [machines, knots] and the least slack of all pairs; pairs that a round left out and broke join the next."""
+        """Corrections [machines, knots] and the least slack of all pairs. Pairs that a round left out and violated are added to the
+        next.
+        """
         for _ in range(_ROUNDS):
-            matrix, limit = self._rows()
-            found = self._balanced(matrix, limit)
+            matrix, limit = self._constraints()
+            found = self._solve_balanced(matrix, limit)
             values = self.start + found[: self.size].reshape(len(self.names), -1)
-            if not self._join(values, found[self.size :]):
+            if not self._add_violated(values, found[self.size :]):
                 break
         return values, min(float(self._slacks(pair, values).min()) for pair in self.pairs)
 
-    def _balanced(self, matrix: Any, limit: Floats) -> Floats:
-        """Corrections and slacks, seconds: the least slack as large as can be, then the next, as far as machines need it.
+    def _solve_balanced(self, matrix: Any, limit: Floats) -> Floats:
+        """Corrections and slacks in seconds, maximising the least slack first, then the next.
 
-        A plain sum would give a tight pair up for several loose ones. Solved in microseconds: HiGHS' tolerance of 1e-7 is absolute.
+        A plain sum would give up a tight pair for several loose ones. Solved in microseconds, because HiGHS' tolerance of 1e-7 is
+        absolute.
         """
         links, size = len(self.link), self.size
         matrix = hstack([matrix, csr_array((matrix.shape[0], 1))])
@@ -174,7 +175,11 @@ class _Programme:
                 cost,
                 csr_array(vstack([matrix, above])),
                 np.concatenate([limit * 1e6, np.zeros(count)]),
-                bounds=[*self._fixed(), *[(low if np.isfinite(low) else None, _MOST_SLACK) for low in least], (None, _MOST_SLACK)],
+                bounds=[
+                    *self._variable_bounds(),
+                    *[(low if np.isfinite(low) else None, _MOST_SLACK) for low in least],
+                    (None, _MOST_SLACK),
+                ],
                 method="highs",
             )
             if answer.x is None:
@@ -187,12 +192,10 @@ class _Programme:
         return found
 
     def bounds(self, values: Floats) -> Floats:
-        """The farthest that each machine's correction can be from `values` at any knot, with every chosen pair satisfied."""
-        matrix, limit = self._rows()
+        """The largest distance of each machine's correction from `values` at any knot, with every chosen pair satisfied."""
+        matrix, limit = self._constraints()
         matrix = csr_array(matrix[:, : self.size])
-        limit = np.maximum(
-            limit, matrix @ (values - self.start).ravel()
-        )  # pairs that contradict each other count as just satisfied
+        limit = np.maximum(limit, matrix @ (values - self.start).ravel())  # contradicting pairs count as just satisfied
         found = np.zeros(len(self.names))
         for node in range(len(self.names)):
             if node == self.reference:
@@ -202,18 +205,18 @@ class _Programme:
                 for sign in (1.0, -1.0):
                     cost = np.zeros(self.size)
                     cost[at] = sign
-                    answer = linprog(cost, matrix, limit * 1e6, bounds=self._fixed(), method="highs")
+                    answer = linprog(cost, matrix, limit * 1e6, bounds=self._variable_bounds(), method="highs")
                     worst = np.inf if answer.x is None else abs(answer.x[at] / 1e6 + self.start.ravel()[at] - values.ravel()[at])
                     found[node] = max(found[node], worst)
         return found
 
-    def _fixed(self) -> list[tuple[float | None, float | None]]:
-        """The reference stays as it is; the others are free."""
+    def _variable_bounds(self) -> list[tuple[float | None, float | None]]:
+        """The reference's corrections are zero; the others are free."""
         knots = len(self.knots)
         return [(0.0, 0.0) if at // knots == self.reference else (None, None) for at in range(self.size)]
 
-    def _rough(self) -> Floats:
-        """Constant corrections along the links from the reference: half of the difference of the least gaps both ways."""
+    def _initial_corrections(self) -> Floats:
+        """Constant corrections along the links from the reference: half the difference of the least gaps in both directions."""
         gap: dict[tuple[int, int], float] = {}
         for a, b, early, late in self.pairs:
             gap[a, b] = min(gap.get((a, b), np.inf), float((late - early).min()))
@@ -234,7 +237,7 @@ class _Programme:
 
     def _slacks(self, pair: tuple[int, int, Floats, Floats], values: Floats) -> Floats:
         a, b, early, late = pair
-        return (late + _interpolated(self.knots, values[b], late)) - (early + _interpolated(self.knots, values[a], early))
+        return (late + _interpolate(self.knots, values[b], late)) - (early + _interpolate(self.knots, values[a], early))
 
     def _envelope(self, a: int, b: int, early: Floats, late: Floats) -> Any:
         """Pairs that can bind: the tightest of each slice of the run, and the lower hull of the gaps over time."""
@@ -244,8 +247,8 @@ class _Programme:
         first = np.concatenate([[True], np.diff(slot[order]) != 0])
         return np.unique(np.concatenate([order[first], _lower_hull(early, gap)]))
 
-    def _join(self, values: Floats, slacks: Floats) -> bool:
-        """Takes in pairs that have less slack than their link; whether there were any."""
+    def _add_violated(self, values: Floats, slacks: Floats) -> bool:
+        """Adds pairs that have less slack than their link; whether there were any."""
         more = False
         for at, pair in enumerate(self.pairs):
             link = self.link[min(pair[:2]), max(pair[:2])]
@@ -257,8 +260,8 @@ class _Programme:
                 more = True
         return more
 
-    def _rows(self) -> tuple[Any, Floats]:
-        """c[source](early) - c[target](late) + slack <= late - early, for the chosen pairs, around the first solution."""
+    def _constraints(self) -> tuple[Any, Floats]:
+        """c[source](early) - c[target](late) + slack <= late - early, for the chosen pairs, relative to the initial corrections."""
         blocks, limits = [], []
         for (a, b, early, late), chosen in zip(self.pairs, self.chosen, strict=True):
             left, right = _weights(self.knots, early[chosen]), _weights(self.knots, late[chosen])
@@ -278,12 +281,12 @@ class _Programme:
 
 
 def _weights(knots: Floats, times: Floats) -> tuple[Any, Floats]:
-    """The piece that each time lies in, and how far in it; beyond the ends the outer pieces go on."""
+    """The piece that each time lies in, and the position within it. The outer pieces extend beyond the ends."""
     place = np.clip(np.searchsorted(knots, times) - 1, 0, len(knots) - 2)
     return place, (times - knots[place]) / (knots[place + 1] - knots[place])
 
 
-def _interpolated(knots: Floats, values: Floats, times: Floats) -> Floats:
+def _interpolate(knots: Floats, values: Floats, times: Floats) -> Floats:
     place, share = _weights(knots, times)
     found: Floats = values[place] * (1 - share) + values[place + 1] * share
     return found

@@ -1,12 +1,12 @@
-"""A step that takes longer and longer, or longer from some step on: which part of it grows, on whom, and what it is not.
+"""Cause of a declining rate: steps that grow, gradually or from some step on. Finds the part of the step that grows, on which
+ranks, and which causes are excluded.
 
-A step's length is the own work of its slowest rank, plus what its ranks wait for. Each part of it is a series over the steps:
-own work of every rank, gaps of the host, late data, how late each rank comes to its calls, and the transfers of calls once all
-ranks are there. A part grows where Mann and Kendall's test says so and Sen's slope times the number of steps is worth a word;
-it jumps where two levels with a step between them lie closer to it than a slope, and Mann and Whitney's test tells the levels
-apart. The verdict is the part that explains most of what the step has lost; the others are listed with their slopes as what it
-is not. There is a decline where the step grows beyond doubt, or where it seems to and a part of it that explains that grows
-beyond doubt.
+A step's length is the own work of its slowest rank, plus what its ranks wait for. Each part of it is a series over the steps: own
+work of every rank, host gaps, late data, lateness of each rank at its calls, and transfer times of calls after all ranks have
+arrived. A part grows if the Mann-Kendall test says so and Sen's slope times the number of steps is large enough. It jumps if two
+constant levels fit it better than a slope, and the Mann-Whitney test separates the levels. The verdict is the part that explains
+most of the growth of the step; the other parts are listed with their slopes as excluded. A decline is reported if the step grows
+significantly, or if it seems to grow and a part that explains this grows significantly.
 """
 
 from __future__ import annotations
@@ -19,58 +19,60 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
-from windtunnel.fleet.findings.finding import Finding, Verdict, listed
-from windtunnel.fleet.findings.link import Transfers, quickest
+from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
+from windtunnel.fleet.findings.slow_links import Transfers, quickest_calls
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Section
 
 LEVEL = 1e-4
-"""Chance that a steady step is called a decline."""
+"""Probability that steady steps are called a decline."""
 HINT = 0.05
-"""The same, where a part of the step grows beyond doubt: other parts' noise hides in the step what is plain in the part."""
+"""The same, if a part of the step grows significantly: noise of other parts can hide in the step what is clear in the part."""
 LEAST = 0.02
 """Growth over the window, as a share of the step, below which there is no decline."""
 FEWEST_STEPS = 30
 MOST_POINTS = 24
-"""Points of a series that are tested for a slope; longer ones are averaged in blocks, so that what happens now and then counts."""
+"""Points of a series that are tested for a slope; longer series are averaged in blocks, so that occasional events count."""
 MOST_POINTS_OF_JUMP = 40
-"""The same for a jump, whose place matters."""
+"""The same for a jump, whose position matters."""
 
 
 @dataclass(frozen=True)
 class Trend:
-    """Growth of a series over its window in its own unit, and the chance that a steady one shows it.
-
-    The growth is Sen's slope times the window, or the height of a jump, whichever lies closer to the series.
+    """Growth of a series over its window in its own unit: Sen's slope times the window, or the height of a jump, whichever fits
+    better.
     """
 
     growth: float
     chance: float
-    start: float  # value at the window's first step, by the fitted line
-    jump: int = -1  # place of the first value after a jump; -1: a slope
+    """Probability that a steady series shows this growth."""
+    start: float
+    """Value at the window's first step, by the fitted line."""
+    jump: int = -1
+    """Index of the first value after a jump; -1: a slope."""
 
 
 def trend_of(values: Floats) -> Trend:
-    """The trend of a series in equal steps; NaN points are left out. Fewer than ten points: none."""
+    """The trend of an equidistant series; NaN points are left out. No trend for fewer than ten points."""
     at = np.flatnonzero(np.isfinite(values))
     if len(at) < 10:
         return Trend(0.0, 1.0, float("nan"))
-    from scipy import stats  # here: it is slow to import, and a run of a few steps has no trend
+    from scipy import stats  # imported here: it is slow to import, and a short run has no trend
 
-    place, series = _averaged(at, values[at], MOST_POINTS)
+    place, series = _average_blocks(at, values[at], MOST_POINTS)
     slope, intercept, _, _ = stats.theilslopes(series, place)
     cut = _best_cut(series)
     if _distance(series[:cut]) + _distance(series[cut:]) >= np.abs(series - slope * place - intercept).sum():
-        return Trend(float(slope * (len(values) - 1)), min(1.0, 2.0 * _rising(series)), float(intercept))
-    place, series = _averaged(at, values[at], MOST_POINTS_OF_JUMP)
+        return Trend(float(slope * (len(values) - 1)), min(1.0, 2.0 * _rise_chance(series)), float(intercept))
+    place, series = _average_blocks(at, values[at], MOST_POINTS_OF_JUMP)
     cut = _best_cut(series)
     apart = float(stats.mannwhitneyu(series[cut:], series[:cut], alternative="greater", method="exact").pvalue)
     before, after = float(np.median(series[:cut])), float(np.median(series[cut:]))
     return Trend(after - before, min(1.0, 2.0 * (len(series) - 5) * apart), before, int(np.ceil(place[cut - 1 : cut + 1].mean())))
 
 
-def _averaged(at: Int64s, series: Floats, most: int) -> tuple[Floats, Floats]:
-    """Places [S] and values [..., S], averaged in at most so many blocks."""
+def _average_blocks(at: Int64s, series: Floats, most: int) -> tuple[Floats, Floats]:
+    """Positions [S] and values [..., S], averaged in at most `most` blocks."""
     if len(at) <= most:
         return at.astype(np.float64), series
     blocks = np.array_split(np.arange(len(at)), most)
@@ -78,20 +80,20 @@ def _averaged(at: Int64s, series: Floats, most: int) -> tuple[Floats, Floats]:
     return np.array([at[block].mean() for block in blocks]), np.stack(means, axis=-1)
 
 
-def _rising(series: Floats) -> float:
-    """Chance by Mann and Kendall that a steady series rises as much; 1 where it does not rise."""
-    rise, count = float(_rises(series)), len(series)
+def _rise_chance(series: Floats) -> float:
+    """Mann-Kendall probability that a steady series rises as much; 1 if it does not rise."""
+    rise, count = float(_kendall_sum(series)), len(series)
     spread = np.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
     return 0.5 * math.erfc((abs(rise) - 1) / spread / math.sqrt(2.0)) if rise > 0 else 1.0
 
 
-def _rises(series: Floats) -> Any:
-    """Pairs of values [..., S] of which the later is larger, less those of which it is smaller."""
+def _kendall_sum(series: Floats) -> Any:
+    """Number of pairs of values [..., S] in which the later one is larger, minus those in which it is smaller."""
     return sum(np.sign(series[..., lag:] - series[..., :-lag]).sum(axis=-1) for lag in range(1, series.shape[-1]))
 
 
 def _best_cut(series: Floats) -> int:
-    """Where two levels lie closest to the series, with three values on each side at least."""
+    """Where two constant levels fit the series best, with at least three values on each side."""
     cuts = range(3, len(series) - 2)
     return min(cuts, key=lambda cut: _distance(series[:cut]) + _distance(series[cut:]))
 
@@ -103,17 +105,18 @@ def _distance(series: Floats) -> float:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of the step that may grow: seconds of a step at the end beyond those at the beginning."""
+    """A part of the step that may grow."""
 
     verdict: Verdict
     growth: float
+    """Seconds of a step at the end minus those at the beginning."""
     chance: float
     ranks: tuple[int, ...]
     text: str
 
 
 def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: Sequence[int] = ()) -> Finding | None:
-    """Why the steps of a run grow; None where they do not, or where they jump by ranks that are `named` already.
+    """Why the steps of a run grow; None if they do not, or if they jump because of ranks that are already in `named`.
 
     Ranks must be on one clock.
     """
@@ -141,9 +144,9 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
     was, now = total.start * 1e3, (total.start + total.growth) * 1e3
     when = f"before step {since}" if total.jump >= 0 else f"at step {since}"
     evidence = [f"a step took {was:.1f} ms {when} and takes {now:.1f} ms now"]
-    evidence.append(best.text if best.verdict is Verdict.UNEXPLAINED else _told(best, total.growth))
-    excluded = tuple(f"{part.verdict}: {_told(part, total.growth)}" for part in parts if part.verdict is not best.verdict)
-    who = f" of {listed(best.ranks)}" if best.ranks else ""
+    evidence.append(best.text if best.verdict is Verdict.UNEXPLAINED else _describe_part(best, total.growth))
+    excluded = tuple(f"{part.verdict}: {_describe_part(part, total.growth)}" for part in parts if part.verdict is not best.verdict)
+    who = f" of {format_ranks(best.ranks)}" if best.ranks else ""
     hosts = {host for host, rank in zip(table.hosts, table.ranks, strict=True) if host and int(rank) in best.ranks}
     how = f"steps are {total.growth / total.start:.1%} longer from about step {since} on" if total.jump >= 0 else ""
     text = f"{how or f'steps grow by {total.growth / total.start:.1%}'}: {best.verdict}{who}"
@@ -153,7 +156,7 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
     )  # fmt: skip
 
 
-def _told(part: _Part, total: float) -> str:
+def _describe_part(part: _Part, total: float) -> str:
     share = min(max(part.growth, 0.0) / total, 1.0)
     return f"{part.text}: {part.growth * 1e3:+.1f} ms, {share:.0%} of the decline"
 
@@ -166,7 +169,7 @@ def _cut(table: StepTable, warm_up: int) -> StepTable:
 
 
 def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
-    """What may grow. Own work and gaps count by the rank whose growth is largest: the others wait for it."""
+    """Parts that may grow. Own work and gaps are those of the rank that grows most, because the others wait for it."""
     own = table.own
     gaps = np.nan_to_num(table.work[Section.HOST_GAP])
     data = np.nan_to_num(table.work[Section.DATA])
@@ -177,9 +180,9 @@ def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
     ]
     if np.nansum(table.starved) > 0:
         parts.append(_worst(table, np.nan_to_num(table.starved), Verdict.NO_CORE, "its waiting for a core grows"))
-    moved = _moved(table.steps, transfers)
+    moved = _transfer_seconds(table.steps, transfers)
     trend = trend_of(moved)
-    chance, machines = fading(table.steps, transfers)
+    chance, machines = fading_machines(table.steps, transfers)
     text = "transfers grow, counted from the entry of the last rank"
     text += f", most surely those of {' and '.join(machines)}" if 0 < len(machines) <= 2 and chance <= LEVEL else ""
     parts.append(_Part(Verdict.BANDWIDTH, trend.growth, min(trend.chance, chance), (), text))
@@ -187,7 +190,7 @@ def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
 
 
 def _worst(table: StepTable, values: Floats, verdict: Verdict, text: str) -> _Part:
-    """The rank whose series grows most; all ranks, where they grow alike."""
+    """The rank whose series grows most; all ranks if they grow alike."""
     trends = [trend_of(row) for row in values]
     growth = np.array([trend.growth for trend in trends])
     worst = int(np.argmax(growth))
@@ -198,7 +201,7 @@ def _worst(table: StepTable, values: Floats, verdict: Verdict, text: str) -> _Pa
 
 
 def _skew(table: StepTable, gaps: Floats) -> _Part:
-    """Launch skew: gaps of the host, or lateness at calls that neither own work nor late data explain."""
+    """Launch skew: host gaps, or lateness at calls that neither own work nor late data explain."""
     of_gaps = _worst(table, gaps, Verdict.LAUNCH_SKEW, "gaps of the host grow (garbage collection, Python)")
     known = (table.own, table.starved, table.blocked, table.work[Section.DATA])
     rest = table.step - sum(np.nan_to_num(part) for part in known)
@@ -206,10 +209,10 @@ def _skew(table: StepTable, gaps: Floats) -> _Part:
     return of_gaps if of_gaps.growth >= of_rest.growth and of_gaps.chance <= LEVEL else of_rest
 
 
-def fading(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[str, ...]]:
-    """The set of machines whose quickest calls grow most surely, and the chance by Mann and Kendall that any set seems to.
+def fading_machines(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[str, ...]]:
+    """The set of machines whose fastest calls grow most significantly, and the Mann-Kendall probability that any set seems to.
 
-    The quickest call of a step shows one link; the sum of a step's calls shows what all of them waited for.
+    The fastest call of a step shows one link; the sum of a step's calls shows what all of them waited for.
     """
     best, tried = 1.0, 0
     machines: tuple[str, ...] = ()
@@ -219,21 +222,21 @@ def fading(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[str, ...]]
         rows = np.flatnonzero((transfers.kind == kind) & within)
         if not len(rows):
             continue
-        sets, series = quickest(transfers, rows)
+        sets, series = quickest_calls(transfers, rows)
         whole = np.flatnonzero(np.isfinite(series).all(axis=1))
         tried += len(whole)
         if not len(whole) or series.shape[1] < FEWEST_STEPS:
             continue
-        _, means = _averaged(np.arange(series.shape[1]), series[whole], MOST_POINTS)
-        most = int(np.argmax(_rises(means)))
-        chance = 2.0 * _rising(means[most])
+        _, means = _average_blocks(np.arange(series.shape[1]), series[whole], MOST_POINTS)
+        most = int(np.argmax(_kendall_sum(means)))
+        chance = 2.0 * _rise_chance(means[most])
         if chance < best:
             best, machines = chance, transfers.machines[int(sets[whole[most]])]
     return min(1.0, best * tried), machines
 
 
-def _moved(steps: Int64s, transfers: Transfers) -> Floats:
-    """Seconds of transfers in each step, of calls that join several ranks."""
+def _transfer_seconds(steps: Int64s, transfers: Transfers) -> Floats:
+    """Seconds of transfers in each step, of calls between several ranks."""
     place = np.searchsorted(steps, transfers.step)
     fits = (place < len(steps)) & (np.take(steps, np.minimum(place, len(steps) - 1)) == transfers.step)
     total = np.bincount(place[fits], transfers.seconds[fits], len(steps))

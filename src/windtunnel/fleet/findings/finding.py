@@ -1,4 +1,4 @@
-"""A finding: one thing that is wrong with a running job, with its evidence."""
+"""A finding: one problem of a running job, with its evidence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Verdict(StrEnum):
-    """What is wrong."""
+    """Kind of problem."""
 
     SLOW_RANK = "slow rank"
     SLOW_MACHINE = "slow machine"
@@ -19,34 +19,39 @@ class Verdict(StrEnum):
     BANDWIDTH = "bandwidth"
     DATA = "late data"
     COMPUTE = "slower computing"  # a clock that drops, a machine that throttles
-    NO_CORE = "no core"  # a process that could run and has no core: its host is too full
+    NO_CORE = "no core"  # a runnable process without a core: its host is overloaded
     UNEXPLAINED = "unexplained"
     UNEXPECTED = "not as predicted"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`confidence` is 1 - the chance that a healthy job shows this much, over all ranks that were looked at. `size` is relative
-    (0.1: 10 % slower than its equals) for slow things, and seconds of a step for what grows; `cost` is seconds of every step."""
+    """One problem of a running job."""
 
     verdict: Verdict
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
     confidence: float
+    """1 minus the probability that a healthy job shows this much, over all ranks examined."""
     size: float
+    """Relative to its peers (0.1: 10 % slower) for slow ranks and links; seconds per step for growth."""
     cost: float
-    since_step: int  # -1 unknown
+    """Seconds of every step."""
+    since_step: int
+    """First affected step; -1 unknown."""
     text: str
     evidence: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()  # what else it could have been, and why it is not
-    part: str = ""  # of a step that is not as predicted: its section or call
+    excluded: tuple[str, ...] = ()
+    """Alternative causes, and why they are excluded."""
+    part: str = ""
+    """Section or call of a step that deviates from its prediction."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data with the same keys."""
         return {**asdict(self), "verdict": str(self.verdict)}
 
 
-def listed(ranks: tuple[int, ...] | list[int], most: int = 8) -> str:
+def format_ranks(ranks: tuple[int, ...] | list[int], most: int = 8) -> str:
     """`rank 3`, `ranks 1, 2 and 5`, `ranks 0, 1, 2 … (64 of them)`."""
     texts = [str(rank) for rank in ranks]
     if len(texts) == 1:

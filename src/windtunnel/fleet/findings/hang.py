@@ -1,13 +1,13 @@
-"""A job that does not move: who is silent, who waits for whom, and where the waiting ends.
+"""Hang analysis: which ranks are silent, which rank waits for which, and where the waiting ends.
 
-Each rank has a state: how long its process has been silent, what it is in, the calls that it began and has not finished, and how
-far it has come in every group. From these:
+Each rank has a state: how long its process has been silent, what it is doing, its pending calls, and its last call in every group.
+From these:
 
-* a rank whose process is silent (stopped, dead, or holding Python's lock) is a suspect: all others beat while they wait;
-* a rank waits for those of its call's group that have not begun the call, or for its peer of a send or receive; a rank that others
-  wait for and that itself waits for nobody is where a chain ends;
-* a rank that has a call pending which another rank of the group has finished is held up by its own device: the others got past it;
-* a rank of which nothing is known at all, where most are known, is a suspect: it logs nothing.
+* A rank whose process is silent (stopped, dead, or holding Python's lock) is a suspect: all others send heartbeats while they wait.
+* A rank waits for the members of its call's group that have not begun the call, or for its peer of a send or receive. A rank that
+  others wait for and that itself waits for nobody is the end of a chain.
+* A rank with a pending call that another rank of the group has finished is blocked by its own device: the others have passed it.
+* A rank without any records, where most have some, is a suspect.
 
 The same analysis serves heartbeats of a running job and dumps of PyTorch's flight recorder.
 """
@@ -20,24 +20,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.finding import listed
+from windtunnel.fleet.findings.finding import format_ranks
 
 ONE_SIDED = (Comm.BROADCAST, Comm.REDUCE, Comm.GATHER, Comm.SCATTER, Comm.SEND_RECV)
 """Calls that one rank may finish before another has begun."""
 
 
 NO_LIFE = ("stopped", "zombie", "gone")
-"""States of a process that shows no life again by itself."""
+"""Process states from which a process does not recover on its own."""
 
 
 def is_silent(process: str, silent: float, silence: float) -> bool:
-    """Whether a process that has shown no life for `silent` seconds counts as silent, where `silence` is what is waited."""
+    """Whether a process counts as silent. `silent`: seconds since its last heartbeat; `silence`: the limit."""
     return process in NO_LIFE or silent > silence
 
 
 @dataclass(frozen=True)
 class PendingCall:
-    """A call that a rank began and has not finished. `begin`: unix seconds, or NaN."""
+    """A call that a rank began and has not finished."""
 
     group: str
     number: int
@@ -46,40 +46,46 @@ class PendingCall:
     peer: int = -1
     sends: bool = False
     begin: float = float("nan")
+    """Unix seconds, or NaN."""
 
 
 @dataclass(frozen=True)
 class RankState:
-    """What is known of a rank that may hang. `begun` and `finished`: number of the last call by group; what is not there is
-    unknown.
-
-    `silent`: seconds since the process last showed life, 0 where it does or nothing is known. `doing`: what it is in, for people.
-    """
+    """State of a rank that may hang."""
 
     rank: int
-    pending: tuple[PendingCall, ...] = ()  # oldest first
+    pending: tuple[PendingCall, ...] = ()
+    """Oldest first."""
     begun: Mapping[str, int] = field(default_factory=dict)
+    """Number of the last call begun, by group; unknown if missing."""
     finished: Mapping[str, int] = field(default_factory=dict)
+    """Number of the last call finished, by group; unknown if missing."""
     silent: float = 0.0
-    process: str = ""  # "running", "sleeping", "stopped", "zombie", "gone", "ended"; empty unknown
+    """Seconds since the last heartbeat; 0 if it is recent or unknown."""
+    process: str = ""
+    """"running", "sleeping", "stopped", "zombie", "gone", "ended"; empty if unknown."""
     doing: str = ""
-    since: float = float("nan")  # seconds that it has been in it
+    """Current activity, for people."""
+    since: float = float("nan")
+    """Seconds for which it has been doing it."""
     host: str = ""
     stack: str = ""
 
 
 @dataclass(frozen=True)
 class HangReport:
-    """`culprits` with a reason each; `waits` [who → for whom] with the call; a chain from a waiting rank to a culprit.
-
-    `stuck`: calls that all ranks have begun and none finishes: the transport below them is the suspect, not a rank.
-    """
+    """Result of the hang analysis."""
 
     culprits: Mapping[int, str]
+    """Rank → reason."""
     waits: Mapping[int, Mapping[int, str]]
+    """Waiting rank → ranks that it waits for, with the call."""
     chain: tuple[int, ...]
+    """Ranks from a waiting rank to a culprit."""
     cycle: tuple[int, ...]
+    """Ranks that wait for each other in a circle."""
     stuck: tuple[str, ...]
+    """Calls that all ranks have begun and none finishes: the transport is suspect, not a rank."""
     text: str
 
     def as_dict(self) -> dict[str, Any]:
@@ -94,15 +100,16 @@ class HangReport:
 def hang_report(
     states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], *, silence: float = 2.0, settled: bool = True
 ) -> HangReport:
-    """Who holds the job up. `groups`: ranks of each group; `silence`: seconds without life after which a process counts as silent.
+    """Finds the ranks that block the job. `groups`: ranks of each group; `silence`: seconds without a heartbeat after which a
+    process counts as silent.
 
-    `settled`: the job stands still. Where it may still move, states of living ranks are out of date as they are read: where a
-    process is silent, only such are named then.
+    `settled`: the job is stalled. If it may still make progress, states of living ranks are outdated when they are read, so only
+    silent processes are named if there are any.
     """
     culprits: dict[int, str] = {}
     for rank, state in sorted(states.items()):
         if is_silent(state.process, state.silent, silence):
-            culprits[rank] = _silent(state)
+            culprits[rank] = _silence_reason(state)
     silent = set(culprits)
     moving = bool(silent) and not settled
     everyone = {rank for ranks in groups.values() for rank in ranks}
@@ -113,78 +120,82 @@ def hang_report(
         unknown = set()
     if not moving:
         culprits.update({rank: why for rank, why in _held_by_device(states, groups, silent).items() if rank not in culprits})
-    waits = {rank: on for rank, state in states.items() if (on := _waits(state, states, groups, unknown, silent))}
+    waits = {rank: on for rank, state in states.items() if (on := _waits_for(state, states, groups, unknown, silent))}
     awaited = {other for on in waits.values() for other in on}
     for rank in sorted(awaited - set(waits) - set(culprits)):
         if not moving:
-            culprits[rank] = _absent(rank, states.get(rank), waits)
+            culprits[rank] = _absence_reason(rank, states.get(rank), waits)
     cycle = () if culprits else _cycle(waits)
-    stuck = () if culprits or cycle else _stuck(states, groups)
+    stuck = () if culprits or cycle else _stuck_calls(states, groups)
     chain = _chain(waits, set(culprits))
     culprits = dict(sorted(culprits.items()))
-    return HangReport(culprits, waits, chain, cycle, stuck, _text(culprits, waits, chain, cycle, stuck))
+    return HangReport(culprits, waits, chain, cycle, stuck, _report_text(culprits, waits, chain, cycle, stuck))
 
 
-def _silent(state: RankState) -> str:
+def _silence_reason(state: RankState) -> str:
     what = {"stopped": "its process is stopped", "zombie": "its process is dead", "gone": "its process is gone"}.get(state.process)
     what = what or f"its process has sent no heartbeat for {state.silent:.1f} s"
     return f"{what}; last in {state.doing}" if state.doing else what
 
 
 def _held_by_device(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], silent: set[int]) -> dict[int, str]:
-    """Ranks with a pending call that another rank of the group has finished, where no silent rank is amid the call: bytes pass
-    through the ranks of a ring, and those behind it wait for it while those before it are through."""
+    """Ranks with a pending call that another rank of the group has finished, unless a silent rank is inside the call: bytes pass
+    through the ranks of a ring, and those behind the silent rank wait for it while those before it are done.
+    """
     held = {}
     for rank, state in states.items():
         for call in state.pending:
-            if call.peer >= 0 or call.comm in ONE_SIDED or _amid(call, states, groups, silent):
+            if call.peer >= 0 or call.comm in ONE_SIDED or _silent_inside(call, states, groups, silent):
                 continue
             past = [
                 other for other in groups.get(call.group, ())
                 if other != rank and other in states and states[other].finished.get(call.group, -1) >= call.number
             ]  # fmt: skip
             if past:
-                held[rank] = f"has not finished {_call(call)}, which {listed(past)} finished: its own device or host blocks it"
+                passed = f"which {format_ranks(past)} finished"
+                held[rank] = f"has not finished {_describe_call(call)}, {passed}: its own device or host blocks it"
                 break
     return held
 
 
-def _amid(call: PendingCall, states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], silent: set[int]) -> list[int]:
+def _silent_inside(
+    call: PendingCall, states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], silent: set[int]
+) -> list[int]:
     """Silent ranks of a call's group that have not finished the call."""
     return [
         rank for rank in groups.get(call.group, ()) if rank in silent and states[rank].finished.get(call.group, -1) < call.number
     ]  # fmt: skip
 
 
-def _waits(
+def _waits_for(
     state: RankState, states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], unknown: set[int], silent: set[int]
 ) -> dict[int, str]:
-    """For whom a rank waits in its pending calls: the ranks that have not begun them, and silent ones amid them."""
+    """The ranks that a rank waits for in its pending calls: those that have not begun them, and silent ones inside them."""
     on: dict[int, str] = {}
     for call in state.pending:
         if call.peer >= 0:
             peer = states.get(call.peer)
-            if call.peer in unknown or (peer is not None and not _meets(peer, state.rank, call)):
-                on.setdefault(call.peer, _call(call))
+            if call.peer in unknown or (peer is not None and not _has_counterpart(peer, state.rank, call)):
+                on.setdefault(call.peer, _describe_call(call))
             continue
-        for other in _amid(call, states, groups, silent - {state.rank}):
-            on.setdefault(other, _call(call))
+        for other in _silent_inside(call, states, groups, silent - {state.rank}):
+            on.setdefault(other, _describe_call(call))
         for other in groups.get(call.group, ()):
             known = states.get(other)
             if other == state.rank or (known is None and other not in unknown):
                 continue
             if known is None or known.begun.get(call.group, -1) < call.number:
-                on.setdefault(other, _call(call))
+                on.setdefault(other, _describe_call(call))
     return on
 
 
-def _meets(peer: RankState, rank: int, call: PendingCall) -> bool:
-    """Whether a peer is in the other half of a send or receive, or past it."""
+def _has_counterpart(peer: RankState, rank: int, call: PendingCall) -> bool:
+    """Whether a peer is in the other half of a send or receive."""
     halves = [one for one in peer.pending if one.peer == rank and one.sends != call.sends]
     return bool(halves)
 
 
-def _absent(rank: int, state: RankState | None, waits: Mapping[int, Mapping[int, str]]) -> str:
+def _absence_reason(rank: int, state: RankState | None, waits: Mapping[int, Mapping[int, str]]) -> str:
     calls = Counter(on[rank] for on in waits.values() if rank in on)
     call = max(calls, key=lambda one: (calls[one], one))
     waiting = sorted(one for one, on in waits.items() if on.get(rank) == call)
@@ -192,17 +203,17 @@ def _absent(rank: int, state: RankState | None, waits: Mapping[int, Mapping[int,
     if state and state.doing:
         doing = f"; it {state.doing}" if state.process == "ended" else f"; it is in {state.doing}"
         doing += f" for {state.since:.1f} s" if state.since == state.since else ""
-    return f"has not begun {call}, in which {listed(waiting)} wait{'s' if len(waiting) == 1 else ''}{doing}"
+    return f"has not begun {call}, in which {format_ranks(waiting)} wait{'s' if len(waiting) == 1 else ''}{doing}"
 
 
-def _call(call: PendingCall) -> str:
+def _describe_call(call: PendingCall) -> str:
     name = call.name or call.comm.name.lower()
     number = f" {call.number}" if call.number >= 0 else ""
     return f"{name}{number} of {call.group}" if call.group else f"{name}{number}"
 
 
 def _chain(waits: Mapping[int, Mapping[int, str]], ends: set[int]) -> tuple[int, ...]:
-    """The longest of the shortest ways from a waiting rank to a culprit."""
+    """The longest of the shortest paths from a waiting rank to a culprit."""
     best: tuple[int, ...] = ()
     for start in waits:
         if start in ends:
@@ -236,7 +247,7 @@ def _cycle(waits: Mapping[int, Mapping[int, str]]) -> tuple[int, ...]:
     return ()
 
 
-def _stuck(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+def _stuck_calls(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     """Calls that every rank of the group has begun and none has finished."""
     found = []
     for name, ranks in groups.items():
@@ -246,12 +257,12 @@ def _stuck(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]
             inside = [state for state in known if any(call.group == name and call.number == number for call in state.pending)]
             if len(inside) == len(ranks) > 1:
                 call = next(one for one in inside[0].pending if one.group == name and one.number == number)
-                found.append(f"{_call(call)} of {listed(ranks)}")
+                found.append(f"{_describe_call(call)} of {format_ranks(ranks)}")
                 break
     return tuple(found)
 
 
-def _text(
+def _report_text(
     culprits: Mapping[int, str], waits: Mapping[int, Mapping[int, str]], chain: tuple[int, ...], cycle: tuple[int, ...],
     stuck: tuple[str, ...],
 ) -> str:  # fmt: skip
@@ -262,7 +273,7 @@ def _text(
         return "\n".join(lines)
     if cycle:
         steps = [f"rank {rank} waits in {next(iter(waits[rank].values()))}" for rank in cycle]
-        return f"{listed(cycle)} wait for each other in a circle: " + "; ".join(steps)
+        return f"{format_ranks(cycle)} wait for each other in a circle: " + "; ".join(steps)
     if stuck:
         return "all ranks have begun, but none finishes: " + "; ".join(stuck) + ". Suspect the network or the communication library"
     return "no rank waits for another" if not waits else "ranks wait, but no culprit can be named"

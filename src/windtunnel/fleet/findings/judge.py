@@ -1,4 +1,4 @@
-"""All findings about a run that moves, from its sections."""
+"""Evaluation of a run that makes progress: all findings from its sections."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from windtunnel.fleet.findings.decline import decline
 from windtunnel.fleet.findings.finding import Finding
-from windtunnel.fleet.findings.link import Transfers, slow_links, transfers_of
-from windtunnel.fleet.findings.slow import RankPace, pace_of, slow_ranks, starved_ranks
+from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
+from windtunnel.fleet.findings.slow_ranks import RankPace, pace_of, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import StepTable, roles_of, roles_of_groups, step_table
 from windtunnel.records.sections import Sections
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The table that the findings rest on, the paces of the ranks, and the findings, the dearest first."""
+class Judgement:
+    """The table behind the findings, the paces of the ranks, and the findings, most expensive first."""
 
     table: StepTable
     pace: RankPace
@@ -24,16 +24,16 @@ class Judged:
     findings: tuple[Finding, ...]
 
 
-def judge(sections: Sections, meshes: Sequence[Mapping[str, Any]] = ()) -> Judged:
-    """Slow ranks, machines and links, ranks without a core, and the cause of a decline. Ranks must be on one clock.
+def judge(sections: Sections, meshes: Sequence[Mapping[str, Any]] = ()) -> Judgement:
+    """Finds slow ranks, machines and links, ranks without a core, and the cause of a decline. Ranks must be on one clock.
 
-    A rank whose work grows is slow by its equals and the cause of the decline: it is told once, as what it is.
+    A rank whose work grows is both slower than its peers and the cause of the decline; it is reported once, as the cause.
     """
     world = int(sections.rank.max()) + 1 if len(sections) else 0
     table = step_table(sections, roles_of(meshes, world) or roles_of_groups(sections))
-    transfers = transfers_of(sections)
+    transfers = match_transfers(sections)
     found = [*slow_ranks(table), *starved_ranks(table), *slow_links(transfers)]
     falling = decline(table, transfers, named=[rank for one in found for rank in one.ranks])
     if falling is not None:
         found = [one for one in found if not (one.ranks and set(one.ranks) <= set(falling.ranks))] + [falling]
-    return Judged(table, pace_of(table), transfers, tuple(sorted(found, key=lambda one: -one.cost)))
+    return Judgement(table, pace_of(table), transfers, tuple(sorted(found, key=lambda one: -one.cost)))

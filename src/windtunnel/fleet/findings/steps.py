@@ -1,4 +1,4 @@
-"""Sections → a table of ranks × steps: what each rank did itself, what it waited for, and when it came to its calls."""
+"""Table of ranks × steps from sections: own work of each rank, its waiting, and its lateness at calls."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
 from windtunnel.records.sections import NO_CORE, Section, Sections
 
 WORK = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER)
-"""Sections in which a rank computes. What calls and gaps inside them hold up is taken out."""
+"""Sections in which a rank computes. Time in calls and gaps inside them is subtracted."""
 
 
 @dataclass(frozen=True)
 class StepTable:
-    """R ranks × S steps, seconds; NaN where a rank has no record of a step.
-
-    `work[section]` is the rank's own time in it, without blocking calls and gaps of the host; `own` is the sum over `WORK`.
-    `starved` is what `WORK` took longer because the process could run and had no core: no part of `own`, nor of `work`.
-    `blocked` is the time that calls held it up. `late` is how much later than the middle one of its group it came to its calls,
-    the mean over the step's calls.
-    """
+    """R ranks × S steps, seconds; NaN if a rank has no record of a step."""
 
     ranks: Int64s
     steps: Int64s
-    hosts: tuple[str, ...]  # [R]
-    roles: Int32s  # [R] ranks of one role do the same work
-    step: Floats  # [R, S]
-    work: Mapping[Section, Floats]  # each [R, S]; DATA, CHECKPOINT and HOST_GAP too
+    hosts: tuple[str, ...]
+    """[R]"""
+    roles: Int32s
+    """[R]; ranks of one role do the same work."""
+    step: Floats
+    """[R, S]: length of the step."""
+    work: Mapping[Section, Floats]
+    """Each [R, S]: the rank's own time in a section, without blocking calls and host gaps. Includes DATA, CHECKPOINT and HOST_GAP.
+    """
     own: Floats
+    """[R, S]: sum of `work` over `WORK`."""
     starved: Floats
+    """[R, S]: time that `WORK` was delayed because the process was runnable but had no core; not part of `own` or `work`."""
     blocked: Floats
+    """[R, S]: time that calls blocked the rank."""
     late: Floats
+    """[R, S]: lateness at calls relative to the median rank of the group, averaged over the step's calls."""
 
     @property
-    def ended(self) -> int:
-        """Steps that some rank has ended: the last one that was begun has records too."""
+    def steps_ended(self) -> int:
+        """Number of steps that some rank has completed; the step in progress has records too."""
         return int(np.isfinite(self.step).any(axis=0).sum())
 
 
 def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> StepTable:
-    """The table of all complete sections. `roles`: rank → what work it does (its pipeline stage); without it all do the same.
+    """The table of all complete sections. `roles`: rank → kind of work (its pipeline stage); without it all ranks do the same.
 
-    Ranks must be on one clock (`clocks.align`) for `late`. Sections of a rank may not overlap, but for calls and gaps, which lie
+    Ranks must be on one clock (`clocks.align`) for `late`. Sections of a rank may not overlap, except for calls and gaps, which lie
     inside others or between them.
     """
     done = sections.where(np.isfinite(sections.seconds) & (sections.step >= 0))
@@ -53,7 +56,7 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     steps, column = np.unique(done.step, return_inverse=True)
     shape = (len(ranks), len(steps))
     cell = row * len(steps) + column
-    no_core = (done.section == Section.HOST_GAP) & (done.name == _number(done.names, NO_CORE))
+    no_core = (done.section == Section.HOST_GAP) & (done.name == _number_of_name(done.names, NO_CORE))
     held, gaps, waits = _held_up(done, row, no_core)
     work = {}
     for section in (*WORK, Section.DATA, Section.CHECKPOINT, Section.HOST_GAP):
@@ -66,37 +69,37 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     working = np.isin(done.section, WORK)
     starved = _sums(cell[working], waits[working], shape)
     calls = done.section == Section.CALL
-    blocked = _sums(cell[calls], _blocking(done)[calls], shape)
+    blocked = _sums(cell[calls], _blocked_seconds(done)[calls], shape)
     role = np.array([(roles or {}).get(int(rank), 0) for rank in ranks], np.int32)
     hosts = tuple(done.hosts.get(int(rank), "") for rank in ranks)
     late = _lateness(done, cell, shape)
     return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, late)
 
 
-def _number(names: tuple[str, ...], name: str) -> int:
-    """The number of a name; one that no row has, if it is not there."""
+def _number_of_name(names: tuple[str, ...], name: str) -> int:
+    """The number of a name; an unused number if there is no such name."""
     return names.index(name) if name in names else len(names)
 
 
 def _sums(cell: Int64s, values: Floats, shape: tuple[int, int]) -> Floats:
-    """Sums by cell; NaN where a cell has no value."""
+    """Sums by cell; NaN if a cell has no value."""
     size = shape[0] * shape[1]
     total = np.bincount(cell, values, size)
     return np.where(np.bincount(cell, minlength=size) > 0, total, np.nan).reshape(shape)
 
 
-def _blocking(done: Sections) -> Floats:
-    """Seconds that each call holds its rank up, as far as the rank itself knows."""
+def _blocked_seconds(done: Sections) -> Floats:
+    """Seconds that each call blocks its rank, as far as the rank itself knows."""
     return np.minimum(np.where(np.isfinite(done.host_seconds), done.host_seconds, done.seconds), done.seconds)
 
 
 def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Floats, Floats]:
-    """For each section of `WORK`: seconds that calls inside it held it up, of gaps inside it, and of its waits for a core.
+    """For each section of `WORK`: seconds that calls inside it blocked it, seconds of gaps inside it, and of its waits for a core.
     [N], 0 elsewhere.
 
-    A call holds up for its time on the host. A call that still runs when its section ends held it up from then on that it was
-    issued: the section could not end before (DDP waits for its last buckets so). Of waits for a core only their sum is known. A
-    thread that a call holds up sleeps and asks for no core, so they lie in the rest of the section, as far as it has room.
+    A call blocks for its time on the host. A call that still runs when its section ends blocked the section from its issue on,
+    because the section could not end earlier (DDP waits for its last buckets this way). Only the sum of waits for a core is known.
+    A thread that is blocked in a call sleeps and needs no core, so the waits are in the rest of the section, as far as they fit.
     """
     held, gaps, waits = np.zeros(len(done)), np.zeros(len(done)), np.zeros(len(done))
     outer = np.flatnonzero(np.isin(done.section, WORK))
@@ -118,7 +121,7 @@ def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Float
     gap = ~is_call & ~waiting
     np.add.at(gaps, host[gap], np.minimum(done.seconds[inner], left)[gap])
     np.add.at(waits, host[waiting], np.minimum(done.seconds[inner], left)[waiting])
-    np.add.at(held, host[is_call], np.minimum(_blocking(done)[inner], left)[is_call])
+    np.add.at(held, host[is_call], np.minimum(_blocked_seconds(done)[inner], left)[is_call])
     tail = is_call & (end[inner] >= end[host] - 1e-6)
     last = np.full(len(done), np.inf)
     np.minimum.at(last, host[tail], left[tail])
@@ -128,7 +131,7 @@ def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Float
 
 
 def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:
-    """Mean over the matched calls of a rank's step of its begin minus the middle begin of the call. [R, S]"""
+    """Mean over the matched calls of a rank's step of its begin minus the median begin of the call. [R, S]"""
     calls = np.flatnonzero((done.section == Section.CALL) & (done.group >= 0) & (done.call >= 0) & (done.peer < 0))
     empty = np.full(shape, np.nan)
     if not len(calls):
@@ -138,9 +141,9 @@ def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:
     first = np.flatnonzero(np.append(True, (np.diff(group) != 0) | (np.diff(call) != 0)))
     size = np.diff(np.append(first, len(order)))
     middle = begin[first + (size - 1) // 2]
-    several = np.repeat(size > 1, size)
-    late = (begin - np.repeat(middle, size))[several]
-    where = cell[order[several]]
+    shared = np.repeat(size > 1, size)
+    late = (begin - np.repeat(middle, size))[shared]
+    where = cell[order[shared]]
     counts = np.bincount(where, minlength=empty.size)
     total = np.bincount(where, late, empty.size)
     return np.where(counts > 0, total / np.maximum(counts, 1), np.nan).reshape(shape)
@@ -149,7 +152,7 @@ def _lateness(done: Sections, cell: Int64s, shape: tuple[int, int]) -> Floats:
 def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
     """Rank → pipeline stage, from device meshes as the monitor records them (`names`, `shape`, `ranks`).
 
-    Empty where no mesh has an axis `pp`: then `roles_of_groups` may know.
+    Empty if no mesh has an axis `pp`; `roles_of_groups` may know then.
     """
     for mesh in meshes:
         names = [str(name) for name in mesh.get("names", ())]
@@ -161,6 +164,8 @@ def roles_of(meshes: Sequence[Mapping[str, Any]], world: int) -> dict[int, int]:
 
 
 def roles_of_groups(sections: Sections) -> dict[int, int]:
-    """Rank → pipeline stage, from its place in its group `pp` (Megatron-Core makes groups and no mesh). Empty without."""
+    """Rank → pipeline stage, from its position in its group `pp` (Megatron-Core creates groups and no mesh). Empty without such
+    groups.
+    """
     groups = zip(sections.group_names, sections.groups, strict=False)
     return {rank: stage for name, ranks in groups if name == "pp" for stage, rank in enumerate(ranks)}

@@ -1,4 +1,4 @@
-"""Runs a command so that each of its training processes watches itself."""
+"""Runs a command whose training processes start the monitor."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 from windtunnel.base.errors import Nothing, SpecError
 
 HOOK = Path(__file__).resolve().parent / "hook"
-"""The folder whose `sitecustomize` starts the monitor."""
+"""Folder whose `sitecustomize` starts the monitor."""
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal has sent it to the command too
+_FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal has sent the signal to the command as well
 
 
 def environment(
     folder: Path, run: str, policy: str = "full", collector: str = "", base: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """`base` with what the monitor needs: its folder on PYTHONPATH, and its settings."""
+    """`base` plus what the monitor needs: its folder on PYTHONPATH, and its settings."""
     paths = [str(HOOK), *(path for path in base.get("PYTHONPATH", "").split(os.pathsep) if path)]
     added = {"DIR": str(folder.absolute()), "RUN": run, "POLICY": policy, "COLLECTOR": collector}
     return {
@@ -31,7 +31,7 @@ def environment(
 
 
 def run_command(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Runs `command` with the environment `variables` to its end and passes signals on; its exit code, 128 + signal as in shells.
+    """Runs `command` with the environment `variables` and forwards signals to it; returns its exit code, 128 + signal as in shells.
 
     SpecError if there is no such command.
     """
@@ -48,9 +48,11 @@ def run_command(command: Sequence[str], variables: Mapping[str, str]) -> int:
         raise SpecError("COMMAND", command[0], "a program on PATH", f"It does not start: {error}.") from error
     try:
         while child.poll() is None:
-            told = signal.sigwaitinfo(watched)
-            if told.si_signo != signal.SIGCHLD and not (told.si_signo == signal.SIGINT and told.si_code == _FROM_TERMINAL):
-                child.send_signal(told.si_signo)
+            received = signal.sigwaitinfo(watched)
+            if received.si_signo != signal.SIGCHLD and not (
+                received.si_signo == signal.SIGINT and received.si_code == _FROM_TERMINAL
+            ):
+                child.send_signal(received.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return 128 - child.returncode if child.returncode < 0 else int(child.returncode)

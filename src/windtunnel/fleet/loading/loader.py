@@ -1,4 +1,4 @@
-"""`SharedLoader`: a DataLoader whose batches are read once for all ranks of a node that need them."""
+"""`SharedLoader`: a data loader whose batches are read once for all ranks of a node that need them."""
 
 from __future__ import annotations
 
@@ -15,35 +15,32 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.fleet.loading.making import ReadPlan
-from windtunnel.fleet.loading.order import EpochOrder
-from windtunnel.fleet.loading.parcel import ReaderError, default_collate, unpack, unpack_error
-from windtunnel.fleet.loading.place import NodePlace
+from windtunnel.fleet.loading.placement import NodePlace
 from windtunnel.fleet.loading.reader import BATCH, END, HELLO, MESSAGE, OTHER, RELEASE, WELCOME, fork_reader
+from windtunnel.fleet.loading.sample_order import EpochOrder
+from windtunnel.fleet.loading.serialization import ReaderError, default_collate, unpack, unpack_error
+from windtunnel.fleet.loading.workers import ReadPlan
 
-ALONE = NodePlace(0, (0,), 1)
+SINGLE_RANK = NodePlace(0, (0,), 1)
 
 
 class SharedLoader:
-    """Iterating yields this rank's batches of one epoch; iterating again the next epoch, and after a `break` the rest of the same
-    one.
+    """Iterating yields this rank's batches of one epoch; iterating again yields the next epoch, and after a `break` the rest of the
+    same epoch.
 
     `dataset`: map-style (`__len__` and `__getitem__`, any sequence) or iterable. `place`: the rank's node and share of the data.
-    `address`: the
-    same text on all ranks of a node, and no other job's. `num_workers` processes read ahead by `prefetch` batches a lane. Local
-    rank 0 forks the
-    reader when it first iterates; make the loader before threads hold locks that the dataset needs.
+    `address`: the same text on all ranks of a node, unique among jobs. `num_workers` processes read ahead by `prefetch` batches per
+    lane. Local rank 0 forks the reader when it first iterates; create the loader before threads hold locks that the dataset needs.
 
-    A batch's arrays lie in memory shared with the reader, copy-on-write: writing into them changes nobody else's. Their slot is
-    filled again
-    when the last of them is dropped. If a rank keeps all slots, further batches are copies.
+    A batch's arrays are in memory shared with the reader, copy-on-write: writing to them affects nobody else. Their slot is reused
+    after the last of them is released. If a rank keeps all slots, further batches are copies.
 
-    Raises the dataset's own exceptions, and ReaderError if the reader is gone, or sent nothing for `timeout` seconds (None: waits
-    for ever).
+    Raises the dataset's own exceptions, and ReaderError if the reader is gone or sent nothing for `timeout` seconds (None: no
+    limit).
     """
 
     def __init__(
-        self, dataset: Any, batch_size: int, place: NodePlace = ALONE, *, address: str, shuffle: bool = False, seed: int = 0,
+        self, dataset: Any, batch_size: int, place: NodePlace = SINGLE_RANK, *, address: str, shuffle: bool = False, seed: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None, num_workers: int = 0, prefetch: int = 2, drop_last: bool = True,
         start_timeout: float = 60.0, timeout: float | None = None,
     ) -> None:  # fmt: skip
@@ -69,13 +66,13 @@ class SharedLoader:
         self._reader = 0
 
     def __len__(self) -> int:
-        """Batches of an epoch. TypeError for an iterable dataset."""
+        """Batches per epoch. TypeError for an iterable dataset."""
         if self.order is None:
             raise TypeError("an iterable dataset has no length")
         return self.order.steps
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this rank is: behind the batch that it was given last, however far the reader is ahead."""
+        """Position of this rank: after the last batch that it received, however far the reader is ahead."""
         return {"epoch": self._epoch, "step": self._step, "dataset": self._state, "about": self._about()}
 
     def _about(self) -> dict[str, Any]:
@@ -87,9 +84,9 @@ class SharedLoader:
         }  # fmt: skip
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on behind the last batch of `state`, with the same samples and transforms. All ranks of a node must do it.
+        """Continues after the last batch of `state`, with the same samples and transforms. All ranks of a node must call it.
 
-        PlanError if batch size, shares, seed, shuffle or the number of samples differ: the order would be another.
+        PlanError if batch size, shares, seed, shuffle or the number of samples differ, because the order would be another.
         """
         mine = self._about()
         wrong = next((name for name in mine if state["about"].get(name) != mine[name]), None)
@@ -119,11 +116,13 @@ class SharedLoader:
             del batch
 
     def ready(self) -> bool:
-        """Whether the next batch is there now. False before the first, and while the rank would wait: the data is late."""
+        """Whether the next batch has arrived. False before the first one, and while the rank would have to wait: the data is
+        late.
+        """
         return self._connection is not None and bool(select.select([self._connection], [], [], 0)[0])
 
     def _memory(self, slot: int, size: int) -> memoryview:
-        """A slot's bytes; whoever drops the last view of them gives the slot back."""
+        """A slot's bytes. The slot is released when the last view of them is dropped."""
         mapped = mmap.mmap(self._slots[slot], size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         base = np.frombuffer(mapped, np.uint8)
         assert self._connection is not None
@@ -161,19 +160,19 @@ class SharedLoader:
                             (self._epoch, self._step), self._state)  # fmt: skip
             self._reader = fork_reader(plan, self.place.lanes, address, self.prefetch, self.num_workers, self.start_timeout)
         end = time.monotonic() + self.start_timeout
-        while True:  # a reader that had this address before may be about to end
-            self._connection = connection = self._reached("\0" + address, end)
-            answer = self._greeted(connection)
+        while True:  # an earlier reader at this address may be about to exit
+            self._connection = connection = self._connect_socket("\0" + address, end)
+            answer = self._greet(connection)
             if answer != OTHER or time.monotonic() > end:
                 break
         if answer != WELCOME:
             self.close()
-            told = "its ranks do not start from the same epoch and step" if answer else "its reader ended"
-            raise ReaderError(f"local rank {self.place.local_rank} cannot read: {told}")
+            reason = "its ranks do not start from the same epoch and step" if answer else "its reader ended"
+            raise ReaderError(f"local rank {self.place.local_rank} cannot read: {reason}")
         connection.settimeout(self.timeout)
 
-    def _greeted(self, connection: socket.socket) -> bytes:
-        """The reader's answer to this rank; with WELCOME come the slots."""
+    def _greet(self, connection: socket.socket) -> bytes:
+        """The reader's answer to this rank; WELCOME comes with the slots."""
         connection.settimeout(self.start_timeout)
         try:
             connection.sendall(HELLO.pack(self.place.local_rank, self._epoch, self._step))
@@ -186,7 +185,7 @@ class SharedLoader:
             time.sleep(0.01)
         return answer
 
-    def _reached(self, address: str, end: float) -> socket.socket:
+    def _connect_socket(self, address: str, end: float) -> socket.socket:
         while True:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
@@ -197,16 +196,16 @@ class SharedLoader:
                 gone = self._reader and os.waitpid(self._reader, os.WNOHANG)[0]
                 if gone or time.monotonic() > end:
                     self._reader = 0 if gone else self._reader
-                    told = (
+                    reason = (
                         "the node's reader ended as it started"
                         if gone
                         else f"no reader on this node after {self.start_timeout:g} s"
                     )
-                    raise ReaderError(f"{told}; look at the log of local rank 0") from error
+                    raise ReaderError(f"{reason}; look at the log of local rank 0") from error
                 time.sleep(0.01)
 
     def close(self) -> None:
-        """Leaves the reader, which ends when all ranks have left. Batches that were given out stay valid."""
+        """Disconnects from the reader, which exits after all ranks have disconnected. Batches that were returned stay valid."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -226,8 +225,8 @@ class SharedLoader:
 
 
 def _release(connection: socket.socket, held: set[int], slot: int) -> None:
-    """Tells the reader that this rank is done with a slot. A few bytes on a stream socket go out whole: no lock is needed where a
-    collector runs.
+    """Tells the reader that this rank has released a slot. A few bytes on a stream socket are sent in one piece, so the garbage
+    collector, which may call this, needs no lock.
     """
     held.discard(slot)
     with contextlib.suppress(OSError):

@@ -1,8 +1,7 @@
-"""The reader of a node: one process that hands jobs to its workers and filled slots to the ranks.
+"""The reader of a node: one process that distributes jobs to its workers and filled slots to the ranks.
 
-It never touches data itself, so it sees at once when a worker or a rank is gone. A slot is filled again when every rank of its
-lane that is
-alive has let go of it.
+It never touches data itself, so it notices at once when a worker or a rank is gone. A slot is reused after every living rank of its
+lane has released it.
 """
 
 from __future__ import annotations
@@ -21,24 +20,25 @@ from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from windtunnel.fleet.loading.making import JobDone, ReadJob, ReadPlan, die_with_parent, work
-from windtunnel.fleet.loading.parcel import ReaderError, pack_error
+from windtunnel.fleet.loading.serialization import ReaderError, pack_error
+from windtunnel.fleet.loading.workers import JobDone, ReadJob, ReadPlan, die_with_parent, run_worker
 
 HELLO = struct.Struct("<IQQ")
 """Rank → reader: local rank, epoch, step."""
 MESSAGE = struct.Struct("<BIQQQ")
 """Reader → rank: kind, slot, epoch, step, bytes in the slot (BATCH) or behind this message (FAILED)."""
 RELEASE = struct.Struct("<I")
-"""Rank → reader: a slot that it let go of."""
+"""Rank → reader: a slot that it has released."""
 BATCH, END, FAILED = 0, 1, 2
 ELSEWHERE, WELCOME, OTHER = b"\0", b"\1", b"\2"
-"""Answers to a rank: it starts from another batch than the reader; it is in; this reader has had its ranks and is about to end."""
+"""Answers to a rank: it starts from another batch than the reader; it is accepted; this reader has served its ranks and is about
+to exit."""
 _TICK = 0.25
 
 
 @dataclass
 class _Lane:
-    """Batches of one share of the data, and the ranks that take them."""
+    """Batches of one share of the data, and the ranks that receive them."""
 
     share: int
     slots: list[int]
@@ -58,7 +58,7 @@ class _Lane:
 
 
 class NodeReader:
-    """`run` serves the ranks until all are gone. `lanes`: the share of each local rank. `address`: an abstract Unix socket."""
+    """Serves the ranks until all are gone. `lanes`: the share of each local rank; `address`: an abstract Unix socket."""
 
     def __init__(
         self, plan: ReadPlan, lanes: tuple[int, ...], address: str, prefetch: int, workers: int, timeout: float, parent: int
@@ -73,7 +73,7 @@ class NodeReader:
             self.lanes[share] = _Lane(share, slots, waiting, *plan.start, free=set(range(len(slots))))
         self.workers = [self._fork_worker() for _ in range(workers if plan.order is not None else 1)]
         self.idle = deque(self.workers)
-        self.chosen = selectors.DefaultSelector()
+        self.selector = selectors.DefaultSelector()
 
     def _fork_worker(self) -> Connection:
         ours, theirs = Pipe()
@@ -84,46 +84,46 @@ class NodeReader:
                 ours.close()
                 for other in getattr(self, "workers", []):
                     other.close()
-                work(theirs, self.plan, {share: lane.slots for share, lane in self.lanes.items()})
+                run_worker(theirs, self.plan, {share: lane.slots for share, lane in self.lanes.items()})
             finally:
                 os._exit(0)
         theirs.close()
         return ours
 
     def run(self, listener: socket.socket) -> None:
-        """Until all ranks are gone, or none came and the one that started this is gone."""
-        self.chosen.register(listener, selectors.EVENT_READ, ("listener", -1))
+        """Runs until all ranks are gone, or none connected and the rank that started it is gone."""
+        self.selector.register(listener, selectors.EVENT_READ, ("listener", -1))
         for worker in self.workers:
-            self.chosen.register(worker, selectors.EVENT_READ, ("worker", -1))
+            self.selector.register(worker, selectors.EVENT_READ, ("worker", -1))
         begin = time.monotonic()
         while True:
             self._hand_out()
-            for key, _ in self.chosen.select(_TICK):
+            for key, _ in self.selector.select(_TICK):
                 kind, rank = key.data
                 if kind == "listener":
                     self._welcome(listener)
                 elif kind == "worker":
                     self._collect(key.fileobj)  # type: ignore[arg-type]
                 elif kind == "rank":
-                    self._released(rank)
+                    self._receive_release(rank)
             late = time.monotonic() - begin > self.timeout
             connected = any(lane.members for lane in self.lanes.values())
             for lane in self.lanes.values():
                 if late or (not connected and os.getppid() != self.parent):
                     for rank in list(lane.waiting):
-                        self._gone(lane, rank)
+                        self._drop_rank(lane, rank)
             if not connected and not any(lane.waiting for lane in self.lanes.values()):
                 return
 
     def _hand_out(self) -> None:
-        """Jobs to idle workers; the lane that is furthest behind first."""
+        """Gives jobs to idle workers; the lane that is furthest behind comes first."""
         while self.idle:
             able = [
                 lane
                 for lane in self.lanes.values()
                 if lane.free and not lane.stopped and not (self.plan.order is None and lane.open)
             ]
-            if not able or not self._alive():
+            if not able or not self._has_ranks():
                 return
             lane = min(able, key=lambda one: (one.number, one.share))
             indices = None
@@ -131,10 +131,10 @@ class NodeReader:
                 indices = self._next_indices(lane)
             job = ReadJob(lane.share, lane.free.pop(), lane.number, lane.epoch, lane.step, indices)
             lane.number, lane.step, lane.open = lane.number + 1, lane.step + 1, lane.open + 1
-            with contextlib.suppress(OSError):  # its end is seen when it is read from
+            with contextlib.suppress(OSError):  # a dead worker is noticed by the next read
                 self.idle.popleft().send(job)
 
-    def _alive(self) -> bool:
+    def _has_ranks(self) -> bool:
         return any(lane.members or lane.waiting for lane in self.lanes.values())
 
     def _next_indices(self, lane: _Lane) -> list[int]:
@@ -159,7 +159,7 @@ class NodeReader:
         try:
             done: JobDone = worker.recv()
         except (EOFError, OSError):
-            self.chosen.unregister(worker)
+            self.selector.unregister(worker)
             words = pack_error(ReaderError("a worker of the node's reader was killed or crashed"))
             for lane in self.lanes.values():
                 self._fail(lane, words)
@@ -185,12 +185,12 @@ class NodeReader:
         self._send_ready(lane)
 
     def _fail(self, lane: _Lane, words: bytes) -> None:
-        """An error out of turn, to all ranks of a lane."""
+        """Sends an error to all ranks of a lane, ahead of pending batches."""
         lane.stopped = True
         self._send(lane, MESSAGE.pack(FAILED, 0, lane.epoch, lane.step, len(words)) + words)
 
     def _send_ready(self, lane: _Lane) -> None:
-        """Messages whose turn it is, in order, to the lane's ranks and for those that are still to come."""
+        """Sends the next messages in order to the lane's ranks, and keeps them for ranks that have not connected yet."""
         while lane.sent in lane.ready:
             message, slot = lane.ready.pop(lane.sent)
             lane.sent += 1
@@ -207,10 +207,10 @@ class NodeReader:
             try:
                 member.sendall(message)
             except OSError:
-                self._gone(lane, rank)
+                self._drop_rank(lane, rank)
 
     def _welcome(self, listener: socket.socket) -> None:
-        """A rank connects: it gets its lane's slots and what its lane was sent so far."""
+        """Accepts a rank: it gets its lane's slots and all earlier messages of its lane."""
         connection, _ = listener.accept()
         connection.settimeout(self.timeout)
         try:
@@ -230,20 +230,20 @@ class NodeReader:
         lane.members[rank] = connection
         if not lane.waiting:
             lane.backlog.clear()
-        self.chosen.register(connection, selectors.EVENT_READ, ("rank", rank))
+        self.selector.register(connection, selectors.EVENT_READ, ("rank", rank))
 
-    def _released(self, rank: int) -> None:
+    def _receive_release(self, rank: int) -> None:
         lane = self.lanes[self.local[rank]]
         if rank not in lane.members:
             return
         try:
             (slot,) = RELEASE.unpack(_exactly(lane.members[rank], RELEASE.size))
         except (OSError, EOFError):
-            self._gone(lane, rank)
+            self._drop_rank(lane, rank)
             return
-        self._let_go(lane, slot, rank)
+        self._release_slot(lane, slot, rank)
 
-    def _let_go(self, lane: _Lane, slot: int, rank: int) -> None:
+    def _release_slot(self, lane: _Lane, slot: int, rank: int) -> None:
         holders = lane.holders.get(slot)
         if holders is not None and rank in holders:
             holders.discard(rank)
@@ -251,15 +251,15 @@ class NodeReader:
                 del lane.holders[slot]
                 lane.free.add(slot)
 
-    def _gone(self, lane: _Lane, rank: int) -> None:
-        """A rank that ended or never came no longer holds anything."""
+    def _drop_rank(self, lane: _Lane, rank: int) -> None:
+        """Releases everything that a rank holds that ended or never connected."""
         lane.waiting.discard(rank)
         member = lane.members.pop(rank, None)
         if member is not None:
-            self.chosen.unregister(member)
+            self.selector.unregister(member)
             member.close()
         for slot in list(lane.holders):
-            self._let_go(lane, slot, rank)
+            self._release_slot(lane, slot, rank)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -273,8 +273,10 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def fork_reader(plan: ReadPlan, lanes: tuple[int, ...], address: str, prefetch: int, workers: int, timeout: float) -> int:
-    """Starts the reader as a child of this process; its process id. It outlives this process as long as other ranks need it."""
-    listener, parent = _listening(address, timeout), os.getpid()
+    """Starts the reader as a child of this process; returns its process id. It survives this process as long as other ranks need
+    it.
+    """
+    listener, parent = _open_listener(address, timeout), os.getpid()
     child = os.fork()
     if child:
         listener.close()
@@ -292,8 +294,8 @@ def fork_reader(plan: ReadPlan, lanes: tuple[int, ...], address: str, prefetch: 
         os._exit(0)
 
 
-def _listening(address: str, timeout: float) -> socket.socket:
-    """A listening socket at `address`; waits for a reader before this one that has not ended yet. OSError if it does not."""
+def _open_listener(address: str, timeout: float) -> socket.socket:
+    """A listening socket at `address`; waits for an earlier reader to exit. OSError if it does not."""
     end = time.monotonic() + timeout
     while True:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -309,9 +311,9 @@ def _listening(address: str, timeout: float) -> socket.socket:
         return listener
 
 
-def _close_sockets(kept: int) -> None:
-    """Closes the rank's connections here: its peers must see it end although this process lives on."""
+def _close_sockets(listener_fd: int) -> None:
+    """Closes the rank's connections in this process, so that its peers see it end although this process continues."""
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            if int(name) > 2 and int(name) != kept and stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+            if int(name) > 2 and int(name) != listener_fd and stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 os.close(int(name))

@@ -1,4 +1,4 @@
-"""One process a node: reads the rings of its ranks and sends what is new to the collector."""
+"""Shipper: one process per node that reads the rings of its ranks and sends new records to the collector."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`python -m windtunnel.fleet.ship FOLDER URL [SECONDS]`: the shipper without the command line's start-up. It waits so many seconds
-for new rings when all ranks have ended; inf: until SIGTERM."""
+"""`python -m windtunnel.fleet.ship FOLDER URL [SECONDS]`: the shipper without the start-up time of the command line. SECONDS: to
+wait for new rings after all ranks have ended; inf: until SIGTERM.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node's clock. Tests of clock alignment set it wrong on purpose."""
+"""The node's clock, which tests of clock alignment can deliberately misadjust."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VARIABLE = "WINDTUNNEL_FLEET_CLOCK"
 
 
 def node_clock() -> Callable[[], int]:
-    """Unix time in ns; with `WINDTUNNEL_FLEET_CLOCK=offset_ns,ppm` wrong by that much, the drift counted from the host's start.
+    """Unix time in ns. `WINDTUNNEL_FLEET_CLOCK=offset_ns,ppm` makes it wrong by that much; the drift counts from the host's start.
 
     All processes of a host with the same setting agree. SpecError if the setting is not two numbers.
     """

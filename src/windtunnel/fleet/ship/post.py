@@ -1,4 +1,7 @@
-"""The way to the collector: HTTP/1.1 over one open connection: TCP, TLS with one pinned certificate, or a Unix socket."""
+"""HTTP client of the shipper: HTTP/1.1 over one open connection, by TCP, TLS with one pinned certificate, or a Unix socket.
+
+It uses only the standard library: a shipper runs beside the ranks of every node, where its memory and start-up time count.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _MOST_ANSWER = 1 << 20
 
 @dataclass(frozen=True)
 class Reply:
-    """What the collector said. `status` 0: nobody answered."""
+    """Answer of the collector. `status` 0: no answer."""
 
     status: int
     value: dict[str, Any]
@@ -43,22 +46,23 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class _PinnedConnection(http.client.HTTPSConnection):
-    """TLS 1.3 with whoever has the one certificate, whatever its host is called."""
+    """TLS 1.3 with the owner of the one certificate, independent of its host name."""
 
     def __init__(self, host: str, port: int, timeout: float, certificate: str) -> None:
-        self._pinned = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self._pinned.minimum_version = ssl.TLSVersion.TLSv1_3
-        self._pinned.load_verify_locations(cadata=certificate)
-        super().__init__(host, port, timeout=timeout, context=self._pinned)
+        self._pinned_connection = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._pinned_connection.minimum_version = ssl.TLSVersion.TLSv1_3
+        self._pinned_connection.load_verify_locations(cadata=certificate)
+        super().__init__(host, port, timeout=timeout, context=self._pinned_connection)
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
-        self.sock = self._pinned.wrap_socket(self.sock, server_hostname=NAME)
+        self.sock = self._pinned_connection.wrap_socket(self.sock, server_hostname=NAME)
 
 
 def secrets_at(path: str | Path | None = None) -> Secrets:
-    """The secrets in a file, or in the folder that has it; otherwise those of $WINDTUNNEL_FLEET_SECRETS. SpecError where nothing is
-    named, FileError where it can't be read or others can."""
+    """The secrets in a file, or in the folder that contains it; by default those of $WINDTUNNEL_FLEET_SECRETS. SpecError if none is
+    given, FileError if the file cannot be read, or others can read it.
+    """
     named = path or os.environ.get(VARIABLE)
     if not named:
         raise SpecError("--secrets", Nothing(), "the secrets of an https collector", f"Give --secrets DIR, or set {VARIABLE}.")
@@ -69,24 +73,25 @@ def secrets_at(path: str | Path | None = None) -> Secrets:
 def connection_to(
     url: str, timeout: float, token: str | None = None, secrets: str | Path | None = None
 ) -> tuple[http.client.HTTPConnection, dict[str, str]]:
-    """A connection, not yet open, to a collector at `http://host:port`, `https://host:port` or `unix:PATH`, and the headers that
-    each request carries. `secrets`: of https, whose token counts. SpecError for another address."""
+    """An unopened connection to a collector at `http://host:port`, `https://host:port` or `unix:PATH`, and the headers of each
+    request. `secrets`: for https, whose token is used. SpecError for another address.
+    """
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         known = secrets_at(secrets)
-        return _pinned(url, timeout, known.certificate), {"Authorization": f"Bearer {known.token}"}
-    return _plain(url, timeout), {"Authorization": f"Bearer {token}"} if token else {}
+        return _pinned_connection(url, timeout, known.certificate), {"Authorization": f"Bearer {known.token}"}
+    return _plain_connection(url, timeout), {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def _pinned(url: str, timeout: float, certificate: str) -> http.client.HTTPConnection:
+def _pinned_connection(url: str, timeout: float, certificate: str) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     try:
         return _PinnedConnection(parts.hostname or "", parts.port or 8470, timeout, certificate)
-    except ValueError as error:  # a port that is none
+    except ValueError as error:  # an invalid port
         raise SpecError("--collector", url, "https://HOST:PORT", "`windtunnel fleet collect` prints its address.") from error
 
 
-def _plain(url: str, timeout: float) -> http.client.HTTPConnection:
+def _plain_connection(url: str, timeout: float) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port
@@ -102,8 +107,9 @@ def _plain(url: str, timeout: float) -> http.client.HTTPConnection:
 
 
 class Poster:
-    """Posts to the collector at an address as `connection_to` takes it. SpecError for another address, and where one with another
-    certificate answers; no other error leaves it."""
+    """Posts to the collector at an address as in `connection_to`. SpecError for another address, or if the collector has another
+    certificate; it raises no other error.
+    """
 
     def __init__(
         self, url: str, token: str | None, timeout: float, clock: Callable[[], int], secrets: str | Path | None = None

@@ -1,4 +1,4 @@
-"""The shipper of a node: finds rings as they appear, sends what is new, waits where it is asked to, ends with its ranks."""
+"""The shipper of a node: finds rings as they appear, sends new records, retries when asked to, and ends with its ranks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.fleet.batch import SUMMARIES, Batch, BatchMeta, BatchTable, Stamps, encode, summarised, table_of_rows
+from windtunnel.fleet.batch import SUMMARIES, Batch, BatchMeta, BatchTable, Stamps, encode, summarise, table_of_rows
 from windtunnel.fleet.batch.columns import MOST_ROWS
 from windtunnel.fleet.batch.meta import MOST_RINGS
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.ship.clock import node_clock
-from windtunnel.fleet.ship.follow import RingFollower, RingLook
 from windtunnel.fleet.ship.policy import ShipPolicy
 from windtunnel.fleet.ship.post import Poster
+from windtunnel.fleet.ship.ring_follower import RingFollower, RingUpdate
 
 _BACKOFF = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _FIRST_ROW_BYTES = 10.0
@@ -29,8 +29,8 @@ _EXCHANGES_KEPT = 32
 
 
 @dataclass
-class Shipped:
-    """What a shipper has done."""
+class ShipTotals:
+    """Totals of a shipper."""
 
     batches: int = 0
     rows: int = 0
@@ -52,33 +52,33 @@ class NodeShipper:
         self.poster = Poster(url, token, self.policy.timeout, self.clock, secrets)
         self.boot, self.sequence = os.urandom(16), 0
         self.followers: list[RingFollower] = []
-        self.done = Shipped()
+        self.done = ShipTotals()
         self.stop = threading.Event()
         self._seen: set[tuple[str, int]] = set()
         self._exchanges: list[Stamps] = []
         self._row_bytes, self._allowance, self._allowed_at = _FIRST_ROW_BYTES, 0.0, time.monotonic()
 
-    def run(self) -> Shipped:
-        """Ships until all ranks have ended and nothing is left, or until `stop` is set: then once more."""
+    def run(self) -> ShipTotals:
+        """Ships until all ranks have ended and nothing is left, or until `stop` is set, and then once more."""
         try:
-            self._until_the_end()
+            self._ship_until_end()
         finally:
             for follower in self.followers:
                 follower.close()
             self.poster.close()
         return self.done
 
-    def _until_the_end(self) -> None:
+    def _ship_until_end(self) -> None:
         ended = 0.0
         while True:
             last = self.stop.is_set()
             begin = time.monotonic()
-            self.find()
+            self.find_rings()
             before = self.done.rows
-            delivered = self.once()
-            while last and delivered and self.done.rows > before:  # what one batch could not hold
+            delivered = self.send_batch()
+            while last and delivered and self.done.rows > before:  # the rest, if one batch was too small
                 before = self.done.rows
-                delivered = self.once()
+                delivered = self.send_batch()
             busy = [follower for follower in self.followers if not follower.over]
             if last or (not delivered and self.stop.is_set()):
                 return
@@ -91,37 +91,37 @@ class NodeShipper:
             world = max((follower.identity.world for follower in busy), default=1)
             self.stop.wait(max(0.0, self.policy.seconds(world) - (time.monotonic() - begin)))
 
-    def find(self) -> None:
-        """Follows rings that are new in the folder, or in a folder of a run in it. A ring made anew under the same name is another;
-        the old one is read to its end.
+    def find_rings(self) -> None:
+        """Follows new rings in the folder, or in subfolders of runs. A ring that was recreated under the same name is a different
+        one; the old one is read to its end.
         """
         for path in sorted([*self.folder.glob("*.ring"), *self.folder.glob("*/*.ring")]):
             try:
                 if (str(path), os.stat(path).st_ino) in self._seen:
                     continue
                 follower = RingFollower(path, RingReader(path))
-            except (FileError, OSError, ValueError, TypeError):  # no ring, or one that is being made
+            except (FileError, OSError, ValueError, TypeError):  # not a ring, or one that is being created
                 continue
-            if not self._resumed(follower):
+            if not self._resume_follower(follower):
                 follower.close()
                 continue
             self._seen.add((str(path), follower.inode))
             self.followers.append(follower)
 
-    def _resumed(self, follower: RingFollower) -> bool:
-        """Asks how far the collector has the ring; False if nobody answers: the ring waits."""
+    def _resume_follower(self, follower: RingFollower) -> bool:
+        """Asks how much of the ring the collector has. False if it does not answer; the ring is tried again later."""
         reply = self.poster.post("/v1/rings", json.dumps({"rings": [follower.key]}).encode())
         if reply.status != 200:
             self._refuse(reply.status)
             return False
-        told = reply.value.get("rings", {}).get(follower.key)
-        if told is not None:
-            follower.resume(told)
+        progress = reply.value.get("rings", {}).get(follower.key)
+        if progress is not None:
+            follower.resume(progress)
         return True
 
-    def once(self) -> bool:
-        """Sends what is new, in one batch; whether the collector has it."""
-        following = [follower for follower in self.followers if not follower.over or follower.woken()][:MOST_RINGS]
+    def send_batch(self) -> bool:
+        """Sends new records in one batch; whether the collector has it."""
+        following = [follower for follower in self.followers if not follower.over or follower.has_resumed()][:MOST_RINGS]
         if not following:
             return True
         found = [follower.look(MOST_ROWS // (2 * len(following))) for follower in following]
@@ -144,11 +144,11 @@ class NodeShipper:
                 return False
             self.stop.wait(_BACKOFF[min(tries, len(_BACKOFF) - 1)] if not reply.status else reply.retry_after)
             tries += 1
-        self._taken(following, found, rows, len(raw), reply.stamps)
+        self._record_delivery(following, found, rows, len(raw), reply.stamps)
         return True
 
-    def _taken(
-        self, following: Sequence[RingFollower], found: Sequence[RingLook], rows: int, size: int, stamps: Stamps | None
+    def _record_delivery(
+        self, following: Sequence[RingFollower], found: Sequence[RingUpdate], rows: int, size: int, stamps: Stamps | None
     ) -> None:
         if stamps is not None:
             self._exchanges = [*self._exchanges, stamps][-_EXCHANGES_KEPT:]
@@ -157,7 +157,7 @@ class NodeShipper:
         before = [(follower.progress.lost, follower.progress.reduced) for follower in following]
         for follower, one in zip(following, found, strict=True):
             one.after.lines = max(one.after.lines, one.beat.lines_from + len(one.beat.lines))
-            follower.sent(one)
+            follower.confirm_sent(one)
         self.done.batches += 1
         self.done.rows += rows
         self.done.bytes += size
@@ -165,8 +165,8 @@ class NodeShipper:
             self.done.lost += follower.progress.lost - lost
             self.done.reduced += follower.progress.reduced - reduced
 
-    def _batch(self, following: Sequence[RingFollower], found: Sequence[RingLook], *, introduce: bool) -> tuple[Batch, int]:
-        """What was found as a batch, and its rows. `introduce`: rings say again who they are, with all of their text."""
+    def _batch(self, following: Sequence[RingFollower], found: Sequence[RingUpdate], *, introduce: bool) -> tuple[Batch, int]:
+        """The updates as a batch, and its number of rows. `introduce`: includes identity and all text of the rings."""
         lines: dict[str, tuple[int, tuple[str, Any]]] = {}
         for follower, one in zip(following, found, strict=True):
             beat = one.beat
@@ -185,8 +185,10 @@ class NodeShipper:
         )  # fmt: skip
         return Batch(self.boot, self.sequence, meta, rows, open_rows, summaries), len(rows)
 
-    def _within_budget(self, table: BatchTable, found: Sequence[RingLook], before: Sequence[int]) -> tuple[BatchTable, BatchTable]:
-        """The rows to send as they are, and summaries of the rest: the newest steps that do not fit the node's bytes."""
+    def _within_budget(
+        self, table: BatchTable, found: Sequence[RingUpdate], before: Sequence[int]
+    ) -> tuple[BatchTable, BatchTable]:
+        """The rows to send, and summaries of the rest: the newest steps that exceed the node's byte budget."""
         runs = table.runs
         rate = self.policy.bytes_per_second
         now = time.monotonic()
@@ -199,17 +201,17 @@ class NodeShipper:
             self._allowance -= len(table) * self._row_bytes
             return table, BatchTable.empty(SUMMARIES, len(runs))
         step = table.columns["step"]
-        last = np.sort(step)[fits]  # the first step that does not fit goes as a summary whole, and so do later ones
+        last = np.sort(step)[fits]  # the first step that does not fit, and all later ones, are sent as summaries
         full = step < last
         ring = np.repeat(np.arange(len(runs)), runs)
         kept, rest = _part(table, full, ring), _part(table, ~full, ring)
         self._allowance -= len(kept) * self._row_bytes
         for one, reduced, count in zip(found, before, rest.runs.tolist(), strict=True):
             one.after.reduced = one.beat.reduced = reduced + count
-        return kept, summarised(rest)
+        return kept, summarise(rest)
 
     def _refuse(self, status: int) -> None:
-        """Statuses that no waiting cures."""
+        """Raises for statuses that a retry cannot cure."""
         if status == 401:
             raise SpecError("--token-file", "a token that the collector does not take", "the collector's token")
         if status in (400, 404, 413):
@@ -221,7 +223,9 @@ def _part(table: BatchTable, chosen: Any, ring: Any) -> BatchTable:
     return BatchTable(runs, {name: column[chosen] for name, column in table.columns.items()})
 
 
-def ship(folder: Path, url: str, policy: ShipPolicy | None = None, token: str | None = None, secrets: str | None = None) -> Shipped:
+def ship(
+    folder: Path, url: str, policy: ShipPolicy | None = None, token: str | None = None, secrets: str | None = None
+) -> ShipTotals:
     """Ships the rings of `folder` until their ranks have ended, or until SIGTERM or SIGINT. SpecError: wrong address or token."""
     import signal
 

@@ -1,11 +1,9 @@
-"""`init_mesh`: the process groups of a mesh, created by their members only, without a barrier over all ranks.
+"""`init_mesh`: creates the process groups of a mesh by their members only, without a barrier over all ranks.
 
-With gloo a rank writes one value to the store and reads its peers' values in one call, for all of its groups (`gather.py`). Other
-backends
-exchange addresses at the first collective; their groups are created with `new_group(use_local_synchronization=True)`, axis after
-axis. All
-ranks take the axes in the same order, so a rank that waits in an axis waits only for ranks that are in the same axis or an earlier
-one.
+With gloo a rank writes one value to the store and reads its peers' values in one call, for all of its groups
+(`address_exchange.py`). Other backends exchange addresses at the first collective; their groups are created with
+`new_group(use_local_synchronization=True)`, axis after axis. All ranks process the axes in the same order, so a rank that waits in
+an axis waits only for ranks in the same or an earlier axis.
 """
 
 from __future__ import annotations
@@ -24,9 +22,9 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.fleet.startup.counts import World, peers
-from windtunnel.fleet.startup.gather import Gathering, SlotStore, StartupTimeout, exchange
+from windtunnel.fleet.startup.address_exchange import Gathering, SlotStore, StartupTimeout, exchange
 from windtunnel.fleet.startup.layout import RankLayout, make_layout
+from windtunnel.fleet.startup.operation_counts import World, peers
 
 Group = Any
 """A torch.distributed.ProcessGroup."""
@@ -35,14 +33,14 @@ _starts = itertools.count()
 
 @dataclass(frozen=True)
 class ProcessMesh:
-    """The groups of this rank. `groups` has one for each axis, and for each of `also` under its axes joined by '_'."""
+    """The groups of this rank. `groups` has one entry for each axis, and one for each of `also` under its axes joined by '_'."""
 
     layout: RankLayout
     rank: int
     groups: dict[str, Group]
 
     def group(self, axis: str) -> Group:
-        """This rank's group of `axis`. UnknownName for an axis that was not asked for."""
+        """This rank's group of `axis`. UnknownName for an axis without a group."""
         if axis not in self.groups:
             raise UnknownName("axis", axis, tuple(self.groups))
         return self.groups[axis]
@@ -52,7 +50,7 @@ class ProcessMesh:
         return tuple(dist.get_process_group_ranks(self.group(axis)))
 
     def group_name(self, axis: str) -> str:
-        """The name that torch knows the group by."""
+        """The group's name in torch."""
         return str(self.group(axis).group_name)
 
     @property
@@ -61,7 +59,7 @@ class ProcessMesh:
         return self.layout.coordinates(self.rank)
 
     def device_mesh(self, device_type: str = "cpu") -> DeviceMesh:
-        """The same groups as torch's DeviceMesh, without another word to the store. Its dimensions are `layout.names`."""
+        """The same groups as torch's DeviceMesh, without further store operations. Its dimensions are `layout.names`."""
         layout = self.layout
         strides = tuple(layout.strides[name] for name in layout.names)
         ranks = torch.arange(layout.world, dtype=torch.int).as_strided(layout.shape, strides).clone()
@@ -85,13 +83,12 @@ def init_mesh(
 ) -> ProcessMesh:
     """Creates the default group and this rank's group of each axis; a drop-in for `init_process_group` and `new_group` of a mesh.
 
-    Every rank calls it with the same arguments but `rank`; `store` is one of `open_store` or any other. `order`: axes, fastest
-    first
-    (`make_layout`). `also`: groups over several axes, as ("dp", "cp"). `world` "bare" leaves the default group without connections:
-    `get_rank`, `new_group` and groups of the mesh work, collectives over all ranks do not. gloo only. If torch.distributed is
-    initialised,
-    its default group stays. Raises SpecError for a mesh that cannot be, StartupTimeout with the ranks that did not come within
-    `timeout`.
+    Every rank calls it with the same arguments except `rank`; `store` is one of `open_store` or any other. `order`: axes, fastest
+    first (`make_layout`). `also`: groups over several axes, as ("dp", "cp"). `world` "bare" leaves the default group without
+    connections: `get_rank`, `new_group` and groups of the mesh work, collectives over all ranks do not; gloo only. If
+    torch.distributed is initialised, its default group is kept.
+
+    SpecError for an invalid mesh; StartupTimeout with the ranks that did not start within `timeout`.
     """
     layout = make_layout(names, shape, order)
     layout.coordinates(rank)
@@ -102,7 +99,7 @@ def init_mesh(
     axes = {"_".join(one): tuple(one) for one in [(name,) for name in layout.names] + list(also)}
     members = {label: layout.group(one, rank) for label, one in axes.items()}
     if str(backend) == "gloo" and dist.get_debug_level() != dist.DebugLevel.DETAIL:
-        return ProcessMesh(layout, rank, _gathered(layout, rank, members, store, list(also), world, timeout))
+        return ProcessMesh(layout, rank, _create_groups(layout, rank, members, store, list(also), world, timeout))
     if world == "bare":
         raise SpecError("world", world, "full", f"Backend {backend} connects its default group when it is first used.")
     if not dist.is_initialized():
@@ -114,25 +111,25 @@ def init_mesh(
     return ProcessMesh(layout, rank, groups)
 
 
-def _gathered(
+def _create_groups(
     layout: RankLayout, rank: int, members: dict[str, tuple[int, ...]], store: dist.Store, also: list[Sequence[str]], world: World,
     timeout: timedelta,
 ) -> dict[str, Group]:  # fmt: skip
-    """Groups over gloo with one exchange. The default group is made in this thread, all others in threads of their own."""
-    prefix, kept = f"mesh{next(_starts)}", dist.is_initialized()
+    """Creates gloo groups with one exchange. The default group is created in this thread, all others in threads of their own."""
+    prefix, initialised = f"mesh{next(_starts)}", dist.is_initialized()
     store.set_timeout(timeout)
-    connect = world == "full" and not kept
-    whole = connect or (kept and world == "full")  # a default group that an axis of all ranks can reuse
-    made = {label: ranks for label, ranks in members.items() if not (whole and len(ranks) == layout.world)}
+    connect = world == "full" and not initialised
+    reuses_world = connect or (initialised and world == "full")  # a default group that an axis of all ranks can reuse
+    new_groups = {label: ranks for label, ranks in members.items() if not (reuses_world and len(ranks) == layout.world)}
     peers_of = partial(peers, layout, world="full" if connect else "bare", also=tuple(map(tuple, also)))
-    slots = [range(layout.world)] * connect + list(made.values())
+    slots = [range(layout.world)] * connect + list(new_groups.values())
     gathering = Gathering(slots, lambda blob: exchange(store, prefix, rank, blob, peers_of))
     backends: dict[str, Any] = {}
 
     def create(slot: int, label: str, device: Any) -> None:
         try:
             backends[label] = _gloo(
-                SlotStore(gathering, slot, dist.PrefixStore(f"{prefix}/{label}", store)), made[label], rank, timeout, device
+                SlotStore(gathering, slot, dist.PrefixStore(f"{prefix}/{label}", store)), new_groups[label], rank, timeout, device
             )
         except BaseException as error:
             gathering.fail(error)
@@ -140,7 +137,7 @@ def _gathered(
 
     errors: list[BaseException] = []
     device = dist.ProcessGroupGloo.create_default_device()
-    threads = [Thread(target=create, args=(connect + at, label, device), daemon=True) for at, label in enumerate(made)]
+    threads = [Thread(target=create, args=(connect + at, label, device), daemon=True) for at, label in enumerate(new_groups)]
     for thread in threads:
         thread.start()
     try:
@@ -153,10 +150,10 @@ def _gathered(
         thread.join()
     if errors:
         raise next((error for error in errors if isinstance(error, StartupTimeout)), errors[0])
-    if not connect and not kept:
+    if not connect and not initialised:
         _bare_group(store, rank, layout.world)
-    names = {label: f"{prefix}_{label}_{ranks[0]}" for label, ranks in made.items()}
-    groups = {label: _registered(backends[label], store, made[label], rank, names[label], label) for label in made}
+    names = {label: f"{prefix}_{label}_{ranks[0]}" for label, ranks in new_groups.items()}
+    groups = {label: _register_group(backends[label], store, new_groups[label], rank, names[label], label) for label in new_groups}
     return {label: groups.get(label, dist.group.WORLD) for label in members}
 
 
@@ -170,14 +167,14 @@ def _gloo(store: dist.Store, ranks: tuple[int, ...], rank: int, timeout: timedel
 
 
 def _default_group(gathered: dist.Store, store: dist.Store, rank: int, world: int, timeout: timedelta) -> None:
-    """torch's default group; later groups use `store` itself."""
+    """Creates torch's default group; later groups use `store` itself."""
     dist.init_process_group("gloo", store=gathered, rank=rank, world_size=world, timeout=timeout)
     default = dist.group.WORLD
     c10d._world.pg_map[default] = (c10d._world.pg_map[default][0], dist.PrefixStore(f"{default.group_name}/", store))
 
 
 def _bare_group(store: dist.Store, rank: int, world: int) -> None:
-    """A default group that knows its rank, size and store, and has no connections."""
+    """Registers a default group that has rank, size and store but no connections."""
     name = c10d._process_group_name([], use_hashed_name=False)
     behind = dist.PrefixStore(f"{name}/", store)
     group = dist.ProcessGroup(behind, rank, world)
@@ -189,8 +186,8 @@ def _bare_group(store: dist.Store, rank: int, world: int) -> None:
     c10d._update_default_pg(group)
 
 
-def _registered(backend: Any, store: dist.Store, ranks: tuple[int, ...], rank: int, name: str, label: str) -> Group:
-    """A ProcessGroup around `backend` that torch.distributed knows, as `_new_process_group_helper` of torch 2.13 registers it."""
+def _register_group(backend: Any, store: dist.Store, ranks: tuple[int, ...], rank: int, name: str, label: str) -> Group:
+    """A ProcessGroup around `backend`, registered in torch.distributed as `_new_process_group_helper` of torch 2.13 does."""
     behind = dist.PrefixStore(f"{name}/", store)
     group = dist.ProcessGroup(behind, ranks.index(rank), len(ranks))
     kind = dist.ProcessGroup.BackendType.GLOO

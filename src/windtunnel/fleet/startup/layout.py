@@ -1,4 +1,4 @@
-"""Axes of a mesh, and which ranks form the groups of each."""
+"""Axes of a mesh, and the ranks of each group."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from windtunnel.base.errors import PlanError, SpecError, UnknownName
 class RankLayout:
     """A mesh of ranks 0 … world - 1.
 
-    `names` and `shape` (ranks of each axis) are the axes as the user lists them. `fastest` names the axes from the one whose
-    neighbours are
-    consecutive ranks to the slowest one. Without it the last of `names` is the fastest, as in a torch `DeviceMesh`.
+    `names` and `shape` (ranks of each axis) are the axes as the user lists them. `fastest` lists the axes from the one whose
+    neighbours are consecutive ranks to the slowest one; by default the last of `names` is the fastest, as in a torch `DeviceMesh`.
     """
 
     names: tuple[str, ...]
@@ -30,7 +29,7 @@ class RankLayout:
 
     @cached_property
     def strides(self) -> dict[str, int]:
-        """How far apart in rank two neighbours of each axis are."""
+        """Difference in rank between two neighbours of each axis."""
         strides, step = {}, 1
         for name in self.fastest:
             strides[name] = step
@@ -49,9 +48,7 @@ class RankLayout:
         return {name: rank // self.strides[name] % self.sizes[name] for name in self.names}
 
     def group(self, axes: Sequence[str], rank: int) -> tuple[int, ...]:
-        """Ranks, ascending, that differ from `rank` on `axes` only; `rank` is one of them. UnknownName for an axis that the mesh
-        lacks.
-        """
+        """Ranks, ascending, that differ from `rank` on `axes` only, including `rank`. UnknownName for an unknown axis."""
         for axis in axes:
             if axis not in self.sizes:
                 raise UnknownName("axis", axis, self.names)
@@ -62,7 +59,7 @@ class RankLayout:
         return tuple(sorted(ranks))
 
     def groups(self, axes: Sequence[str]) -> list[tuple[int, ...]]:
-        """All groups over `axes`, each once, by their lowest rank."""
+        """All groups over `axes`, each once, ordered by their lowest rank."""
         return sorted({self.group(axes, rank) for rank in range(self.world)})
 
     def __str__(self) -> str:
@@ -72,9 +69,8 @@ class RankLayout:
 def make_layout(names: Sequence[str], shape: Sequence[int], order: str | Sequence[str] | None = None) -> RankLayout:
     """The mesh of axes `names` with `shape` ranks each.
 
-    `order` lists all axes, fastest first, as Megatron's `--rank-order`-like strings do ("tp-cp-dp-pp"). None: the last name is the
-    fastest.
-    SpecError for sizes below 1 and names twice or missing.
+    `order` lists all axes, fastest first, like Megatron's rank order ("tp-cp-dp-pp"). None: the last name is the fastest. SpecError
+    for sizes below 1 and repeated or missing names.
     """
     names, shape = tuple(names), tuple(shape)
     if not names or len(names) != len(shape):
@@ -100,7 +96,7 @@ def make_layout(names: Sequence[str], shape: Sequence[int], order: str | Sequenc
 
 
 def parse_mesh(text: str, order: str | None = None) -> RankLayout:
-    """`dp=8,pp=4,tp=2` → a layout. SpecError for anything else."""
+    """Parses `dp=8,pp=4,tp=2`. SpecError for anything else."""
     sizes: dict[str, int] = {}
     for part in text.split(","):
         name, equals, number = part.strip().partition("=")
@@ -113,5 +109,5 @@ def parse_mesh(text: str, order: str | None = None) -> RankLayout:
 
 
 def layout_of(sizes: Mapping[str, int], order: str | None = None) -> RankLayout:
-    """`make_layout` of a mapping from axis to size, the last one fastest unless `order` says otherwise."""
+    """`make_layout` from a mapping of axis to size; the last one is the fastest unless `order` is given."""
     return make_layout(list(sizes), list(sizes.values()), order)

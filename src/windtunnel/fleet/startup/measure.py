@@ -1,9 +1,8 @@
-"""Real processes that start a mesh on this machine, over gloo on loopback.
+"""Starts a mesh with real processes on this machine, over gloo on loopback, and measures it.
 
-`python -m windtunnel.fleet.startup.measure '{"mesh": "dp=2,pp=2,tp=2", …}'` prints one line of JSON. It is a process of its own
-because it
-imports torch once and forks the ranks before any thread exists. Servers of stores run in another process, so that no rank serves
-the others.
+`python -m windtunnel.fleet.startup.measure '{"mesh": "dp=2,pp=2,tp=2", …}'` prints one line of JSON. It is a separate process
+because it imports torch once and forks the ranks before any thread exists. Store servers run in another process, so that no rank
+serves the others.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from datetime import timedelta
 from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
-from windtunnel.fleet.startup.counts import Operations, StartCounts, World
 from windtunnel.fleet.startup.layout import parse_mesh
+from windtunnel.fleet.startup.operation_counts import Operations, StartCounts, World
 from windtunnel.fleet.wire.ports import free_port
 
 LIMIT = timedelta(seconds=300)
@@ -32,32 +31,32 @@ LIMIT = timedelta(seconds=300)
 
 @dataclass(frozen=True)
 class StartCase:
-    """A start to measure: `path` "torch" (init_process_group and init_device_mesh) or "ordered" (`init_mesh`), over `store`. With
-    `count`
-    operations are counted and every group adds up its ranks once; the seconds of such a run are not to be used.
-    """
+    """A start to measure."""
 
     mesh: str
     path: str = "ordered"
+    """"torch" (init_process_group and init_device_mesh) or "ordered" (`init_mesh`)."""
     store: str = "tcp"
     world: World = "full"
     ranks_per_node: int = 8
     count: bool = False
+    """Counts operations and checks every group by an all-reduce; the seconds of such a run are not meaningful."""
 
 
 @dataclass(frozen=True)
 class StartRun:
-    """Seconds from the common beginning until the last rank was done, operations of all ranks, and the resident MiB of the largest
-    rank.
-    """
+    """A measured start."""
 
     seconds: float
+    """From the common start until the last rank was ready."""
     counts: StartCounts
+    """Operations of all ranks."""
     mebibytes: float = field(default=0.0)
+    """Resident memory of the largest rank, MiB."""
 
 
 def measure(case: StartCase) -> StartRun:
-    """Runs `case` in a fresh interpreter. WindtunnelError with the ranks' words if it fails."""
+    """Runs `case` in a fresh interpreter. WindtunnelError with the ranks' output if it fails."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [sys.executable, "-m", "windtunnel.fleet.startup.measure", json.dumps(asdict(case))]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -75,7 +74,7 @@ def servers(case: StartCase, nodes: int) -> Iterator[tuple[int, list[int]]]:
         if case.store == "redis":
             port = free_port()
             folder = ending.enter_context(tempfile.TemporaryDirectory())
-            words = [
+            command = [
                 "redis-server",
                 "--port",
                 str(port),
@@ -89,7 +88,7 @@ def servers(case: StartCase, nodes: int) -> Iterator[tuple[int, list[int]]]:
                 folder,
             ]
             try:
-                server = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+                server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             except FileNotFoundError:
                 raise SpecError("--store", "redis", "tcp, hierarchical", "redis-server is not installed.") from None
             ending.callback(server.wait)
@@ -111,14 +110,14 @@ def servers(case: StartCase, nodes: int) -> Iterator[tuple[int, list[int]]]:
 def _serve(pipe: int, stores: int) -> None:
     import torch.distributed as dist
 
-    kept = [dist.TCPStore("127.0.0.1", 0, None, True, LIMIT, wait_for_workers=False) for _ in range(stores)]
-    os.write(pipe, (json.dumps([one.port for one in kept]) + "\n").encode())
+    servers = [dist.TCPStore("127.0.0.1", 0, None, True, LIMIT, wait_for_workers=False) for _ in range(stores)]
+    os.write(pipe, (json.dumps([one.port for one in servers]) + "\n").encode())
     while True:
         signal.pause()
 
 
 def _start(case: StartCase, store: Any, rank: int) -> dict[str, Any]:
-    """Starts the mesh; its groups by axis."""
+    """Starts the mesh; returns its groups by axis."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -132,9 +131,9 @@ def _start(case: StartCase, store: Any, rank: int) -> dict[str, Any]:
     return {name: mesh.get_group(name) for name in layout.names}
 
 
-def _opened(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any, Callable[[], StartCounts]]:
-    """The rank's store, and what was asked of it so far."""
-    from windtunnel.fleet.startup.counting import CountingStore
+def _open_store(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any, Callable[[], StartCounts]]:
+    """The rank's store, and a function that returns its operations so far."""
+    from windtunnel.fleet.startup.counting_store import CountingStore
     from windtunnel.fleet.startup.node_store import NodeStore
     from windtunnel.fleet.startup.store import StorePlace, open_store
 
@@ -147,8 +146,8 @@ def _opened(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any
         return store, lambda: StartCounts(Operations())
     if isinstance(store, NodeStore):
         local = CountingStore(store.local)
-        shared = CountingStore(store.shared) if rank % case.ranks_per_node == 0 else None
-        opened = (lambda: shared) if shared is not None else (lambda: CountingStore(store.shared))
+        shared = CountingStore(store.shared_store) if rank % case.ranks_per_node == 0 else None
+        opened = (lambda: shared) if shared is not None else (lambda: CountingStore(store.shared_store))
         counted = NodeStore(local, opened, rank, world, case.ranks_per_node)
         return counted, lambda: StartCounts(shared.operations if shared is not None else Operations(), local.operations)
     only = CountingStore(store)
@@ -156,11 +155,11 @@ def _opened(case: StartCase, rank: int, port: int, local_port: int) -> tuple[Any
 
 
 def _rank(case: StartCase, rank: int, ports: tuple[int, int], gates: tuple[int, int], answer: int) -> None:
-    """A forked rank: connects, waits for the first gate, starts, reports, waits for the second gate and ends."""
+    """A forked rank: connects, waits for the first gate, starts, reports, waits for the second gate and exits."""
     import torch
     import torch.distributed as dist
 
-    store, counted = _opened(case, rank, *ports)
+    store, counted = _open_store(case, rank, *ports)
     os.write(answer, b"ready\n")
     os.read(gates[0], 1)
     groups = _start(case, store, rank)
@@ -179,7 +178,7 @@ def _rank(case: StartCase, rank: int, ports: tuple[int, int], gates: tuple[int, 
     os.read(gates[1], 1)
 
 
-def _forked(case: StartCase, rank: int, ports: tuple[int, int], gates: list[tuple[int, int]]) -> tuple[int, Any]:
+def _fork_rank(case: StartCase, rank: int, ports: tuple[int, int], gates: list[tuple[int, int]]) -> tuple[int, Any]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -200,7 +199,7 @@ def _forked(case: StartCase, rank: int, ports: tuple[int, int], gates: list[tupl
 
 
 def _run(case: StartCase) -> dict[str, Any]:
-    """All ranks of a case, forked from here."""
+    """Forks all ranks of a case and collects their results."""
     import torch.distributed  # noqa: F401  once, for all ranks
 
     world = parse_mesh(case.mesh).world
@@ -209,7 +208,7 @@ def _run(case: StartCase) -> dict[str, Any]:
         gates = [os.pipe(), os.pipe()]
         children: list[tuple[int, Any]] = []
         for rank in range(world):
-            children.append(_forked(case, rank, (port, local_ports[rank // case.ranks_per_node]), gates))
+            children.append(_fork_rank(case, rank, (port, local_ports[rank // case.ranks_per_node]), gates))
         try:
             for _, pipe in children:
                 if pipe.readline() != "ready\n":

@@ -1,4 +1,4 @@
-"""A `torch.distributed.Store` over Redis: a write and its announcement are one pipeline, waiting is a subscription and not
+"""A `torch.distributed.Store` over Redis. A write and its notification are one pipeline; waiting uses a subscription instead of
 polling.
 """
 
@@ -32,8 +32,8 @@ def _bytes(value: bytes | str | Sequence[int]) -> bytes:
 class RedisStore(dist.Store):
     """Keys under `prefix` of the Redis server at `host`:`port`.
 
-    Semantics are those of TCPStore: `get`, `multi_get` and `wait` block until the keys exist, for `timeout` at most, and then raise
-    torch's DistStoreError. A prefix must be new for each start of a job: Redis outlives it.
+    Semantics are those of TCPStore: `get`, `multi_get` and `wait` block until the keys exist, for at most `timeout`, and then raise
+    torch's DistStoreError. A prefix must be new for each start of a job, because Redis outlives it.
     """
 
     def __init__(self, host: str, port: int, prefix: str = "", timeout: timedelta = timedelta(seconds=300)) -> None:
@@ -51,12 +51,12 @@ class RedisStore(dist.Store):
         return f"{self.prefix}/{key}".encode()
 
     def clone(self) -> RedisStore:
-        """A store with connections of its own."""
+        """A store with its own connections."""
         return RedisStore(self.host, self.port, self.prefix, self._timeout)
 
     @property
     def timeout(self) -> timedelta:
-        """How long a call may wait for keys."""
+        """Longest time that a call may wait for keys."""
         return self._timeout
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -76,11 +76,11 @@ class RedisStore(dist.Store):
         pipeline.execute()
 
     def get(self, key: str) -> bytes:
-        """Waits for the key. One round trip if it is there."""
+        """Waits for the key. One round trip if it exists."""
         return self.multi_get([key])[0]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """MGET; if keys are missing, a subscription to them and one more MGET once all have come."""
+        """MGET; if keys are missing, a subscription to them and another MGET after all have been written."""
         names = [self._key(key) for key in keys]
         values = self._client.mget(names) if names else []
         if any(value is None for value in values):
@@ -93,7 +93,7 @@ class RedisStore(dist.Store):
         self._await([self._key(key) for key in keys], self._timeout if timeout is None else timeout)
 
     def _await(self, names: list[bytes], timeout: timedelta) -> None:
-        missing = self._missing(names)
+        missing = self._missing_keys(names)
         if not missing:
             return
         end = monotonic() + timeout.total_seconds()
@@ -101,12 +101,12 @@ class RedisStore(dist.Store):
         try:
             listener.subscribe(*missing)
             subscribed = 0
-            while subscribed < len(missing):  # what is written from here on is announced
+            while subscribed < len(missing):  # later writes are announced
                 message = listener.get_message(timeout=max(0.0, end - monotonic()))
                 subscribed += message is not None and message["type"] == "subscribe"
                 if monotonic() > end:
                     break
-            left = self._missing(list(missing))
+            left = self._missing_keys(list(missing))
             while left:
                 message = listener.get_message(timeout=max(0.0, end - monotonic()))
                 if message is not None and message["type"] == "message":
@@ -119,7 +119,7 @@ class RedisStore(dist.Store):
         finally:
             listener.close()
 
-    def _missing(self, names: list[bytes]) -> Set[bytes]:
+    def _missing_keys(self, names: list[bytes]) -> Set[bytes]:
         pipeline = self._client.pipeline(transaction=False)
         for name in names:
             pipeline.exists(name)
@@ -133,7 +133,7 @@ class RedisStore(dist.Store):
         return int(pipeline.execute()[0])
 
     def append(self, key: str, value: bytes | str) -> None:
-        """APPEND, and announces the key."""
+        """APPEND and PUBLISH."""
         pipeline = self._client.pipeline(transaction=False)
         pipeline.append(self._key(key), _bytes(value))
         pipeline.publish(self._key(key), b"")
@@ -141,14 +141,16 @@ class RedisStore(dist.Store):
 
     def check(self, keys: Sequence[str]) -> bool:
         """Whether all keys exist, without waiting."""
-        return not self._missing([self._key(key) for key in keys])
+        return not self._missing_keys([self._key(key) for key in keys])
 
     def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
-        """Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. The value afterwards."""
+        """Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. Returns the value
+        afterwards.
+        """
         return bytes(self._compare(keys=[self._key(key)], args=[_bytes(expected), _bytes(desired)]))
 
     def delete_key(self, key: str) -> bool:
-        """Whether there was such a key."""
+        """Deletes a key; whether it existed."""
         return bool(self._client.delete(self._key(key)))
 
     def num_keys(self) -> int:
@@ -157,5 +159,5 @@ class RedisStore(dist.Store):
         return sum(1 for _ in self._client.scan_iter(match=f"{escaped}/*", count=1000))
 
     def has_extended_api(self) -> bool:
-        """True: append, multi_get and multi_set work."""
+        """True: append, multi_get and multi_set are supported."""
         return True

@@ -1,4 +1,4 @@
-"""The stores that a start can run over, by name."""
+"""Registry of the stores that a start can use, by name."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from windtunnel.fleet.startup.redis_store import RedisStore
 
 @dataclass(frozen=True)
 class StorePlace:
-    """Where a rank finds its stores.
-
-    `host`:`port` is the store that all ranks share. `local_port` is the node's own (hierarchical only), on 127.0.0.1. `serve`:
-    rank 0 also
-    runs the shared TCP server and each node's lowest rank the local one; False if they run elsewhere, as Redis always does.
-    `prefix` keeps
-    starts apart that share a Redis server.
-    """
+    """Where a rank finds its stores."""
 
     host: str
+    """Host of the store that all ranks share."""
     port: int
+    """Its port."""
     rank: int
     world: int
     ranks_per_node: int = 8
     local_port: int = 0
+    """Port of the node's own store on 127.0.0.1 (hierarchical only)."""
     serve: bool = True
+    """Whether rank 0 runs the shared TCP server and each node's lowest rank the local one. False if they run elsewhere, as Redis
+    always does.
+    """
     prefix: str = ""
+    """Distinguishes starts that share a Redis server."""
     timeout: timedelta = timedelta(seconds=300)
 
 
@@ -62,7 +62,7 @@ OPENERS: dict[str, Callable[[StorePlace], dist.Store]] = {
 
 
 def open_store(name: str, place: StorePlace) -> dist.Store:
-    """The store `name` of OPENERS for the rank at `place`. UnknownName for another name."""
+    """Opens the store `name` of OPENERS for the rank at `place`. UnknownName for another name."""
     if name not in OPENERS:
         raise UnknownName("store", name, tuple(OPENERS))
     return OPENERS[name](place)

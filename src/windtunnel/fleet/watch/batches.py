@@ -1,4 +1,4 @@
-"""Waiting for the next batch, and saving checkpoints."""
+"""Times the wait for the next batch, and checkpoint saves."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from functools import partial
 from threading import get_ident
 from typing import Any
 
-from windtunnel.fleet.watch.imports import AfterImport
+from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.records.sections import Section
 
 
 def watch_batches(recorder: Recorder, patches: Patches) -> None:
-    """`next` on a DataLoader's iterator."""
+    """Wraps `next` of a DataLoader's iterator."""
     from torch.utils.data import dataloader
 
     section = int(Section.DATA)
@@ -34,15 +34,16 @@ def watch_batches(recorder: Recorder, patches: Patches) -> None:
 
 
 def watch_saves(recorder: Recorder, patches: Patches, imports: AfterImport) -> None:
-    """Saves of the thread that starts the monitor: torch.save, and, once they are imported, save and async_save of
-    torch.distributed.checkpoint and save_file of safetensors."""
+    """Times saves in the thread that starts the monitor: torch.save, and, once imported, save and async_save of
+    torch.distributed.checkpoint and save_file of safetensors.
+    """
     import torch
 
     inside, home = [False], get_ident()
 
     def make(name: str, original: Any) -> Any:
         def save(*args: Any, **options: Any) -> Any:
-            elsewhere = inside[0] or get_ident() != home  # a save in a thread of its own holds nothing up
+            elsewhere = inside[0] or get_ident() != home  # a save in another thread does not block training
             mark = None if elsewhere else recorder.open_range(Section.CHECKPOINT, recorder.name(name))
             if mark is None:
                 return original(*args, **options)

@@ -1,8 +1,8 @@
-"""Every collective, send and receive that Python asks a process group for.
+"""Times every collective, send and receive that Python issues on a process group.
 
-The methods of the class torch.distributed.ProcessGroup are replaced: functions of torch.distributed, FSDP2, batches of sends and
-receives and object collectives all end there, whichever way a script imported them. Bytes are the total buffer, as nccl-tests
-counts it. One function asks a group in C++: that by which DistributedDataParallel broadcasts a module's buffers at each forward.
+The methods of torch.distributed.ProcessGroup are replaced: functions of torch.distributed, FSDP2, batches of sends and receives and
+object collectives all end there, however a script has imported them. Bytes are those of the total buffer, as nccl-tests counts
+them. One function calls a group from C++: the broadcast of a module's buffers in each forward of DistributedDataParallel.
 """
 
 from __future__ import annotations
@@ -13,98 +13,99 @@ from typing import Any
 
 from windtunnel.base.comm import Comm
 from windtunnel.fleet._ring import BucketCalls
-from windtunnel.fleet.watch.groups import GroupBook
+from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Mark, Recorder
 
 _SEND_RECV, _ALL_REDUCE, _BROADCAST = int(Comm.SEND_RECV), int(Comm.ALL_REDUCE), int(Comm.BROADCAST)
 _PENDING = 4096
-"""Works that nobody waited for: beyond so many the oldest is forgotten, its row stays open."""
+"""Works that nobody has waited for: beyond this number the oldest is forgotten and its row stays open."""
 
 
 def _bytes(tensors: Any) -> int:
-    """Of a tensor, or of (nested) lists of tensors."""
+    """Bytes of a tensor, or of (nested) lists of tensors."""
     if isinstance(tensors, (list, tuple)):
         return _bytes(tensors[0]) if len(tensors) == 1 else sum(map(_bytes, tensors))
     return int(tensors.nbytes)
 
 
 def _has_future_done(work: Any) -> bool:
-    """Whether a work on the host has its results; False for a backend whose works have no future."""
+    """Whether a work on the host has its results. False for a backend whose works have no future."""
     try:
         return bool(work.get_future().done())
     except RuntimeError:
         return False
 
 
-def _first(args: tuple[Any, ...], ranks: int) -> int:
+def _first_bytes(args: tuple[Any, ...], ranks: int) -> int:
     return _bytes(args[0])
 
 
-def _second(args: tuple[Any, ...], ranks: int) -> int:
+def _second_bytes(args: tuple[Any, ...], ranks: int) -> int:
     return _bytes(args[1])
 
 
-def _second_of_all(args: tuple[Any, ...], ranks: int) -> int:
+def _second_bytes_of_all(args: tuple[Any, ...], ranks: int) -> int:
     return _bytes(args[1]) * ranks
 
 
-def _first_of_all(args: tuple[Any, ...], ranks: int) -> int:
+def _first_bytes_of_all(args: tuple[Any, ...], ranks: int) -> int:
     return _bytes(args[0]) * ranks
 
 
-def _four(args: tuple[Any, ...], ranks: int) -> int:
+def _four_bytes(args: tuple[Any, ...], ranks: int) -> int:
     return 4
 
 
 COLLECTIVES: dict[str, tuple[Comm, str, Callable[[tuple[Any, ...], int], int]]] = {
-    "allreduce": (Comm.ALL_REDUCE, "all_reduce", _first),
-    "allreduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _first),
-    "broadcast": (Comm.BROADCAST, "broadcast", _first),
-    "reduce": (Comm.REDUCE, "reduce", _first),
-    "allgather": (Comm.ALL_GATHER, "all_gather", _second_of_all),
-    "allgather_coalesced": (Comm.ALL_GATHER, "all_gather_coalesced", _second_of_all),
-    "_allgather_base": (Comm.ALL_GATHER, "all_gather_into_tensor", _first),
-    "all_gather_single": (Comm.ALL_GATHER, "all_gather_into_tensor", _first),
-    "allgather_into_tensor_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first),
-    "all_gather_single_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first),
-    "reduce_scatter": (Comm.REDUCE_SCATTER, "reduce_scatter", _first_of_all),
-    "_reduce_scatter_base": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second),
-    "reduce_scatter_single": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second),
-    "reduce_scatter_tensor_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second),
-    "reduce_scatter_single_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second),
-    "alltoall_base": (Comm.ALL_TO_ALL, "all_to_all_single", _second),
-    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _second),
-    "alltoall": (Comm.ALL_TO_ALL, "all_to_all", _second),
-    "gather": (Comm.GATHER, "gather", _second_of_all),
-    "scatter": (Comm.SCATTER, "scatter", _first_of_all),
-    "barrier": (Comm.ALL_REDUCE, "barrier", _four),
-    "monitored_barrier": (Comm.ALL_REDUCE, "monitored_barrier", _four),
+    "allreduce": (Comm.ALL_REDUCE, "all_reduce", _first_bytes),
+    "allreduce_coalesced": (Comm.ALL_REDUCE, "all_reduce_coalesced", _first_bytes),
+    "broadcast": (Comm.BROADCAST, "broadcast", _first_bytes),
+    "reduce": (Comm.REDUCE, "reduce", _first_bytes),
+    "allgather": (Comm.ALL_GATHER, "all_gather", _second_bytes_of_all),
+    "allgather_coalesced": (Comm.ALL_GATHER, "all_gather_coalesced", _second_bytes_of_all),
+    "_allgather_base": (Comm.ALL_GATHER, "all_gather_into_tensor", _first_bytes),
+    "all_gather_single": (Comm.ALL_GATHER, "all_gather_into_tensor", _first_bytes),
+    "allgather_into_tensor_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first_bytes),
+    "all_gather_single_coalesced": (Comm.ALL_GATHER, "all_gather_into_tensor_coalesced", _first_bytes),
+    "reduce_scatter": (Comm.REDUCE_SCATTER, "reduce_scatter", _first_bytes_of_all),
+    "_reduce_scatter_base": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second_bytes),
+    "reduce_scatter_single": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor", _second_bytes),
+    "reduce_scatter_tensor_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second_bytes),
+    "reduce_scatter_single_coalesced": (Comm.REDUCE_SCATTER, "reduce_scatter_tensor_coalesced", _second_bytes),
+    "alltoall_base": (Comm.ALL_TO_ALL, "all_to_all_single", _second_bytes),
+    "all_to_all_single": (Comm.ALL_TO_ALL, "all_to_all_single", _second_bytes),
+    "alltoall": (Comm.ALL_TO_ALL, "all_to_all", _second_bytes),
+    "gather": (Comm.GATHER, "gather", _second_bytes_of_all),
+    "scatter": (Comm.SCATTER, "scatter", _first_bytes_of_all),
+    "barrier": (Comm.ALL_REDUCE, "barrier", _four_bytes),
+    "monitored_barrier": (Comm.ALL_REDUCE, "monitored_barrier", _four_bytes),
 }
-"""Method of ProcessGroup -> the call, its name in the records, and its bytes from the arguments and the group's size."""
+"""Method of ProcessGroup → the call, its name in the records, and its bytes from the arguments and the group's size."""
 
 TRANSFERS = {"send": True, "recv": False, "recv_anysource": False}
-"""Method of ProcessGroup -> whether it sends."""
+"""Method of ProcessGroup → whether it sends."""
 
 
 class CallWatch:
-    """Watches process groups. A call ends when its Work is seen to have ended.
+    """Times the calls of process groups. A call ends when its Work is seen to have ended.
 
-    That is at the return of `wait`; for works that C++ waits for, at the next asynchronous call, the end of the backward or of the
-    step, whichever comes first: the end is late by up to that long. A callback of the future would be exact, but wakes a thread of
-    gloo for the interpreter's lock: tens of µs a call (measured on 2 cores). On a GPU it runs where the call was made, and is used.
+    That is at the return of `wait`. For works that C++ waits for, it is at the next asynchronous call, or the end of the backward
+    pass or the step, whichever comes first; the recorded end is late by up to that time. A callback on the future would be exact,
+    but it wakes a gloo thread that needs the interpreter lock: tens of µs per call (measured on 2 cores). On a GPU the callback
+    runs where the call was made, and is used.
 
-    A thread of gloo completes the future before the work itself. Who waits for the future may run on before the work says that it
-    has ended: in a fifth of the calls on 2 idle cores. So a work on the host has ended when either says so.
+    A gloo thread completes the future before the work itself, so a thread that waits for the future can continue before the work
+    reports its end: in a fifth of the calls on 2 idle cores. So a work on the host has ended when either reports it.
     """
 
-    def __init__(self, recorder: Recorder, groups: GroupBook, patches: Patches) -> None:
+    def __init__(self, recorder: Recorder, groups: GroupRegistry, patches: Patches) -> None:
         import torch.distributed as dist
 
         self.recorder, self.groups = recorder, groups
-        self.pending: dict[int, tuple[Any, list[Mark]]] = {}  # id of the Work; holding the Work keeps the id its own
+        self.pending: dict[int, tuple[Any, list[Mark]]] = {}  # id of the Work; the reference keeps the id valid
         self._coalescing: list[Mark] | None = None
-        # All-reduces of DDP's reducers; theirs is PyTorch's own method, as it is before it is replaced.
+        # For all-reduces of DDP's reducers: PyTorch's own method, taken before it is replaced.
         self.buckets = BucketCalls(recorder.rows, dist.ProcessGroup.allreduce, _ALL_REDUCE, recorder.name("all_reduce"))
         for method, (comm, name, size) in COLLECTIVES.items():
             patches.wrap(dist.ProcessGroup, method, partial(self._collective, int(comm), name, size))
@@ -116,7 +117,7 @@ class CallWatch:
         patches.wrap(dist.Work, "wait", self._wait)
 
     def sweep(self, on_host: bool = False) -> None:
-        """Ends the calls whose Work has ended out of sight; it does not block. `on_host`: no work is of a device."""
+        """Closes the calls whose Work has ended without a wait in Python; does not block. `on_host`: no work runs on a device."""
         last = self.buckets.last
         if last is not None:
             # Usually a backward has returned, and its reducer has waited for all of its buckets: if the last has ended, all have.
@@ -143,7 +144,7 @@ class CallWatch:
                 if recorder.calls:
                     try:
                         total = size(args, len(entry.ranks))
-                    except Exception:  # unusual arguments: the call itself says what is wrong with them
+                    except Exception:  # unusual arguments: the call itself reports errors
                         total = -1
                     mark = recorder.open_call(entry.number, comm, recorder.name(name), total, number)
             work = original(group, *args, **options)
@@ -155,7 +156,9 @@ class CallWatch:
         return call
 
     def bucket_reducer(self) -> Callable[[Any, Any, Any], Any]:
-        """All-reduces of DDP's reducer, (group, tensors, options) -> Work: as any other, but compiled. Caches are cold."""
+        """Function (group, tensors, options) → Work that issues the all-reduces of DDP's reducer through compiled code, because
+        caches are cold there.
+        """
         recorder, entry_of, reduce = self.recorder, self.groups.entry, self.buckets.reduce
 
         def reduce_bucket(group: Any, tensors: Any, options: Any) -> Any:
@@ -175,7 +178,7 @@ class CallWatch:
                 entry = entry_of(group)
                 try:
                     peer, total = entry.ranks[args[1]] if len(args) == 3 else -1, _bytes(args[0])
-                except Exception:  # the call itself says what is wrong with its arguments
+                except Exception:  # the call itself reports errors in its arguments
                     return original(group, *args, **options)
                 number = entry.next_transfer(peer, sends)
                 mark = recorder.open_call(entry.number, _SEND_RECV, recorder.name(name), total, number, peer, sends)
@@ -187,8 +190,9 @@ class CallWatch:
         return call
 
     def _broadcast_coalesced(self, original: Any) -> Any:
-        """Broadcasts of many tensors as one call, which has ended when the function returns. A group written in Python is asked in
-        Python, and its calls are seen there."""
+        """Records broadcasts of many tensors as one call, which has ended when the function returns. Calls of a group written in
+        Python are recorded there instead.
+        """
         import torch.distributed as dist
 
         recorder, entry_of, name = self.recorder, self.groups.entry, self.recorder.name("broadcast_coalesced")
@@ -207,29 +211,29 @@ class CallWatch:
         return broadcast
 
     def _follow(self, work: Any, mark: Mark, detached: bool) -> None:
-        """Ends `mark` when `work` does; `detached`: the caller may never wait for it."""
+        """Closes `mark` when `work` ends. `detached`: the caller may never wait for it."""
         if self._coalescing is not None:
             self._coalescing.append(mark)
         elif work is None:
             self.recorder.close(mark)
         elif detached:
-            self.recorder.issued(mark)
+            self.recorder.mark_issued(mark)
             if self.pending:
                 self.sweep()
-            if self.recorder.events is None or not self._called_back(work, mark):
+            if self.recorder.events is None or not self._close_on_completion(work, mark):
                 self.pending[id(work)] = work, [mark]
         else:
             self.pending[id(work)] = work, [mark]
 
-    def _called_back(self, work: Any, mark: Mark) -> bool:
-        """Has the end of `mark` recorded on the stream of the work's future; False for a backend whose works have none."""
+    def _close_on_completion(self, work: Any, mark: Mark) -> bool:
+        """Records the end of `mark` on the stream of the work's future. False for a backend whose works have none."""
         try:
-            work.get_future().add_done_callback(partial(self._completed, mark))
+            work.get_future().add_done_callback(partial(self._close_completed, mark))
         except RuntimeError:
             return False
         return True
 
-    def _completed(self, mark: Mark, future: Any) -> None:
+    def _close_completed(self, mark: Mark, future: Any) -> None:
         self.recorder.close(mark)
 
     def _wait(self, original: Any) -> Any:

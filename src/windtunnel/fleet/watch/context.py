@@ -1,11 +1,11 @@
-"""What an adapter gets to work with."""
+"""What an adapter can use: the parts of the running monitor."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from windtunnel.fleet.watch.groups import GroupBook
-from windtunnel.fleet.watch.imports import AfterImport
+from windtunnel.fleet.watch.groups import GroupRegistry
+from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
 from windtunnel.fleet.watch.steps import StepWatch
@@ -17,13 +17,16 @@ class WatchContext:
 
     recorder: Recorder
     steps: StepWatch
-    groups: GroupBook
+    groups: GroupRegistry
     patches: Patches
     imports: AfterImport
-    told: set[str] = field(default_factory=set)  # frameworks
+    reported: set[str] = field(default_factory=set)
+    """Frameworks recorded so far."""
 
-    def uses(self, framework: str) -> None:
-        """Tells once that the job uses a framework. That it was imported says little: others import it to look for it."""
-        if framework not in self.told:
-            self.told.add(framework)
+    def report_framework(self, framework: str) -> None:
+        """Records once that the job uses a framework. Its import alone proves little: other packages import it to check whether it
+        exists.
+        """
+        if framework not in self.reported:
+            self.reported.add(framework)
             self.recorder.ring.text("fact", {"framework": framework})

@@ -1,4 +1,4 @@
-"""Times on a GPU: CUDA events from a pool, read when they have come. Nothing here waits for the device."""
+"""Times on a GPU: CUDA events from a pool, read after they have completed. Nothing here waits for the device."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from windtunnel.fleet.ring import RingWriter
 
 _PENDING = 1 << 14
-"""Sections whose end has not come: beyond so many the oldest keeps its time on the host only, and is counted."""
+"""Sections whose end event has not completed: beyond this number the oldest keeps only its host time, and is counted."""
 
 _RENEW_MS = 10_000.0
-"""Age of the reference event: times between events are 32-bit floats of ms, some 0.6 µs wrong at this distance."""
+"""Age of the reference event: times between events are 32-bit floats of ms, wrong by about 0.6 µs at this distance."""
 
 
 class DeviceEvents:
-    """Pairs of events on the current stream. The reference event ties the device's time to unix time.
+    """Times sections by pairs of events on the current stream. A reference event relates the device's time to unix time.
 
-    No event is waited for, so the reference is corrected by what must hold: a section begins on the device after the host asked
-    for it, and has ended by the time that its event is seen. `cuda` is torch.cuda, or what stands for it in tests.
+    No event is waited for, so the reference is corrected by what must hold: a section begins on the device after the host issued
+    it, and has ended when its event is seen to be complete. `cuda` is torch.cuda, or a substitute in tests.
     """
 
     def __init__(self, ring: RingWriter, cuda: Any, now: Callable[[], int] | None = None) -> None:
@@ -33,14 +33,14 @@ class DeviceEvents:
         self._anchored = False
 
     def begin(self, row: int) -> None:
-        """Row `row` begins here."""
+        """Records the begin of row `row` on the current stream."""
         event = self._begun[row] = self._take()
         event.record()
-        if len(self._begun) > _PENDING:  # of sections that never ended
+        if len(self._begun) > _PENDING:  # sections that never ended
             self._pool.append(self._begun.pop(next(iter(self._begun))))
 
     def end(self, row: int, host_began: int) -> bool:
-        """Row `row` ends here; False where it did not begin on the device."""
+        """Records the end of row `row`. False if its begin was not recorded on the device."""
         began = self._begun.pop(row, None)
         if began is None:
             return False
@@ -48,12 +48,14 @@ class DeviceEvents:
         ended.record()
         self._pending.append((row, host_began, began, ended))
         if len(self._pending) > _PENDING:
-            self._pending.popleft()  # its events may not have come: they are not used again
+            self._pending.popleft()  # its events may still be pending, so they are not reused
             self._ring.drop()
         return True
 
     def poll(self) -> None:
-        """Writes the times of the sections whose end has come. Streams differ: one that is late does not keep the others."""
+        """Writes the times of the sections whose end event has completed. Streams differ: a late section does not delay the
+        others.
+        """
         if not self._anchored:
             self._anchored = bool(self._anchor.query())
             if not self._anchored:

@@ -1,4 +1,4 @@
-"""Process groups as the rings know them: a name, ranks of the job, and the numbers of their calls."""
+"""Process groups as recorded in the ring: name, global ranks, and numbers of their calls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from windtunnel.fleet.ring import RingWriter
 
 
 class GroupEntry:
-    """One process group. Collectives are numbered in it from 0.
+    """One process group. Its collectives are numbered from 0.
 
-    Sends and receives are numbered for each peer and direction: the k-th send to a rank is the k-th receive there.
+    Sends and receives are numbered per peer and direction: the k-th send to a rank is the k-th receive there.
     """
 
     __slots__ = ("number", "ranks", "next_call", "_pairs")
@@ -23,15 +23,15 @@ class GroupEntry:
         self._pairs: dict[tuple[int, int], Any] = {}
 
     def next_transfer(self, peer: int, sends: int) -> int:
-        """The number of the next send to, or receive from, a rank of the job."""
+        """Number of the next send to, or receive from, a rank of the job."""
         pair = self._pairs.get((peer, sends))
         if pair is None:
             pair = self._pairs[peer, sends] = count()
         return next(pair)
 
 
-class GroupBook:
-    """Entries of process groups, each made at the group's first call: groups of any age are found."""
+class GroupRegistry:
+    """Entries of process groups, each created at the group's first call, so that groups of any age are found."""
 
     def __init__(self, ring: RingWriter) -> None:
         self._ring = ring
@@ -54,12 +54,12 @@ class GroupBook:
             ranks = tuple(range(group.size()))
         name = self._label(group, ranks)
         entry = GroupEntry(self._ring.text("group", {"name": name, "ranks": list(ranks)}), ranks)
-        # A number of an object is given again once the object is gone; the reference forgets it in time.
+        # The id of a deleted object can be reused; the weak reference removes the entry in time.
         self._by_id[key] = entry, weakref.ref(group, lambda _: self._by_id.pop(key, None))
         return entry
 
     def _label(self, group: Any, ranks: tuple[int, ...]) -> str:
-        """The mesh's name of the dimension, the group's description, or its number; made unique among groups of the same ranks."""
+        """The mesh dimension, the group's description, or its number; made unique among groups of the same ranks."""
         number, description = str(group.group_name), str(group.group_desc or "")
         if description.startswith("mesh_"):
             name = description.removeprefix("mesh_")

@@ -1,4 +1,4 @@
-"""The outermost modules of the rank, and the times of their forwards."""
+"""Finds the outermost modules of the rank and times their forwards."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FORWARD = int(Section.FORWARD)
 
 
 class ModuleWatch:
-    """Finds outermost modules by a global hook, for two steps only: a hook on every module for ever would cost too much.
+    """Finds outermost modules with a global hook, for two steps only: a permanent hook on every module would cost too much.
 
-    Those that train get hooks of their own. A step with a backward but no forward (a module was exchanged) starts the search anew;
-    a search that finds nothing is repeated after 64 steps.
+    Modules that train get hooks of their own. A step with a backward but no forward (a module was replaced) starts a new search; a
+    search that finds nothing is repeated after 64 steps.
     """
 
     def __init__(self, steps: StepWatch, tell: Callable[[Any], object] = lambda _: None) -> None:
@@ -37,14 +37,14 @@ class ModuleWatch:
         steps.at_step_end.append(self._step_ended)
 
     def search(self) -> None:
-        """Looks at every module in the next steps."""
+        """Starts a search in the next steps."""
         self._left, self._depth, self.steps.attentive = _SEARCH, 0, True
         if not self._global:
             before, after = self._registry.register_module_forward_pre_hook, self._registry.register_module_forward_hook
             self._global = [before(self._before_any), after(self._after_any)]
 
     def stop(self) -> None:
-        """Takes every hook off."""
+        """Removes every hook."""
         self._end_search()
         for before, after in self._found.values():
             before.remove()
@@ -78,7 +78,7 @@ class ModuleWatch:
                 module.register_forward_hook(self._after),
             )
             self._tell(module)
-            # PyTorch has listed this call's pre-hooks already, and lists the others after the forward: only `_after` still runs.
+            # PyTorch has already collected this call's pre-hooks, so of the new hooks only `_after` runs.
             self._opened.append(self.steps.before_forward(module))
 
     def _after_any(self, module: Any, args: Any, output: Any) -> None:

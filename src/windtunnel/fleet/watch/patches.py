@@ -1,4 +1,4 @@
-"""Attributes of other people's modules and classes that the monitor replaces, and puts back."""
+"""Replaces attributes of other modules and classes, and restores them."""
 
 from __future__ import annotations
 
@@ -9,41 +9,43 @@ _ABSENT = object()
 
 
 class Patches:
-    """Replaced attributes, in order. Owners keep what they had, so that `restore` leaves them as they were."""
+    """Replaced attributes, in order. `restore` leaves each owner as it was."""
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, str, Any, Any]] = []
         self._removals: list[Callable[[], object]] = []
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """Sets owner.name to make(what it was). False, and nothing done, where the owner has no such attribute."""
-        kept = vars(owner).get(name, _ABSENT)
-        original = kept if kept is not _ABSENT else getattr(owner, name, _ABSENT)
+        """Sets owner.name to make(previous value). False, without effect, if the owner has no such attribute."""
+        before = vars(owner).get(name, _ABSENT)
+        original = before if before is not _ABSENT else getattr(owner, name, _ABSENT)
         if original is _ABSENT:
             return False
-        own = make(original)
+        replacement = make(original)
         for copied in ("__name__", "__qualname__", "__doc__", "__module__"):
-            if hasattr(original, copied) and hasattr(own, "__dict__"):
-                setattr(own, copied, getattr(original, copied))
-        if hasattr(own, "__dict__"):
-            own.__wrapped__ = original
-        setattr(owner, name, own)
-        self._done.append((owner, name, kept, own))
+            if hasattr(original, copied) and hasattr(replacement, "__dict__"):
+                setattr(replacement, copied, getattr(original, copied))
+        if hasattr(replacement, "__dict__"):
+            replacement.__wrapped__ = original
+        setattr(owner, name, replacement)
+        self._done.append((owner, name, before, replacement))
         return True
 
     def on_restore(self, remove: Callable[[], object]) -> None:
-        """`remove` is called by `restore`: for hooks that others keep in lists."""
+        """Registers a function that `restore` calls, for hooks that others keep in lists."""
         self._removals.append(remove)
 
     def restore(self) -> None:
-        """Puts all back, last first. What somebody else has replaced since stays: it calls ours, which then only passes on."""
+        """Restores everything, last first. An attribute that others have replaced since is left alone: it calls our wrapper, which
+        then only passes the call on.
+        """
         while self._removals:
             self._removals.pop()()
         while self._done:
-            owner, name, kept, own = self._done.pop()
-            if vars(owner).get(name) is not own:
+            owner, name, before, replacement = self._done.pop()
+            if vars(owner).get(name) is not replacement:
                 continue
-            if kept is _ABSENT:
+            if before is _ABSENT:
                 delattr(owner, name)
             else:
-                setattr(owner, name, kept)
+                setattr(owner, name, before)

@@ -1,4 +1,4 @@
-"""The hot path: opens and closes rows of the ring. On a CPU its functions are those of the compiled writer."""
+"""Hot path of the monitor: opens and closes rows of the ring. On a CPU its functions are those of the compiled writer."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from windtunnel.records.sections import NO_CORE, Section
 _STEP = int(Section.STEP)
 
 Mark = int
-"""An open row: its number."""
+"""Number of an open row."""
 
 
 class Recorder:
-    """Writes a rank's rows. `events` (device.DeviceEvents) times what runs on a GPU; None: the clock does.
+    """Writes a rank's rows. `events` (device.DeviceEvents) times what runs on a GPU; None: the host clock is used.
 
-    Look `open`, `open_call`, `close` and `next_step` up at each call: `use_device` exchanges them. `live` is False once the monitor
-    has stopped: wrappers that could not be taken off then only pass on.
+    Look up `open`, `open_call`, `close` and `next_step` at each call, because `use_device` replaces them. `live` is False after the
+    monitor has stopped: wrappers that could not be removed then only pass calls on.
     """
 
     def __init__(self, ring: RingWriter, settings: WatchSettings) -> None:
         self.ring, self.rows = ring, ring.rows
         self.events: Any = None
         self.live = True
-        self.micro_batch = -1  # what the user or a framework says; -1: it is counted
-        self.rows.every = settings.every()
+        self.micro_batch = -1  # set by the user or a framework; -1: micro batches are counted
+        self.rows.every = settings.call_interval()
         self.rows.rows_a_step = self.rows.left = settings.rows_a_step
         self.gap_ns = settings.gap_ns
         self._names: dict[str, int] = {}
@@ -36,15 +36,15 @@ class Recorder:
         self.open: Callable[..., Mark] = self.rows.open
         self.open_call: Callable[..., Mark | None] = self.rows.open_call
         self.close: Callable[[Mark], None] = self.rows.close
-        self.issued: Callable[[Mark], None] = self.rows.issued
-        self.next_step: Callable[..., Mark] = self.rows.next_step  # the step of an open row ends, the next begins: its row
-        # How long the thread waited for a core in its own work: the machine's doing, not the rank's.
+        self.mark_issued: Callable[[Mark], None] = self.rows.issued
+        self.next_step: Callable[..., Mark] = self.rows.next_step  # ends the step of an open row and begins the next one
+        # Time that the thread waited for a core during its own work: caused by the machine, not the rank.
         first, last = int(Section.FORWARD), int(Section.OPTIMIZER)
         self.rows.watch_cores(first, last, int(Section.HOST_GAP), self.name(NO_CORE), max(settings.gap_ns, 1))
 
     @property
     def step(self) -> int:
-        """The number of the step that the rank is in."""
+        """Number of the current step."""
         return self.rows.step
 
     @property
@@ -53,24 +53,24 @@ class Recorder:
         return self.rows.calls
 
     def use_device(self, events: Any) -> None:
-        """From now on events on the streams time what is opened."""
+        """Times everything opened from now on by events on the streams."""
         self.events = events
         self.open, self.open_call, self.close = self._open_on_device, self._open_call_on_device, self._close_on_device
         self.next_step = self._next_step_on_device
 
     def stop(self) -> None:
-        """Nothing is written any more."""
+        """Stops recording."""
         self.live = self.rows.live = False
 
     def name(self, text: str) -> int:
-        """The number of a name."""
+        """Number of a name."""
         number = self._names.get(text)
         if number is None:
             number = self._names[text] = self.ring.text("name", text)
         return number
 
     def open_range(self, section: int, name: int) -> Mark | None:
-        """A range that somebody named; None where the step has too many rows."""
+        """Opens a range with a name; None if the step has too many rows."""
         if not self.live:
             return None
         if self.rows.left <= 0:
@@ -78,8 +78,8 @@ class Recorder:
             return None
         return self.open(section, name)
 
-    def past(self, section: int, name: int, began: int, nanos: int) -> None:
-        """A section of the host that is over."""
+    def write_ended(self, section: int, name: int, began: int, nanos: int) -> None:
+        """Writes a host section that has already ended."""
         self.rows.past(section, name, began, nanos)
 
     def _next_step_on_device(self, open_row: Mark = -1) -> Mark:
@@ -100,7 +100,9 @@ class Recorder:
         return row
 
     def _close_on_device(self, row: Mark) -> None:
-        """The section ends on the device when the event of this place has come; one that began before there was a device, here."""
+        """The section ends on the device when the event recorded here completes. A section that was opened before there was a
+        device ends now.
+        """
         self.rows.issued(row)
         if not self.events.end(row, self.rows.begin_of(row)):
             self.rows.close(row)

@@ -1,4 +1,4 @@
-"""The monitor of this process from start to stop."""
+"""The running monitor of this process, from start to stop."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from windtunnel.fleet.ring import RingWriter
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.adapters import ADAPTERS
 from windtunnel.fleet.watch.batches import watch_batches, watch_saves
-from windtunnel.fleet.watch.beat import BeatThread
 from windtunnel.fleet.watch.calls import CallWatch
 from windtunnel.fleet.watch.context import WatchContext
-from windtunnel.fleet.watch.functional import FunctionalCalls
-from windtunnel.fleet.watch.groups import GroupBook
-from windtunnel.fleet.watch.imports import AfterImport
+from windtunnel.fleet.watch.ddp_reducer import watch_reducers
+from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
+from windtunnel.fleet.watch.groups import GroupRegistry
+from windtunnel.fleet.watch.heartbeat import BeatThread
+from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.modules import ModuleWatch
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
-from windtunnel.fleet.watch.reducer import watch_reducers
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
 from windtunnel.fleet.watch.steps import StepWatch
-from windtunnel.fleet.watch.unseen import unseen_in
+from windtunnel.fleet.watch.unrecorded import unrecorded_in
 
-_RINGS: dict[Path, tuple[RingWriter, GroupBook]] = {}
-"""Rings of this process: a monitor that starts again goes on in its ring, with its steps and the numbers of its calls."""
+_RINGS: dict[Path, tuple[RingWriter, GroupRegistry]] = {}
+"""Rings of this process: a monitor that is started again continues in its ring, with its steps and call numbers."""
 
 
 class WatchSession:
-    """A running monitor. It needs to know the process's rank: from RANK, or from a process group that exists."""
+    """A running monitor. It needs the process's rank: from RANK, or from an existing process group."""
 
     def __init__(self, settings: WatchSettings) -> None:
         import torch
@@ -51,7 +51,7 @@ class WatchSession:
         watch_reducers(self.patches, self._calls)
         watch_batches(self.recorder, self.patches)
         watch_saves(self.recorder, self.patches, self.imports)
-        self.modules = ModuleWatch(self.steps, self._tell_unseen)
+        self.modules = ModuleWatch(self.steps, self._record_unrecorded_work)
         for adapter in ADAPTERS:
             adapter(self.context)
         self._cuda: Any = torch.cuda if settings.device == "auto" and torch.cuda.is_available() else None
@@ -62,14 +62,14 @@ class WatchSession:
         self.steps.begin()
 
     def stop(self) -> None:
-        """Puts everything back and leaves the ring."""
+        """Restores everything and leaves the ring on disk."""
         self._put_back()
         self.steps.finish()
         self.beat.stop()
-        self.ring.ended(0)
+        self.ring.mark_ended(0)
 
-    def forked(self) -> None:
-        """This process is a child of the watched one: it puts everything back, and the ring stays its parent's."""
+    def detach_child(self) -> None:
+        """Called in a forked child: restores everything; the ring remains that of the parent."""
         self._put_back()
 
     def _put_back(self) -> None:
@@ -79,7 +79,7 @@ class WatchSession:
         self.patches.restore()
         atexit.unregister(self._at_exit)
 
-    def _ring(self) -> tuple[RingWriter, GroupBook]:
+    def _ring(self) -> tuple[RingWriter, GroupRegistry]:
         import torch
         import torch.distributed as dist
 
@@ -89,7 +89,7 @@ class WatchSession:
         path = ring_path(self.settings.folder / self.settings.run, rank).absolute()
         known = _RINGS.get(path)
         if known is not None:
-            known[0].resumed()
+            known[0].mark_resumed()
             return known
         on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
         facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores()}
@@ -99,20 +99,20 @@ class WatchSession:
             host=os.environ.get(PREFIX + "HOST", "") or socket.gethostname(), rows=self.settings.rows, facts=facts,
             skew=self.settings.clock,
         )  # fmt: skip
-        _RINGS[path] = ring, GroupBook(ring)
+        _RINGS[path] = ring, GroupRegistry(ring)
         return _RINGS[path]
 
-    def _tell_unseen(self, module: Any) -> None:
-        """An outermost module: what of it goes unseen is told with the run."""
+    def _record_unrecorded_work(self, module: Any) -> None:
+        """Records the work of an outermost module that cannot be recorded."""
         try:
-            unseen = unseen_in(module)
-        except Exception:  # a module of its own kind; the training comes first
+            work = unrecorded_in(module)
+        except Exception:  # an unusual module; an error of the monitor must not end the training
             return
-        if unseen:
-            self.ring.text("fact", {"unseen": unseen})
+        if work:
+            self.ring.text("fact", {"unseen": work})
 
     def _sweep(self) -> None:
-        """Once a step: what ended out of sight."""
+        """Called once per step: closes calls that ended without a wait in Python."""
         if self.recorder.events is None and self._cuda is not None and self._cuda.is_initialized():
             self._use_device()
         if self._calls.pending or self._calls.buckets.last is not None:
@@ -129,21 +129,21 @@ class WatchSession:
         self.recorder.use_device(DeviceEvents(self.ring, self._cuda))
 
     def _around_excepthook(self, original: Any) -> Any:
-        def failed(*args: Any) -> None:
+        def mark_failed(*args: Any) -> None:
             self._failed = True
             original(*args)
 
-        return failed
+        return mark_failed
 
     def _at_exit(self) -> None:
         if os.getpid() == self.pid:
             self.recorder.stop()
             self.steps.finish()
-            self.ring.ended(1 if self._failed else 0)
+            self.ring.mark_ended(1 if self._failed else 0)
 
 
 def _cores() -> list[list[int]]:
-    """Ranges (first, last) of the processor's cores that this process may use; none where the system does not say."""
+    """Ranges (first, last) of the cores that this process may use; empty if the system does not tell."""
     ranges: list[list[int]] = []
     for core in sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ():
         if ranges and ranges[-1][1] == core - 1:

@@ -1,4 +1,4 @@
-"""What the monitor does in this process, from WINDTUNNEL_FLEET_* variables of the environment."""
+"""Settings of the monitor in this process, from WINDTUNNEL_FLEET_* environment variables."""
 
 from __future__ import annotations
 
@@ -15,25 +15,29 @@ PREFIX = "WINDTUNNEL_FLEET_"
 
 @dataclass(frozen=True)
 class WatchSettings:
-    """Where the records go and how many there are.
-
-    `detail`: "full" (every call), "steps:N" (calls in every N-th step only) or "summary" (no calls). `rows_a_step`: calls, ranges
-    and gaps beyond so many rows of a step are left out and counted. `gap_ns`: shorter garbage collections leave no row.
-    `clock`: (ns, ppm) by which this process's clock is set wrong, for tests of clocks.
-    """
+    """Where the records go, and how many there are."""
 
     folder: Path = Path("out/fleet")
+    """Folder of the runs."""
     run: str = "job"
+    """Name of the run, a subfolder."""
     detail: str = "full"
+    """"full" (every call), "steps:N" (calls in every N-th step only) or "summary" (no calls)."""
     beat_seconds: float = 0.25
+    """Interval of the heartbeat."""
     rows: int = 1 << 16
+    """Capacity of the ring."""
     rows_a_step: int = 4096
+    """Rows of a step beyond which calls, ranges and gaps are dropped and counted."""
     gap_ns: int = 100_000
-    device: str = "auto"  # "auto": CUDA events once the process uses a GPU; "cpu": never
+    """Shorter garbage collections are not recorded."""
+    device: str = "auto"
+    """"auto": CUDA events once the process uses a GPU; "cpu": never."""
     clock: tuple[int, float] = (0, 0.0)
+    """(ns, ppm) by which this process's clock is deliberately wrong, for tests of clock alignment."""
 
-    def every(self) -> int:
-        """Calls are recorded in every so many steps; 0 never. SpecError for an unknown detail."""
+    def call_interval(self) -> int:
+        """Calls are recorded in every N-th step; 0: never. SpecError for an unknown detail."""
         if self.detail == "full":
             return 1
         if self.detail == "summary":
@@ -45,13 +49,13 @@ class WatchSettings:
 
 
 def settings_of(environment: Mapping[str, str] = os.environ) -> WatchSettings:
-    """WatchSettings as the environment has them. SpecError for a value that does not parse."""
+    """WatchSettings from the environment. SpecError for a value that cannot be parsed."""
 
-    def given(name: str, otherwise: str) -> str:
+    def variable(name: str, otherwise: str) -> str:
         return environment.get(PREFIX + name, "") or otherwise
 
     def number(name: str, otherwise: float, least: float) -> float:
-        text = given(name, str(otherwise))
+        text = variable(name, str(otherwise))
         try:
             value = float(text)
         except ValueError:
@@ -62,12 +66,12 @@ def settings_of(environment: Mapping[str, str] = os.environ) -> WatchSettings:
 
     base = WatchSettings()
     settings = WatchSettings(
-        folder=Path(given("DIR", str(base.folder))), run=given("RUN", base.run), detail=given("POLICY", base.detail),
+        folder=Path(variable("DIR", str(base.folder))), run=variable("RUN", base.run), detail=variable("POLICY", base.detail),
         beat_seconds=number("BEAT", base.beat_seconds, 0.01), rows=int(number("ROWS", base.rows, 64)),
         rows_a_step=int(number("ROWS_A_STEP", base.rows_a_step, 16)), gap_ns=int(number("GAP_NS", base.gap_ns, 0)),
-        device=given("DEVICE", base.device), clock=_clock(given("CLOCK", "0,0")),
+        device=variable("DEVICE", base.device), clock=_clock(variable("CLOCK", "0,0")),
     )  # fmt: skip
-    settings.every()
+    settings.call_interval()
     if settings.device not in ("auto", "cpu"):
         raise SpecError(PREFIX + "DEVICE", settings.device, "auto, cpu")
     return settings

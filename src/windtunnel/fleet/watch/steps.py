@@ -1,4 +1,4 @@
-"""Steps, and the parts of each that every PyTorch loop has: forward, backward, optimizer, batches, saves, garbage collection."""
+"""Times steps and their parts that every PyTorch loop has: forward, backward, optimizer, garbage collection."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ _FORWARD, _BACKWARD, _OPTIMIZER = int(Section.FORWARD), int(Section.BACKWARD), i
 
 
 class _Update:
-    """The step of an optimizer that goes on. `outermost`: not inside that of another; `mark`: its open row, None amid a closure;
-    `backwards`: the job's step and its backwards so far, when the row was opened."""
+    """An optimizer step in progress."""
 
     __slots__ = ("outermost", "mark", "backwards")
 
     def __init__(self, outermost: bool) -> None:
-        self.outermost = outermost
-        self.mark: Mark | None = None
-        self.backwards = (-1, -1)
+        self.outermost = outermost  # not inside another optimizer's step
+        self.mark: Mark | None = None  # its open row; None inside a closure
+        self.backwards = (-1, -1)  # step number and backwards so far when the row was opened
 
 
 class StepWatch:
-    """The state of a step on this rank. A step ends with an optimizer that follows a forward or backward.
+    """The current step of this rank. A step ends with an optimizer that follows a forward or backward.
 
-    Further optimizers before the next forward (parameters split over several) end no step; their time falls into the next one.
+    Further optimizers before the next forward (parameters split over several optimizers) end no step; their time belongs to the
+    next one.
     """
 
     def __init__(self, recorder: Recorder, sweep: Callable[[], None]) -> None:
         self.recorder, self._sweep = recorder, sweep
         self.forwards = self.backwards = 0  # in this step, for the numbers of micro batches
-        self.by_hand = False  # the user calls `step()`: optimizers end none
+        self.by_hand = False  # the user calls `step()`: optimizers do not end steps
         self.at_step_end: list[Callable[[], None]] = []  # called after steps without a forward, and while `attentive`
         self.attentive = False
         self.inside_forward = self._inside_backward = False
         self._step: Mark = -1
-        self._updates: list[_Update] = []  # the optimizers that are in their step, each inside the one before it
+        self._updates: list[_Update] = []  # optimizer steps in progress, each inside the previous one
         self._gaps: deque[tuple[int, int, int]] = deque(maxlen=256)
         self._collecting = 0
         self.names: dict[type, int] = {}
 
     def begin(self) -> None:
-        """The first step, or the first after a pause."""
+        """Begins the first step, or the first one after a pause."""
         self._step = self.recorder.next_step()
 
     def end_step(self) -> None:
-        """The step ends here and the next begins."""
+        """Ends the step and begins the next one."""
         if self._gaps:
             self._write_gaps()
         if self.attentive or not self.forwards:
@@ -63,7 +63,7 @@ class StepWatch:
         self.inside_forward = False
 
     def finish(self) -> None:
-        """The monitor stops: what is over is written; the step that was begun stays open."""
+        """Called when the monitor stops: writes completed sections; the current step stays open."""
         self._write_gaps()
         self._sweep()
 
@@ -84,14 +84,14 @@ class StepWatch:
         return recorder.open(_FORWARD, name, given if given >= 0 else counted)
 
     def open_forward(self, name: int, counted: int) -> Mark:
-        """A forward of micro batch `counted`, if nobody says another."""
+        """Opens a forward of micro batch `counted`, unless the script has set another."""
         self.inside_forward = True
         self.forwards += 1
         given = self.recorder.micro_batch
         return self.recorder.open(_FORWARD, name, given if given >= 0 else counted)
 
     def close_forward(self, opened: Mark | None) -> None:
-        """Its end."""
+        """Closes a forward."""
         if opened is not None:
             self.inside_forward = False
             self.recorder.close(opened)
@@ -99,7 +99,7 @@ class StepWatch:
     # --- backward ---
 
     def around_backward(self, original: Any) -> Any:
-        """torch.autograd.backward; one inside another (recomputation) is part of it."""
+        """Wraps torch.autograd.backward. A nested one (recomputation) is part of the outer one."""
         recorder, sweep = self.recorder, self._sweep
 
         def backward(*args: Any, **options: Any) -> Any:
@@ -119,7 +119,9 @@ class StepWatch:
         return backward
 
     def timed_backward(self, name: int, counted: int, original: Any, *args: Any, **options: Any) -> Any:
-        """original(*args) as the backward of micro batch `counted`, if nobody says another. One that fails stays open."""
+        """Calls original(*args) as the backward of micro batch `counted`, unless the script has set another. If it raises, the row
+        stays open.
+        """
         given = self.recorder.micro_batch
         self._inside_backward = True
         self.backwards += 1
@@ -135,14 +137,14 @@ class StepWatch:
     # --- optimizer ---
 
     def watch_optimizers(self, patches: Patches) -> None:
-        """Every torch.optim.Optimizer, through its global hooks."""
+        """Times every torch.optim.Optimizer through global hooks."""
         from torch.optim import optimizer
 
         patches.on_restore(optimizer.register_optimizer_step_pre_hook(self._before_optimizer).remove)
         patches.on_restore(optimizer.register_optimizer_step_post_hook(self._after_optimizer).remove)
 
     def around_optimizer(self, original: Any) -> Any:
-        """A framework's own optimizer: those of torch.optim inside it are part of it."""
+        """Wraps a framework's own optimizer; torch.optim optimizers inside it are part of it."""
 
         def step(owner: Any, *args: Any, **options: Any) -> Any:
             self._before_optimizer(owner, (), {})
@@ -153,13 +155,13 @@ class StepWatch:
         return step
 
     def _before_optimizer(self, optimizer: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Opens the optimizer's section; (arguments, options) with another closure where it was given one, or None.
+        """Opens the optimizer's section. Returns (arguments, options) with a wrapped closure if there is one, otherwise None.
 
-        A closure runs forwards and backwards amid the optimizer's step (Lightning, LBFGS). They are no part of its section.
+        A closure runs forwards and backwards inside the optimizer's step (Lightning, LBFGS). They are not part of its section.
         """
         updates, recorder = self._updates, self.recorder
-        if updates and updates[0].mark is not None and updates[0].backwards != self._counted():
-            updates.clear()  # that step failed: no hook of its end was called, and training went on
+        if updates and updates[0].mark is not None and updates[0].backwards != self._progress_key():
+            updates.clear()  # that step failed: its end hook was not called, and training continued
         outermost = recorder.live and not updates
         update = _Update(outermost)
         updates.append(update)
@@ -168,25 +170,25 @@ class StepWatch:
             if outermost:  # as `_open_update`, in this frame: it runs once a step, with cold caches
                 update.mark, update.backwards = recorder.open(_OPTIMIZER), (recorder.rows.step, self.backwards)
             return None
-        own = partial(self._without_update, update, closure)
+        own = partial(self._run_closure, update, closure)
         return (args, {**options, "closure": own}) if "closure" in options else ((args[0], own, *args[2:]), options)
 
     def _open_update(self, update: _Update) -> None:
         if update.outermost:
-            update.mark, update.backwards = self.recorder.open(_OPTIMIZER), self._counted()
+            update.mark, update.backwards = self.recorder.open(_OPTIMIZER), self._progress_key()
 
-    def _counted(self) -> tuple[int, int]:
+    def _progress_key(self) -> tuple[int, int]:
         return self.recorder.step, self.backwards
 
-    def _without_update(self, update: _Update, closure: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """closure(*args) outside of the optimizer's section, which ends before it and begins again after it."""
+    def _run_closure(self, update: _Update, closure: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Calls closure(*args) outside of the optimizer's section, which ends before it and begins again after it."""
         if update.mark is not None:
             self.recorder.close(update.mark)
             update.mark = None
         try:
             done = closure(*args, **options)
         except BaseException:
-            self._updates.clear()  # no hook of their ends will be called
+            self._updates.clear()  # their end hooks will not be called
             raise
         self._open_update(update)
         return done
@@ -203,11 +205,13 @@ class StepWatch:
     # --- garbage collection ---
 
     def watch_garbage(self, patches: Patches) -> None:
-        """Collections of at least `gap_ns`. They are written at the end of the step: a collection may come amid a write."""
+        """Records garbage collections of at least `gap_ns`. They are written at the end of the step, because a collection can
+        interrupt a write.
+        """
         recorder, gap_ns = self.recorder, self.recorder.gap_ns
 
-        def collected(phase: str, info: dict[str, int]) -> None:
-            if info["generation"] == 0:  # some hundred objects, several times a step
+        def on_collection(phase: str, info: dict[str, int]) -> None:
+            if info["generation"] == 0:  # a few hundred objects, several times per step
                 return
             if phase == "start":
                 self._collecting = recorder.now()
@@ -217,15 +221,15 @@ class StepWatch:
                     self._gaps.append((self._collecting, nanos, info["generation"]))
                 self._collecting = 0
 
-        gc.callbacks.append(collected)
-        patches.on_restore(partial(_without, gc.callbacks, collected))
+        gc.callbacks.append(on_collection)
+        patches.on_restore(partial(_remove_if_present, gc.callbacks, on_collection))
 
     def _write_gaps(self) -> None:
         while self._gaps:
             began, nanos, generation = self._gaps.popleft()
-            self.recorder.past(Section.HOST_GAP, self.recorder.name(f"gc {generation}"), began, nanos)
+            self.recorder.write_ended(Section.HOST_GAP, self.recorder.name(f"gc {generation}"), began, nanos)
 
 
-def _without(items: list[Any], item: Any) -> None:
+def _remove_if_present(items: list[Any], item: Any) -> None:
     if item in items:
         items.remove(item)

@@ -1,2 +1,3 @@
-"""How driver and agents talk: typed messages in frames of a limited size, over TLS with a pinned certificate or a private
-socket."""
+"""Communication between driver and agents: typed messages in frames of limited size, over TLS with a pinned certificate or a
+private Unix socket.
+"""

@@ -1,4 +1,4 @@
-"""One connection: frames of four bytes of length and a message, in both directions."""
+"""One connection: frames of a four-byte length and a message, in both directions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 
 FRAME_LIMIT = 4 << 20
-"""Bytes of the largest message; a longer one ends the connection."""
+"""Largest message in bytes; a longer one closes the connection."""
 STRANGER_LIMIT = 64 << 10
-"""The same for whoever has not said the token yet."""
+"""The same before the peer has authenticated."""
 _LENGTH = struct.Struct("<I")
 
 
 class Channel(asyncio.Protocol):
-    """Calls `on_message` for each message that fits the type `reads`, and `on_lost` once, with the reason, when the peer is gone.
+    """Calls `on_message` for each message of the type `reads`, and `on_lost` once, with the reason, when the peer is gone.
 
-    What does not fit, or is too long, ends the connection.
+    A message of another type, or one that is too long, closes the connection.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Channel(asyncio.Protocol):
         del self._read[:at]
 
     def send(self, message: Any) -> bool:
-        """False where the peer is gone."""
+        """Sends a message. False if the peer is gone."""
         if self._transport is None or self._transport.is_closing():
             return False
         raw = self._encoder.encode(message)
@@ -68,7 +68,7 @@ class Channel(asyncio.Protocol):
         return True
 
     def close(self, reason: str = "closed here") -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         if self._transport is not None and not self._reason:
             self._reason = reason
             transport, self._transport = self._transport, None

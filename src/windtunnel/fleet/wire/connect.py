@@ -1,4 +1,4 @@
-"""Listening and connecting: TLS with one pinned certificate, or a socket file that only its owner can open."""
+"""Connections between driver and agents: TLS with one pinned certificate, or a Unix socket that only its owner can open."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ssl
 from asyncio import sslproto
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from windtunnel.base.addresses import host_port
 from windtunnel.fleet.wire.channel import Channel
@@ -16,14 +17,24 @@ from windtunnel.fleet.wire.secrets import KEY, NAME, Secrets
 
 UNIX = "unix:"
 ALLOWED = "HOST:PORT or unix:PATH"
-HANDSHAKE_SECONDS = 60.0
+HANDSHAKE_SECONDS = 60
 READ_BYTES = 32 << 10
-"""That asyncio reads at once, and keeps a buffer for, on each TLS connection: two records of TLS. Its own is 256 KiB, 3 GiB for a
-driver of 12,288 agents."""
+"""Read buffer of a TLS connection: two TLS records. asyncio's default is 256 KiB, 3 GiB for a driver of 12,288 agents."""
+
+
+class SmallBufferTls(sslproto.SSLProtocol):
+    """asyncio's TLS protocol with a read buffer of `READ_BYTES`.
+
+    asyncio allocates `max_size` bytes per connection and has no argument for it. As a protocol of a plain connection, this subclass
+    leaves other TLS connections of the process alone. The base class is undocumented: tests/unit/test_fleet_wire.py fails on a
+    Python version that changes it.
+    """
+
+    max_size = READ_BYTES
 
 
 async def listen(address: str, secrets: Secrets, folder: Path, channel: Callable[[], Channel]) -> tuple[asyncio.Server, str]:
-    """A server at HOST:PORT (port 0: any) or unix:PATH, and the address that it has. `folder` has the driver's key."""
+    """Listens at HOST:PORT (port 0: any free one) or unix:PATH; the server and its address. `folder` has the driver's key."""
     loop = asyncio.get_running_loop()
     if address.startswith(UNIX):
         path = address.removeprefix(UNIX)
@@ -38,18 +49,20 @@ async def listen(address: str, secrets: Secrets, folder: Path, channel: Callable
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
-    sslproto.SSLProtocol.max_size = READ_BYTES  # of all TLS connections of this process: no argument says it
     certificate = folder / "driver-cert.pem"
     certificate.write_text(secrets.certificate, encoding="utf-8")
     context.load_cert_chain(certificate, folder / KEY)
-    server = await loop.create_server(
-        channel, host, port, ssl=context, backlog=4096, ssl_handshake_timeout=HANDSHAKE_SECONDS
-    )  # fmt: skip
+
+    def accept() -> SmallBufferTls:
+        nobody: Any = None  # waits for the handshake of an accepted connection
+        return SmallBufferTls(loop, channel(), context, nobody, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS)
+
+    server = await loop.create_server(accept, host, port, backlog=4096)
     return server, f"{host}:{server.sockets[0].getsockname()[1]}"
 
 
 async def connect(address: str, secrets: Secrets, channel: Callable[[], Channel]) -> Channel:
-    """A connection to the driver that has the certificate of `secrets`. OSError (ssl.SSLError is one) where there is none."""
+    """Connects to the driver that has the certificate of `secrets`. OSError (including ssl.SSLError) if that fails."""
     loop = asyncio.get_running_loop()
     if address.startswith(UNIX):
         path = address.removeprefix(UNIX)
@@ -59,17 +72,22 @@ async def connect(address: str, secrets: Secrets, channel: Callable[[], Channel]
     host, port = host_port(address, "--driver", ALLOWED)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    sslproto.SSLProtocol.max_size = READ_BYTES
     context.load_verify_locations(cadata=secrets.certificate)
-    made = await loop.create_connection(
-        channel, host, port, ssl=context, server_hostname=NAME, ssl_handshake_timeout=HANDSHAKE_SECONDS
-    )
-    return made[1]
+    made, handshake = channel(), loop.create_future()
+    tls = SmallBufferTls(loop, made, context, handshake, server_hostname=NAME, ssl_handshake_timeout=HANDSHAKE_SECONDS)
+    transport, _ = await loop.create_connection(lambda: tls, host, port)
+    try:
+        await handshake
+    except BaseException:
+        transport.close()
+        raise
+    return made
 
 
 async def _unix(path: str) -> socket.socket:
-    """A connected socket. A full queue of the listener is no error: Linux says EAGAIN at once, and asyncio would take that for a
-    connection under way."""
+    """A connected Unix socket. If the listener's queue is full, Linux returns EAGAIN at once, which asyncio would take for a
+    connection in progress; here it is retried.
+    """
     sock = socket.socket(socket.AF_UNIX)
     sock.setblocking(False)
     try:

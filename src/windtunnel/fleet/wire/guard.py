@@ -1,4 +1,6 @@
-"""What an agent refuses, whoever asks: stale drivers, folders that are not the job's, commands that are no lists of words."""
+"""Commands that an agent refuses from anyone: of stale drivers, with folders outside of the job's, or with malformed argument
+lists.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ _TEST = re.compile(r"[a-z][a-z0-9-]*")
 _FORBIDDEN = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT")
 
 
-def inside(path: str, folders: Iterable[str]) -> bool:
-    """Whether `path`, its links followed, is one of `folders` or lies in one."""
+def is_inside(path: str, folders: Iterable[str]) -> bool:
+    """Whether `path`, with links resolved, is one of `folders` or inside one."""
     if not path or "\0" in path or not Path(path).is_absolute():
         return False
     real = Path(path).resolve()
@@ -22,7 +24,7 @@ def inside(path: str, folders: Iterable[str]) -> bool:
 
 
 def refusal(command: Command, highest: int, folders: Iterable[str]) -> str:
-    """Why an agent that has seen the fencing number `highest` does not do a command; empty where it does."""
+    """Why an agent that has seen the fencing number `highest` refuses a command; empty if it accepts it."""
     if command.fence < highest:
         return f"a stale driver: its number is {command.fence}, and {highest} has been seen"
     if isinstance(command, StartRanks):
@@ -35,9 +37,9 @@ def refusal(command: Command, highest: int, folders: Iterable[str]) -> str:
 def _start_refusal(command: StartRanks, folders: tuple[str, ...]) -> str:
     if not command.argv or any("\0" in word for word in command.argv) or not command.argv[0]:
         return "a command that is no list of words"
-    if not inside(command.folder, folders):
+    if not is_inside(command.folder, folders):
         return f"a folder that is not the job's: {command.folder[:200]!r}"
-    if command.checkpoint and not inside(command.checkpoint, folders):
+    if command.checkpoint and not is_inside(command.checkpoint, folders):
         return f"a checkpoint folder that is not the job's: {command.checkpoint[:200]!r}"
     if not 0 <= command.first < command.first + command.count <= command.world:
         return f"ranks {command.first} … {command.first + command.count - 1} of {command.world}"

@@ -1,6 +1,6 @@
-"""All messages between driver and agents. The types are the schema: what does not fit is refused when it is read.
+"""Messages between driver and agents. The types are the schema: messages that do not fit are rejected when they are decoded.
 
-Every command carries the driver's fencing number: an agent obeys no number below the highest that it has seen.
+Every command carries the driver's fencing number; an agent obeys no number below the highest that it has seen.
 """
 
 from __future__ import annotations
@@ -9,32 +9,39 @@ import msgspec
 
 VERSION = 1
 
-RAISED = "raised"
-"""The kind of the last line of a Python traceback, whatever the error. It says why a rank crashed, and decides nothing."""
+EXCEPTION_LINE = "raised"
+"""Kind of the last line of a Python traceback, for any exception. It explains a crash but does not decide the fault's class."""
 
 
 class LogFinding(msgspec.Struct, frozen=True):
-    """An error pattern in a rank's log: its kind (`agent.patterns`) and the line."""
+    """An error pattern in a rank's log: its kind (`agent.log_patterns`) and the line."""
 
     kind: str
     text: str
 
 
 class RankReport(msgspec.Struct, frozen=True):
-    """A rank's process. `code`: exit status, negative a signal, None while it runs; `process`: its state letter of /proc; `silent`:
-    seconds since its ring beat, -1 without a ring; `progress`: records written; `step`: of the ring, since the attempt began."""
+    """State of a rank's process."""
 
     rank: int
     pid: int
     code: int | None = None
+    """Exit status, negative for a signal; None while it runs."""
     process: str = "R"
+    """State letter in /proc."""
     silent: float = -1.0
+    """Seconds since the ring's last heartbeat; -1 without a ring."""
     progress: int = 0
+    """Records written."""
     step: int = -1
-    ended: float = 0.0  # unix seconds
-    loaded: int = -1  # step of the checkpoint that it loaded in this attempt
+    """Step in the ring, since the attempt began."""
+    ended: float = 0.0
+    """Unix seconds."""
+    loaded: int = -1
+    """Step of the checkpoint that it loaded in this attempt."""
     load_seconds: float = 0.0
     found: tuple[LogFinding, ...] = ()
+    """Error patterns in its log."""
 
 
 class PendingReport(msgspec.Struct, frozen=True):
@@ -48,8 +55,8 @@ class PendingReport(msgspec.Struct, frozen=True):
     sends: bool = False
 
 
-class RankStand(msgspec.Struct, frozen=True):
-    """What a rank is in, by its ring: the fields of `findings.hang.RankState`."""
+class RankStatus(msgspec.Struct, frozen=True):
+    """What a rank is doing, from its ring: the fields of `findings.hang.RankState`."""
 
     rank: int
     pending: tuple[PendingReport, ...] = ()
@@ -62,48 +69,57 @@ class RankStand(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first message of an agent. `attempt`: of the ranks that its node has, -1 without any; `addresses`: of its ports."""
+    """First message of an agent."""
 
     token: str
     node: str
     host: str
     pid: int
     attempt: int = -1
+    """Attempt of the ranks on its node; -1 without any."""
     ranks: tuple[RankReport, ...] = ()
     version: int = VERSION
     addresses: tuple[str, ...] = ()
+    """Addresses of its ports."""
 
 
 class AgentBeat(msgspec.Struct, frozen=True, tag=True):
-    """An agent's heartbeat, each second, and at once when a rank ends. `traffic`: bytes that the node's NICs moved so far, -1
-    unknown; `memory_kills`: processes killed for memory so far; `link_drops`: how often its ports lost their link so far."""
+    """Heartbeat of an agent, each second, and immediately when a rank ends."""
 
     unix: float
     attempt: int = -1
     ranks: tuple[RankReport, ...] = ()
     traffic: int = -1
+    """Bytes moved by the node's NICs so far; -1 unknown."""
     memory_kills: int = 0
+    """Processes killed for lack of memory so far."""
     warm: bool = False
+    """Whether its keeper has imported the script's modules."""
     link_drops: int = 0
+    """Number of link losses of its ports so far."""
 
 
 class OrderAnswer(msgspec.Struct, frozen=True, tag=True):
-    """To the command `order`. `port`: of a `Pick`; `passed`: of a `RunTest`; `stands`, and `groups` (label → ranks): of an
-    `AskStands`."""
+    """Answer to the command `order`."""
 
     order: int
     refused: str = ""
+    """Why the command was refused; empty if it was executed."""
     address: str = ""
     port: int = 0
+    """For `Pick`."""
     passed: bool | None = None
+    """For `RunTest`."""
     seconds: float = 0.0
     why: str = ""
-    stands: tuple[RankStand, ...] = ()
+    rank_status: tuple[RankStatus, ...] = msgspec.field(default=(), name="stands")
+    """For `AskRankStatus`."""
     groups: dict[str, tuple[int, ...]] = {}
+    """For `AskRankStatus`: label → ranks."""
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
-    """The driver takes the agent."""
+    """The driver accepts the agent."""
 
     fence: int
 
@@ -117,20 +133,20 @@ class Warm(msgspec.Struct, frozen=True, tag=True):
 
 
 class Pick(msgspec.Struct, frozen=True, tag=True):
-    """Name a free port for the rendezvous of an attempt."""
+    """Choose a free port for the rendezvous of an attempt."""
 
     fence: int
     order: int
 
 
 class StartRanks(msgspec.Struct, frozen=True, tag=True):
-    """Start the ranks `first … first + count - 1`. `argv`: the command as a list, no shell reads it; `checkpoint`: a folder for the
-    script, or none."""
+    """Start the ranks `first … first + count - 1`."""
 
     fence: int
     order: int
     attempt: int
     argv: tuple[str, ...]
+    """The command as a list; no shell interprets it."""
     first: int
     count: int
     world: int
@@ -140,11 +156,12 @@ class StartRanks(msgspec.Struct, frozen=True, tag=True):
     run: str
     folder: str
     checkpoint: str = ""
+    """Checkpoint folder for the script, or empty."""
     variables: dict[str, str] = {}
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True):
-    """End the ranks of all attempts up to this one: SIGTERM, after `grace` seconds SIGKILL. Answered when they are gone."""
+    """End the ranks of all attempts up to this one: SIGTERM, and SIGKILL after `grace` seconds. Answered when they have ended."""
 
     fence: int
     order: int
@@ -162,8 +179,8 @@ class RunTest(msgspec.Struct, frozen=True, tag=True):
     limit: float = 60.0
 
 
-class AskStands(msgspec.Struct, frozen=True, tag=True):
-    """Say what each rank is in, and which calls it waits in: the job stands still."""
+class AskRankStatus(msgspec.Struct, frozen=True, tag="AskStands"):
+    """Report what each rank is doing and its pending calls, because the job is stalled."""
 
     fence: int
     order: int
@@ -177,5 +194,5 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
 
 
 FromAgent = Hello | AgentBeat | OrderAnswer
-Command = Warm | Pick | StartRanks | Kill | RunTest | AskStands | Leave
+Command = Warm | Pick | StartRanks | Kill | RunTest | AskRankStatus | Leave
 FromDriver = Welcome | Command

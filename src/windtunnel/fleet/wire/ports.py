@@ -1,4 +1,4 @@
-"""Ports for servers that another process starts."""
+"""Free ports for servers that another process starts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import random
 import socket
 
 RANGE = (20_000, 32_000)
-"""Below the ports that Linux gives to connections by itself: between the look here and the server, none of them gets one."""
+"""Below Linux' ephemeral ports, so that no connection takes the port between this check and the start of the server."""
 _TRIES = 50
 
 
 def free_port() -> int:
-    """A port on which nobody listens, at any address of this machine; of `RANGE` unless that is full. OSError if there is none."""
+    """A port that is free on all addresses of this machine; from `RANGE` unless that is full. OSError if there is none."""
     dice = random.SystemRandom()
     for port in [*(dice.randrange(*RANGE) for _ in range(_TRIES)), 0]:
         with socket.socket() as probe:

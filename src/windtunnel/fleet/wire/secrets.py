@@ -1,4 +1,4 @@
-"""The driver's certificate and the token that agents show. Nothing of it is on a command line."""
+"""The driver's certificate and the token that agents present. Neither is ever on a command line."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from windtunnel.base.errors import FileError
 FILE, KEY = "secrets.json", "driver-key.pem"
 VARIABLE = "WINDTUNNEL_FLEET_SECRETS"
 NAME = "windtunnel-driver"
-"""The name in the certificate. Agents check it, and that it is this very certificate."""
+"""Name in the certificate. Agents check it, and that it is this very certificate."""
 _DAYS = 365
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """What both sides know. `folders`: where checkpoint folders of commands may lie."""
+    """What driver and agents share."""
 
     token: str
-    certificate: str  # PEM
+    certificate: str
+    """PEM."""
     folders: tuple[str, ...] = ()
+    """Folders in which checkpoint folders of commands may be."""
 
     def knows(self, token: str) -> bool:
-        """Whether `token` is the right one, in a time that does not tell how much of it is."""
+        """Whether `token` is correct, compared in constant time."""
         return hmac.compare_digest(self.token.encode(), token.encode("utf-8", "surrogatepass"))
 
 
 def make_secrets(folder: Path, folders: tuple[str, ...] = ()) -> Secrets:
-    """The secrets of the driver in `folder`: those that lie there, or new ones. Files 0600; the key never leaves the driver."""
+    """The secrets of the driver in `folder`, created if they do not exist. Files have mode 0600; the key never leaves the
+    driver.
+    """
     path = folder / FILE
     if path.exists() and (folder / KEY).exists():
         return read_secrets(path)
@@ -47,7 +51,7 @@ def make_secrets(folder: Path, folders: tuple[str, ...] = ()) -> Secrets:
 
 
 def read_secrets(path: Path) -> Secrets:
-    """Secrets of a file that only its owner can read; FileError otherwise."""
+    """Secrets from a file that only its owner can read; FileError otherwise."""
     try:
         mode = path.stat().st_mode
         if mode & 0o077:
@@ -60,7 +64,7 @@ def read_secrets(path: Path) -> Secrets:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Writes a file that only its owner can read, whole or not at all."""
+    """Atomically writes a file that only its owner can read."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
-from windtunnel.fleet.findings.slow import RankPace
+from windtunnel.fleet.findings.slow_ranks import RankPace
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Sections
 from windtunnel.report.fleet.run import without_findings
@@ -58,7 +58,7 @@ def fleet_page(
     cards = [
         (_many("rank", len(ranks)), f"{len(ranks):,}", ""),
         (_many("machine", len(hosts)), f"{len(hosts):,}", ""),
-        (_many("step", table.ended), f"{table.ended:,}", ""),
+        (_many("step", table.steps_ended), f"{table.steps_ended:,}", ""),
         ("a step", say.seconds(middle) if middle == middle else "unknown", ""),
         (_many("finding", wrong), f"{wrong}", "bad" if wrong else "good"),
     ]

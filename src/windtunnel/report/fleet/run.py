@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from windtunnel.fleet.findings.finding import listed
+from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.fleet.findings.hang import HangReport
-from windtunnel.fleet.findings.judge import Judged
-from windtunnel.fleet.findings.slow import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
+from windtunnel.fleet.findings.judge import Judgement
+from windtunnel.fleet.findings.slow_ranks import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import Section
@@ -59,46 +59,46 @@ NO_STEP = (
 
 def without_findings(table: StepTable, pace: RankPace) -> str:
     """What is said of a run in which nothing was found; also why ranks could not be compared."""
-    if not table.ended:
+    if not table.steps_ended:
         return NO_STEP
     if np.isfinite(pace.excess).any():
         return "Nothing stands out."
-    if table.ended < WARM_UP + FEWEST_STEPS:
-        return f"Too short to judge: ranks are compared after {WARM_UP + FEWEST_STEPS} steps, and {table.ended} have ended."
+    if table.steps_ended < WARM_UP + FEWEST_STEPS:
+        return f"Too short to judge: ranks are compared after {WARM_UP + FEWEST_STEPS} steps, and {table.steps_ended} have ended."
     others = FEWEST_EQUALS - 1
     return f"Nothing stands out, but ranks were not compared: none has {others} others that do the same work."
 
 
-def _headline(recorded: Recorded, judged: Judged) -> str:
+def _headline(recorded: Recorded, judged: Judgement) -> str:
     """How many ranks, machines and steps, and how long a step takes."""
     table = judged.table
     middle = float(np.nanmedian(table.step)) if np.isfinite(table.step).any() else float("nan")
     step = f", a step takes {say.seconds(middle)}" if middle == middle else ""
-    hosts, ranks, steps = len({beat.host for beat in recorded.beats.values()}), len(recorded.beats), table.ended
+    hosts, ranks, steps = len({beat.host for beat in recorded.beats.values()}), len(recorded.beats), table.steps_ended
     return (
         f"{ranks} rank{'s' if ranks != 1 else ''} on {hosts} machine{'s' if hosts != 1 else ''}, "
         f"{steps} step{'s' if steps != 1 else ''}{step}"
     )
 
 
-def fleet_short(recorded: Recorded, judged: Judged, killed: Sequence[int] = (), code: int = 0) -> list[str]:
+def fleet_short(recorded: Recorded, judged: Judgement, killed: Sequence[int] = (), code: int = 0) -> list[str]:
     """The end of a run in a few lines: its size, and each finding in one line. `killed`: ranks that did not end by themselves;
     `code`: the command's exit status."""
     lines = [f"windtunnel fleet: {_headline(recorded, judged)}"]
     lines += [f"  {number}. {one.text[:1].upper()}{one.text[1:]}" for number, one in enumerate(judged.findings, 1)]
     if code:
         lines.append(
-            f"  the command ended with exit status {code}{'' if judged.table.ended else ', before any rank had ended a step'}"
+            f"  the command ended with exit status {code}{'' if judged.table.steps_ended else ', before any rank had ended a step'}"
         )
     elif not judged.findings:
         lines.append(f"  {without_findings(judged.table, judged.pace)}")
     if killed:
-        lines.append(f"  did not end by {'itself' if len(killed) == 1 else 'themselves'}: {listed(list(killed))}")
+        lines.append(f"  did not end by {'itself' if len(killed) == 1 else 'themselves'}: {format_ranks(list(killed))}")
     return lines
 
 
 def show_fleet(
-    recorded: Recorded, judged: Judged, notes: list[str], console: Console, hang: HangReport | None = None
+    recorded: Recorded, judged: Judgement, notes: list[str], console: Console, hang: HangReport | None = None
 ) -> None:  # fmt: skip
     """Why the job does not move, if it does not; the findings; then the slowest ranks and the usual step."""
     console.print(f"[bold]{say.clean(recorded.run) or 'run'}[/]: {_headline(recorded, judged)}", highlight=False)
@@ -108,7 +108,7 @@ def show_fleet(
         show_hang(hang.as_dict(), console)
         console.print()
     if not judged.findings:
-        before = hang is not None and judged.table.ended
+        before = hang is not None and judged.table.steps_ended
         console.print("Nothing stood out before." if before else without_findings(judged.table, judged.pace), highlight=False)
     for number, one in enumerate(judged.findings, 1):
         console.print(f"{number}. {one.text[:1].upper()}{one.text[1:]}.", markup=False, highlight=False)
@@ -121,7 +121,7 @@ def show_fleet(
         console.print(note, style="dim", markup=False, highlight=False)
 
 
-def _parts(judged: Judged, console: Console) -> None:
+def _parts(judged: Judgement, console: Console) -> None:
     """Where a step goes: the middle rank's seconds by section."""
     table = judged.table
     rows = [(section.name.lower().replace("_", " "), values) for section, values in table.work.items() if np.isfinite(values).any()]
@@ -137,7 +137,7 @@ def _parts(judged: Judged, console: Console) -> None:
         console.print()
 
 
-def _paces(judged: Judged, console: Console) -> None:
+def _paces(judged: Judgement, console: Console) -> None:
     pace = judged.pace
     if not np.isfinite(pace.excess).any():
         needed = f"{WARM_UP + FEWEST_STEPS} steps and {FEWEST_EQUALS} ranks that do the same work"
@@ -155,7 +155,7 @@ def _paces(judged: Judged, console: Console) -> None:
     console.print()
 
 
-def fleet_dict(recorded: Recorded, judged: Judged, hang: HangReport | None = None) -> dict[str, Any]:
+def fleet_dict(recorded: Recorded, judged: Judgement, hang: HangReport | None = None) -> dict[str, Any]:
     """Plain data: run, ranks with their paces, findings, seconds of a step by section, and why the job does not move."""
     table, pace = judged.table, judged.pace
     parts = {
@@ -172,7 +172,7 @@ def fleet_dict(recorded: Recorded, judged: Judged, hang: HangReport | None = Non
         for index, rank in enumerate(table.ranks)
     ]  # fmt: skip
     return {
-        "run": recorded.run, "world": recorded.world, "steps": table.ended, "records": len(recorded.sections),
+        "run": recorded.run, "world": recorded.world, "steps": table.steps_ended, "records": len(recorded.sections),
         "lost": recorded.lost, "step_time_s": _mean(table.step.ravel()), "facts": dict(recorded.facts),
         "findings": [one.as_dict() for one in judged.findings], "hang": None if hang is None else hang.as_dict(), "ranks": ranks,
     }  # fmt: skip

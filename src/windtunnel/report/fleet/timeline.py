@@ -12,7 +12,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError
-from windtunnel.fleet.findings.matched import matched_collectives, matched_sends
+from windtunnel.fleet.findings.call_matching import match_collectives, match_sends
 from windtunnel.predict.prediction import Span
 from windtunnel.records.sections import Section, Sections
 from windtunnel.report.timeline.trace import chrome, perfetto
@@ -104,8 +104,8 @@ def _arrows(sections: Sections, begin: Floats, end: Floats) -> dict[int, Arrows]
     out: dict[int, list[int]] = {}
     into: dict[int, list[int]] = {}
     ended = np.flatnonzero((sections.section == Section.CALL) & np.isfinite(sections.seconds))
-    pairs: list[tuple[int, int]] = [(int(send), int(receive)) for send, receive in matched_sends(sections, ended)]
-    for members in matched_collectives(sections, ended):
+    pairs: list[tuple[int, int]] = [(int(send), int(receive)) for send, receive in match_sends(sections, ended)]
+    for members in match_collectives(sections, ended):
         last = int(members[np.argmax(begin[members])])
         pairs += [(last, int(row)) for row in members if row != last and begin[last] - begin[row] > SHORT]
     for number, (source, target) in enumerate(pairs, start=1):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.fleet.findings.matched import meetings_of
+from windtunnel.fleet.findings.call_matching import complete_collectives
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Section, Sections
 
@@ -113,7 +113,7 @@ def waits_of_ranks(sections: Sections, ranks: Sequence[int], steps: int) -> list
     """For each rank: [rank that came last, milliseconds of a step that this one waited for it], most first."""
     found: list[list[list[float]]] = [[] for _ in ranks]
     ended = np.flatnonzero((sections.section == Section.CALL) & np.isfinite(sections.seconds))
-    rows, starts = meetings_of(sections, ended)
+    rows, starts = complete_collectives(sections, ended)
     if not len(rows):
         return found
     sizes = np.diff(np.append(starts, len(rows)))

@@ -10,9 +10,9 @@ import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.fleet.findings.call_matching import match_collectives, match_sends
 from windtunnel.fleet.findings.finding import Verdict
-from windtunnel.fleet.findings.matched import matched_collectives, matched_sends
-from windtunnel.fleet.findings.slow import WARM_UP, slow_ranks
+from windtunnel.fleet.findings.slow_ranks import WARM_UP, slow_ranks
 from windtunnel.fleet.findings.steps import WORK, StepTable, step_table
 from windtunnel.records.sections import Section, Sections
 from windtunnel.runs.axes import AxisOf
@@ -112,7 +112,7 @@ def _calls(sections: Sections, job: Job, steps: Int64s) -> dict[CallKind, CallTi
     made: dict[CallKind, int] = defaultdict(int)
     end = sections.begin + sections.seconds
     axes: dict[tuple[int, Comm], str] = {}
-    for members in (*matched_collectives(sections, rows), *matched_sends(sections, rows)):
+    for members in (*match_collectives(sections, rows), *match_sends(sections, rows)):
         first = int(members[0])
         group, comm, size = int(sections.group[first]), Comm(int(sections.comm[first])), float(sections.bytes[first])
         if (group, comm) not in axes or group < 0:

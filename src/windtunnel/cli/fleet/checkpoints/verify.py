@@ -28,7 +28,7 @@ def command(
     from windtunnel.base.errors import SpecError
     from windtunnel.cli.fleet.checkpoints.ls import shown
     from windtunnel.fleet.checkpoint.folder import steps_in
-    from windtunnel.fleet.checkpoint.manifest import hashes_wrong
+    from windtunnel.fleet.checkpoint.manifest import hash_errors
 
     writable(("--json", json))
     found = [one for one in steps_in(folder) if one.state in ("committed", "damaged") and step in (None, one.step)]
@@ -37,7 +37,7 @@ def command(
         raise SpecError(where, got, "a committed step", f"Type `windtunnel fleet checkpoints ls {folder}`.")
     read = []
     for one in found:
-        wrong = one.why if one.manifest is None or one.why else tuple(hashes_wrong(one.path, one.manifest))
+        wrong = one.why if one.manifest is None or one.why else tuple(hash_errors(one.path, one.manifest))
         read.append(dataclasses.replace(one, state="damaged" if wrong else "committed", why=wrong))
     shown(read, json)
     if any(one.why for one in read):

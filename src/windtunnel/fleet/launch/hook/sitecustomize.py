@@ -1,6 +1,6 @@
-"""Python runs this file at the start of every process of `windtunnel fleet run`, for its folder leads PYTHONPATH.
+"""Start-up hook of the processes of `windtunnel fleet run`: Python runs this file because its folder is first on PYTHONPATH.
 
-It waits for torch and then starts the monitor. A sitecustomize that the environment has of its own runs as ever.
+It waits for the import of torch and then starts the monitor. An existing sitecustomize of the environment is run as well.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ _FLEET = os.path.dirname(os.path.dirname(_HERE))
 
 
 def _run_the_other() -> None:
-    """The sitecustomize that would have run without this one."""
+    """Runs the sitecustomize that this one shadows."""
     others = [path for path in sys.path if os.path.abspath(path or ".") != _HERE]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
@@ -37,7 +37,7 @@ def _start(torch: object) -> None:
 
 
 def _wait_for_torch() -> None:
-    spec = importlib.util.spec_from_file_location("_windtunnel_imports", os.path.join(_FLEET, "watch", "imports.py"))
+    spec = importlib.util.spec_from_file_location("_windtunnel_imports", os.path.join(_FLEET, "watch", "import_hooks.py"))
     if spec is None or spec.loader is None:
         return
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""What frameworks add to plain PyTorch. An adapter waits until its framework is imported; before, it costs nothing."""
+"""Adapters for frameworks above plain PyTorch. An adapter acts when its framework is imported and costs nothing before."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ from windtunnel.fleet.watch.context import WatchContext
 ADAPTERS: tuple[Callable[[WatchContext], None], ...] = (
     watch_meshes, watch_pipelining, watch_megatron, watch_torchtitan, watch_deepspeed,
 )  # fmt: skip
-"""All adapters, in the order in which they are set up."""
+"""All adapters, in the order in which they are installed."""

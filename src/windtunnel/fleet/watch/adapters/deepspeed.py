@@ -1,6 +1,7 @@
-"""DeepSpeed: its engine's step is the optimizer, where gradients are complete; its pipeline's passes are forward and backward.
+"""Adapter for DeepSpeed: the engine's step is the optimizer step when gradients are complete; pipeline passes are forward and
+backward.
 
-Tried by hand with deepspeed 0.19.8, ZeRO 0 to 3 on CPUs. Its pipeline was not: the test uses modules of the same interface.
+Tested by hand with deepspeed 0.19.8, ZeRO 0 to 3 on CPUs. The pipeline was not; the test uses modules with the same interface.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from windtunnel.fleet.watch.context import WatchContext
 
 
 def watch_deepspeed(context: WatchContext) -> None:
-    """DeepSpeedEngine and PipelineEngine."""
+    """Wraps DeepSpeedEngine and PipelineEngine."""
     steps, recorder = context.steps, context.recorder
 
     def engine_step(original: Any) -> Any:
         timed = steps.around_optimizer(original)
 
         def step(engine: Any, *args: Any, **options: Any) -> Any:
-            context.uses("deepspeed")
+            context.report_framework("deepspeed")
             chosen = timed if recorder.live and engine.is_gradient_accumulation_boundary() else original
             return chosen(engine, *args, **options)
 
@@ -28,7 +29,7 @@ def watch_deepspeed(context: WatchContext) -> None:
         def exec_forward_pass(engine: Any, *args: Any, **options: Any) -> Any:
             if not recorder.live:
                 return original(engine, *args, **options)
-            context.uses("deepspeed")
+            context.report_framework("deepspeed")
             mark = steps.open_forward(recorder.name(f"stage {engine.stage_id}"), steps.forwards)
             done = original(engine, *args, **options)
             steps.close_forward(mark)

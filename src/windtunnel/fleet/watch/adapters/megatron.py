@@ -1,4 +1,4 @@
-"""Megatron-Core: forward and backward of each micro batch from its schedules, its optimizers, and the axes of its groups.
+"""Adapter for Megatron-Core: forward and backward of each micro batch, optimizers, and axis names of its process groups.
 
 Checked against megatron-core 0.16.1.
 """
@@ -16,26 +16,26 @@ AXES = {
     "TENSOR_AND_CONTEXT_PARALLEL_GROUP": "tp_cp", "EXPERT_MODEL_PARALLEL_GROUP": "ep", "EXPERT_TENSOR_PARALLEL_GROUP": "etp",
     "EXPERT_TENSOR_AND_MODEL_PARALLEL_GROUP": "etp_ep", "EXPERT_DATA_PARALLEL_GROUP": "edp", "EMBEDDING_GROUP": "embedding",
 }  # fmt: skip
-"""Descriptions that parallel_state gives its groups -> axes."""
+"""Descriptions that parallel_state gives its groups → axis names."""
 
 _MICRO_BATCH, _VIRTUAL_STAGE = 11, 12
-"""Places of current_microbatch and vp_stage among the arguments of forward_step."""
+"""Positions of current_microbatch and vp_stage among the arguments of forward_step."""
 
 
 def watch_megatron(context: WatchContext) -> None:
-    """The functions that every schedule of Megatron-Core calls."""
+    """Wraps the functions that every schedule of Megatron-Core calls."""
     steps, recorder = context.steps, context.recorder
 
-    def given(args: tuple[Any, ...], options: dict[str, Any], name: str, place: int) -> Any:
+    def argument(args: tuple[Any, ...], options: dict[str, Any], name: str, place: int) -> Any:
         return options.get(name, args[place] if len(args) > place else None)
 
     def forward(original: Any) -> Any:
         def forward_step(*args: Any, **options: Any) -> Any:
             if not recorder.live:
                 return original(*args, **options)
-            context.uses("megatron-core")
-            number = given(args, options, "current_microbatch", _MICRO_BATCH)
-            stage = given(args, options, "vp_stage", _VIRTUAL_STAGE)
+            context.report_framework("megatron-core")
+            number = argument(args, options, "current_microbatch", _MICRO_BATCH)
+            stage = argument(args, options, "vp_stage", _VIRTUAL_STAGE)
             name = recorder.name("forward_step" if stage is None else f"virtual stage {stage}")
             mark = steps.open_forward(name, steps.forwards if number is None else int(number))
             done = original(*args, **options)

@@ -1,6 +1,7 @@
-"""DDP, FSDP2, tensor parallelism: the dimensions of each DeviceMesh, as a line of kind "mesh": {"names", "shape", "ranks"}.
+"""Adapter for DeviceMesh (DDP, FSDP2, tensor parallelism): records the dimensions of each mesh as a line of kind "mesh": {"names",
+"shape", "ranks"}.
 
-The groups of a mesh carry its dimension's name as their description; `groups.GroupBook` reads it there.
+The groups of a mesh have its dimension's name as their description; `groups.GroupRegistry` reads it there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from windtunnel.fleet.watch.context import WatchContext
 
 
 def watch_meshes(context: WatchContext) -> None:
-    """Every mesh with named dimensions, from now on."""
+    """Records every mesh with named dimensions from now on."""
     ring = context.recorder.ring
 
     def tell(mesh: Any) -> None:
@@ -20,18 +21,18 @@ def watch_meshes(context: WatchContext) -> None:
             ranks = mesh.mesh
             ring.text("mesh", {"names": list(names), "shape": list(ranks.shape), "ranks": ranks.flatten().tolist()})
 
-    def around(original: Any) -> Any:
+    def wrap_init(original: Any) -> Any:
         def start(self: Any, *args: Any, **options: Any) -> None:
             original(self, *args, **options)
             if context.recorder.live:
                 try:
                     tell(self)
-                except Exception:  # a mesh on a device whose ranks cannot be read now
+                except Exception:  # the ranks of a mesh on a device may not be readable now
                     return
 
         return start
 
-    def found(module: Any) -> None:
-        context.patches.wrap(module.DeviceMesh, "__init__", around)
+    def on_import(module: Any) -> None:
+        context.patches.wrap(module.DeviceMesh, "__init__", wrap_init)
 
-    context.imports.when("torch.distributed.device_mesh", found)
+    context.imports.when("torch.distributed.device_mesh", on_import)

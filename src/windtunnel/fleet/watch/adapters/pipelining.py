@@ -1,4 +1,4 @@
-"""torch.distributed.pipelining: forward and backward of each micro batch on each stage, named "stage N"."""
+"""Adapter for torch.distributed.pipelining: forward and backward of each micro batch on each stage, named "stage N"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from windtunnel.fleet.watch.context import WatchContext
 
 
 def watch_pipelining(context: WatchContext) -> None:
-    """Stages of every schedule."""
+    """Wraps the stages of every schedule."""
     steps, recorder = context.steps, context.recorder
 
     def forward(original: Any) -> Any:
@@ -31,10 +31,10 @@ def watch_pipelining(context: WatchContext) -> None:
 
         return one_chunk
 
-    def found(module: Any) -> None:
+    def on_import(module: Any) -> None:
         base = module._PipelineStageBase
         context.patches.wrap(base, "forward_one_chunk", forward)
         context.patches.wrap(base, "backward_one_chunk", backward)
         context.patches.wrap(base, "backward_weight_one_chunk", backward)
 
-    context.imports.when("torch.distributed.pipelining.stage", found)
+    context.imports.when("torch.distributed.pipelining.stage", on_import)

@@ -1,6 +1,7 @@
-"""torchtitan: trains with plain PyTorch (meshes, FSDP2, pipelining, a container that is an optimizer), which is watched anyway.
+"""Adapter for torchtitan: records its name.
 
-What is left to do is its name. Its batches come from torchdata, whose iterators are those of DataLoader.
+It trains with plain PyTorch (meshes, FSDP2, pipelining, a container that is an optimizer), which is monitored anyway; its batches
+come from torchdata, whose iterators are those of DataLoader.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from windtunnel.fleet.watch.context import WatchContext
 
 
 def watch_torchtitan(context: WatchContext) -> None:
-    """Notes the framework."""
+    """Records the framework."""
 
-    def found(module: Any) -> None:
-        context.uses("torchtitan")
+    def on_import(module: Any) -> None:
+        context.report_framework("torchtitan")
 
-    context.imports.when("torchtitan.trainer", found)
+    context.imports.when("torchtitan.trainer", on_import)

@@ -1,0 +1,86 @@
+"""The agent's connection to its keeper: connects to a running one or starts it, and receives the state of the ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError
+
+START_SECONDS = 30.0
+_LIMIT = 16 << 20
+
+
+class KeeperClient:
+    """`on_state` is called with each state (`attempt`, `warm`, `ranks`), and with None when the keeper is gone."""
+
+    def __init__(self, folder: Path, node: str, on_state: Callable[[dict[str, Any] | None], None]) -> None:
+        self.path = socket_path(folder, node)
+        self._log = folder / "logs" / f"keeper-{node}.log"
+        self._on_state = on_state
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Connects to the keeper; starts one if none answers. FileError if it does not start."""
+        try:
+            reader, self._writer = await asyncio.open_unix_connection(self.path, limit=_LIMIT)
+        except OSError:
+            reader, self._writer = await self._start_keeper()
+        self._task = asyncio.create_task(self._read_states(reader))
+
+    def send_command(self, do: str, **what: Any) -> None:
+        """Sends a command; its effect arrives as a state."""
+        if self._writer is not None:
+            self._writer.write(json.dumps({"do": do, **what}).encode() + b"\n")
+
+    def start(self, attempt: int, argv: Sequence[str], logs: Path, ranks: Mapping[int, Mapping[str, str]], cwd: str) -> None:
+        """Sends the command to start the ranks of an attempt, with the environment of each."""
+        self.send_command(
+            "start", attempt=attempt, argv=list(argv), logs=str(logs), ranks={str(r): dict(v) for r, v in ranks.items()}, cwd=cwd
+        )
+
+    async def _start_keeper(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        variables = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+        with self._log.open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "windtunnel.fleet.agent.keeper", self.path], env=variables, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        until = asyncio.get_running_loop().time() + START_SECONDS
+        while True:
+            try:
+                return await asyncio.open_unix_connection(self.path, limit=_LIMIT)
+            except OSError as error:
+                if child.poll() not in (None, 0) or asyncio.get_running_loop().time() > until:
+                    raise FileError(self.path, str(error), "a keeper that starts", f"See {self._log}.") from error
+                await asyncio.sleep(0.02)
+
+    async def _read_states(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while line := await reader.readline():
+                self._on_state(json.loads(line))
+        except (OSError, ValueError):
+            pass
+        self._writer = None
+        self._on_state(None)
+
+
+def socket_path(folder: Path, node: str) -> str:
+    """Path of the socket of the keeper of `node` in a run. It is short, because socket paths must be, and in a private folder."""
+    home = Path(tempfile.gettempdir()) / f"windtunnel-{os.getuid()}"
+    home.mkdir(mode=0o700, exist_ok=True)
+    status = home.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise FileError(str(home), "a folder that others own or may enter", "a private folder", f"Remove {home}.")
+    return str(home / (hashlib.sha256(f"{folder.resolve()}\0{node}".encode()).hexdigest()[:24] + ".sock"))

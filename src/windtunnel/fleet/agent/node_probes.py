@@ -1,0 +1,183 @@
+"""Readings of a node: process states, rings, logs, NIC counters, out-of-memory kills."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.agent.log_patterns import last_exception, match_lines
+from windtunnel.fleet.ring import RingReader
+from windtunnel.fleet.rings import ring_path
+from windtunnel.fleet.wire.messages import LogFinding
+
+READ_AT_ONCE = 1 << 18
+"""Largest number of bytes of a log that one update reads; of a longer part, the last bytes."""
+
+
+@dataclass
+class LogTail:
+    """Reads a growing log; keeps the first line of each error pattern and the last exception."""
+
+    path: Path
+    found: dict[str, LogFinding] = field(default_factory=dict)
+    raised: LogFinding | None = None
+    _at: int = 0
+    _rest: str = ""
+
+    def look(self) -> None:
+        """Reads what was appended since the last call."""
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= self._at:
+                return
+            file.seek(max(self._at, size - READ_AT_ONCE))
+            text = self._rest + file.read(READ_AT_ONCE).decode("utf-8", "replace")
+            self._at = size
+            self._rest = text[text.rfind("\n") + 1 :][-4096:]
+            for one in match_lines(text):
+                self.found.setdefault(one.kind, one)
+            self.raised = last_exception(text) or self.raised
+
+    def findings(self, ended: bool) -> tuple[LogFinding, ...]:
+        """All matched lines. The last exception only if the rank has `ended`; before that it may have been caught."""
+        return (*self.found.values(), *([self.raised] if ended and self.raised is not None else []))
+
+
+@dataclass
+class RingProbe:
+    """Reads the ring of a rank: seconds since its heartbeat, records written, step. (-1, 0, -1) if the process `pid` has no
+    ring.
+    """
+
+    folder: Path
+    rank: int
+    pid: int
+    _reader: RingReader | None = None
+
+    def look(self) -> tuple[float, int, int]:
+        """Seconds since the heartbeat, records written and step."""
+        if self._reader is None:
+            with contextlib.suppress(FileError):
+                reader = RingReader(ring_path(self.folder, self.rank))
+                if reader.meta.pid == self.pid:
+                    self._reader = reader
+                else:
+                    reader.close()
+        if self._reader is None:
+            return -1.0, 0, -1
+        head = self._reader.head()
+        tail = self._reader.read(head)
+        return max(0.0, time.time() - tail.beat_ns * 1e-9), head, tail.step
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+
+@dataclass
+class CheckpointEvents:
+    """Reads the checkpoint events of a rank."""
+
+    path: Path
+    since: float
+    """Unix seconds; earlier events are ignored."""
+    loaded: tuple[int, float] = (-1, 0.0)
+    """The last load: (step, seconds)."""
+    _at: int = 0
+
+    def look(self) -> tuple[int, float]:
+        """Reads new events; returns the last load: (step, seconds)."""
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            file.seek(self._at)
+            raw = file.read(READ_AT_ONCE)
+            whole = raw[: raw.rfind(b"\n") + 1]
+            self._at += len(whole)
+            for line in whole.splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    event = json.loads(line)
+                    if event["event"] == "load" and float(event["unix"]) >= self.since:
+                        self.loaded = int(event["step"]), float(event.get("seconds") or 0.0)
+        return self.loaded
+
+
+def process_state(pid: int) -> str:
+    """The state letter in /proc: R, S, D, T (stopped), Z (ended); empty if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def nic_bytes(root: Path = Path("/sys/class")) -> int:
+    """Bytes moved by the InfiniBand or RoCE ports (their counters count units of 4 bytes), otherwise by all network interfaces
+    except loopback; -1 if there are none.
+    """
+    ports = [*root.glob("infiniband/*/ports/*/counters/port_xmit_data"), *root.glob("infiniband/*/ports/*/counters/port_rcv_data")]
+    if ports:
+        return 4 * sum(_read_int(path) for path in ports)
+    plain = [path for path in root.glob("net/*/statistics/[rt]x_bytes") if path.parts[-3] != "lo"]
+    return sum(_read_int(path) for path in plain) if plain else -1
+
+
+def link_drops(root: Path = Path("/sys/class")) -> int:
+    """Total number of link losses of this node's ports: InfiniBand and RoCE ports, and physical Ethernet ports (in a container
+    without physical ports, all except loopback).
+    """
+    ports = [*root.glob("infiniband/*/ports/*/counters/link_downed")]
+    nets = [path for path in root.glob("net/*/carrier_down_count") if path.parts[-2] != "lo"]
+    hardware = [path for path in nets if path.with_name("device").exists()]
+    return sum(_read_int(path) for path in (*ports, *(hardware or nets)))
+
+
+def own_addresses(root: Path = Path("/proc/net")) -> tuple[str, ...]:
+    """IPv4 and IPv6 addresses of this node's ports without loopback; empty if the kernel does not list them."""
+    found: list[IPv4Address | IPv6Address] = []
+    with contextlib.suppress(OSError, ValueError):
+        trie = (root / "fib_trie").read_text(encoding="ascii")
+        found += [IPv4Address(text) for text in re.findall(r"\|-- (\S+)\s+/32 host LOCAL", trie)]
+    with contextlib.suppress(OSError, ValueError):
+        lines = (root / "if_inet6").read_text(encoding="ascii").splitlines()
+        found += [IPv6Address(int(line.split()[0], 16)) for line in lines if line]
+    return tuple(sorted({str(one) for one in found if not one.is_loopback}))
+
+
+def memory_kills(given: str | None = None) -> int:
+    """Processes of this cgroup that the kernel has killed for lack of memory."""
+    path = given or _own_memory_events_path()
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(path).read_text(encoding="ascii").splitlines():
+            name, _, value = line.partition(" ")
+            if name in ("oom_kill", "oom_kill_group"):
+                return int(value)
+    return 0
+
+
+def _own_memory_events_path() -> str:
+    with contextlib.suppress(OSError):
+        return str(memory_events_path(Path("/proc/self/cgroup").read_text(encoding="utf-8")))
+    return ""
+
+
+def memory_events_path(groups: str, root: Path = Path("/sys/fs/cgroup")) -> Path:
+    """The file that counts out-of-memory kills of the cgroup named in `groups` (the text of /proc/self/cgroup): `memory.events` in
+    version 2, `memory.oom_control` in version 1. The root cgroup's file if a container hides the path.
+    """
+    own = {words[1]: words[2].lstrip("/") for line in groups.splitlines() if len(words := line.split(":", 2)) == 3}
+    first, second = root / "memory", root
+    places = [second / own.get("", "") / "memory.events", first / own.get("memory", "") / "memory.oom_control"]
+    places += [second / "memory.events", first / "memory.oom_control"]
+    return next((place for place in places if place.exists()), places[0])
+
+
+def _read_int(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0

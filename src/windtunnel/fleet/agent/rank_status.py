@@ -1,0 +1,49 @@
+"""State of each rank of a node, read from its ring, to diagnose a stalled job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.findings.hang import NO_LIFE, RankState
+from windtunnel.fleet.findings.liveness import Beat, group_labels, rank_states
+from windtunnel.fleet.ring import RingReader
+from windtunnel.fleet.rings import ring_path, ring_sections
+from windtunnel.fleet.wire.messages import PendingReport, RankStatus
+from windtunnel.records.sections import joined
+
+
+def read_rank_status(
+    folder: Path, pids: Mapping[int, int], states: Mapping[int, str]
+) -> tuple[tuple[RankStatus, ...], dict[str, tuple[int, ...]]]:
+    """Status of each rank in `pids` (rank → process id) that has a ring of that process, and the groups by label.
+
+    `states`: state letter in /proc of each process.
+    """
+    now, parts, beats = time.time(), [], {}
+    for rank, pid in pids.items():
+        try:
+            reader = RingReader(ring_path(folder, rank))
+        except FileError:
+            continue
+        if reader.meta.pid == pid:
+            tail = reader.read(0)
+            parts.append(ring_sections(reader, tail.rows))
+            process = NO_LIFE[0] if states.get(rank) == "T" else ""
+            silent = max(0.0, now - tail.beat_ns * 1e-9)
+            beats[rank] = Beat(rank, silent, tail.first + len(tail.rows), tail.step, process, tail.ended)
+        reader.close()
+    sections = joined(parts)
+    found, _ = rank_states(sections, beats, now)
+    groups = dict(zip(group_labels(sections), sections.groups, strict=True))
+    return tuple(_to_message(state) for state in found.values()), groups
+
+
+def _to_message(state: RankState) -> RankStatus:
+    pending = tuple(
+        PendingReport(call.group, call.number, int(call.comm), call.name, call.peer, call.sends) for call in state.pending
+    )
+    since = state.since if state.since == state.since else -1.0
+    return RankStatus(state.rank, pending, dict(state.begun), dict(state.finished), state.silent, state.process, state.doing, since)

@@ -1,0 +1,67 @@
+"""Runs a script inside a forked process as `python SCRIPT …` would, including its exit handling."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import random
+import runpy
+import sys
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+
+
+def run_script(argv: Sequence[str]) -> int:
+    """Runs `argv` (a Python interpreter, a script or -m MODULE, arguments) in this process; returns its exit status."""
+    _reseed_random()
+    for path in reversed([path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]):
+        if path not in sys.path:
+            sys.path.insert(1, path)
+    code = 0
+    try:
+        if os.environ.get("WINDTUNNEL_FLEET_DIR") and "torch" in sys.modules:
+            from windtunnel.fleet import watch
+
+            watch.auto_start()
+        if argv[1] == "-m":
+            sys.argv, sys.path[0] = list(argv[2:]), os.getcwd()
+            runpy.run_module(argv[2], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv, sys.path[0] = list(argv[1:]), os.path.dirname(os.path.abspath(argv[1]))
+            runpy.run_path(argv[1], run_name="__main__")
+    except SystemExit as ended:
+        code = _exit_status(ended.code)
+    except BaseException:  # noqa: BLE001 - the script's own error is printed as Python does, and ends this process
+        sys.excepthook(*_current_exception())
+        code = 1
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _reseed_random() -> None:
+    """Reseeds Python's and numpy's generators: forked ranks would otherwise draw the same random numbers."""
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
+
+
+def _exit_status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _current_exception() -> tuple[type[BaseException], BaseException, TracebackType | None]:
+    kind, error, trace = sys.exc_info()
+    assert kind is not None and error is not None
+    return kind, error, trace

@@ -1,0 +1,86 @@
+"""The driver's incident log: an incident is written when a fault is detected, and again when training continues or ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from windtunnel.fleet.driver.plan import JobState
+from windtunnel.fleet.driver.snapshot import DetectedFault
+from windtunnel.records.incidents import FILE, Action, Incident, IncidentSeconds, Outcome, append_incident
+
+
+@dataclass
+class IncidentLog:
+    """Incidents of a job, numbered across all of its drivers."""
+
+    folder: Path
+    run: str
+    state: JobState
+
+    def open(self, fault: DetectedFault) -> Incident:
+        """Opens an incident. An open one whose ranks had not loaded yet ends where the new one begins."""
+        self.state.incidents += 1
+        began = min(fault.began, fault.seen)
+        self.mark_loaded(began)
+        return self._write(Incident(
+            self.state.incidents, self.run, began, fault.seen, fault.what, ",".join(fault.nodes) or None, fault.ranks,
+            fault.evidence, attempt=self.state.attempt, seconds=IncidentSeconds(detect=fault.seen - began),
+        ))  # fmt: skip
+
+    def extend(self, part: Literal["diagnose", "wait", "start"], until: float, load: float | None = None) -> None:
+        """Extends the last open incident to `until` (unix seconds). `part` gets what its other parts leave, so that the parts
+        always add up: also if the driver was killed or an order was slow.
+        """
+        if self.state.open:
+            last = self.state.open[-1]
+            changed: dict[str, float] = {part: 0.0} if load is None else {part: 0.0, "load": load}
+            others = replace(last.seconds, **changed)
+            rest = max(0.0, until - last.began - others.down)
+            self._write(replace(last, seconds=replace(others, **{part: rest})))
+
+    def mark_loaded(self, until: float) -> None:
+        """Extends the last open incident to `until` if its ranks have not been seen to load."""
+        if self.state.open and self.state.open[-1].seconds.load is None:
+            self.extend("start", until)
+
+    def clear_cost(self) -> None:
+        """Sets the cost of the last open incident to zero: training was not interrupted."""
+        if self.state.open:
+            self._write(replace(self.state.open[-1], seconds=IncidentSeconds(detect=0.0, diagnose=0.0)))
+
+    def record_action(self, action: Action, why: str) -> None:
+        """Records the action taken, and why."""
+        if self.state.open:
+            last = self.state.open[-1]
+            evidence = f"{last.evidence}; {why}" if why else last.evidence
+            self._write(replace(last, action=action, evidence=evidence))
+
+    def record_steps(self, base: int | None, lost: int | None) -> None:
+        """Records the step from which training continued, and the steps that were lost."""
+        if self.state.open:
+            self._write(replace(self.state.open[-1], from_step=base, lost_steps=lost))
+
+    def cap_lost_steps(self, redone: int) -> None:
+        """Called when the next attempt begins: an open incident lost at most the `redone` steps that the previous attempt
+        reached.
+        """
+        for incident in list(self.state.open):
+            if incident.lost_steps is not None and incident.lost_steps > redone:
+                self._write(replace(incident, lost_steps=max(0, redone)))
+
+    def close(self, outcome: Outcome) -> None:
+        """Closes all open incidents."""
+        while self.state.open:
+            self.close_last(outcome)
+
+    def close_last(self, outcome: Outcome) -> None:
+        """Closes only the last open incident."""
+        append_incident(self.folder / FILE, replace(self.state.open.pop(), outcome=outcome))
+
+    def _write(self, incident: Incident) -> Incident:
+        others = [one for one in self.state.open if one.number != incident.number]
+        self.state.open = sorted([*others, incident], key=lambda one: one.number)
+        append_incident(self.folder / FILE, incident)
+        return incident

@@ -1,0 +1,146 @@
+"""Liveness of ranks: from records and heartbeats to the state of each rank, and when to run the hang analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.base.comm import Comm
+from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report, is_silent
+from windtunnel.records.sections import Section, Sections
+
+HEARTBEAT = 1.0
+"""Seconds between heartbeats; a process without one for twice as long is silent."""
+LEAST_STALL = 10.0
+"""Seconds without any progress, while all processes are alive, before the hang analysis runs."""
+STALL_STEPS = 5.0
+"""The same in typical steps: a job with long steps may write no record for a long time."""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """The last heartbeat of a rank's process."""
+
+    rank: int
+    silent: float
+    """Seconds since its last heartbeat."""
+    progress: int
+    """Records written so far."""
+    step: int = -1
+    process: str = ""
+    ended: int | None = None
+    """Exit code that it reported; None while it runs."""
+    host: str = ""
+
+
+def group_labels(sections: Sections) -> list[str]:
+    """A label for each group: its name, made unique by its ranks."""
+    labels = []
+    for index, ranks in enumerate(sections.groups):
+        name = sections.group_names[index] if index < len(sections.group_names) and sections.group_names[index] else "group"
+        members = ",".join(str(rank) for rank in ranks[:4]) + (",…" if len(ranks) > 4 else "")
+        labels.append(f"{name} [{members}]")
+    return labels
+
+
+def rank_states(
+    sections: Sections, beats: Mapping[int, Beat], now: float
+) -> tuple[dict[int, RankState], dict[str, tuple[int, ...]]]:
+    """States of all ranks that have a heartbeat, and the groups by label. `now`: unix seconds on the clock of the sections.
+
+    A rank whose process ended on its own waits for nobody.
+    """
+    labels = group_labels(sections)
+    states = {}
+    order = np.lexsort((sections.begin, sections.rank))
+    ranks, starts = np.unique(sections.rank[order], return_index=True)
+    by_rank = dict(zip(ranks.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
+    for rank, beat in beats.items():
+        if beat.ended is not None:
+            states[rank] = RankState(rank, process="ended", doing=f"ended with code {beat.ended}", host=beat.host)
+        else:
+            states[rank] = _state(sections, by_rank.get(rank, np.zeros(0, np.int64)), labels, beat, now)
+    groups = {label: ranks for label, ranks in zip(labels, sections.groups, strict=True) if all(rank in beats for rank in ranks)}
+    return states, groups
+
+
+def _state(sections: Sections, rows: Int64s, labels: list[str], beat: Beat, now: float) -> RankState:
+    is_open = ~np.isfinite(sections.seconds[rows])
+    collective = (sections.section[rows] == Section.CALL) & (sections.peer[rows] < 0) & (sections.group[rows] >= 0)
+    begun = _last_calls(sections, rows[collective], labels)
+    finished = _last_calls(sections, rows[collective & ~is_open], labels)
+    pending = []
+    doing, since = "", float("nan")
+    for row in rows[is_open]:
+        kind = Section(int(sections.section[row]))
+        name = sections.names[sections.name[row]] if 0 <= sections.name[row] < len(sections.names) else ""
+        if kind is Section.CALL:
+            label = labels[sections.group[row]] if sections.group[row] >= 0 else ""
+            comm, number, peer = Comm(int(sections.comm[row])), int(sections.call[row]), int(sections.peer[row])
+            pending.append(PendingCall(label, number, comm, name, peer, bool(sections.sends[row]), float(sections.begin[row])))
+        if kind is not Section.STEP:
+            inner = name if kind in (Section.CALL, Section.RANGE, Section.MODULE) and name else kind.name.lower().replace("_", " ")
+            doing, since = f"{doing} > {inner}" if doing else inner, now - (sections.zero + float(sections.begin[row]))
+    doing = doing or "Python between sections"
+    return RankState(beat.rank, tuple(pending), begun, finished, beat.silent, beat.process, doing, since, beat.host)
+
+
+def _last_calls(sections: Sections, rows: Int64s, labels: list[str]) -> dict[str, int]:
+    """Group → the largest call number."""
+    last = np.full(len(labels), -1, np.int64)
+    np.maximum.at(last, sections.group[rows], sections.call[rows])
+    return {label: int(number) for label, number in zip(labels, last, strict=True) if number >= 0}
+
+
+def stall_seconds(sections: Sections, least: float = LEAST_STALL) -> float:
+    """Seconds without a new record after which a job with such steps counts as stalled."""
+    steps = sections.seconds[(sections.section == Section.STEP) & np.isfinite(sections.seconds)]
+    return max(least, STALL_STEPS * float(np.median(steps))) if len(steps) else least
+
+
+@dataclass
+class HangWatch:
+    """Runs the hang analysis when a job is stalled: pass the newest records at each look. It reports each stall once, and again
+    when a further rank falls silent.
+
+    A silent process is analysed after two heartbeats; a job whose processes are all alive, after `LEAST_STALL` seconds and
+    `STALL_STEPS` typical steps without a new record.
+    """
+
+    heartbeat: float = HEARTBEAT
+    least_stall: float = LEAST_STALL
+    _moved: float = float("nan")
+    _progress: int = -1
+    _stall_reported: bool = False
+    """This stall was reported, while all processes were alive."""
+    _reported_silent: frozenset[int] = frozenset()
+    """Silent ranks that were reported."""
+
+    def look(self, sections: Sections, beats: Mapping[int, Beat], now: float) -> HangReport | None:
+        """The report of a hang that has just been detected, otherwise None."""
+        living = [beat for beat in beats.values() if beat.ended is None]
+        progress = sum(beat.progress for beat in living)
+        silent = frozenset(beat.rank for beat in living if is_silent(beat.process, beat.silent, 2 * self.heartbeat))
+        if progress != self._progress or not np.isfinite(self._moved):
+            self._progress, self._moved = progress, now
+            self._stall_reported = self._stall_reported and bool(silent)
+        self._reported_silent &= silent
+        stalled = now - self._moved > stall_seconds(sections, self.least_stall)
+        if not living or not (silent - self._reported_silent or (stalled and not self._stall_reported)):
+            return None
+        self._stall_reported, self._reported_silent = True, silent
+        states, groups = rank_states(sections, beats, now)
+        return hang_report(states, groups, silence=2 * self.heartbeat, settled=stalled)
+
+    def next_look(self, beats: Mapping[int, Beat]) -> float:
+        """Seconds until the next look is useful: a heartbeat, or less if a late process would count as silent by then."""
+        overdue = [beat.silent for rank, beat in beats.items() if beat.ended is None and rank not in self._reported_silent]
+        left = 2 * self.heartbeat - max(overdue, default=0.0)
+        return min(self.heartbeat, max(left, 0.0) + 0.05 * self.heartbeat)
+
+    def reset(self) -> None:
+        """Discards the last report, which was not conclusive: the analysis runs again at the next look."""
+        self._stall_reported, self._reported_silent = False, frozenset()
