@@ -262,3 +262,11 @@ def test_steady_steps_do_not_decline() -> None:
     for seed in range(20):
         sections = job(steps=80, seed=seed, noise=0.05, hiccups=0.05)
         assert decline(step_table(sections), transfers_of(sections)) is None
+
+
+def test_a_slow_machine_costs_what_its_slowest_rank_costs() -> None:
+    """Work of 100 ms; the ranks of a machine take 120, 130, 140 and 150 ms, the longest of the others 103 ms: 47 ms."""
+    slow = {0: 1.03, 4: 1.2, 5: 1.3, 6: 1.4, 7: 1.5}
+    (found,) = slow_ranks(step_table(job(ranks=40, noise=0.001, slow=lambda rank, _: slow.get(rank, 1.0))))
+    assert (found.verdict, found.ranks) == (Verdict.SLOW_MACHINE, (4, 5, 6, 7))
+    assert found.cost == pytest.approx(0.047, abs=5e-4)

@@ -9,7 +9,7 @@ import pytest
 
 from windtunnel.goodput.closed import at, pace_of, rates_of, steady, wall_of
 from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates
-from windtunnel.goodput.interval import best_interval, flat_range, trained
+from windtunnel.goodput.interval import best_interval, flat_range, smooth, trained
 from windtunnel.goodput.laws import spent, struck
 from windtunnel.goodput.recovery import recoveries
 from windtunnel.goodput.spare_nodes import no_spare, waiting
@@ -199,3 +199,16 @@ def test_a_run_that_never_ends_says_so() -> None:
     assert not answer.progresses and answer.ettr < 0.01
     hopeless = steady(run_with(Failure(per_job_day=DAY, detect=Duration(mean=DAY))))
     assert hopeless.ettr == 0.0 and not hopeless.progresses
+
+
+def test_a_save_waits_for_the_flush_before_it() -> None:
+    """A flush of 60 s, a save of 5 s: checkpoints every 10 s of training come every 65 s, those every 100 s every 105 s."""
+    cost = CheckpointCost(1e12, save=5.0, flush=60.0, drag=0.0, load=0.0)
+    assert smooth(10.0, Rates(0.0), cost) == 65.0
+    assert smooth(100.0, Rates(0.0), cost) == 105.0
+    dragged = replace(cost, drag=0.2)  # 60 s of flush take 10 s of training
+    assert smooth(10.0, Rates(0.0), dragged) == 65.0
+    assert smooth(100.0, Rates(0.0), dragged) == pytest.approx(115.0)
+    assert smooth(30.0, Rates(0.0, pace=0.5), dragged) == pytest.approx(75.0)  # at half the pace 30 s take 60 s
+    # An interval of 10 s with a failure every 1,000 s of training: (1 - exp(-65 L)) exp((10 + 5 + 60) L) / L.
+    assert trained(10.0, Rates(1e-3), cost) == pytest.approx((1.0 - math.exp(-0.065)) * math.exp(0.075) * 1e3, rel=1e-12)
