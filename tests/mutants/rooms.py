@@ -8,16 +8,25 @@ ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "windtunnel"
 
 ROOMS: dict[str, tuple[str, ...]] = {
-    "compute": ("compute_*", "transfer_*", "quantise*", "slow_calls", "attention_core_fusion", "graph_model"),
+    "compute": (
+        "compute_*",
+        "predict_profile",
+        "transfer_*",
+        "quantise*",
+        "offload",
+        "slow_calls",
+        "attention_core_fusion",
+        "graph_model",
+    ),
     "network/closed": ("network_*", "collective_algorithms", "moe"),
     "network/nccl": ("network_nccl", "nccl_settings", "network_*"),
     "network/groups": ("network_group", "network_members", "network_*"),
     "memory": ("memory*", "allocator", "offload", "sharding", "ddp_buckets", "moe"),
     "predict/price": ("predict_by_hand", "prediction_data", "network_calibrate", "graph_model", "moe", "context", "slow_calls"),
     "predict/answer": ("money", "power", "predict_by_hand", "predict_spans", "prediction_data", "startup", "moe_runs"),
-    "goodput": ("goodput_*",),
-    "fleet/findings": ("fleet_findings", "fleet_clocks", "fleet_hang", "fleet_detect"),
-    "workload/optimizers": ("optimizers", "workload*", "sharding"),
+    "goodput": ("goodput_*", "reality_goodput", "cli_goodput"),
+    "fleet/findings": ("fleet_findings", "fleet_clocks", "fleet_hang", "fleet_detect", "fleet_compare", "fleet_batch"),
+    "workload/optimizers": ("optimizers", "offload", "workload*", "sharding"),
     "workload/passes": ("workload*", "graph_model", "predict_by_hand", "lower_*", "offload"),
 }
 """Room -> tests/unit/test_<pattern>.py that are near to it: they run first."""

@@ -15,7 +15,8 @@ from windtunnel.fleet.findings.decline import decline, fading
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.link import Transfers, slow_links, transfers_of
-from windtunnel.fleet.findings.slow import pace_of, since_step, slow_ranks, starved_ranks
+from windtunnel.fleet.findings.pairs import ends
+from windtunnel.fleet.findings.slow import _independent, pace_of, since_step, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.records.sections import Section, Sections, joined
 
@@ -270,3 +271,47 @@ def test_a_slow_machine_costs_what_its_slowest_rank_costs() -> None:
     (found,) = slow_ranks(step_table(job(ranks=40, noise=0.001, slow=lambda rank, _: slow.get(rank, 1.0))))
     assert (found.verdict, found.ranks) == (Verdict.SLOW_MACHINE, (4, 5, 6, 7))
     assert found.cost == pytest.approx(0.047, abs=5e-4)
+
+
+def test_what_grows_for_all_does_not_hide_since_when_one_is_slow() -> None:
+    """All ranks take three times as long from step 20 on, rank 5 another 30 % from step 40 on."""
+    table = step_table(
+        job(steps=80, slow=lambda rank, step: (3.0 if step >= 20 else 1.0) * (1.3 if rank == 5 and step >= 40 else 1.0))
+    )
+    (found,) = slow_ranks(table)
+    assert (found.ranks, found.since_step) == ((5,), 40)
+    assert found.size == pytest.approx(0.3, abs=0.02)
+
+
+def test_evidence_has_the_lateness_at_calls_and_the_wait_for_a_core() -> None:
+    """Work of 100 ms, 30 % longer on rank 5: it comes 30 ms after the others. Its waits for a core are a tenth of its time."""
+    sections = job(noise=0.001, slow=lambda rank, _: 1.3 if rank == 5 else 1.0)
+    (found,) = slow_ranks(step_table(sections))
+    (late,) = [text for text in found.evidence if text.startswith("enters its calls")]
+    assert float(late.split()[3]) == pytest.approx(30.0, abs=0.5) and "ms after the median rank of its groups" in late
+    assert not any("waits for a core" in text for text in found.evidence)
+    (found,) = slow_ranks(step_table(_without_core(5, 0.12, sections)))
+    # 12 % of 130 ms, of 130 ms of work and 4.5 ms of data and update
+    (core,) = [text for text in found.evidence if text.startswith("also waits for a core")]
+    share = 0.12 * 130 / (1.12 * 130 + 4.5)
+    assert float(core.split()[5].rstrip("%")) == pytest.approx(100 * share, abs=0.4)
+
+
+def test_steps_that_follow_each_other_count_as_fewer() -> None:
+    """(1 - r) / (1 + r) of the steps, r the correlation of neighbours: 1/4 here; where it is negative, all of them."""
+    assert _independent(np.array([[1.0, 1.0, -1.0, -1.0]])) == pytest.approx(0.75 / 1.25)
+    assert _independent(np.array([[1.0, -1.0, 1.0, -1.0]])) == 1.0
+
+
+def test_a_slow_link_costs_what_its_transfers_take_longer() -> None:
+    """Six pairs of machines send for 1 s in each step, one of them for 4 s: 3 s of a step."""
+    draw = np.random.default_rng(1).uniform(1.0, 1.01, (6, 22))
+    (found,) = slow_links(_pairs_of_four(lambda pair, step: draw[pair, step] * (4.0 if pair == 4 else 1.0), 22))
+    assert found.cost == pytest.approx(3.0, rel=0.02) and found.size == pytest.approx(3.0, rel=0.02)
+
+
+def test_a_section_ends_when_host_and_device_are_done() -> None:
+    rows = Sections.of(
+        [0] * 3, [0] * 3, [Section.CALL] * 3, [10.0, 20.0, 30.0], [2.0, 1.0, np.nan], host_seconds=[0.5, 3.0, 1.0]
+    )  # fmt: skip
+    assert ends(rows).tolist()[:2] == [12.0, 23.0] and np.isnan(ends(rows)[2])
