@@ -219,3 +219,10 @@ def test_the_picture_is_drawn_in_the_colours_of_the_theme(opened: Open, deep: Pa
     light = drawn.shown.picture("pipeline")
     drawn.shown.page.locator("#theme").click()
     assert drawn.shown.picture("pipeline") != light
+
+
+def test_tables_of_a_page_without_a_picture_sort_too(opened: Open, limits: Path) -> None:
+    page = opened(limits).page
+    head = page.locator("table[data-sortable] th[data-sort]").first
+    head.click()
+    assert head.get_attribute("aria-sort") in ("ascending", "descending")

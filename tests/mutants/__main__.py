@@ -1,9 +1,10 @@
 """A sample of mutants, run against the tests of their rooms; the table of docs/mutants.md.
 
-    python -m tests.mutants [--count N] [--seed S] [--room ROOM]... [--jobs J] [--write] [--again]
+    python -m tests.mutants [--count N] [--seed S] [--room ROOM]... [--jobs J] [--write] [--again | --survivors]
 
 `--count` mutants are drawn over the rooms by how many each has, the same for a seed and a state of the source. What is done is
-kept in build/mutants/, so that an interrupted run goes on; `--again` begins anew. `--write` writes docs/mutants.md.
+kept in build/mutants/, so that an interrupted run goes on; `--again` begins anew, `--survivors` with what survived. `--write`
+writes docs/mutants.md.
 
 Why no library. mutmut 3 copies the package and puts the copy in front of sys.path; the finder of an editable scikit-build package
 comes before sys.path, so its tests would run the unchanged files, and it mutates everything rather than a sample. cosmic-ray starts
@@ -24,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .operators import Mutant, mutants_of
-from .page import Row, page, table
+from .page import KILLED, Row, page, table
 from .rooms import ROOMS, ROOT, SRC, files_of
 from .running import WORK, Calls, Fate, Runner, calls_of, fates, started
 
@@ -38,6 +39,8 @@ def main() -> int:
     drawn, possible = sample(rooms, arguments.count, arguments.seed)
     done = WORK / f"fates-{state(['src'])}.jsonl"
     known = {} if arguments.again else _known(done)
+    if arguments.survivors:
+        known = {key: fate for key, fate in known.items() if fate.how in KILLED}
     left = [(room, mutant) for room, mutant in drawn if _key(mutant) not in known]
     print(f"{len(drawn)} mutants of {sum(possible.values())}, {len(drawn) - len(left)} done before", file=sys.stderr)
 
@@ -121,6 +124,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--room", action="append", choices=list(ROOMS), help="only this room; may be repeated")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="forget mutants that ran before on the same source")
+    parser.add_argument("--survivors", action="store_true", help="run those again that survived before: tests may have come")
     parser.add_argument("--write", action="store_true", help="write docs/mutants.md")
     return parser.parse_args()
 

@@ -8,10 +8,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from tests.helpers.fleet_synthetic import job
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.decline import decline, fading
+from windtunnel.fleet.findings.decline import _rising, decline, fading
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.link import Transfers, slow_links, transfers_of
@@ -315,3 +316,20 @@ def test_a_section_ends_when_host_and_device_are_done() -> None:
         [0] * 3, [0] * 3, [Section.CALL] * 3, [10.0, 20.0, 30.0], [2.0, 1.0, np.nan], host_seconds=[0.5, 3.0, 1.0]
     )  # fmt: skip
     assert ends(rows).tolist()[:2] == [12.0, 23.0] and np.isnan(ends(rows)[2])
+
+
+def test_the_chance_of_a_rise_is_that_of_mann_and_kendall() -> None:
+    """Ten rising values: S = 45 of variance 10 x 9 x 25 / 18 = 125, so the upper tail of a normal beyond 44 / sqrt(125)."""
+    assert _rising(np.arange(10.0)) == pytest.approx(norm.sf(44 / np.sqrt(125.0)), rel=1e-9)
+    assert _rising(np.arange(10.0)[::-1]) == 1.0
+
+
+def test_a_decline_says_how_long_steps_were_and_are() -> None:
+    """Rank 2's work of 100 ms takes 120 from step 40 on: a step of 106.5 ms (data, update, 2 ms of transfer) takes 126.5."""
+    sections = job(steps=80, noise=0.001, slow=lambda rank, step: 1.2 if step >= 40 and rank == 2 else 1.0)
+    found = decline(step_table(sections), transfers_of(sections))
+    assert found is not None and found.cost == pytest.approx(0.02, abs=1e-3)
+    words = found.evidence[0].split()
+    assert words[:3] == ["a", "step", "took"] and "takes" in words
+    was, now = (float(words[words.index(verb) + 1]) for verb in ("took", "takes"))
+    assert (was, now) == (pytest.approx(106.5, abs=1.5), pytest.approx(126.5, abs=1.5))
