@@ -104,6 +104,15 @@ class Runner:
         The result is None where the fork died or used up its time.
         """
         running: dict[int, tuple[str, float, Path]] = {}
+        try:
+            yield from self._forks(tasks, jobs, running)
+        finally:
+            for process in running:
+                _end(process)
+
+    def _forks(
+        self, tasks: Iterable[tuple[str, float, Callable[[], Any]]], jobs: int, running: dict[int, tuple[str, float, Path]]
+    ) -> Iterator[tuple[str, Any]]:
         waiting = iter(tasks)
         following = next(waiting, None)
         while following is not None or running:
