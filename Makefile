@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m $(INSTALL)
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-wheel lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser test-wheel coverage mutants against fresh lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -23,6 +23,7 @@ help:
 	@echo "test            C++ tests, import floors and Python tests, on all cores"
 	@echo "test-torch      the tests that need PyTorch; installs it (make torch)"
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
+	@echo "test-browser    the scripts of report pages in a headless Chromium, which must be installed"
 	@echo "test-wheel      build the wheel and use it from outside of the checkout"
 	@echo "lint            ruff, mypy --strict, import-linter, clang-format"
 	@echo "format          lay out Python and C++"
@@ -32,6 +33,10 @@ help:
 	@echo "examples        write what examples and documents show anew"
 	@echo "docs            the documents as a site in out/site, with every link checked"
 	@echo "laws            every test of random examples, on many new ones"
+	@echo "fresh           the same as CI runs it: another seed every day, for 45 s"
+	@echo "mutants         a sample of wrong formulas against their tests; writes docs/mutants.md"
+	@echo "against         REV=<commit>: what moved in the predictions of random jobs since then"
+	@echo "coverage        lines and branches that the tests run, by room"
 	@echo "bench           speeds; asserts nothing"
 	@echo "clean           remove build/ and out/"
 
@@ -78,7 +83,7 @@ lint-imports: setup
 
 test-python: setup
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "torch is not installed, so tests that need it are skipped; 'make test-torch' installs it and runs them"
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not browser'
 
 torch: setup
 	@$(BIN)/python -c 'import torch, transformers' 2>/dev/null || { \
@@ -94,6 +99,10 @@ test-torch: torch
 # Tests marked `slurm` start slurmctld, several slurmd and munged by themselves; skipped with the reason where they cannot.
 test-slurm: setup
 	$(BIN)/python -m pytest -q -rs -m slurm tests/slurm
+
+# Tests marked `browser`: skipped with the reason where there is no Chromium. Playwright only talks to the one of the system.
+test-browser: setup
+	$(BIN)/python -m pytest -q -rs -m browser tests/browser
 
 lint: setup lint-imports
 	$(BIN)/ruff check src tests benchmarks examples
@@ -130,6 +139,32 @@ docs: setup
 # Tests of random examples, on many that no run has seen before. A failure prints the example: keep it as a case of its own (`@example`).
 laws: setup
 	$(BIN)/python -m pytest -q -n auto -m hypothesis --hypothesis-profile=fresh
+
+# New examples every day, for CI: the tests take turns, in an order that the date draws. `make fresh SEED=20261125` is that day's run.
+SEED ?= $(shell date -u +%Y%m%d)
+SECONDS_OF_FRESH ?= 45
+
+fresh: setup
+	@echo "random examples of the day: SEED=$(SEED)"
+	$(BIN)/python -m pytest -q -n 2 -m hypothesis --hypothesis-profile=daily --hypothesis-seed=$(SEED) --for-seconds=$(SECONDS_OF_FRESH)
+
+# Wrong formulas against their tests, by hand: 10 to 30 minutes. MUTANTS is how many, SEED_OF_MUTANTS which.
+MUTANTS ?= 240
+SEED_OF_MUTANTS ?= 1
+
+mutants: setup
+	$(BIN)/python -m tests.mutants --count $(MUTANTS) --seed $(SEED_OF_MUTANTS) --jobs $(JOBS) --write
+
+# What moved in the predictions of JOBS_DRAWN random jobs and the catalogue since a commit: make against REV=HEAD~1
+JOBS_DRAWN ?= 1000
+
+against: setup
+	@test -n "$(REV)" || { echo "say which commit: make against REV=HEAD~1" >&2; exit 1; }
+	$(BIN)/python -m tests.against $(REV) --count $(JOBS_DRAWN) --jobs $(JOBS)
+
+# Lines and branches of Python that the tests run, by room. A figure, not a gate: tests/mutants says whether a test would notice.
+coverage: setup
+	$(BIN)/python -m tests.coverage_by_room $(COVERAGE_ARGS)
 
 # Mutated files through every reader; CORPUS names folders with further files. `make fuzz-short` is CI's minute.
 CORPUS ?=

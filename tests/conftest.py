@@ -3,22 +3,89 @@
 from __future__ import annotations
 
 import gc
+import random
+import shlex
+import signal
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+_BEGAN = pytest.StashKey[float]()
+SHARE = 0.1
+"""Of the seconds of --for-seconds, for one test at most."""
+
 # The same examples in every run, so that a change is judged and not a draw. `make laws` (fresh) draws new ones, deep many more.
+# CI draws new ones every day as well (daily): as many as in other runs, with a seed that it prints; `again` draws the same and
+# shrinks what fails.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("stable", derandomize=True, deadline=None, max_examples=40, suppress_health_check=_SLOW)
 settings.register_profile(
     "deep", derandomize=False, deadline=None, max_examples=2000, suppress_health_check=[*_SLOW, HealthCheck.filter_too_much]
 )
 settings.register_profile("fresh", derandomize=False, deadline=None, print_blob=True, suppress_health_check=_SLOW)
+_DAILY = settings(derandomize=False, deadline=None, max_examples=40, print_blob=True, suppress_health_check=_SLOW)
+settings.register_profile("daily", _DAILY, phases=(Phase.explicit, Phase.reuse, Phase.generate))  # there is no time to shrink
+settings.register_profile("again", _DAILY)
 settings.load_profile("stable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--for-seconds",
+        type=float,
+        metavar="S",
+        help="run tests in an order drawn by --hypothesis-seed, and begin none after S seconds",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--for-seconds") is not None:
+        items.sort(key=lambda item: item.nodeid)
+        random.Random(str(config.getoption("--hypothesis-seed"))).shuffle(items)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[_BEGAN] = time.monotonic()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """With --for-seconds, a test ends as skipped when its share of the time is up: what it has tried by then did not fail."""
+    seconds = item.config.getoption("--for-seconds")
+    if seconds is None:
+        return (yield)
+    left = seconds - (time.monotonic() - item.config.stash[_BEGAN])
+    if left <= 0:
+        pytest.skip("out of time: another day's turn")
+
+    def up(signal_number: int, frame: object) -> None:
+        pytest.skip("no failure in its share of the time")
+
+    before = signal.signal(signal.SIGALRM, up)
+    signal.setitimer(signal.ITIMER_REAL, min(left, seconds * SHARE))
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What to type to draw a failing example again."""
+    seed = config.getoption("--hypothesis-seed")
+    failed = terminalreporter.stats.get("failed", [])
+    if seed is not None and failed:
+        terminalreporter.section("to draw the failing examples again")
+        profile = config.getoption("--hypothesis-profile") or "stable"
+        how = f"--hypothesis-profile={'again' if profile == 'daily' else profile} --hypothesis-seed={seed}"
+        for report in failed:
+            terminalreporter.line(f".venv/bin/python -m pytest {shlex.quote(report.nodeid)} {how}")
 
 
 def pytest_collection_finish() -> None:

@@ -1,6 +1,7 @@
 """Random jobs for laws: any model, plan, runtime and machine that a user could write down, small enough to predict in milliseconds.
 
-`jobs()` draws jobs that pass `check`; `tables()` draws job tables of which many contradict themselves, as typed ones do.
+`jobs()` draws jobs that pass `check`, `checked_tables()` their tables; `tables()` draws job tables of which many contradict
+themselves, as typed ones do.
 """
 
 from __future__ import annotations
@@ -197,7 +198,18 @@ def tables(draw: st.DrawFn, pp: int | None = None, tp: int | None = None, dp: in
 
 @st.composite
 def jobs(draw: st.DrawFn, **fixed: Any) -> Job:
-    """A job that passes `check`: the cluster is rounded up to whole nodes by more data parallelism."""
+    """A job that passes `check`."""
+    return _checked(draw, fixed)[1]
+
+
+@st.composite
+def checked_tables(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
+    """A whole job as a plain table that passes `check`."""
+    return _checked(draw, fixed)[0]
+
+
+def _checked(draw: st.DrawFn, fixed: dict[str, Any]) -> tuple[dict[str, Any], Job]:
+    """A table and its job: the cluster is rounded up to whole nodes by more data parallelism."""
     table = draw(tables(**fixed))
     plan, cluster = table["plan"], table["cluster"]
     job = load_job(table)
@@ -211,7 +223,7 @@ def jobs(draw: st.DrawFn, **fixed: Any) -> Job:
         plan.pop("shard_group", None)
         job = load_job(table)
     try:
-        return check(job)
+        return table, check(job)
     except PlanError:
         assume(False)
         raise

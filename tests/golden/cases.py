@@ -60,18 +60,45 @@ VARIANTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {**{name: (name, ()) for name in names("jobs")}, **VARIANTS}
 
+HEADLINES = (
+    "step_time_s",
+    "tokens_per_s",
+    "tokens_per_s_per_gpu",
+    "tokens_per_day",
+    "mfu",
+    "hfu",
+    "model_tflops_per_gpu",
+    "hardware_tflops_per_gpu",
+    "parameters",
+    "fits",
+    "relative_error",
+    "provenance",
+    "init_time_s",
+    "days",
+    "cost",
+    "cost_per_step",
+    "cost_parts",
+    "energy_j",
+    "energy_j_per_step",
+    "energy_parts",
+    "carbon_kg",
+    "carbon_kg_per_step",
+    "gpu_power_w",
+    "node_power_w",
+    "power_w",
+)
+"""Fields of a prediction that are watched as they are; None where the job or its cluster states no input for it."""
+
 
 def figures(case: str) -> dict[str, Any]:
-    """What is watched of a case: seconds, shares, bytes."""
+    """What is watched of a case: every figure that a report shows at its head, and what adds up to it. Seconds, shares, bytes,
+    tokens, dollars, joules, watts, kg."""
     job, overrides = CASES[case]
     p = predict(check(load_job(job, overrides)))
     return {
-        "step_time_s": p.step_time_s,
-        "mfu": p.mfu,
-        "hfu": p.hfu,
-        "model_tflops_per_gpu": p.model_tflops_per_gpu,
-        "parameters": p.parameters,
+        **{name: getattr(p, name) for name in HEADLINES},
         "breakdown": dict(sorted(p.breakdown.items())),
+        "overlapped": dict(sorted(p.overlapped.items())),
         "memory_bytes": [stage.total for stage in p.memory],
         "activation_bytes": [stage.activations for stage in p.memory],
     }

@@ -27,6 +27,8 @@ def moved(old: Any, new: Any, path: str = "") -> list[str]:
         return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in moved(a, b, f"{path}[{i}]")]
     if isinstance(old, (int, float)) and isinstance(new, (int, float)) and new == pytest.approx(old, rel=TOLERANCE, abs=1e-12):
         return []
+    if old is None and new is None:
+        return []  # no price, no tokens: no figure
     change = f" ({new / old - 1:+.3%})" if isinstance(old, float) and isinstance(new, float) and old else ""
     return [f"{path}: {old} -> {new}{change}"]
 
@@ -55,6 +57,9 @@ def test_a_moved_number_is_seen() -> None:
     assert moved({"a": 1.0, "b": [1.0, 2.0]}, {"a": 1.0 + 1e-9, "b": [1.0, 2.0 + 1e-5]}) == ["b[1]: 2.0 -> 2.00001 (+0.001%)"]
     assert moved({"a": 1.0}, {}) == ["a: 1.0 -> None"]
     assert moved([1.0], [1.0, 2.0])
+    assert moved({"cost": None}, {"cost": None}) == []
+    assert moved({"cost": None}, {"cost": 2.0}) == ["cost: None -> 2.0"]
+    assert moved({"fits": True}, {"fits": False}) == ["fits: True -> False"]
 
 
 def test_figures_do_not_depend_on_the_process() -> None:

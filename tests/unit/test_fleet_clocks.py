@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.fleet_clocks import negative_arrows
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.findings.clocks import MachineClocks, align, clocks_of
+from windtunnel.fleet.findings.clocks import MachineClocks, _lower_hull, align, clocks_of
 from windtunnel.records.sections import Section, Sections
 
 
@@ -142,3 +142,17 @@ def test_an_hour_of_a_clock_whose_rate_moves() -> None:
     clocks = clocks_of(wrong, bounds=False)
     right = align(wrong, clocks)
     assert np.abs(right.begin - there.begin).max() < 1e-3
+
+
+def test_the_lower_hull_of_points() -> None:
+    """(0, 0), (4, 1) and (8, 4): the slopes are 1/4 and 3/4. Nothing lies below it, among random points either."""
+    x, y = np.array([0.0, 2.0, 4.0, 6.0, 8.0]), np.array([0.0, 2.0, 1.0, 3.0, 4.0])
+    assert _lower_hull(x, y).tolist() == [0, 2, 4]
+    rng = np.random.default_rng(3)
+    x, y = rng.uniform(0, 100, 60), rng.uniform(0, 3, 60)
+    hull = _lower_hull(x, y).tolist()
+    assert hull == sorted(hull, key=lambda at: x[at]) and {int(np.argmin(x)), int(np.argmax(x))} <= set(hull)
+    on = np.interp(x, x[hull], y[hull])
+    assert (y >= on - 1e-12).all()  # no point below it
+    slopes = np.diff(y[hull]) / np.diff(x[hull])
+    assert (np.diff(slopes) > 0).all()  # and it bends one way

@@ -142,8 +142,8 @@ def test_a_question_without_an_end_costs_no_more_once_rows_are_compacted(tmp_pat
         "import resource, sys; resource.setrlimit(resource.RLIMIT_CPU, (20, 20))\n"
         "from windtunnel.fleet.collect import open_run\n"
         "run = open_run(sys.argv[1])\n"
-        "print(len(run.sections(range(1, 1 << 40))), len(run.summaries(range(2, 1 << 40))))\n"
-        "print(len(run.sections(range(1 << 39, 1 << 40))))"
+        "far = range(1 << 39, 1 << 40)\n"
+        "print(len(run.sections(range(1, 1 << 40))), len(run.summaries(range(2, 1 << 40))), len(run.sections(far)))"
     )
     asked = subprocess.run([sys.executable, "-c", question, str(folder)], capture_output=True, text=True)
     assert (asked.returncode, asked.stdout.split()) == (0, ["20", "10", "0"]), asked.stderr

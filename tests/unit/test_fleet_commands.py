@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.fleet_clocks import negative_arrows
-from windtunnel.base.comm import Comm
+from tests.helpers.fleet_rings import written
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
 from windtunnel.cli.fleet.source import aligned_run, read_run
@@ -37,49 +36,6 @@ from windtunnel.report.fleet.view import flows_of, mesh_of, waits_of_ranks
 
 COLLECTORS = Path(__file__).resolve().parents[1] / "fleet_collectors.py"
 MS = 1_000_000
-
-
-def written(
-    folder: Path, ranks: int = 8, steps: int = 24, slow: int = 5, *, ends: bool = True, ahead: Sequence[int] = (0, 0),
-    stuck: int = -1,
-) -> None:  # fmt: skip
-    """Rings of a job of two machines: a forward of 10 ms (13 on the slow rank), an all-reduce, a send to the next rank of a pair.
-
-    `ahead`: ns that each machine's clock is ahead; `stuck`: a rank that is not in the last all-reduce.
-    """
-    now = time.time_ns() - steps * 20 * MS
-    per = ranks // 2
-    for rank in range(ranks):
-        off = ahead[rank // per]
-        ring = RingWriter(
-            ring_path(folder, rank), "job", rank, ranks, host=f"node{rank // per}", facts={"torch": "none"},
-            skew=(off, 0.0),
-        )  # fmt: skip
-        world = ring.text("group", {"name": "world", "ranks": list(range(ranks))})
-        ring.text("mesh", {"names": ["dp", "tp"], "shape": [2, per], "ranks": list(range(ranks))})
-        name, send = ring.text("name", "all_reduce"), ring.text("name", "send")
-        for step in range(steps):
-            begin = now + off + step * 20 * MS
-            work = (13 if rank == slow else 10) * MS + (rank * 7 + step * 13) % 11 * 10_000
-            ready, done = begin + work, begin + (15 if slow >= 0 else 12) * MS
-            for section, at, nanos in ((Section.FORWARD, begin, work), (Section.STEP, begin, 20 * MS)):
-                ring.write(section, step, at, nanos, nanos, state=RowState.DONE)
-            call = {"name": name, "comm": Comm.ALL_REDUCE, "size": 4096, "group": world, "call": step}
-            if step == steps - 1 and stuck >= 0:
-                if rank != stuck:
-                    ring.write(Section.CALL, step, ready, **call)
-                continue
-            ring.write(Section.CALL, step, ready, done - ready, done - ready, state=RowState.DONE, **call)
-            peer = (rank + per) % ranks
-            ring.write(
-                Section.CALL, step, done, MS, MS, state=RowState.DONE, name=send, comm=Comm.SEND_RECV, size=100, call=step,
-                peer=peer, sends=int(rank < per),
-            )  # fmt: skip
-        ring.at_step(steps - 1)
-        ring.beat()
-        if ends:
-            ring.mark_ended(0)
-        ring.close()
 
 
 def collected(rings: Path, folder: Path, collecting: object) -> None:
@@ -110,7 +66,7 @@ def test_show_names_the_slow_rank_from_rings(tmp_path: Path, capsys: pytest.Capt
     told = json.loads(facts.read_text())
     assert [one["ranks"] for one in told["findings"]] == [[5]] and told["hang"] is None
     text = page.read_text()
-    assert "Rank 5 on node1" in text and "http-equiv" not in text and "Clocks of 2 machines" in text
+    assert "Rank 5 on node1" in text and "<meta http-equiv" not in text and "Clocks of 2 machines" in text
     assert trace.stat().st_size > 1000
 
 
@@ -217,7 +173,7 @@ def test_a_page_that_is_followed_reloads_itself_until_the_job_ends(tmp_path: Pat
         if child.poll() is None:
             os.kill(child.pid, signal.SIGKILL)
         _, errors = child.communicate()
-    assert errors == "" and "http-equiv" not in page.read_text()
+    assert errors == "" and "<meta http-equiv" not in page.read_text()
 
 
 @pytest.mark.parametrize(

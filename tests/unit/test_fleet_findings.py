@@ -8,14 +8,16 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from tests.helpers.fleet_synthetic import job
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.decline import decline, fading_machines
+from windtunnel.fleet.findings.decline import _rise_chance, decline, fading_machines
+from windtunnel.fleet.findings.event_pairs import end_times
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
-from windtunnel.fleet.findings.slow_ranks import pace_of, since_step, slow_ranks, starved_ranks
+from windtunnel.fleet.findings.slow_ranks import _independent_share, pace_of, since_step, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import step_table
 from windtunnel.records.sections import Section, Sections, joined
 
@@ -262,3 +264,72 @@ def test_steady_steps_do_not_decline() -> None:
     for seed in range(20):
         sections = job(steps=80, seed=seed, noise=0.05, hiccups=0.05)
         assert decline(step_table(sections), match_transfers(sections)) is None
+
+
+def test_a_slow_machine_costs_what_its_slowest_rank_costs() -> None:
+    """Work of 100 ms; the ranks of a machine take 120, 130, 140 and 150 ms, the longest of the others 103 ms: 47 ms."""
+    slow = {0: 1.03, 4: 1.2, 5: 1.3, 6: 1.4, 7: 1.5}
+    (found,) = slow_ranks(step_table(job(ranks=40, noise=0.001, slow=lambda rank, _: slow.get(rank, 1.0))))
+    assert (found.verdict, found.ranks) == (Verdict.SLOW_MACHINE, (4, 5, 6, 7))
+    assert found.cost == pytest.approx(0.047, abs=5e-4)
+
+
+def test_what_grows_for_all_does_not_hide_since_when_one_is_slow() -> None:
+    """All ranks take three times as long from step 20 on, rank 5 another 30 % from step 40 on."""
+    table = step_table(
+        job(steps=80, slow=lambda rank, step: (3.0 if step >= 20 else 1.0) * (1.3 if rank == 5 and step >= 40 else 1.0))
+    )
+    (found,) = slow_ranks(table)
+    assert (found.ranks, found.since_step) == ((5,), 40)
+    assert found.size == pytest.approx(0.3, abs=0.02)
+
+
+def test_evidence_has_the_lateness_at_calls_and_the_wait_for_a_core() -> None:
+    """Work of 100 ms, 30 % longer on rank 5: it comes 30 ms after the others. Its waits for a core are a tenth of its time."""
+    sections = job(noise=0.001, slow=lambda rank, _: 1.3 if rank == 5 else 1.0)
+    (found,) = slow_ranks(step_table(sections))
+    (late,) = [text for text in found.evidence if text.startswith("enters its calls")]
+    assert float(late.split()[3]) == pytest.approx(30.0, abs=0.5) and "ms after the median rank of its groups" in late
+    assert not any("waits for a core" in text for text in found.evidence)
+    (found,) = slow_ranks(step_table(_without_core(5, 0.12, sections)))
+    # 12 % of 130 ms, of 130 ms of work and 4.5 ms of data and update
+    (core,) = [text for text in found.evidence if text.startswith("also waits for a core")]
+    share = 0.12 * 130 / (1.12 * 130 + 4.5)
+    assert float(core.split()[5].rstrip("%")) == pytest.approx(100 * share, abs=0.4)
+
+
+def test_steps_that_follow_each_other_count_as_fewer() -> None:
+    """(1 - r) / (1 + r) of the steps, r the correlation of neighbours: 1/4 here; where it is negative, all of them."""
+    assert _independent_share(np.array([[1.0, 1.0, -1.0, -1.0]])) == pytest.approx(0.75 / 1.25)
+    assert _independent_share(np.array([[1.0, -1.0, 1.0, -1.0]])) == 1.0
+
+
+def test_a_slow_link_costs_what_its_transfers_take_longer() -> None:
+    """Six pairs of machines send for 1 s in each step, one of them for 4 s: 3 s of a step."""
+    draw = np.random.default_rng(1).uniform(1.0, 1.01, (6, 22))
+    (found,) = slow_links(_pairs_of_four(lambda pair, step: draw[pair, step] * (4.0 if pair == 4 else 1.0), 22))
+    assert found.cost == pytest.approx(3.0, rel=0.02) and found.size == pytest.approx(3.0, rel=0.02)
+
+
+def test_a_section_ends_when_host_and_device_are_done() -> None:
+    rows = Sections.of(
+        [0] * 3, [0] * 3, [Section.CALL] * 3, [10.0, 20.0, 30.0], [2.0, 1.0, np.nan], host_seconds=[0.5, 3.0, 1.0]
+    )  # fmt: skip
+    assert end_times(rows).tolist()[:2] == [12.0, 23.0] and np.isnan(end_times(rows)[2])
+
+
+def test_the_chance_of_a_rise_is_that_of_mann_and_kendall() -> None:
+    """Ten rising values: S = 45 of variance 10 x 9 x 25 / 18 = 125, so the upper tail of a normal beyond 44 / sqrt(125)."""
+    assert _rise_chance(np.arange(10.0)) == pytest.approx(norm.sf(44 / np.sqrt(125.0)), rel=1e-9)
+    assert _rise_chance(np.arange(10.0)[::-1]) == 1.0
+
+
+def test_a_decline_says_how_long_steps_were_and_are() -> None:
+    """Rank 2's work of 100 ms takes 120 from step 40 on: a step of 106.5 ms (data, update, 2 ms of transfer) takes 126.5."""
+    sections = job(steps=80, noise=0.001, slow=lambda rank, step: 1.2 if step >= 40 and rank == 2 else 1.0)
+    found = decline(step_table(sections), match_transfers(sections))
+    assert found is not None and found.cost == pytest.approx(0.02, abs=1e-3)
+    words = found.evidence[0].split()
+    assert words[:3] == ["a", "step", "took"] and "takes" in words
+    was, now = (float(words[words.index(verb) + 1]) for verb in ("took", "takes"))
+    assert (was, now) == (pytest.approx(106.5, abs=1.5), pytest.approx(126.5, abs=1.5))

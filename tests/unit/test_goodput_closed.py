@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from windtunnel.goodput.choices import spare_choices
 from windtunnel.goodput.closed import at, pace_of, rates_of, steady, wall_of
 from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates
-from windtunnel.goodput.interval import best_interval, flat_range, trained
+from windtunnel.goodput.interval import best_interval, flat_range, smooth, trained
 from windtunnel.goodput.laws import spent, struck
+from windtunnel.goodput.levers import levers
 from windtunnel.goodput.recovery import recoveries
-from windtunnel.goodput.spare_nodes import no_spare, waiting
+from windtunnel.goodput.spare_nodes import Wait, no_spare, waiting
 from windtunnel.spec.reliability import Duration, Failure
 
 DAY = 86400.0
@@ -199,3 +201,94 @@ def test_a_run_that_never_ends_says_so() -> None:
     assert not answer.progresses and answer.ettr < 0.01
     hopeless = steady(run_with(Failure(per_job_day=DAY, detect=Duration(mean=DAY))))
     assert hopeless.ettr == 0.0 and not hopeless.progresses
+
+
+def test_a_save_waits_for_the_flush_before_it() -> None:
+    """A flush of 60 s, a save of 5 s: checkpoints every 10 s of training come every 65 s, those every 100 s every 105 s."""
+    cost = CheckpointCost(1e12, save=5.0, flush=60.0, drag=0.0, load=0.0)
+    assert smooth(10.0, Rates(0.0), cost) == 65.0
+    assert smooth(100.0, Rates(0.0), cost) == 105.0
+    dragged = replace(cost, drag=0.2)  # 60 s of flush take 10 s of training
+    assert smooth(10.0, Rates(0.0), dragged) == 65.0
+    assert smooth(100.0, Rates(0.0), dragged) == pytest.approx(115.0)
+    assert smooth(30.0, Rates(0.0, pace=0.5), dragged) == pytest.approx(75.0)  # at half the pace 30 s take 60 s
+    # An interval of 10 s with a failure every 1,000 s of training: (1 - exp(-65 L)) exp((10 + 5 + 60) L) / L.
+    assert trained(10.0, Rates(1e-3), cost) == pytest.approx((1.0 - math.exp(-0.065)) * math.exp(0.075) * 1e3, rel=1e-12)
+
+
+def test_a_wide_uniform_duration_under_many_failures() -> None:
+    """X uniform from 30 to 90 s, a failure every 10 s: 1 - (exp(-3) - exp(-9)) / 6."""
+    duration = Duration(mean=60.0, law="uniform", spread=0.5)
+    assert struck(duration, 0.1) == pytest.approx(1.0 - (math.exp(-3.0) - math.exp(-9.0)) / 6.0, rel=1e-12)
+
+
+def test_who_waits_for_a_node_waits_for_the_queue_or_for_a_repair() -> None:
+    """Fixed times: the shorter one. Repairs at random: the queue, which the repair of one of S + 1 nodes may end at (S + 1) / T."""
+    kind = Failure(per_node_day=0.01, replaces_node=True)
+    hour, short, long = Duration(mean=3600.0, law="fixed"), Duration(mean=600.0), Duration(mean=7200.0)
+    fixed = run_with(kind, node_repair=hour, spares=0)
+    assert waiting(replace(fixed, queue=short)) == Wait(short)
+    assert waiting(replace(fixed, queue=long)) == Wait(hour)
+    assert waiting(replace(fixed, queue=None)) == Wait(hour)
+    chance = replace(fixed, node_repair=replace_law(hour))
+    assert waiting(replace(chance, queue=short)) == Wait(short, 1.0 / 3600.0)
+    assert waiting(replace(fixed, queue=short, spares=3)) == Wait(short, 4.0 / 3600.0)
+    assert waiting(replace(fixed, queue=None, spares=3)) == Wait(Duration(mean=900.0, law="exponential"))
+
+
+def replace_law(duration: Duration) -> Duration:
+    return duration.model_copy(update={"law": "exponential"})
+
+
+def test_spares_are_paid_for_like_the_jobs_nodes() -> None:
+    kind = Failure(per_node_day=0.05, replaces_node=True, detect=Duration(mean=60.0))
+    run = run_with(kind, node_repair=Duration(mean=7 * DAY), queue=Duration(mean=DAY), spares=10)
+    for choice in spare_choices(run):
+        assert choice.share == pytest.approx(choice.spares / 100)
+        assert choice.per_node == pytest.approx(choice.goodput * 100 / (100 + choice.spares))
+        assert choice.goodput == pytest.approx(steady(replace(run, spares=choice.spares)).goodput)
+
+
+def test_failures_are_counted_by_the_second_of_the_whole_run() -> None:
+    """A kind that also strikes recoveries comes at its rate; one that does not, in the seconds of training only."""
+    every = Failure(per_job_day=24.0, detect=Duration(mean=600.0))
+    busy = every.model_copy(update={"while_down": False})
+    assert steady(run_with(every)).failures["crash"] == pytest.approx(24.0 / DAY, rel=1e-12)
+    answer = steady(run_with(busy))
+    training = answer.parts["useful"] + answer.parts["save"] + answer.parts["replay"]
+    assert answer.failures["crash"] == pytest.approx(24.0 / DAY * training, rel=1e-9)
+    assert answer.failures["crash"] < 0.9 * 24.0 / DAY
+
+
+def test_only_times_that_are_spent_can_be_halved() -> None:
+    kind = Failure(per_job_day=24.0, detect=Duration(mean=600.0))
+    named = {one.field: one.gain for one in levers(run_with(kind))}
+    assert [field for field in named if "*" in field] == ["reliability.*.detect"]
+    assert named["reliability.crash"] > 0.0 and named["reliability.*.detect"] > 0.0 and named["reliability.checkpoint.block"] > 0.0
+    never = levers(run_with(kind.model_copy(update={"per_job_day": 0.0}), interval=1000.0))
+    assert not {"reliability.crash", "reliability.*.detect"} & {one.field for one in never}
+
+
+def test_work_kept_by_stops_that_save_first_is_the_integral_of_what_was_trained() -> None:
+    """Stops that save first keep p(u), integrated here in steps of 0.01 s. Checkpoints every 200 s: a save of 20 s, durable 60 s
+    after it, beside training. Failures every 2,000 s lose work, stops every 1,000 s save it."""
+    t, save, flush, loses, stops = 200.0, 20.0, 60.0, 1 / 2000, 1 / 1000
+    rate = loses + stops
+    moments = math.exp(-rate * (t + save + flush)) / -math.expm1(-rate * (t + save))
+
+    def kept(*pieces: tuple[float, float, float]) -> float:
+        """Pieces (seconds, work at their begin, work a second) one after the other."""
+        total, begin, step = 0.0, 0.0, 0.01
+        for seconds, work, slope in pieces:
+            for number in range(round(seconds / step)):
+                middle = (number + 0.5) * step
+                total += (work + slope * middle) * math.exp(-rate * (begin + middle)) * step
+            begin += seconds
+        return total
+
+    # Between two durable moments the 60 s of work beside the last flush are there already.
+    first = kept((t, 0.0, 1.0), (save, t, 0.0), (flush, t, 1.0))
+    between = kept((t - flush, flush, 1.0), (save, t, 0.0), (flush, t, 1.0))
+    work = t * moments + stops * (first + moments * between)
+    cost = CheckpointCost(1e12, save, flush, 0.0, 0.0)
+    assert trained(t, Rates(loses, stops), cost) == pytest.approx(t / rate / work, rel=1e-7)

@@ -20,7 +20,7 @@ from windtunnel.report.json import dumps
 from windtunnel.report.text.goodput import report, to_json
 from windtunnel.report.text.terminal import figures
 from windtunnel.spec import load_job
-from windtunnel.workload import build
+from windtunnel.workload import build, parameter_count
 
 LLAMA = "llama3.1-405b-16384"
 SMALL = "llama2-70b-64xh100"
@@ -233,3 +233,22 @@ def test_a_checkpoint_larger_than_the_published_storage_is_refused():
     job = load_job("llama2-70b-64xh100", ["reliability=llama3-2024", "reliability.checkpoint.size=1e18"])
     with pytest.raises(SpecError, match=r"reliability.checkpoint.capacity: got 2.4e\+17; allowed: room for keep = 2"):
         goodput(job, 10.0, 0)
+
+
+def test_adapters_have_no_state_that_counts() -> None:
+    """Frozen weights of 2 bytes a parameter, no optimizer; every replica holds them whole unless they are sharded."""
+    model = ["model.lora.rank=16"]
+    plain = wt.load(SMALL, [*model, "plan.sharding=none", "runtime.precision=bf16"])
+    size = plain.runtime.weight_dtype
+    assert size in ("bf16", "fp32")
+    weights = {"bf16": 2.0, "fp32": 4.0}[size] * parameter_count(plain.model)
+    found = state_bytes_of(plain)
+    assert (found.total, found.copied) == (pytest.approx(weights), pytest.approx(weights))
+    sharded = state_bytes_of(wt.load(SMALL, [*model, "plan.sharding=fsdp", "runtime.precision=bf16"]))
+    assert sharded.copied == 0.0
+
+
+@pytest.mark.parametrize(("interval", "field"), [("steps=1", "steps"), ("every=1", "every")])
+def test_an_interval_that_is_too_short_names_the_field_that_was_written(interval: str, field: str) -> None:
+    with pytest.raises(SpecError, match=rf"reliability\.checkpoint\.{field}:"):
+        conditions_of(job_with(f"reliability.checkpoint.{interval}", "reliability.checkpoint.write=1GB/s"), 1.0, 0.0)

@@ -117,3 +117,17 @@ def test_the_twin_recommends_an_interval() -> None:
     found = twin(made_up(20_000.0, 150.0, 9))
     assert 0.5 * (2 * SAVE * 150) ** 0.5 < found.best.best < 2 * (2 * SAVE * 150) ** 0.5  # Young's
     assert found.best.goodput >= found.predicted - 1e-9
+
+
+def test_only_faults_that_were_recovered_from_are_counted() -> None:
+    run = made_up(5000.0, 150.0, 3)
+    ignored = replace(run.incidents[1], number=99, outcome="ignored")
+    assert twin(replace(run, incidents=(*run.incidents, ignored))).counted == len(run.incidents)
+
+
+def test_a_twin_recommends_spares_where_nodes_are_replaced() -> None:
+    run = made_up(5000.0, 150.0, 3)
+    assert twin(run).spares == ()
+    replaced = replace(run, incidents=tuple(replace(one, action="replace") for one in run.incidents))
+    found = twin(replaced, Duration(mean=3600.0))
+    assert found.spares and found.spares[0].per_node == max(one.per_node for one in found.spares)

@@ -18,10 +18,15 @@ from windtunnel.memory.lifetimes import lifetimes
 from windtunnel.memory.replay import pooled
 from windtunnel.memory.walk import block_needs
 from windtunnel.predict import predict
-from windtunnel.predict.answer.timeline import pass_times
+from windtunnel.predict.answer.timeline import NAMES, pass_times
+from windtunnel.predict.category import Task
+from windtunnel.predict.prediction import Span
+from windtunnel.predict.program.stage import PASSES
 from windtunnel.report.page.memory import svg
 from windtunnel.spec import Job, check, load_job, names
 from windtunnel.workload import Workload, build
+from windtunnel.workload.schedules import Action
+from windtunnel.workload.schedules.action import Pass
 
 SIZES: dict[str, Any] = {
     "hidden": 2048,
@@ -180,3 +185,13 @@ def test_the_verb_writes_it(suffix: str, tmp_path: Path) -> None:
 def test_another_suffix_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["memory", "llama3-8b-8xh100", "--picture", str(tmp_path / "m.png")]) == 2
     assert ".svg or .html" in capsys.readouterr().err
+
+
+def test_two_passes_at_once_get_half_of_the_time_each() -> None:
+    """Also where they are the last two of the order."""
+    spans = [
+        Span(0, "compute", "x", NAMES[PASSES[direction]], begin, end, micro, 0)
+        for direction, begin, end, micro in ((Pass.FORWARD, 0.0, 1.0, 0), (Pass.FORWARD, 1.0, 5.0, 1), (Pass.BACKWARD, 1.0, 5.0, 0))
+    ] + [Span(0, "compute", "update", Task.UPDATE.key, 5.0, 6.0)]
+    order = (Action(Pass.FORWARD, 0, 0), Action(Pass.FORWARD, 0, 1, True), Action(Pass.BACKWARD, 0, 0))
+    assert pass_times(spans, order, 0) == [(0.0, 1.0), (1.0, 3.0), (3.0, 5.0), (5.0, 6.0)]

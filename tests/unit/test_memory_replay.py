@@ -15,7 +15,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.memory import dumps, memory_of, replay, snapshot
 from windtunnel.memory.habits import habits
 from windtunnel.memory.lifetimes import lifetimes, shortened
-from windtunnel.memory.outputs import passes_of
+from windtunnel.memory.outputs import output_bytes, passes_of
 from windtunnel.memory.replay import pooled
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.stage import raw_gradient_bytes
@@ -23,6 +23,7 @@ from windtunnel.memory.state import state_of
 from windtunnel.memory.walk import activation_walk, block_needs
 from windtunnel.predict import predict
 from windtunnel.workload import build
+from windtunnel.workload.ops import Axis, Comm, Kind
 from windtunnel.workload.schedules import Pass
 
 JOBS: list[dict[str, Any]] = [
@@ -182,3 +183,20 @@ def test_predict_never_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssertionError, match="a replay"):
         replay(build(job), memory_of(job, build(job)))
     assert predict(job).memory[0].reserved > 0.0
+
+
+def test_bytes_that_attention_and_calls_write() -> None:
+    """Flash attention of 1 x 1024 tokens and 8 heads of 64 on each of two GPUs: 1024 x 8 x 64 numbers of 2 bytes. A tensor-parallel
+    gather writes the whole sequence; the context-parallel ones are counted with what attention needs."""
+    workload = build(make_job(tp=2, dp=2, sequence_parallel=True, attention="flash"))
+    table = workload.ops
+    rows = range(len(table.kind))
+    attention = [output_bytes(workload, row) for row in rows if table.kind[row] == Kind.ATTENTION]
+    assert attention and set(attention) == {1024.0 * 8 * 64 * 2}
+    calls = [row for row in rows if table.kind[row] == Kind.COMM]
+    gathers = {output_bytes(workload, row) for row in calls if table.axis[row] == Axis.TP and table.comm[row] == Comm.ALL_GATHER}
+    assert 1024.0 * 1024 * 2 in gathers
+    parted = build(make_job(cp=2, cp_kind="all_gather"))
+    table = parted.ops
+    others = [row for row in range(len(table.kind)) if table.kind[row] == Kind.COMM and table.axis[row] == Axis.CP]
+    assert others and {output_bytes(parted, row) for row in others} == {0.0}

@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.predict import predict
-from windtunnel.predict.answer.money import YEAR_HOURS, region_of, run_price, tariff_of
+from windtunnel.predict.answer.money import YEAR_HOURS, bill, region_of, run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.report.words.bill import bill_lines
 from windtunnel.spec import load_cluster, load_job, load_region, names
@@ -82,3 +82,26 @@ def test_a_prediction_carries_its_bill() -> None:
     assert p.carbon_kg == pytest.approx(p.energy_j / 3.6e6 * 0.369)
     text = " ".join(bill_lines(p))
     assert "J a token" in text and "a million tokens" in text and "United States" in text
+
+
+def test_a_run_is_as_many_steps_as_its_tokens_take() -> None:
+    """1e12 tokens in steps of 4e6 tokens and 2 s: 250,000 steps, 500,000 s; 8 GPUs at $3 an hour; a step costs 1/250,000 of it."""
+    job = load_job("llama3-8b-8xh100", ["tokens=1e12", "cluster.price_per_gpu_hour=3"])
+    told = bill(job, 2.0, 4e6, [{"compute": 2.0}])
+    hours = 500_000 / 3600
+    assert told.days == pytest.approx(hours / 24)
+    assert told.cost == pytest.approx(8 * 3.0 * hours)
+    assert told.cost_parts == {"rent": pytest.approx(told.cost)}
+    assert told.cost_per_step == pytest.approx(8 * 3.0 * 2.0 / 3600)
+    assert told.power_w is not None and told.energy_j == pytest.approx(told.power_w * 500_000)
+    assert told.energy_j_per_step == pytest.approx(told.power_w * 2.0)
+    assert told.carbon_kg == pytest.approx(told.energy_j / 3.6e6 * 0.369)
+    assert told.carbon_kg_per_step == pytest.approx(told.carbon_kg / 250_000)
+
+
+def test_a_job_without_tokens_has_the_bill_of_a_step() -> None:
+    job = load_job("llama3-8b-8xh100", ["tokens=none", "cluster.price_per_gpu_hour=3"])
+    told = bill(job, 2.0, 4e6, [{"compute": 2.0}])
+    assert (told.days, told.cost, told.energy_j, told.carbon_kg) == (None, None, None, None)
+    assert told.cost_parts == {"rent": pytest.approx(8 * 3.0 * 2.0 / 3600)}
+    assert told.energy_parts is not None and sum(told.energy_parts.values()) == pytest.approx(told.energy_j_per_step)

@@ -215,3 +215,14 @@ def test_beyond_eight_ranks_a_switch_reduction_gains_nothing():
     rack = machine("blackwell", 72, domain=72, node_gpus=4)
     few, many = (collective(rack, Comm.ALL_REDUCE, 64 * GIB, flat_group(rack, n)) for n in (8, 72))
     assert many.algorithm == "nvls" and many.seconds == pytest.approx(few.seconds, rel=0.03)
+
+
+def test_a_switch_that_gathers_carries_each_byte_once_and_one_that_adds_an_eighth_more() -> None:
+    """(1 + 1/8) per direction for an all-reduce of 8 GPUs in the switch, 1 for an all-gather: 64 GiB, where nothing else counts."""
+    node = machine("hopper", 8)
+    added, gathered = (
+        collective(node, comm, 64 * GIB, flat_group(node, 8), settings={"NCCL_ALGO": "NVLS"})
+        for comm in (Comm.ALL_REDUCE, Comm.ALL_GATHER)
+    )
+    assert (added.algorithm, gathered.algorithm) == ("nvls", "nvls")
+    assert added.seconds / gathered.seconds == pytest.approx(9 / 8, rel=2e-3)

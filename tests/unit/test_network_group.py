@@ -7,6 +7,7 @@ from network_machines import job, machine
 
 from windtunnel.base.errors import SpecError
 from windtunnel.network import flat_group, group
+from windtunnel.network.groups.bandwidth import group_links
 from windtunnel.workload.ops import Axis
 
 
@@ -79,3 +80,20 @@ def test_flat_group_and_bad_input():
         flat_group(cluster, 0)
     with pytest.raises(SpecError):
         group(job(cluster), Axis.NONE)
+
+
+def test_gpus_of_the_domain_that_are_there() -> None:
+    """A job of four GPUs on a node of eight has four of them; one of several nodes has all."""
+    assert group(job(machine(gpus=4), tp=4), Axis.TP).gpus_per_node == 4
+    assert group(job(machine(gpus=16), tp=8), Axis.TP).gpus_per_node == 8
+    assert group(job(machine(gpus=2), tp=2), Axis.TP).gpus_per_node == 2
+
+
+def test_a_chain_through_nodes_of_a_full_mesh_has_all_of_its_links() -> None:
+    """A ring over a mesh of 8 takes 7 of a GPU's parts; where it leaves the node, all 8 fit. From two nodes on."""
+    for nodes in (2, 4):
+        cluster = machine("cdna3", 8 * nodes)
+        links = group_links(cluster, group(job(cluster, tp=8), Axis.TP))
+        assert links.chain == links.intra
+        links = group_links(cluster, flat_group(cluster, 8 * nodes))
+        assert links.chain == pytest.approx(links.intra * 8 / 7)

@@ -306,3 +306,16 @@ def test_the_timeline_shows_copies() -> None:
     assert {("offload", "offload"), ("fetch", "fetch"), ("CPU", "cpu update")} <= found
     layers = [span for span in p.timeline if span.category == "fetch" and span.micro_batch >= 0]
     assert len(layers) == 4 * p.job.micro_batches
+
+
+def test_a_host_keeps_the_master_copy_that_shards_on_the_gpu_were() -> None:
+    """FSDP with fp32 shards: Adam's two moments leave the GPU, and a master copy of 4 bytes is made beside the 8 of these."""
+    p = run("plan.sharding=fsdp", "plan.offload.optimizer=host", "runtime.master_weights=true")
+    elements = build(p.job).stage_parameters[0] / p.job.dp
+    assert p.memory[0].tiers[0].optimizer == pytest.approx(12.0 * elements, rel=1e-6)
+
+
+def test_the_update_on_the_host_moves_what_each_optimizer_keeps() -> None:
+    """Gradient read, master copy and moments of 4 bytes read and written, compute copy written."""
+    assert update_bytes(job("runtime.optimizer=sgd"), 4.0) == 4 + 2 * 4 * 2 + 2
+    assert update_bytes(job("runtime.optimizer=adam"), 2.0) == 2 + 2 * 4 * 3 + 2

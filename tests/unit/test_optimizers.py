@@ -174,3 +174,14 @@ def test_state_by_shape_stays_on_the_gpu() -> None:
 def test_what_has_no_effect_is_refused(sets: tuple[str, ...], hint: str) -> None:
     with pytest.raises(PlanError, match=hint):
         job(*(f"runtime.{text}" for text in sets))
+
+
+def test_adafactor_moves_the_gradient_the_weight_and_its_step() -> None:
+    """Means: the gradient read. Update: gradient read, step written in fp32; step read; weight read; step read, weight read and
+    written: 3 x 4 bytes of step, and with fp32 masters of 4 bytes and a gradient of 4: 4 + 4 + 4 + 4 + 4 + 8."""
+    made = build(job("runtime.optimizer=adafactor", "plan.sharding=none"))
+    elements = LAYERS * MATRICES / TP + SMALL
+    means, whole = moved(made, "adafactor means"), moved(made, "adafactor update")
+    grad = means / elements
+    assert grad in (pytest.approx(2.0), pytest.approx(4.0))
+    assert whole / elements == pytest.approx((grad + 4) + 4 + 4 + (4 + 2 * 4))

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
 
 import pytest
+from jobs import make_job
 from measured_rows import own_predictions
 
 import windtunnel as wt
@@ -95,3 +96,8 @@ def test_the_verb_takes_what_the_command_takes() -> None:
         wt.predict(job, kernels="h100")
     with pytest.raises(wt.FileError):
         wt.predict(job, kernels="no-such-file.json")
+
+
+def test_timelines_that_are_made_on_demand_can_be_hashed() -> None:
+    one, other = predict(make_job()), predict(make_job())
+    assert hash(one.timeline) == hash(other.timeline)

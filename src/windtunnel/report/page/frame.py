@@ -54,7 +54,7 @@ def page(
 
     `more_script`: a further script of `assets/` that draws from `data`; `reload`: seconds after which the page loads itself again.
     """
-    script = asset("page.js") if data is not None else Markup()
+    script = asset("page.js")
     if more_script:
         script += asset(more_script)
     return _environment().get_template("page.html.jinja").render(

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const data = JSON.parse(document.getElementById("data")?.textContent ?? "null");  // pages of tables only have none
   const root = document.documentElement;
   const style = name => getComputedStyle(root).getPropertyValue(name).trim();
 
@@ -83,7 +83,10 @@
       }
       reset.hidden = from === 0 && to === end;
     };
-    const clamp = (a, b) => { const size = Math.min(end, Math.max(end / 5000, b - a)); from = Math.max(0, Math.min(a, end - size)); to = from + size; draw(); };
+    const clamp = (a, b) => {
+      const size = b - a > 0.9999 * end ? end : Math.max(end / 5000, b - a);  // rounded, all of it would keep the button that shows all
+      from = Math.max(0, Math.min(a, end - size)); to = from + size; draw();
+    };
     const at = e => { const r = canvas.getBoundingClientRect(); return [e.clientX - r.left, e.clientY - r.top, r.width]; };
     const when = (px, w) => from + (px - left) / (w - left) * (to - from);
     canvas.addEventListener("wheel", e => {
@@ -99,8 +102,11 @@
       const [px, py, w] = at(e);
       if (drag) { const d = (drag[0] - e.clientX) / (w - left) * (drag[2] - drag[1]); clamp(drag[1] + d, drag[2] + d); tip.style.display = "none"; return; }
       const t = when(px, w), slack = (to - from) / (w - left);
-      let hit = null;
-      if (px >= left) for (const s of spans) { const [y, h] = box(s); if (s[1] - slack <= t && t <= s[2] + slack && y <= py && py <= y + h) hit = s; }
+      let hit = null, least = slack;  // the nearest within a pixel, so that thin blocks can be met and wide ones end where they end
+      if (px >= left) for (const s of spans) {
+        const [y, h] = box(s), off = Math.max(s[1] - t, t - s[2], 0);
+        if (off <= least && y <= py && py <= y + h) { hit = s; least = off; }
+      }
       tip.style.display = hit ? "block" : "none";
       if (!hit) return;
       tip.textContent = `${data.names[hit[7]]}\nstage ${stages[hit[0]]}` + (hit[4] >= 0 ? `, micro batch ${hit[4]}` : "") + (hit[6] >= 0 ? `, chunk ${hit[6]}` : "")

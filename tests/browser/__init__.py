@@ -1,0 +1,1 @@
+"""The scripts of report pages, run in a real browser."""

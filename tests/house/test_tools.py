@@ -1,0 +1,147 @@
+"""The tools that judge the tests and hold two commits against each other: mutants, old against new, coverage."""
+
+from __future__ import annotations
+
+import ast
+import math
+
+import pytest
+
+from tests.against.drift import drift_of, report
+from tests.coverage_by_room import table
+from tests.mutants.operators import Mutant, mutants_of, mutated
+from tests.mutants.patch import put_in
+from tests.mutants.rooms import ROOMS, SRC, files_of, near, wide
+
+SOURCE = '''
+LIMIT = 3.0
+
+def f(a, b=2):
+    """Says nothing."""
+    if not a:
+        return 0.0
+    x = max(a, b) * 2
+    if x < LIMIT or x is None:
+        raise ValueError(f"{x + 1}")
+    return x if a else -b
+
+class C:
+    def g(self):
+        self.n += 1
+        return [i for i in self.all if i >= 1]
+'''
+
+
+def changes(source: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in mutants_of("file.py", source):
+        found.setdefault(one.was, []).append(one.now)
+    return found
+
+
+def test_mutants_are_made_of_operators_numbers_and_branches() -> None:
+    found = changes(SOURCE)
+    assert found["max(a, b)"] == ["min(a, b)", "a", "b"]
+    assert found["max(a, b) * 2"] == ["max(a, b) / 2"]
+    assert found["x < LIMIT"] == ["x <= LIMIT", "x >= LIMIT"]
+    assert found["x is None"] == ["x is not None"] and found["not a"] == ["a"] and found["-b"] == ["b"]
+    assert found["x < LIMIT or x is None"] == ["x < LIMIT and x is None"]
+    assert found["x if a else -b"] == ["x", "-b"] and found["return x if a else -b"] == ["return None"]
+    assert found["if not a: return 0.0"] == ["pass"] and found["self.n += 1"] == ["self.n -= 1"]
+    assert found["2"] == ["3"] and found["0.0"] == ["1.0"] and found["i >= 1"] == ["i > 1", "i < 1"]
+
+
+def test_texts_errors_defaults_and_tables_of_facts_are_left_alone() -> None:
+    found = changes(SOURCE)
+    assert "3.0" not in found and "x + 1" not in found
+    assert sum(one.was == "2" for one in mutants_of("file.py", SOURCE)) == 1  # that of the product, not the default
+    assert {one.function for one in mutants_of("file.py", SOURCE)} == {"f", "C.g"}
+
+
+def test_every_mutant_is_another_program_of_the_same_lines() -> None:
+    original = ast.dump(ast.parse(SOURCE))
+    mutants = mutants_of("file.py", SOURCE)
+    trees = [mutated(SOURCE, one) for one in mutants]
+    assert len({ast.dump(tree) for tree in trees} | {original}) == len(mutants) + 1
+    assert all(compile(tree, "file.py", "exec") for tree in trees)
+    assert [one.line for one in mutants if one.was == "-b"] == [11]
+
+
+def test_a_mutant_is_put_into_functions_that_are_already_held() -> None:
+    """`smooth` as this file imported it has the change, and loses it again."""
+    from windtunnel.goodput.conditions import CheckpointCost, Rates
+    from windtunnel.goodput.interval import smooth
+
+    cost = CheckpointCost(1.0, save=5.0, flush=60.0, drag=0.0, load=0.0)
+    file = "goodput/interval.py"
+    every = mutants_of(file, (SRC / file).read_text(encoding="utf-8"))
+    mutant = next(
+        one for one in every if one.function == "smooth" and one.was.startswith("max(") and one.now.startswith("interval")
+    )
+    held = smooth.__code__
+    try:
+        assert smooth(10.0, Rates(0.0), cost) == 65.0
+        assert put_in(mutant) == 1
+        assert smooth(10.0, Rates(0.0), cost) == 15.0
+    finally:
+        smooth.__code__ = held
+    assert put_in(Mutant(file, "nowhere", 1, "", "", mutant.at, mutant.variant)) == 0
+
+
+def test_every_room_of_formulas_has_files_and_tests() -> None:
+    assert all(files_of(room) and near(room) for room in ROOMS)
+    assert len(wide()) > 8
+
+
+def line(outcome: str = "ok", why: str = "", **figures: object) -> dict[str, object]:
+    return {"outcome": outcome, "why": why, "figures": figures}
+
+
+def test_drift_is_counted_by_figure_and_a_lost_job_is_a_failure() -> None:
+    old = {
+        "same": line(step_time_s=1.0, breakdown={"host": 0.5}),
+        "slower": line(step_time_s=2.0, days=None, breakdown={"host": 0.5}),
+        "lost": line(step_time_s=1.0),
+        "won": line("refused", "too large"),
+        "never": line("refused", "no"),
+        "gone": line(step_time_s=1.0),
+    }
+    new = {
+        "same": line(step_time_s=1.0, breakdown={"host": 0.5}),
+        "slower": line(step_time_s=2.0000001, days=3.0, breakdown={"host": 0.75}),
+        "lost": line("refused", "plan.tp: got 3"),
+        "won": line(step_time_s=1.0),
+        "never": line("crashed", "ZeroDivisionError: division by zero"),
+        "more": line(step_time_s=1.0),
+    }
+    drift = drift_of(old, new)
+    assert (drift.compared, drift.both_refused, drift.won, drift.only_old, drift.only_new) == (2, 0, ["won"], ["gone"], ["more"])
+    assert drift.lost == {"lost": "refused: plan.tp: got 3", "never": "crashed: ZeroDivisionError: division by zero"}
+    assert drift.changed == {
+        "step_time_s": {"slower": pytest.approx(5e-8)},
+        "days": {"slower": math.inf},
+        "breakdown: host": {"slower": pytest.approx(0.5)},
+    }
+    told = report(drift)
+    assert "predicted before, not any more: 2" in told and "refused before, predicted now: 1" in told and "+50.00%" in told
+
+
+def test_equal_means_equal() -> None:
+    drift = drift_of({"a": line(step_time_s=0.1 + 0.2)}, {"a": line(step_time_s=0.3)})
+    assert list(drift.changed) == ["step_time_s"]
+    assert "no figure of any job has changed" in report(drift_of({"a": line(x=1.0)}, {"a": line(x=1.0)}))
+
+
+def test_coverage_is_summed_by_room() -> None:
+    one = {"num_statements": 10, "covered_lines": 9, "num_branches": 4, "covered_branches": 1}
+    files = {
+        "src/windtunnel/a/x.py": {"summary": one},
+        "src/windtunnel/a/b/y.py": {"summary": one},
+        "src/windtunnel/api.py": {"summary": one},
+    }
+    told = [text.split() for text in table(files).splitlines()]
+    assert told[1:] == [
+        ["a", "20", "90.0%", "8", "25.0%"],
+        ["api.py", "10", "90.0%", "4", "25.0%"],
+        ["all", "30", "90.0%", "12", "25.0%"],
+    ]
