@@ -1,8 +1,4 @@
-"""Who imports whom, with imports inside functions and those for type checkers alone; folders that are heaps.
-
-What is known today stands in KNOWN_CIRCLES and KNOWN_HEAPS, which must say exactly what is there: an entry that is no longer true
-has to go, and none may come.
-"""
+"""Who imports whom, with imports inside functions and those for type checkers alone; folders that are heaps."""
 
 from __future__ import annotations
 
@@ -16,45 +12,20 @@ SRC = ROOT / "src" / "windtunnel"
 MOST_FILES = 25
 """`.py` files side by side in a folder, unless docs/house.md gives a reason for it."""
 
-KNOWN_CIRCLES: set[tuple[str, ...]] = {
-    ("windtunnel", "formats", "replay", "report", "runs"),
-    ("windtunnel.fleet.checkpoint", "checkpointer", "flushing"),
-    ("windtunnel.fleet.collect", "collector", "metrics"),
-    ("windtunnel.formats", "hardware", "logs", "nccl"),
-    ("windtunnel.predict.program", "rendezvous", "speeds", "stage", "tax", "templates"),
-    ("windtunnel.profile", "layers_timing", "modules"),
-    ("windtunnel.spec", "differ", "job"),
-}
-"""(folder, its files or folders that import each other)."""
-KNOWN_FILE_CIRCLES: set[tuple[str, ...]] = {
-    ("windtunnel.fleet.checkpoint.checkpointer", "windtunnel.fleet.checkpoint.flushing"),
-    ("windtunnel.fleet.collect.collector", "windtunnel.fleet.collect.metrics"),
-    ("windtunnel.predict", "windtunnel.predict.step"),  # a name for callers in the package's head, and one that the file needs
-    (
-        "windtunnel.predict.program.rendezvous",
-        "windtunnel.predict.program.speeds",
-        "windtunnel.predict.program.stage",
-        "windtunnel.predict.program.tax",
-        "windtunnel.predict.program.templates",
-    ),
-    ("windtunnel.spec.requirements.unequal_ranks", "windtunnel.spec.job"),
-}
-KNOWN_HEAPS: set[str] = {"cli", "formats", "profile", "reality", "report", "runs", "search", "spec"}
 
-
-def test_rooms_go_in_no_circles_but_the_known_ones() -> None:
+def test_rooms_go_in_no_circles() -> None:
     edges = file_edges(SRC)
     assert len(edges) > 4000
-    assert circles_of_rooms(edges) == KNOWN_CIRCLES
+    assert circles_of_rooms(edges) == set()
 
 
-def test_files_go_in_no_circles_but_the_known_ones() -> None:
-    assert {tuple(circle) for circle in cycles(file_edges(SRC))} == KNOWN_FILE_CIRCLES
+def test_files_go_in_no_circles() -> None:
+    assert cycles(file_edges(SRC)) == []
 
 
-def test_no_folder_is_a_heap_but_the_known_ones() -> None:
+def test_no_folder_is_a_heap() -> None:
     reasons = reasons_of((ROOT / "docs" / "house.md").read_text(encoding="utf-8"))
-    assert {folder for folder, count in folder_sizes(SRC).items() if count > MOST_FILES and folder not in reasons} == KNOWN_HEAPS
+    assert {folder for folder, count in folder_sizes(SRC).items() if count > MOST_FILES and folder not in reasons} == set()
 
 
 def reasons_of(text: str) -> dict[str, str]:

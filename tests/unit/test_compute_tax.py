@@ -8,7 +8,7 @@ from jobs import make_job
 
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.lower import lower
-from windtunnel.predict.program.tax import beside
+from windtunnel.predict.program.overlap import calls_beside_computation
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import Axis, Comm, build
 
@@ -43,7 +43,7 @@ def test_calls_beside_computation(waits: list[tuple[int, int]], kinds: str, expe
     """x computes, - waits on the compute stream, c is a call."""
     place, awaited = np.array(waits, np.int64).reshape(-1, 2).T
     kind = np.array(list(kinds))
-    assert beside(place, awaited, kind == "x", kind == "c", kind != "c").tolist() == expected
+    assert calls_beside_computation(place, awaited, kind == "x", kind == "c", kind != "c").tolist() == expected
 
 
 @pytest.mark.parametrize(

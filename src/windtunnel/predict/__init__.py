@@ -10,11 +10,8 @@ if TYPE_CHECKING:
     from windtunnel.predict.prediction import KernelRow, Prediction, Span
     from windtunnel.predict.step import predict
 
-NETWORKS = ("closed", "flow", "packet")
-"""Fidelities of a step: closed form; fluid flows on the link graph; packets on it."""
-
 _HOME = {"KernelRow": "prediction", "Prediction": "prediction", "Span": "prediction", "predict": "step"}
 
-__all__ = ["NETWORKS", "KernelRow", "Prediction", "Span", "predict"]
+__all__ = ["KernelRow", "Prediction", "Span", "predict"]
 
 __getattr__ = lazy(__name__, _HOME)

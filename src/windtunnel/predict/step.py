@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import UnknownName
+from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.compute import Factors, Profile
-from windtunnel.predict import NETWORKS
 from windtunnel.predict.answer.read import read_off
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.runs.run import run_step
@@ -31,15 +31,16 @@ def predict(
 ) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
-    `network` is one of NETWORKS. Deterministic: depends on `job`, the catalogue and, where flows choose their ways by hash, `seed`.
+    `network` is one of `base.fidelity.FIDELITIES`. Deterministic: depends on `job`, the catalogue and, where flows choose their ways by
+    hash, `seed`.
     `skip`: the packet engine replays repeated patterns of transfers; `traffic.events` states the share, and a bound of the
     error. `progress`: the packet engine calls it with the share of transfers that have ended. `factors` replace the stored training
     factors, for their fit. `profile`: a dataset of measurements on the job's GPU, or its file; curves cover all other kernels.
     Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`, a step of too many packets or
     passes, and a profile of another GPU.
     """
-    if network not in NETWORKS:
-        raise UnknownName("network", network, NETWORKS)
+    if network not in FIDELITIES:
+        raise UnknownName("network", network, list(FIDELITIES))
     if profile is not None:
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
     setting = Setting(network, seed, skip, factors, profile, progress)

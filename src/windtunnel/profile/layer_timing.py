@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from windtunnel.profile.device import Device
@@ -147,8 +145,3 @@ def per_layer(series: Mapping[int, KernelTiming]) -> KernelTiming | None:
         host_seconds=None if hosts is None else max(0.0, hosts),
         reading=replace(deep.reading, energy_j=None if joules is None else joules * ratio),
     )
-
-
-def fresh(shape: tuple[int, ...], place: Any, dtype: torch.dtype, seed: int) -> Tensor:
-    """Normal random numbers that depend only on the seed."""
-    return torch.randn(shape, generator=torch.Generator(place).manual_seed(seed), device=place, dtype=torch.float32).to(dtype)

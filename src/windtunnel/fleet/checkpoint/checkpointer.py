@@ -19,33 +19,12 @@ from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, steps
 from windtunnel.fleet.checkpoint.ipc import socket_prefix
 from windtunnel.fleet.checkpoint.layout import ShardLayout, flatten_state, plan_layout, signature_of
 from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, load_into_state, read_step
+from windtunnel.fleet.checkpoint.options import CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.sources import end_earlier_processes, local_copies
 from windtunnel.fleet.checkpoint.staging import objects_fit, pack_objects
 from windtunnel.fleet.checkpoint.states import apply_state, collect_state
 from windtunnel.fleet.disk import sync
-
-
-@dataclass(frozen=True)
-class CheckpointOptions:
-    """Options of a `Checkpointer`."""
-
-    keep: int = 3
-    """Number of newest steps to keep."""
-    interval: int | None = None
-    """Steps that are multiples of it are kept as well."""
-    busy: str = "wait"
-    """What `save` does while both buffers are still being written: "wait" or "skip"."""
-    neighbour: bool = False
-    """Whether to keep a copy in the memory of the next node."""
-    within: float = 600.0
-    """Seconds in which all ranks must write a step."""
-    linger: float = 600.0
-    """Seconds for which staged memory is kept after the trainer was killed."""
-    settle: float = 60.0
-    """Seconds that a load waits for saves that an earlier attempt has staged."""
-    node: str = ""
-    """Name of this machine; empty: its host name."""
 
 
 @dataclass(frozen=True)

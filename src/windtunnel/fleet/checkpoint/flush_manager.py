@@ -6,19 +6,17 @@ import time
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from windtunnel.fleet.checkpoint.commit import Save, acknowledge
 from windtunnel.fleet.checkpoint.flush_process import FlushProcess
 from windtunnel.fleet.checkpoint.layout import ShardLayout
+from windtunnel.fleet.checkpoint.options import CheckpointOptions
 from windtunnel.fleet.checkpoint.parallel_copy import PieceCopier
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.staging import SLOTS, Slot
-
-if TYPE_CHECKING:
-    from windtunnel.fleet.checkpoint.checkpointer import CheckpointOptions
 
 KILLED = "its flush process was killed"
 MOST_REST = 1.0

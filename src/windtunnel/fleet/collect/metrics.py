@@ -5,21 +5,36 @@ from __future__ import annotations
 import time
 from collections import Counter as Tally
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 
+from windtunnel.fleet.collect.compact import Compactor
 from windtunnel.fleet.collect.dead_letters import dead_letters
+from windtunnel.fleet.collect.log import BatchLog
+from windtunnel.fleet.collect.registry import Rings
+from windtunnel.fleet.collect.spans import SpanExporter
 
-if TYPE_CHECKING:
-    from windtunnel.fleet.collect.collector import Collector
+
+class CollectorState(Protocol):
+    """What the gauges are read from: a `Collector`."""
+
+    folder: Path
+    rings: Rings
+    log: BatchLog
+    compactor: Compactor
+    spans: SpanExporter | None
+    failures: int
+
+    def backlog_bytes(self) -> int: ...
 
 
 class CollectorMetrics:
     """Counters that the ingest increments, and gauges that are read from the collector on each scrape."""
 
-    def __init__(self, collector: Collector) -> None:
+    def __init__(self, collector: CollectorState) -> None:
         self._collector = collector
         self._registry = CollectorRegistry()
         self._registry.register(self)  # any object with a method `collect` works

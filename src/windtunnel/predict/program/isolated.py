@@ -10,7 +10,8 @@ import numpy as np
 from windtunnel.engine import ProgramBuilder, run
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.costs import Costs
-from windtunnel.predict.program.tax import beside, tax_of
+from windtunnel.predict.program.overlap import calls_beside_computation
+from windtunnel.predict.program.tax import tax_of
 from windtunnel.workload import Kind, Stream, Workload
 
 
@@ -58,7 +59,7 @@ def alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host: fl
     computes, call = (ops.kind[index] != Kind.COMM) & (costs.seconds[index] > 0.0), ops.kind[index] == Kind.COMM
     waiting, slot = np.nonzero(waits >= 0)
     awaited = waits[waiting, slot].astype(np.int64)
-    overlapped = index[beside(waiting, awaited, computes, call, ops.stream[index] == Stream.COMPUTE)]
+    overlapped = index[calls_beside_computation(waiting, awaited, computes, call, ops.stream[index] == Stream.COMPUTE)]
     builder.compute_tax = tax_of(costs.calls, (costs.call_of[row] for row in overlapped.tolist()))
     busy = float(costs.seconds[index][ops.kind[index] != Kind.COMM].sum())
     return Alone(run(builder.build()).makespan, busy, float(host.sum()))

@@ -10,8 +10,8 @@ from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.demands import StepDemands
+from windtunnel.predict.program.overlap import calls_beside_computation
 from windtunnel.predict.program.passes import PassRows, beside, half, host_of_pass, in_a_row
-from windtunnel.predict.program.tax import beside as beside_computation
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.identity import Role
 from windtunnel.workload.schedules import Pass
@@ -172,7 +172,7 @@ class Templates:
             computes = piece.live & ~call & (self.costs.seconds[rows] > 0.0)
             place, slot = np.nonzero(piece.waits >= 0)
             awaited = piece.waits[place, slot].astype(np.int64)
-            overlapped = beside_computation(place, awaited, computes, call, self.stream[rows] == Stream.COMPUTE)
+            overlapped = calls_beside_computation(place, awaited, computes, call, self.stream[rows] == Stream.COMPUTE)
             self.beside[template] = {self.call_of[row] for row in np.unique(rows[overlapped]).tolist()}
         return self.beside[template]
 

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
-from windtunnel.profile.layer_timing import Run, fresh
+from windtunnel.profile.layer_timing import Run
 from windtunnel.profile.modules.family import ModuleFamily
 from windtunnel.profile.modules.layer import TORCH, Placed, Small, Stack
 from windtunnel.profile.modules.norms import norm
 from windtunnel.profile.modules.optimizer import TimedUpdate
+from windtunnel.profile.random_tensors import random_tensor
 
 
 class LayerBench:
@@ -84,7 +85,7 @@ class LayerBench:
     def _hidden(self) -> Tensor:
         case = self.case
         shape = (case.micro_batch, case.seq, case.model.hidden)
-        return fresh(shape, self.device.place, self.dtype, self.seed).requires_grad_()
+        return random_tensor(shape, self.device.place, self.dtype, self.seed).requires_grad_()
 
     def _tokens(self, offset: int) -> Tensor:
         generator = torch.Generator(self.device.place).manual_seed(self.seed + offset)

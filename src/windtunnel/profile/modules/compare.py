@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from windtunnel.profile.case import Case
 from windtunnel.profile.device import Device
-from windtunnel.profile.layer_timing import fresh
 from windtunnel.profile.modules.family import ModuleFamily, Own
 from windtunnel.profile.modules.layer import TORCH, Angles
 from windtunnel.profile.modules.rotary import tables
+from windtunnel.profile.random_tensors import random_tensor
 
 TOLERANCE = {"fp32": 1e-4, "bf16": 4e-2, "fp16": 1e-2}
 """Tolerance relative to the largest expected number; 16-bit rounding differs if one side multiplies before it rounds."""
@@ -57,7 +57,7 @@ def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[
     a, b = (f.layer(case).to(device, dtype) for f in (own, theirs))
     b.load_state_dict(renamed(a.state_dict()))
     angles = tables(case.seq, case.model.dim_per_head, device, dtype)
-    x = fresh((1, case.seq, case.model.hidden), device, dtype, seed)
+    x = random_tensor((1, case.seq, case.model.hidden), device, dtype, seed)
     tolerance = TOLERANCE[case.dtype]
     off = {}
     ours, others = own.parts(a), theirs.parts(b)
@@ -97,7 +97,7 @@ def _differs(x: Tensor, ours: Call, theirs: Call, our_gradients: Named, their_gr
     for call in (ours, theirs):
         own = x.detach().clone().requires_grad_()
         out = call(own)
-        out.backward(torch.ones_like(out) if out.dim() == 0 else fresh(tuple(out.shape), out.device, out.dtype, 1))
+        out.backward(torch.ones_like(out) if out.dim() == 0 else random_tensor(tuple(out.shape), out.device, out.dtype, 1))
         results.append((out.detach(), own.grad))
     (value, gradient), (value2, gradient2) = results
     pairs = {"values": (value, value2), "input gradient": (gradient, gradient2)}
