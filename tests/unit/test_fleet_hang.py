@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from windtunnel.fleet.findings.alive import Beat, HangWatch
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.hang import PendingCall, RankState, _amid, _chain, hang_report
+from windtunnel.fleet.findings.hang import PendingCall, RankState, _chain, _silent_inside, hang_report
+from windtunnel.fleet.findings.liveness import Beat, HangWatch
 from windtunnel.formats.traces.flight_recorder.reader import read_dumps
 from windtunnel.records.sections import Section, Sections
 
@@ -247,11 +247,11 @@ def test_a_culprit_that_waits_itself_is_the_end_of_no_way() -> None:
     assert _chain({2: {1: "a"}, 1: {0: "b"}, 3: {0: "c"}}, {0}) == (2, 1, 0)
 
 
-def test_a_silent_rank_that_has_finished_the_call_is_not_amid_it() -> None:
+def test_a_silent_rank_that_has_finished_the_call_is_not_inside_it() -> None:
     """Rank 1 is silent and has finished call 7, rank 2 is silent and has not."""
     call = PendingCall("dp", 7)
     states = {1: RankState(1, finished={"dp": 7}), 2: RankState(2, finished={"dp": 6}), 3: RankState(3, finished={"dp": 6})}
-    assert _amid(call, states, ALL | {"dp": (1, 2, 3)}, {1, 2}) == [2]
+    assert _silent_inside(call, states, ALL | {"dp": (1, 2, 3)}, {1, 2}) == [2]
 
 
 def test_where_a_culprit_is_known_no_rank_is_called_stuck() -> None:
