@@ -188,8 +188,8 @@ def test_adafactor_moves_the_gradient_the_weight_and_its_step() -> None:
 
 
 def test_adafactor_launches_ten_kernels_for_each_tensor() -> None:
-    """Half of them for the means, half for the update."""
+    """Half of them for the means, half for the update. Twelve layers, whose parameters the graph has in 8 pieces each."""
     made = build(job("runtime.optimizer=adafactor", "plan.sharding=none"))
     ops = made.ops
     count = {ops.names[row]: int(ops.launches[row]) for row in update(made) if ops.names[row].startswith("adafactor")}
-    assert count["adafactor means"] == count["adafactor update"] and count["adafactor means"] % 5 == 0
+    assert count == {"adafactor means": 5 * 12 * 8, "adafactor update": 5 * 12 * 8}
