@@ -150,3 +150,10 @@ def test_another_rule_moves_both_sides(changed, monkeypatch):
     assert new_bound != pytest.approx(bound, rel=1e-6)
     assert (new_bound > bound) == (new_step > step)
     assert new_bound <= new_step * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["covered", "fsdp"])
+def test_a_call_that_no_program_posts_is_refused(name, monkeypatch):
+    monkeypatch.setattr(demands, "reduction_moment", always(Moment.BEFORE_UPDATE))
+    with pytest.raises(AssertionError, match="no program posts"):
+        predict(loaded(name))

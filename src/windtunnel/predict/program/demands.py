@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from windtunnel.base.arrays import Floats
 from windtunnel.memory.state import gradients_leave
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
@@ -22,8 +21,6 @@ from windtunnel.workload import Axis, Comm, Stream, Workload
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Block
 from windtunnel.workload.passes.fsdp import INT4, INT8, persistent
-
-Amount = TypeVar("Amount", float, Floats)
 
 
 class Moment(IntEnum):
@@ -74,25 +71,23 @@ class Quantity(IntEnum):
 class Demand(NamedTuple):
     """A call on `stream` over the ranks of `axis`; NONE: those are one rank, and there is no call.
 
-    It moves `width` bytes for each of what it is `of`, cut `over` so many ranks; for columns of jobs these two are arrays. `cut`:
-    it may run as several calls, one for each share of the tensors. `follows`: it waits for the row before it that is `of` the same,
-    not only for its turn on the stream.
+    It moves `width` bytes for each of what it is `of`, cut `over` so many ranks. `cut`: it may run as several calls, one for each
+    share of the tensors. `follows`: it waits for the row before it that is `of` the same, not only for its turn on the stream.
     """
 
     comm: Comm
     axis: Axis
     of: Quantity
-    width: float | Floats
+    width: float
     moment: Moment
     stream: Stream
-    over: float | Floats = 1
+    over: int = 1
     cut: bool = False
     follows: bool = False
 
-    def size(self, amount: Amount, share: float = 1.0) -> Amount:
-        """Bytes of the call for so many of what it is `of`, or of the call for a share of them."""
-        moved: Any = amount * self.width / self.over * share
-        return moved  # type: ignore[no-any-return]
+    def size(self, amount: float, share: float = 1.0) -> float:
+        """Bytes of the call for so many of what it is `of`, or for a share of them; linear in both, as bounds expect."""
+        return amount * self.width / self.over * share
 
 
 class Widths(NamedTuple):
@@ -300,3 +295,10 @@ class StepDemands:
 def at(rows: Iterable[Demand], *moments: Moment) -> tuple[Demand, ...]:
     """The rows that are posted at these moments, in their order."""
     return tuple(row for row in rows if row.moment in moments)
+
+
+def only_at(rows: tuple[Demand, ...], *moments: Moment) -> tuple[Demand, ...]:
+    """The rows, all of which are posted at these moments. AssertionError for another one, which nobody would post."""
+    if other := [row for row in rows if row.moment not in moments]:
+        raise AssertionError(f"no program posts {other[0]}")
+    return rows

@@ -21,6 +21,7 @@ from windtunnel.spec import Job, Runtime
 from windtunnel.workload import Axis, Stream
 
 AXES = 1 + max(Axis)
+"""Numbers of axes."""
 
 Numbers = dict[object, dict[int, int]]
 """Numbers of calls over an axis, which are numbers too, for each way to split the ranks."""
