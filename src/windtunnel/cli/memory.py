@@ -19,7 +19,7 @@ from windtunnel.memory import snapshot as take_snapshot
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import pass_times
 from windtunnel.search import Fix, fixes
-from windtunnel.search.flags import flags_of, framework_name
+from windtunnel.search.levers.flags import flags_of, framework_name
 from windtunnel.spec import Job
 from windtunnel.workload import Workload, build
 

@@ -73,8 +73,8 @@ def command(  # long: one option a line
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json))
-    from windtunnel.search.planner import MACHINES, plan
-    from windtunnel.search.wish import Wish
+    from windtunnel.search.budget.planner import MACHINES, plan
+    from windtunnel.search.budget.wish import Wish
     from windtunnel.spec import load_law
     from windtunnel.workload import parameter_count
 
