@@ -68,7 +68,7 @@ def _with_kernels(job: Job, path: str) -> Job:
     from windtunnel.compute.kernel_file import is_path, load
 
     if not is_path(path):
-        raise SpecError("kernels", path, "a .json file that `windtunnel profile fit` wrote")
+        raise SpecError("kernels", path, "a .json file that `windtunnel fit kernels` wrote")
     load(path)
     gpu = job.cluster.gpu.model_copy(update={"kernels_from": path})
     cluster = job.cluster.model_copy(update={"node": job.cluster.node.model_copy(update={"gpu": gpu})})
