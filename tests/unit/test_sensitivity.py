@@ -12,6 +12,7 @@ from windtunnel.cli import main
 from windtunnel.predict import predict
 from windtunnel.report.page.sensitivity import page
 from windtunnel.report.text.sensitivity import show
+from windtunnel.report.words.sensitivity import notable_limits
 from windtunnel.search.levers.rates import CALLS, KERNELS, rates_of, seconds_faster
 from windtunnel.search.levers.sensitivity import Sensitivity, sensitivity
 from windtunnel.spec import Job, load_job
