@@ -62,11 +62,11 @@ from .report.text.compare import Comparison as Comparison
 from .runs.calibrate import Calibrated as Calibrated
 from .runs.comparison import RunComparison as RunComparison
 from .runs.whatif import WhatIf as WhatIf
+from .search.budget.planner import Planned as Planned
 from .search.design import DesignResult as DesignResult
 from .search.find import SearchLimits as SearchLimits
-from .search.planner import Planned as Planned
+from .search.levers.sensitivity import Sensitivity as Sensitivity
 from .search.result import SearchResult as SearchResult
-from .search.sensitivity import Sensitivity as Sensitivity
 from .spec.consistency import check as check
 from .spec.job import Job as Job
 from .spec.loading.catalog import names as names

@@ -1,4 +1,4 @@
-"""A commit's tree and an environment that it is installed in, under build/against/: made once a commit."""
+"""An environment with a commit installed from a worktree of its own, under build/against/: made once a commit."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def python_of(commit: str) -> Path:
         pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
         _run(*pip, *BUILD_TOOLS)
         _run(*pip, "--no-build-isolation", str(tree))
+        _run("git", "worktree", "remove", "--force", str(tree))  # installed: the environment is all that is needed
         built.touch()
     return python
 

@@ -61,7 +61,8 @@ def main() -> int:
     with multiprocessing.Pool(arguments.jobs) as pool, arguments.out.open("w", encoding="utf-8") as out:
         for at, line in enumerate(pool.imap(predicted, sources, chunksize=4)):
             out.write(json.dumps(line) + "\n")
-            print(f"\r{at + 1} of {len(sources)} jobs", end="", file=sys.stderr, flush=True)
+            if sys.stderr.isatty():
+                print(f"\r{at + 1} of {len(sources)} jobs", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return 0
 

@@ -4,7 +4,7 @@ import pytest
 
 from windtunnel.predict import predict
 from windtunnel.predict.program import demands
-from windtunnel.predict.program.demands import Moment, Quantity, Switches
+from windtunnel.predict.program.demands import Moment, Quantity
 from windtunnel.search.bound.bounds import bounds
 from windtunnel.search.space import Space
 from windtunnel.spec import load_job
@@ -64,11 +64,11 @@ def step_of(job):
 
 def rows_of(job):
     """The rows that a job has, but for those that are no call."""
-    switches, widths = Switches.of(job), demands.widths_of(job, 1.0, 0.0)
+    runtime, widths = job.runtime, demands.widths_of(job.runtime, 1.0, 0.0)
     each = (
-        *demands.transfers(job, switches),
-        *demands.parameter_gathers(job, widths, switches),
-        *demands.gradient_reductions(job, widths, switches),
+        *demands.transfers(job, job.plan.sequence_parallel),
+        *demands.parameter_gathers(job, widths, runtime.overlap_param_gather),
+        *demands.gradient_reductions(job, widths, runtime.overlap_grad_reduce, runtime.overlap_param_gather),
         demands.norm_reduction(job),
         *demands.stage_reductions(job, widths, 0),
     )
@@ -127,8 +127,8 @@ RULES = {
     "parameters are gathered in half the bytes": ("fsdp", "parameter_gathers", of_half(demands.parameter_gathers)),
     "parameters are not gathered": ("second copy", "parameter_gathers", always(())),
     "gradients of experts are shared by all": ("mixture", "_shard_axis", always(Axis.SHARD)),
-    "senders wait": ("interleaved", "transfer_moment", always(Moment.BETWEEN_PASSES)),
-    "senders go on": ("replicated", "transfer_moment", always(Moment.BESIDE_PASSES)),
+    "senders wait": ("interleaved", "sender_waits", always(True)),
+    "senders go on": ("replicated", "sender_waits", always(False)),
     "transfers are half as large": ("scattered transfers", "transfers", of_half(demands.transfers)),
     "the norm is a gigabyte": (
         "replicated",
@@ -150,3 +150,10 @@ def test_another_rule_moves_both_sides(changed, monkeypatch):
     assert new_bound != pytest.approx(bound, rel=1e-6)
     assert (new_bound > bound) == (new_step > step)
     assert new_bound <= new_step * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["covered", "fsdp"])
+def test_a_call_that_no_program_posts_is_refused(name, monkeypatch):
+    monkeypatch.setattr(demands, "reduction_moment", always(Moment.BEFORE_UPDATE))
+    with pytest.raises(AssertionError, match="no program posts"):
+        predict(loaded(name))

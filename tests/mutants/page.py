@@ -19,6 +19,7 @@ _INTRODUCTION = (
     "those of its room first, then golden figures and laws. Tests that start commands as processes see no mutant, so the score is",
     "a lower bound. A mutant that runs out of time counts as killed.",
 )
+HISTORY = Path(__file__).parent / "samples.toml"
 KILLED = ("room", "wide", "time")
 
 
@@ -38,6 +39,12 @@ class Row:
 def equivalent() -> dict[str, str]:
     """Name of a mutant -> why no test can or need tell it from the original, as judged by hand."""
     return {entry["mutant"]: entry["why"] for entry in tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["equivalent"]}
+
+
+def earlier() -> list[str]:
+    """A line for each sample that was written down by hand."""
+    samples = tomllib.loads(HISTORY.read_text(encoding="utf-8"))["sample"]
+    return [f"| {one['date']} | {one['seed']} | {one['mutants']} | {one['killed']} | {one['what']} |" for one in samples]
 
 
 def table(rows: list[Row], possible: dict[str, int]) -> str:
@@ -77,7 +84,14 @@ def page(rows: list[Row], possible: dict[str, int], seed: int) -> str:
             "",
             table(rows, possible),
             "",
-            "Equivalent mutants are judged by hand, with the reason, and do not count in the score.",
+            "Equivalent mutants are judged by hand, with the reason, and do not count in the score. A sample whose survivors got",
+            "tests says less than one of another seed.",
+            "",
+            "## Earlier samples",
+            "",
+            "| date | seed | mutants | killed | what it was |",
+            "|---|---:|---:|---:|---|",
+            *earlier(),
             "",
             "## Survivors",
             "",

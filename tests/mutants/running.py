@@ -29,7 +29,7 @@ from .patch import outermost, put_in, remembering_functions
 from .rooms import ROOT, SRC, near, wide
 
 WORK = ROOT / "build" / "mutants"
-MOST_SECONDS = 150.0
+MOST_SECONDS = 60.0
 """Tests of a mutant, by the time that they take without it: what is left over is not run."""
 MEMORY = 6 << 30
 """Bytes that a test may map beyond what the process has."""

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.memory.allocator import CachingAllocator, OutOfMemory
+from windtunnel.memory.allocator import CachingAllocator, OutOfMemory, Pool, PoolBlock, PoolSegment
 from windtunnel.memory.allocator_settings import AllocatorSettings, settings_of
 
 KIB, MIB = 2**10, 2**20
@@ -206,3 +206,13 @@ def test_values_that_pytorch_would_not_take_are_refused(text: str) -> None:
 def test_unknown_settings_are_named() -> None:
     with pytest.raises(UnknownName, match="max_split_size_mb"):
         settings_of("max_split_size:30")
+
+
+def test_a_block_can_grow_into_address_space_behind_it_only() -> None:
+    segment = PoolSegment(Pool(0, small=False), 0, 100, expandable=False)
+    block = segment.first
+    assert block.room() == 100
+    block.after = PoolBlock(block.pool, segment, 100, 50, mapped=False)
+    assert block.room() == 150
+    block.after.mapped = True
+    assert block.room() == 100

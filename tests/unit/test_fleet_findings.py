@@ -333,3 +333,9 @@ def test_a_decline_says_how_long_steps_were_and_are() -> None:
     assert words[:3] == ["a", "step", "took"] and "takes" in words
     was, now = (float(words[words.index(verb) + 1]) for verb in ("took", "takes"))
     assert (was, now) == (pytest.approx(106.5, abs=1.5), pytest.approx(126.5, abs=1.5))
+
+
+def test_a_rank_whose_work_grows_is_told_once() -> None:
+    """As what it is: the cause of the decline, and not beside that as a slow rank."""
+    judged = judge(job(steps=80, slow=lambda rank, step: 1.0 + 0.01 * step if rank == 6 else 1.0))
+    assert [(one.verdict, one.ranks) for one in judged.findings if 6 in one.ranks] == [(Verdict.COMPUTE, (6,))]

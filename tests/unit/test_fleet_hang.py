@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.hang import PendingCall, RankState, hang_report
+from windtunnel.fleet.findings.hang import PendingCall, RankState, _chain, _silent_inside, hang_report
 from windtunnel.fleet.findings.liveness import Beat, HangWatch
 from windtunnel.formats.traces.flight_recorder.reader import read_dumps
 from windtunnel.records.sections import Section, Sections
@@ -238,3 +238,24 @@ def test_a_job_that_ended_does_not_hang() -> None:
     table, beats = records()
     ended = {one: Beat(one, 99.0, 4, process="gone", ended=0) for one in beats}
     assert HangWatch().look(table, ended, 200.0) is None
+
+
+def test_a_culprit_that_waits_itself_is_the_end_of_no_way() -> None:
+    waits = {1: {0: "all_reduce 7 of dp"}}
+    assert _chain(waits, {1}) == ()
+    assert _chain(waits, {0}) == (1, 0)
+    assert _chain({2: {1: "a"}, 1: {0: "b"}, 3: {0: "c"}}, {0}) == (2, 1, 0)
+
+
+def test_a_silent_rank_that_has_finished_the_call_is_not_inside_it() -> None:
+    """Rank 1 is silent and has finished call 7, rank 2 is silent and has not."""
+    call = PendingCall("dp", 7)
+    states = {1: RankState(1, finished={"dp": 7}), 2: RankState(2, finished={"dp": 6}), 3: RankState(3, finished={"dp": 6})}
+    assert _silent_inside(call, states, ALL | {"dp": (1, 2, 3)}, {1, 2}) == [2]
+
+
+def test_where_a_culprit_is_known_no_rank_is_called_stuck() -> None:
+    states = {rank: waiting(rank) for rank in (0, 1, 3)}
+    states[2] = RankState(2, begun={"dp": 6}, finished={"dp": 6}, doing="forward", since=4.0)
+    report = hang_report(states, ALL)
+    assert report.culprits and report.stuck == () and report.cycle == ()

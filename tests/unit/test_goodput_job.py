@@ -10,7 +10,7 @@ import pytest
 import windtunnel as wt
 from windtunnel.base.errors import SpecError
 from windtunnel.goodput import run_of
-from windtunnel.goodput.answer import exposed_share, goodput
+from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput
 from windtunnel.goodput.checkpoint import checkpoint_cost, state_bytes_of
 from windtunnel.goodput.of_job import conditions_of
 from windtunnel.goodput.reasons import reasons
@@ -252,3 +252,10 @@ def test_adapters_have_no_state_that_counts() -> None:
 def test_an_interval_that_is_too_short_names_the_field_that_was_written(interval: str, field: str) -> None:
     with pytest.raises(SpecError, match=rf"reliability\.checkpoint\.{field}:"):
         conditions_of(job_with(f"reliability.checkpoint.{interval}", "reliability.checkpoint.write=1GB/s"), 1.0, 0.0)
+
+
+def test_an_interval_is_not_below_the_shortest_one() -> None:
+    """Steps of 10 s, a checkpoint that takes 25: three steps, though the best interval is one."""
+    assert _whole_steps(12.0, 25.0, 10.0) == 30.0
+    assert _whole_steps(47.0, 25.0, 10.0) == 50.0
+    assert _whole_steps(12.0, 30.0, 10.0) == 30.0

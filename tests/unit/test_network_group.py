@@ -97,3 +97,11 @@ def test_a_chain_through_nodes_of_a_full_mesh_has_all_of_its_links() -> None:
         assert links.chain == links.intra
         links = group_links(cluster, flat_group(cluster, 8 * nodes))
         assert links.chain == pytest.approx(links.intra * 8 / 7)
+
+
+def test_a_chain_of_two_in_each_node_of_a_full_mesh() -> None:
+    """Each of two neighbours has one link to the other: a ring takes one part of two, a chain through nodes both."""
+    cluster = machine("cdna3", 16)
+    shape = group(job(cluster, tp=4), Axis.DP)
+    links = group_links(cluster, shape)
+    assert (shape.per_node, shape.nodes) == (2, 2) and links.chain == pytest.approx(links.intra * 2)

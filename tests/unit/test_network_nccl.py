@@ -176,3 +176,19 @@ def test_a_mesh_without_a_cycle_goes_through_a_neighbour():
     assert all(count <= room[link] for link, count in used.items())
     assert mesh_rings(8, {p: n for (a, b), n in _CUBE.items() for p in ((a, b), (b, a))}).through == ()
     assert mesh_rings(3, {(0, 1): 1, (1, 0): 1}) == ((), ())  # GPU 2 hangs on nothing
+
+
+def test_a_ring_of_one_gpu_a_node_has_the_trees_latency_of_the_network():
+    """Four nodes: 2 x 3 steps, all of which cross the network, at 5.0 µs of LL instead of 2.7; the start takes 6.6."""
+    shape, links, g = _graph(machine("ampere", 4, node_gpus=1, domain=1, nics=1), 4)
+    table = {(a, p): latency for a, p, latency, _ in options(Comm.ALL_REDUCE, shape, links, g, DEFAULT)}
+    far = (links.hop + links.stated) * 1e6
+    assert shape.per_node == 1 and table["ring", "LL"] == pytest.approx(6.6 + 6 * (5.0 + far))
+
+
+def test_the_switch_leaves_one_channel_of_its_rate():
+    """NVLS of 8 GPUs: each channel reaches 0.85 of its rate, less one channel's part; twice for an all-reduce; 8 / 14 as bus."""
+    shape, links, g = _graph(machine("hopper", 8), 8)
+    table = {(a, p): rate for a, p, _, rate in options(Comm.ALL_REDUCE, shape, links, g, DEFAULT)}
+    per_channel = g.nvls_intra * 0.85 * (g.nvls - 1) / g.nvls * 2
+    assert table["nvls", "Simple"] == pytest.approx(g.nvls * per_channel * 8 / 14)

@@ -319,3 +319,9 @@ def test_the_update_on_the_host_moves_what_each_optimizer_keeps() -> None:
     """Gradient read, master copy and moments of 4 bytes read and written, compute copy written."""
     assert update_bytes(job("runtime.optimizer=sgd"), 4.0) == 4 + 2 * 4 * 2 + 2
     assert update_bytes(job("runtime.optimizer=adam"), 2.0) == 2 + 2 * 4 * 3 + 2
+
+
+def test_weights_of_four_bytes_have_no_second_copy_on_the_host() -> None:
+    """fp32 weights are the master copy: nothing narrower is written beside it."""
+    held = job("runtime.weight_dtype=fp32", "runtime.optimizer=adam")
+    assert update_bytes(held, 4.0) == 4 + 2 * 4 * 3

@@ -185,3 +185,11 @@ def test_adafactor_moves_the_gradient_the_weight_and_its_step() -> None:
     grad = means / elements
     assert grad in (pytest.approx(2.0), pytest.approx(4.0))
     assert whole / elements == pytest.approx((grad + 4) + 4 + 4 + (4 + 2 * 4))
+
+
+def test_adafactor_launches_ten_kernels_for_each_tensor() -> None:
+    """Half of them for the means, half for the update. Twelve layers, whose parameters the graph has in 8 pieces each."""
+    made = build(job("runtime.optimizer=adafactor", "plan.sharding=none"))
+    ops = made.ops
+    count = {ops.names[row]: int(ops.launches[row]) for row in update(made) if ops.names[row].startswith("adafactor")}
+    assert count == {"adafactor means": 5 * 12 * 8, "adafactor update": 5 * 12 * 8}

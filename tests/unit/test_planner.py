@@ -15,10 +15,10 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.plan import amount, counts
 from windtunnel.predict import predict
 from windtunnel.report.text.plan import as_dict, reasons
-from windtunnel.search.first_plan import best_plan
-from windtunnel.search.planner import Alternative, plan
-from windtunnel.search.scaling import Sizing, loss, tokens_for
-from windtunnel.search.wish import Wish, check_wish
+from windtunnel.search.budget.first_plan import best_plan
+from windtunnel.search.budget.planner import Alternative, plan
+from windtunnel.search.budget.scaling import Sizing, loss, tokens_for
+from windtunnel.search.budget.wish import Wish, check_wish
 from windtunnel.spec import load_job, load_law, load_model
 from windtunnel.spec.scaling import LossLaw
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.network.groups.ranks import members
 from windtunnel.network.groups.shape import group
 from windtunnel.network.simulate.axis_calls import demand_of, machine, plan_of
-from windtunnel.predict import NETWORKS, predict
+from windtunnel.predict import predict
 from windtunnel.predict.engines.fidelity import ENGINES
 from windtunnel.spec import check, load_job
 from windtunnel.spec.job import Job
@@ -102,7 +103,7 @@ def test_the_timeline_can_be_recorded_again() -> None:
 
 
 def test_every_fidelity_has_its_engine() -> None:
-    assert ("closed", *ENGINES) == NETWORKS
+    assert ("closed", *ENGINES) == tuple(FIDELITIES)
 
 
 def test_unknown_names_are_refused() -> None:

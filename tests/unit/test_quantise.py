@@ -194,8 +194,8 @@ def test_parameters_are_gathered_in_eight_bits(precision: str, width: float) -> 
     """MXFP8's copies along rows and columns are both made from 16 bits."""
     job = low(B200, precision, {"overlap_param_gather": True, "fp8_param_gather": True}, dp=4, sharding="zero1")
     graph = build(job)
-    assert gather_width(job, 2.0, 100.0, 60.0) == pytest.approx(0.4 * 2 + 0.6 * width)
-    assert gather_width(low(B200, precision), 2.0, 100.0, 60.0) == 2.0
+    assert gather_width(job.runtime, 2.0, 100.0, 60.0) == pytest.approx(0.4 * 2 + 0.6 * width)
+    assert gather_width(low(B200, precision).runtime, 2.0, 100.0, 60.0) == 2.0
     plain = low(B200, precision, {"overlap_param_gather": True}, dp=4, sharding="zero1")
     times = [predict(j).overlapped["parameter_gather"] + predict(j).breakdown["exposed_parameter_gather"] for j in (job, plain)]
     assert (times[0] < times[1]) == (width < 2) and graph.stage_quantised[0] > 0

@@ -11,8 +11,8 @@ import pytest
 from windtunnel.cli import main
 from windtunnel.predict import predict
 from windtunnel.report.page.sensitivity import page, show, shown
-from windtunnel.search.rates import CALLS, KERNELS, rates_of, seconds_faster
-from windtunnel.search.sensitivity import Sensitivity, sensitivity
+from windtunnel.search.levers.rates import CALLS, KERNELS, rates_of, seconds_faster
+from windtunnel.search.levers.sensitivity import Sensitivity, sensitivity
 from windtunnel.spec import Job, load_job
 
 COMPUTE = ("model.hidden=8192", "model.heads=64", "model.kv_heads=64", "model.ffn=65536", "model.layers=2", "model.vocab=1024")

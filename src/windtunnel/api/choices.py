@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from windtunnel.search.budget.planner import Planned
     from windtunnel.search.design import DesignResult
     from windtunnel.search.find import SearchLimits
-    from windtunnel.search.planner import Planned
     from windtunnel.search.result import SearchResult
     from windtunnel.spec import Job, Model
     from windtunnel.spec.scaling import LossLaw
@@ -88,9 +88,9 @@ def plan(
     """
     from windtunnel.base.errors import SpecError
     from windtunnel.jobs.imports import load_model_apart
-    from windtunnel.search.planner import MACHINES
-    from windtunnel.search.planner import plan as run
-    from windtunnel.search.wish import Wish
+    from windtunnel.search.budget.planner import MACHINES
+    from windtunnel.search.budget.planner import plan as run
+    from windtunnel.search.budget.wish import Wish
     from windtunnel.spec import Model, load_law, load_model
     from windtunnel.workload import parameter_count
 

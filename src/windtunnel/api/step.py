@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from windtunnel.records import Dataset
     from windtunnel.report.answer import Answer
     from windtunnel.report.memory import MemoryReport
-    from windtunnel.search.sensitivity import Sensitivity
+    from windtunnel.search.levers.sensitivity import Sensitivity
     from windtunnel.spec import Job
 
 
@@ -82,7 +82,7 @@ def sensitivity(job: Job, progress: Callable[[float], object] | None = None) -> 
 
     `progress` is called with the finished share. Raises WindtunnelError for a job that cannot be predicted.
     """
-    from windtunnel.search.sensitivity import sensitivity as run
+    from windtunnel.search.levers.sensitivity import sensitivity as run
 
     return run(job) if progress is None else run(job, lambda share: (progress(share), None)[1])
 
@@ -93,7 +93,7 @@ def _with_kernels(job: Job, path: str) -> Job:
     from windtunnel.compute.kernel_file import is_path, load
 
     if not is_path(path):
-        raise SpecError("kernels", path, "a .json file that `windtunnel profile fit` wrote")
+        raise SpecError("kernels", path, "a .json file that `windtunnel fit kernels` wrote")
     load(path)
     gpu = job.cluster.gpu.model_copy(update={"kernels_from": path})
     cluster = job.cluster.model_copy(update={"node": job.cluster.node.model_copy(update={"gpu": gpu})})

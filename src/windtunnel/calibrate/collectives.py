@@ -1,4 +1,4 @@
-"""Refit of `network/closed/fitted.py` on measured collectives.
+"""Refit of `catalog/calibration/collectives.toml` on measured collectives.
 
 Selection is NCCL's tuner and does not depend on the constants, so the fit is smooth: least squares of log(predicted / measured)
 over the logarithms of the free constants, with a robust loss against outliers.

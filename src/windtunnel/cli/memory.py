@@ -12,7 +12,7 @@ from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, S
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.memory import OverTime, Pooled, StageMemory
 from windtunnel.report.memory import MemoryReport, check_stage
-from windtunnel.search.flags import flags_of, framework_name
+from windtunnel.search.levers.flags import flags_of, framework_name
 from windtunnel.spec import Job
 
 if TYPE_CHECKING:

@@ -84,7 +84,7 @@ def command(  # long: one option a line
         if not is_path(kernels):
             from windtunnel.base.errors import SpecError
 
-            raise SpecError("--kernels", kernels, "a .json file that `windtunnel profile fit` wrote")
+            raise SpecError("--kernels", kernels, "a .json file that `windtunnel fit kernels` wrote")
         load(kernels)
         sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
     loaded = job_of(job, sets, on, model, megatron)

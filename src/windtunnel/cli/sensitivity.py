@@ -33,7 +33,7 @@ def command(
         from windtunnel.report.page.frame import check_page
 
         check_page(html)
-    from windtunnel.search.sensitivity import sensitivity
+    from windtunnel.search.levers.sensitivity import sensitivity
 
     loaded = job_of(job, sets, on, model, megatron)
     with bar(f"predicting changes of {loaded.job.name}") as progress:

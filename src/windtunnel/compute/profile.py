@@ -41,6 +41,6 @@ class Profile:
                 "profile",
                 f"{self.name}, measured on {self.gpu}",
                 f"a profile of {gpu.id}, the job's GPU",
-                "Choose a cluster with the profile's GPU, or fit curves to it: `windtunnel profile fit`.",
+                "Choose a cluster with the profile's GPU, or fit curves to it: `windtunnel fit kernels`.",
             )
         return self

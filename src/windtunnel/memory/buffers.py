@@ -52,7 +52,7 @@ def _sharded(workload: Workload, stage: int, habit: MemoryHabits, parameters: fl
     narrow = workload.stage_quantised[stage]
     if job.runtime.reshard_after_forward:
         narrow = min(narrow, (1 + blocks_ahead(workload, stage)) * max((workload.blocks[b].quantised for b in used), default=0.0))
-    thinner = narrow * (compute - gather_width(job, compute, 1.0, 1.0))  # gathered in low precision
+    thinner = narrow * (compute - gather_width(job.runtime, compute, 1.0, 1.0))  # gathered in low precision
     return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised - thinner
 
 

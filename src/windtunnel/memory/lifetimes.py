@@ -212,7 +212,7 @@ class _Player:
         layers = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks if b not in workload.root}
         blocks = workload.blocks
         elements = {b: (blocks[b].elements, blocks[b].quantised + blocks[b].frozen_quantised) for b in layers}
-        return {b: gather_width(job, job.runtime.compute_width, *elements[b]) * elements[b][0] for b in layers}
+        return {b: gather_width(job.runtime, job.runtime.compute_width, *elements[b]) * elements[b][0] for b in layers}
 
     def step(self, order: Sequence[Action], name: str) -> None:
         """Runs all passes of `order`, then frees what remains except gradients."""

@@ -31,13 +31,12 @@ def predict(
 ) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
-    `network` is one of `base.fidelity.FIDELITIES`. Deterministic: depends on `job`, the catalogue and, where flows choose their ways by
-    hash, `seed`.
-    `skip`: the packet engine replays repeated patterns of transfers; `traffic.events` states the share, and a bound of the
-    error. `progress`: the packet engine calls it with the share of transfers that have ended. `factors` replace the stored training
-    factors, for their fit. `profile`: a dataset of measurements on the job's GPU, or its file; curves cover all other kernels.
-    Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`, a step of too many packets or
-    passes, and a profile of another GPU.
+    `network` is one of `base.fidelity.FIDELITIES`. Deterministic: depends on `job`, the catalogue and, where flows choose their
+    ways by hash, `seed`. `skip`: the packet engine replays repeated patterns of transfers; `traffic.events` states the share, and a
+    bound of the error. `progress`: the packet engine calls it with the share of transfers that have ended. `factors` replace the
+    stored training factors, for their fit. `profile`: a dataset of measurements on the job's GPU, or its file; curves cover all
+    other kernels. Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`, a step of too many
+    packets or passes, and a profile of another GPU.
     """
     if network not in FIDELITIES:
         raise UnknownName("network", network, list(FIDELITIES))

@@ -59,7 +59,7 @@ def validate(
 ) -> Report:
     """Score the rows of `paths` (left out: the measurements in the catalogue), only those of `family` if given.
 
-    `gpu` and `dtype` are those of kernel tables that do not state them; `kernels` is a file that `profile fit` wrote, for them.
+    `gpu` and `dtype` are those of kernel tables that do not state them; `kernels` is a file that `fit kernels` wrote, for them.
 
     Raises `SpecError` for a table of unknown columns, for a family that no row has, and for `gpu`, `dtype` or `kernels` without a
     kernel table. A row that the model refuses is skipped with the refusal; any other exception is a bug and is raised.

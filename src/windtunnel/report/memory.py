@@ -12,8 +12,8 @@ from windtunnel.base.errors import SpecError
 from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, replay, snapshot, why
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import pass_times
-from windtunnel.search.fixes import Fix, fixes
-from windtunnel.search.flags import flags_of
+from windtunnel.search.levers.fixes import Fix, fixes
+from windtunnel.search.levers.flags import flags_of
 from windtunnel.spec import Job
 from windtunnel.workload import Workload, build
 

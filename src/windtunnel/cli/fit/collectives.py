@@ -11,7 +11,7 @@ from windtunnel.cli.shared.common import Json, Quiet, busy, writable
 
 EXAMPLES = """\b
 Examples:
-  windtunnel fit collectives                            stored and refitted constants of network/closed/fitted.py
+  windtunnel fit collectives                            stored and refitted constants of catalog/calibration/collectives.toml
   windtunnel fit collectives mine.csv --record r.json   on a table of your own (columns: docs/validate.md)
 """
 
@@ -19,7 +19,8 @@ Examples:
 def command(
     tables: Tables = None,
     store: Annotated[
-        bool, typer.Option("--write", help="Store the record in the catalogue; constants are in network/closed/fitted.py.")
+        bool,
+        typer.Option("--write", help="Store the record in the catalogue; constants are in its collectives.toml."),
     ] = False,
     record: Record = None,
     json: Json = None,

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from windtunnel.formats.jobs.imported import HARMLESS as HUGGING_FACE
 from windtunnel.spec.loading.catalog import ROOT
 from windtunnel.spec.loading.files import read_table
 
@@ -24,7 +23,7 @@ def harmless(key: str, form: str = "") -> bool:
     path = key.partition(" ")[0].lstrip("-").replace("-", "_")
     first, last = path.partition(".")[0], path.rpartition(".")[2]
     if form in ("huggingface", ""):
-        return last in HUGGING_FACE
+        return last in _table()["huggingface"]
     if any(one in form for one in _TRAINERS):
         return first in _table()["trainer"] or last in _table()["trainer"]
     sections = _table()["sections"].get(form, [])

@@ -2,7 +2,8 @@
 who waits for it.
 
 The lowering posts these rows and no others, block by block, and a search's bounds add up the same rows for columns of plans. A rule
-about calls stands here only; see docs/decisions/0031-one-table-of-calls.md.
+about calls stands here only; see docs/decisions/0031-one-table-of-calls.md. What a rule takes beside the job may differ between
+plans whose bounds are computed together.
 """
 
 from __future__ import annotations
@@ -10,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-from windtunnel.base.arrays import Floats
 from windtunnel.memory.state import gradients_leave
 from windtunnel.spec.common import DTYPE_BYTES
 from windtunnel.spec.job import Job
+from windtunnel.spec.runtime import Runtime
 from windtunnel.workload import Axis, Comm, Stream, Workload
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Block
 from windtunnel.workload.passes.fsdp import INT4, INT8, persistent
-
-Amount = TypeVar("Amount", float, Floats)
 
 
 class Moment(IntEnum):
@@ -35,8 +34,8 @@ class Moment(IntEnum):
     AFTER_PASSES: behind the stage's last pass; the update waits.
     BEFORE_UPDATE: behind the gradients' squares; the rest of the update waits, on all ranks.
     AFTER_UPDATE: behind the update; the end of the step waits.
-    BETWEEN_PASSES: behind a pass whose result another stage needs; that stage's pass and the sender's next pass wait.
-    BESIDE_PASSES: the same, but the sender's next pass does not wait.
+    AFTER_PASS: behind a pass whose result another stage needs; that stage's pass waits, and the sender's next one by
+    `sender_waits`.
     """
 
     BEFORE_FIRST_FORWARD = 0
@@ -47,8 +46,7 @@ class Moment(IntEnum):
     AFTER_PASSES = 5
     BEFORE_UPDATE = 6
     AFTER_UPDATE = 7
-    BETWEEN_PASSES = 8
-    BESIDE_PASSES = 9
+    AFTER_PASS = 8
 
 
 class Quantity(IntEnum):
@@ -73,42 +71,23 @@ class Quantity(IntEnum):
 class Demand(NamedTuple):
     """A call on `stream` over the ranks of `axis`; NONE: those are one rank, and there is no call.
 
-    It moves `width` bytes for each of what it is `of`, cut `over` so many ranks; for columns of jobs these two are arrays. `cut`:
-    it may run as several calls, one for each share of the tensors. `follows`: it waits for the row before it that is `of` the same,
-    not only for its turn on the stream.
+    It moves `width` bytes for each of what it is `of`, cut `over` so many ranks. `cut`: it may run as several calls, one for each
+    share of the tensors. `follows`: it waits for the row before it that is `of` the same, not only for its turn on the stream.
     """
 
     comm: Comm
     axis: Axis
     of: Quantity
-    width: float | Floats
+    width: float
     moment: Moment
     stream: Stream
-    over: float | Floats = 1
+    over: int = 1
     cut: bool = False
     follows: bool = False
 
-    def size(self, amount: Amount, share: float = 1.0) -> Amount:
-        """Bytes of the call for so many of what it is `of`, or of the call for a share of them."""
-        moved: Any = amount * self.width / self.over * share
-        return moved  # type: ignore[no-any-return]
-
-
-class Switches(NamedTuple):
-    """Fields that rules read and in which plans may differ whose bounds are computed together."""
-
-    overlap_grad_reduce: bool
-    overlap_param_gather: bool
-    overlap_p2p: bool
-    sequence_parallel: bool
-    schedule: str
-
-    @classmethod
-    def of(cls, job: Job) -> Switches:
-        """Those of a job."""
-        runtime, plan = job.runtime, job.plan
-        overlaps = runtime.overlap_grad_reduce, runtime.overlap_param_gather, runtime.overlap_p2p
-        return cls(*overlaps, plan.sequence_parallel, plan.schedule_name)
+    def size(self, amount: float, share: float = 1.0) -> float:
+        """Bytes of the call for so many of what it is `of`, or for a share of them; linear in both, as bounds expect."""
+        return amount * self.width / self.over * share
 
 
 class Widths(NamedTuple):
@@ -119,20 +98,20 @@ class Widths(NamedTuple):
     gradient: float
 
 
-def widths_of(job: Job, parameters: float, quantised: float) -> Widths:
-    """Widths of a job whose GPUs hold so many trained parameters, of which some are quantised."""
-    runtime = job.runtime
+def widths_of(runtime: Runtime, parameters: float, quantised: float) -> Widths:
+    """Widths in a job whose GPUs hold so many trained parameters, of which some are quantised."""
     passed, updated = (
-        gather_width(job, width, parameters, quantised) for width in (runtime.compute_width, DTYPE_BYTES[runtime.weight_dtype])
+        gather_width(runtime, width, parameters, quantised) for width in (runtime.compute_width, DTYPE_BYTES[runtime.weight_dtype])
     )
     return Widths(passed, updated, DTYPE_BYTES[runtime.reduce_dtype])
 
 
-def gathers_in_passes(job: Job, switches: Switches) -> bool:
+def gathers_in_passes(job: Job, overlap_param_gather: bool) -> bool:
     """Whether passes gather the parameters that they read, because ranks keep shards of them only."""
+    if job.plan.shards_parameters:
+        return True
     # FSDP's SHARD_GRAD_OP is ZeRO-2 that frees parameters between steps, and so gathers them again before they are used
-    frees = job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and switches.overlap_param_gather
-    return job.plan.shards_parameters or frees
+    return job.plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch and overlap_param_gather
 
 
 def gathers_in_switch(job: Job) -> bool:
@@ -166,58 +145,53 @@ WAITING = ("gpipe", "1f1b")
 """Schedules whose passes wait for every transfer. With virtual stages or split backward passes, frameworks post it and continue."""
 
 
-def transfer_moment(switches: Switches) -> Moment:
-    """When results are sent to other stages, and whether the sender's next pass waits."""
-    beside = switches.overlap_p2p and switches.schedule not in WAITING
-    return Moment.BESIDE_PASSES if beside else Moment.BETWEEN_PASSES
+def sender_waits(schedule: str, overlap_p2p: bool) -> bool:
+    """Whether a pass waits until the result of the one before it has been sent."""
+    return schedule in WAITING or not overlap_p2p
 
 
-def transfers(job: Job, switches: Switches) -> tuple[Demand, Demand]:
+def transfers(job: Job, sequence_parallel: bool) -> tuple[Demand, Demand]:
     """Of a micro batch's activations or gradients to the next stage: ranks that hold the same values may send a share each, and
     gather them behind the transfer."""
     plan = job.plan
-    moment = transfer_moment(switches)
-    shared = plan.pp > 1 and plan.tp > 1 and not switches.sequence_parallel and job.runtime.p2p_scatter
-    send = Demand(
-        Comm.SEND_RECV, Axis.PP if plan.pp > 1 else Axis.NONE, Quantity.BOUNDARY, 1.0, moment, Stream.SEND_FORWARD,
-        over=plan.tp if shared else 1,
-    )  # fmt: skip
-    return send._replace(comm=Comm.ALL_GATHER, axis=Axis.TP if shared else Axis.NONE, over=1), send
+    shared = plan.pp > 1 and plan.tp > 1 and not sequence_parallel and job.runtime.p2p_scatter
+    gather, send = Axis.TP if shared else Axis.NONE, Axis.PP if plan.pp > 1 else Axis.NONE
+    return (
+        Demand(Comm.ALL_GATHER, gather, Quantity.BOUNDARY, 1.0, Moment.AFTER_PASS, Stream.SEND_FORWARD),
+        Demand(Comm.SEND_RECV, send, Quantity.BOUNDARY, 1.0, Moment.AFTER_PASS, Stream.SEND_FORWARD, plan.tp if shared else 1),
+    )
 
 
-def parameter_gathers(job: Job, widths: Widths, switches: Switches) -> tuple[Demand, ...]:
+def parameter_gathers(job: Job, widths: Widths, overlap_param_gather: bool) -> tuple[Demand, ...]:
     """Of sharded parameters: in every pass that reads them; or in full once a step, after the update or ahead of their use."""
-    if gathers_in_passes(job, switches):
-        away = gathers_in_switch(job)
-        rows = _gathers(job, widths.gathered, Moment.BEFORE_FORWARD, away=away)
+    if gathers_in_passes(job, overlap_param_gather):
+        rows = _gathers(job, widths.gathered, Moment.BEFORE_FORWARD, Quantity.GATHERED)
         if job.plan.shards_parameters and job.runtime.reshard_after_forward:
-            rows += _gathers(job, widths.gathered, Moment.BEFORE_BACKWARD, away=away)
-        return rows + _gathers_of(job, Quantity.PERSISTENT, widths.gathered, Moment.AFTER_UPDATE)
+            rows += _gathers(job, widths.gathered, Moment.BEFORE_BACKWARD, Quantity.GATHERED)
+        if gathers_in_switch(job):
+            rows = tuple(row._replace(axis=Axis.NONE) for row in rows)
+        return rows + _gathers_outside(job, Quantity.PERSISTENT, widths.gathered, Moment.AFTER_UPDATE)
     if job.plan.sharding == "none":
         return ()
-    moment = Moment.BEFORE_FIRST_FORWARD if switches.overlap_param_gather else Moment.AFTER_UPDATE
-    return _gathers(job, widths.updated, moment, dense=Quantity.DENSE)
+    moment = Moment.BEFORE_FIRST_FORWARD if overlap_param_gather else Moment.AFTER_UPDATE
+    return _gathers(job, widths.updated, moment, Quantity.DENSE)
 
 
-def _gathers(job: Job, width: float, moment: Moment, dense: Quantity = Quantity.GATHERED, away: bool = False) -> tuple[Demand, ...]:
-    """Gathers of parameters outside of experts and of experts; `away`: a memory pool's switches do it."""
-    rows = _gathers_of(job, dense, width, moment) + _gathers_of(job, Quantity.EXPERTS, width, moment)
-    return tuple(row._replace(axis=Axis.NONE) for row in rows) if away else rows
+def _gathers(job: Job, width: float, moment: Moment, dense: Quantity) -> tuple[Demand, ...]:
+    """Gathers of parameters outside of experts, and of experts."""
+    of_experts = INT8 if job.plan.quantised_gather else width
+    experts = Demand(Comm.ALL_GATHER, _shard_axis(job, Quantity.EXPERTS), Quantity.EXPERTS, of_experts, moment, Stream.GATHER)
+    return (*_gathers_outside(job, dense, width, moment), experts)
 
 
-def _gathers_of(job: Job, of: Quantity, width: float, moment: Moment) -> tuple[Demand, ...]:
-    plan = job.plan
-    axis = _shard_axis(job, of)
-    row = Demand(
-        Comm.ALL_GATHER, axis, of, INT8 if plan.quantised_gather else width, moment, Stream.GATHER, cut=of is not Quantity.EXPERTS
-    )
-    if of is Quantity.EXPERTS:
-        return (row,)
-    near = row._replace(axis=Axis.NEAR if axis else Axis.NONE)
+def _gathers_outside(job: Job, of: Quantity, width: float, moment: Moment) -> tuple[Demand, ...]:
+    plan, axis = job.plan, _shard_axis(job, of)
+    row = Demand(Comm.ALL_GATHER, axis, of, INT8 if plan.quantised_gather else width, moment, Stream.GATHER, cut=True)
     if moment is Moment.BEFORE_BACKWARD and plan.secondary_group:
-        return (near,)
+        return (row._replace(axis=Axis.NEAR if axis else Axis.NONE),)
     if plan.hierarchical_gather:  # first across nodes, then inside the node
-        return (row._replace(axis=Axis.FAR if axis else Axis.NONE, over=job.near_ranks), near)
+        far, near = (Axis.FAR, Axis.NEAR) if axis else (Axis.NONE, Axis.NONE)
+        return row._replace(axis=far, over=job.near_ranks), row._replace(axis=near)
     return (row,)
 
 
@@ -230,51 +204,55 @@ def _shard_axis(job: Job, of: Quantity) -> Axis:
     return Axis.EXPERT_DP if job.expert_shard_ranks == job.expert_dp else Axis.EXPERT_SHARD
 
 
-def reduction_moment(job: Job, switches: Switches) -> Moment:
+def reduction_moment(job: Job, overlap_grad_reduce: bool, overlap_param_gather: bool) -> Moment:
     """When gradients are reduced: in every backward pass where a rank keeps its shard of them only, else once a step."""
     plan = job.plan
-    by_pass = plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
-    if gathers_in_passes(job, switches):
+    if gathers_in_passes(job, overlap_param_gather):
         return Moment.AFTER_LAST_BACKWARD if plan.gradient_accumulation == "local" else Moment.AFTER_BACKWARD
+    by_pass = plan.sharding == "zero2" and job.runtime.reduce_every_micro_batch
     if by_pass or plan.gradient_accumulation == "reduced" or gradients_leave(plan):
         return Moment.AFTER_BACKWARD
-    return Moment.AFTER_LAST_BACKWARD if switches.overlap_grad_reduce else Moment.AFTER_PASSES
+    return Moment.AFTER_LAST_BACKWARD if overlap_grad_reduce else Moment.AFTER_PASSES
 
 
-def gradient_reductions(job: Job, widths: Widths, switches: Switches) -> tuple[Demand, ...]:
+def gradient_reductions(job: Job, widths: Widths, overlap_grad_reduce: bool, overlap_param_gather: bool) -> tuple[Demand, ...]:
     """Of gradients: all-reduced, or reduce-scattered among the ranks that share state and all-reduced between their replicas."""
-    in_passes = gathers_in_passes(job, switches)
-    moment = reduction_moment(job, switches)
+    in_passes = gathers_in_passes(job, overlap_param_gather)
+    moment = reduction_moment(job, overlap_grad_reduce, overlap_param_gather)
+    width = widths.gradient
     if in_passes or job.plan.sharding != "none" and job.runtime.reduce_with == "reduce_scatter":
-        dense, experts = (_scatters(job, of, widths.gradient, moment) for of in (Quantity.DENSE, Quantity.EXPERTS))
-        rows = dense + experts
+        rows = (*_scatters(job, Quantity.DENSE, width, moment), *_scatters(job, Quantity.EXPERTS, width, moment))
         return tuple(row._replace(axis=Axis.NONE) for row in rows) if in_passes and reduces_in_switch(job) else rows
     alike = job.dp * job.plan.cp  # ranks with the same parameters outside of experts
     everyone = Axis.NONE if alike == 1 else Axis.SHARD if job.shard_ranks == alike else Axis.DP
-    row = Demand(Comm.ALL_REDUCE, everyone, Quantity.DENSE, widths.gradient, moment, Stream.REDUCE, cut=True)
     same_experts = Axis.EXPERT_DP if job.expert_dp > 1 else Axis.NONE
-    return row, row._replace(axis=same_experts, of=Quantity.EXPERTS, cut=False)
+    return (
+        Demand(Comm.ALL_REDUCE, everyone, Quantity.DENSE, width, moment, Stream.REDUCE, cut=True),
+        Demand(Comm.ALL_REDUCE, same_experts, Quantity.EXPERTS, width, moment, Stream.REDUCE),
+    )
 
 
 def _scatters(job: Job, of: Quantity, width: float, moment: Moment) -> tuple[Demand, ...]:
     """In INT4 two all-to-alls replace the reduce-scatter (ZeRO++, arXiv 2306.10209). MiCS all-reduces between replicas once a
     step."""
-    plan, axis = job.plan, _shard_axis(job, of)
-    outside = of is Quantity.DENSE
-    row = Demand(Comm.REDUCE_SCATTER, axis, of, width, moment, Stream.REDUCE, cut=outside, follows=True)
-    between = row._replace(
-        comm=Comm.ALL_REDUCE,
-        axis=Axis.NONE if job.replicas == 1 else Axis.REPLICA if outside else Axis.EXPERT_REPLICA,
-        over=job.shard_ranks if outside else job.expert_shard_ranks,
-        moment=Moment.AFTER_LAST_BACKWARD if plan.sharding == "mics" else moment,
-        cut=False,
+    plan, outside = job.plan, of is Quantity.DENSE
+    ranks, replicas = (job.shard_ranks, Axis.REPLICA) if outside else (job.expert_shard_ranks, Axis.EXPERT_REPLICA)
+    between = Demand(
+        Comm.ALL_REDUCE,
+        replicas if job.replicas > 1 else Axis.NONE,
+        of,
+        width,
+        Moment.AFTER_LAST_BACKWARD if plan.sharding == "mics" else moment,
+        Stream.REDUCE,
+        ranks,
+        follows=True,
     )
     if not (outside and plan.quantised_reduce):
-        return row, between
+        axis = _shard_axis(job, of)
+        return Demand(Comm.REDUCE_SCATTER, axis, of, width, moment, Stream.REDUCE, cut=outside, follows=True), between
     near = job.near_ranks
-    exchange = row._replace(comm=Comm.ALL_TO_ALL, width=INT4, cut=False)
-    inside = exchange._replace(axis=Axis.NEAR if near > 1 else Axis.NONE)
-    return inside, exchange._replace(axis=Axis.FAR if near < job.shard_ranks else Axis.NONE, over=near), between
+    inside = Demand(Comm.ALL_TO_ALL, Axis.NEAR if near > 1 else Axis.NONE, of, INT4, moment, Stream.REDUCE, follows=True)
+    return inside, inside._replace(axis=Axis.FAR if near < ranks else Axis.NONE, over=near), between
 
 
 def norm_reduction(job: Job) -> Demand:
@@ -294,9 +272,8 @@ def stage_reductions(job: Job, widths: Widths, stage: int) -> tuple[Demand, Dema
 
 @dataclass(frozen=True)
 class StepDemands:
-    """The rows of a job, but for those between single stages (`stage_reductions`)."""
+    """The rows of all stages of a job; those between stages are `transfers` and `stage_reductions`."""
 
-    transfers: tuple[Demand, Demand]
     gathers: tuple[Demand, ...]
     reductions: tuple[Demand, ...]
     norm: Demand
@@ -305,12 +282,11 @@ class StepDemands:
     @classmethod
     def of(cls, workload: Workload) -> StepDemands:
         """The rows of a workload's job."""
-        job = workload.job
-        switches, widths = Switches.of(job), widths_of(job, sum(workload.stage_parameters), sum(workload.stage_quantised))
+        job, runtime = workload.job, workload.job.runtime
+        widths = widths_of(runtime, sum(workload.stage_parameters), sum(workload.stage_quantised))
         return cls(
-            transfers(job, switches),
-            parameter_gathers(job, widths, switches),
-            gradient_reductions(job, widths, switches),
+            parameter_gathers(job, widths, runtime.overlap_param_gather),
+            gradient_reductions(job, widths, runtime.overlap_grad_reduce, runtime.overlap_param_gather),
             norm_reduction(job),
             widths,
         )
@@ -319,3 +295,10 @@ class StepDemands:
 def at(rows: Iterable[Demand], *moments: Moment) -> tuple[Demand, ...]:
     """The rows that are posted at these moments, in their order."""
     return tuple(row for row in rows if row.moment in moments)
+
+
+def only_at(rows: tuple[Demand, ...], *moments: Moment) -> tuple[Demand, ...]:
+    """The rows, all of which are posted at these moments. AssertionError for another one, which nobody would post."""
+    if other := [row for row in rows if row.moment not in moments]:
+        raise AssertionError(f"no program posts {other[0]}")
+    return rows

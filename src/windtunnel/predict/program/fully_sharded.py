@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.predict.category import Task
-from windtunnel.predict.program.demands import Moment, Quantity, at, gathered_elements
+from windtunnel.predict.program.demands import Moment, Quantity, at, gathered_elements, only_at
 from windtunnel.predict.program.offload import OffloadCopies
 from windtunnel.predict.program.shards import WEIGHTS, gather, held, label_of, reduce, shares, whole
 from windtunnel.predict.program.stage import HOST, REDUCE, Stage
@@ -18,15 +18,15 @@ class FullySharded:
     def __init__(self, stage: Stage) -> None:
         self.stage, self.copies = stage, OffloadCopies(stage)
         self.whole_passes, self.by_block = False, True
-        rows = stage.demands.gathers
+        rows = only_at(stage.demands.gathers, Moment.BEFORE_FORWARD, Moment.BEFORE_BACKWARD, Moment.AFTER_UPDATE)
         self.gathers = {
             Pass.FORWARD: at(rows, Moment.BEFORE_FORWARD),
             Pass.BACKWARD: (before_backward := at(rows, Moment.BEFORE_BACKWARD)),
             Pass.INPUT_GRADIENT: before_backward,
             Pass.WEIGHT_GRADIENT: (),
         }
-        self.reductions = at(stage.demands.reductions, Moment.AFTER_BACKWARD)
-        self.last_reductions = at(stage.demands.reductions, Moment.AFTER_BACKWARD, Moment.AFTER_LAST_BACKWARD)
+        self.last_reductions = only_at(stage.demands.reductions, Moment.AFTER_BACKWARD, Moment.AFTER_LAST_BACKWARD)
+        self.reductions = at(self.last_reductions, Moment.AFTER_BACKWARD)
         self.ahead = blocks_ahead(stage.workload, stage.index)
         self.done: list[int] = []  # computation of blocks, in program order
         self.pending: list[int] = []

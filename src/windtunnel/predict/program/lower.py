@@ -184,7 +184,7 @@ def _one_by_one(stage: Stage, transfers: PipelineTransfers, sharding: Sharding) 
             stage.pause(at / len(actions), (at + len(turn)) / len(actions))
         at += len(turn)
         received = tuple(r for action in turn if (r := transfers.receive(stage, action)) is not None)
-        last = sharding.run(turn, received + (() if transfers.overlap else sent))
+        last = sharding.run(turn, received + (sent if transfers.waits else ()))
         sent = tuple(s for action in turn if (s := transfers.send(stage, action, last)) is not None)
     return last
 

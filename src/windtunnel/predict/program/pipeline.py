@@ -11,7 +11,7 @@ from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program import demands, keys
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
-from windtunnel.predict.program.demands import WAITING, Moment, Switches
+from windtunnel.predict.program.demands import WAITING
 from windtunnel.predict.program.stage import PASSES, Stage
 from windtunnel.workload import Axis, Stream, Workload
 from windtunnel.workload.schedules import Action, Pass
@@ -56,15 +56,15 @@ class PipelineTransfers:
         self.crosses = np.array(demands.crossed_boundaries(job), np.bool_)
         # plain lists: faster to index one by one than arrays
         self._places, self._backs, self._crosses = self.places.tolist(), self.backs.tolist(), self.crosses.tolist()
-        gather, send = demands.transfers(job, Switches.of(job))
-        self.overlap = send.moment is Moment.BESIDE_PASSES
+        self.waits = demands.sender_waits(job.plan.schedule_name, runtime.overlap_p2p)
         # a host that waits for one transfer before it posts the next would deadlock if neighbours send to each other at the same
         # time
-        self.sync = runtime.p2p_sync and not self.overlap and job.plan.schedule_name in (*WAITING, "interleaved")
+        self.sync = runtime.p2p_sync and self.waits and job.plan.schedule_name in (*WAITING, "interleaved")
         # a look at a message that is sent right away comes too early: each costs one sleep
         self.polls = tuple(messages * runtime.p2p_poll for messages in runtime.p2p_messages)
         self.gathered, self.sent = (
-            None if row.axis is Axis.NONE else CallKey(row.comm, row.axis, row.size(workload.boundary)) for row in (gather, send)
+            None if row.axis is Axis.NONE else CallKey(row.comm, row.axis, row.size(workload.boundary))
+            for row in demands.transfers(job, job.plan.sequence_parallel)
         )
         self.seconds = 0.0 if self.gathered is None else costs.calls.price_of(self.gathered).seconds
         if self.sent is not None:
@@ -162,7 +162,7 @@ class PipelineTransfers:
         labels = np.empty((total, 3), np.int64)
         template[run] = runs[first]
         waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives] + base
-        if not self.overlap:
+        if self.waits:
             followed = sends & (turn + 1 < len(run))
             waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed] + base
         kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from windtunnel.predict.category import Task
-from windtunnel.predict.program.demands import Moment, Quantity, at
+from windtunnel.predict.program.demands import Moment, Quantity, at, only_at
 from windtunnel.predict.program.offload import OffloadCopies
 from windtunnel.predict.program.shards import WEIGHTS, Held, Pieces, amounts_of, gather, held, label_of, reduce, whole
 from windtunnel.predict.program.stage import HOST, Stage
@@ -24,11 +24,13 @@ class Replicated:
             stage.workload.stage_parameters[stage.index] - stage.workload.stage_experts[stage.index],
             stage.workload.stage_experts[stage.index],
         )
-        self.reductions, gathers = stage.demands.reductions, stage.demands.gathers
+        moment = stage.demands.reductions[0].moment
+        moments = Moment.AFTER_BACKWARD, Moment.AFTER_LAST_BACKWARD, Moment.AFTER_PASSES
+        self.reductions = only_at(only_at(stage.demands.reductions, moment), *moments)
+        gathers = only_at(stage.demands.gathers, Moment.BEFORE_FIRST_FORWARD, Moment.AFTER_UPDATE)
         self.several = any(  # whether there are other ranks with the same parameters
             row.axis is not Axis.NONE and (row.of is not Quantity.EXPERTS or self.whole[1] > 0.0) for row in self.reductions
         )
-        moment = self.reductions[0].moment
         self.overlap_reduce = moment is Moment.AFTER_LAST_BACKWARD and self.several
         self.partitions = moment is Moment.AFTER_BACKWARD and (self.several or self.copies.leaves)
         self.gathers_first, self.gathers_last = at(gathers, Moment.BEFORE_FIRST_FORWARD), at(gathers, Moment.AFTER_UPDATE)

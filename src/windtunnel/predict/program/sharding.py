@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from windtunnel.predict.program import demands
-from windtunnel.predict.program.demands import Switches
 from windtunnel.predict.program.fully_sharded import FullySharded
 from windtunnel.predict.program.offload import OffloadCopies
 from windtunnel.predict.program.replicated import Replicated
@@ -38,4 +37,5 @@ class Sharding(Protocol):
 def sharding_for(stage: Stage) -> Sharding:
     """The policy of the plan and the runtime."""
     job = stage.workload.job
-    return FullySharded(stage) if demands.gathers_in_passes(job, Switches.of(job)) else Replicated(stage)
+    gathers = demands.gathers_in_passes(job, job.runtime.overlap_param_gather)
+    return FullySharded(stage) if gathers else Replicated(stage)

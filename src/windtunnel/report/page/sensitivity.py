@@ -12,7 +12,7 @@ from windtunnel.report.page import frame
 from windtunnel.report.text.table import listing
 from windtunnel.report.text.terminal import bar
 from windtunnel.report.words import numbers as say
-from windtunnel.search.sensitivity import MORE, SMALL, Limit, Sensitivity, Turned
+from windtunnel.search.levers.sensitivity import MORE, SMALL, Limit, Sensitivity, Turned
 
 ROOM = 24
 """Characters of the longest bar."""

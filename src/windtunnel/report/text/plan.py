@@ -10,8 +10,8 @@ from rich.text import Text
 
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
-from windtunnel.search.planner import Alternative, Planned
-from windtunnel.search.wish import Wish
+from windtunnel.search.budget.planner import Alternative, Planned
+from windtunnel.search.budget.wish import Wish
 from windtunnel.spec import load_runtime
 
 SCHEMA = "windtunnel.plan/1"

@@ -9,7 +9,7 @@ from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import COMPUTE, CONTENTION, MEMORY_PARTS, RECOMPUTE, label_of, parts_of
 from windtunnel.search import Advice, Change, Fix, advise, fixes
 from windtunnel.search.change import apply_or_none
-from windtunnel.search.flags import flags_of, framework_name
+from windtunnel.search.levers.flags import flags_of, framework_name
 from windtunnel.spec import Job
 
 WORTH_SAYING = 0.02

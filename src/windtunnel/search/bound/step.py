@@ -23,7 +23,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.compute.cpu import cpu_seconds, update_bytes
 from windtunnel.predict.program import demands
-from windtunnel.predict.program.demands import Moment, Quantity, Switches
+from windtunnel.predict.program.demands import Moment, Quantity
 from windtunnel.predict.program.offload import cpu_memory_rate
 from windtunnel.predict.ranks.places import Ranks, ranks_of
 from windtunnel.search.bound.call_floor import CallFloor
@@ -92,21 +92,21 @@ class Cases:
 
 
 class SwitchValues(NamedTuple):
-    """[D, Q, ...] different `values`, and `of` [T]: the place of those that each of T switches has."""
+    """[D * Q, ...] values of Q pairs, D times, and `begins` [T]: the place where those that each of T switches has begin."""
 
     values: Floats
-    of: Int64s
+    begins: Int64s
 
     @classmethod
-    def among(cls, arrays: Sequence[Floats]) -> SwitchValues:
-        """Of arrays, of which some may be the same object."""
+    def of(cls, arrays: Sequence[Floats]) -> SwitchValues:
+        """From the values that each of the switches has, of which some may be the same object."""
         different = {id(array): array for array in arrays}
-        places = {key: place for place, key in enumerate(different)}
-        return cls(np.stack(list(different.values())), np.array([places[id(array)] for array in arrays]))
+        places = {key: place * len(arrays[0]) for place, key in enumerate(different)}
+        return cls(np.concatenate(list(different.values())), np.array([places[id(array)] for array in arrays]))
 
     def take(self, switches: Int64s, pair: Int64s) -> Floats:
         """[N, ...] for the places [N] of switches and of pairs."""
-        return np.asarray(self.values[0][pair] if len(self.values) == 1 else self.values[self.of[switches], pair], np.float64)
+        return self.values.take(self.begins[switches] + pair if self.begins.any() else pair, axis=0)
 
 
 class StepFloor:
@@ -121,7 +121,6 @@ class StepFloor:
         """`numbers`: cache of calls' numbers, shared by all floors of a frame."""
         self.cases, self.pairs = cases, pairs
         self.job = cases.jobs[0]
-        self.switches = Switches.of(self.job)
         self.stack, self.staged = pairs.stack, pairs.staged
         counted = [of for of, name in COUNTED.items() if self.stack.elements[:, ELEMENTS.index(name)].any()]
         self.demands = DemandFloor(cases.jobs, calls, numbers, counted)
@@ -138,14 +137,14 @@ class StepFloor:
         of_switches, streams, behind, finishes, after = self._calls(rows)
         work, before_weights = np.maximum(each(staged.work), self._slowest_work()), each(staged.before_weights)
         first = self.pairs.of_layout([int(np.flatnonzero((of.stage_parts == 0).any(axis=1))[0]) for of in layouts])
-        holds = self._holds_sender()
+        waits = self._sender_waits()
         split = self.pairs.of_layout([of.split for of in layouts]) > 0
         norm, out, reduces = self.demands.norm(), np.empty(len(rows.pair)), behind.values.any()
         before_norm = self._kernel_seconds(0)
         for part, some in rows.parts():
             pair, runs = some.pair, (some.micro_batches // self.job.copies).astype(np.float64)[:, None]
             under = of_switches[part], pair
-            blocked = holds[some.overlap_p2p.astype(np.int64), pair]
+            blocked = waits[some.overlap_p2p.astype(np.int64), pair]
             between = np.maximum(0.0, runs * sends[pair] - 1.0) * send[pair] * blocked[:, None]
             head, finish = heads[pair] + between, finishes.take(*under)
             turned = np.maximum(head + runs * work[pair], runs * streams.take(*under))
@@ -194,26 +193,24 @@ class StepFloor:
         for flag in np.unique(parallel).tolist():
             mine = parallel == flag
             of, sizes = self.cases.of[mine], self.stack.boundary[self.pairs.cell[mine]]
-            for column in self.demands.transfers(self.switches._replace(sequence_parallel=flag)):
+            for column in self.demands.transfers(flag):
                 out[mine] += self.demands.seconds(column, of, sizes)
         return out
 
-    def _holds_sender(self) -> Bools:
+    def _sender_waits(self) -> Bools:
         """[2, Q] whether the sender's next pass waits for a transfer, without and with `overlap_p2p`."""
-        rows = []
-        for beside in (False, True):
-            each = [self.switches._replace(schedule=layout.schedule, overlap_p2p=beside) for layout in self.staged.layouts]
-            rows.append(self.pairs.of_layout([demands.transfer_moment(switches) is Moment.BETWEEN_PASSES for switches in each]))
-        return np.stack(rows) > 0
+        each = [[demands.sender_waits(layout.schedule, overlap) for layout in self.staged.layouts] for overlap in (False, True)]
+        return np.array(each)[:, self.pairs.layout]
 
     def _calls(self, rows: PlanRows) -> tuple[Int64s, SwitchValues, SwitchValues, SwitchValues, SwitchValues]:
         """[N] which of T switches each row has; for each of these `_stream_seconds`, `_reduction_seconds`, `_finish_seconds` and
         `_update_seconds`."""
         codes, of_row = np.unique(rows.overlap_grad_reduce * 2 + rows.overlap_param_gather, return_inverse=True)
+        gathers = {flag: self.demands.gathers(flag) for flag in np.unique(rows.overlap_param_gather).tolist()}
         found = []
         for code in codes.tolist():
-            switches = self.switches._replace(overlap_grad_reduce=code > 1, overlap_param_gather=code % 2 > 0)
-            columns = [*self.demands.gathers(switches), *self.demands.reductions(switches)]
+            grad_reduce, param_gather = code > 1, code % 2 > 0
+            columns = [*gathers[param_gather], *self.demands.reductions(grad_reduce, param_gather)]
             of = {moment: [column for column in columns if column.moment is moment] for moment in Moment}
             ahead = of[Moment.BEFORE_FORWARD] + of[Moment.BEFORE_BACKWARD]
             # a pass that waits for gathers takes longer than its own kernels, and hides more
@@ -226,7 +223,7 @@ class StepFloor:
                     self._seconds_once(self._update_seconds, of[Moment.AFTER_UPDATE]),
                 )
             )
-        paced, behind, finish, after = (SwitchValues.among(each) for each in zip(*found, strict=True))
+        paced, behind, finish, after = (SwitchValues.of(each) for each in zip(*found, strict=True))
         return of_row, paced, behind, finish, after
 
     def _seconds_once(self, seconds: Callable[..., Floats], *columns: list[DemandColumn]) -> Floats:
@@ -249,13 +246,12 @@ class StepFloor:
 
     def _finish_seconds(self, last: list[DemandColumn], end: list[DemandColumn]) -> Floats:
         """[Q, S] seconds between the last backward pass and the gradients' norm."""
-        streams = {column.stream for column in (*last, *end)}
-        calls = [
-            self._exposed_seconds([column for column in last if column.stream is stream])
-            + self._busiest_stream([column for column in end if column.stream is stream])
-            for stream in streams
-        ]
-        return reduce(np.maximum, calls, np.zeros(())) + self._kernel_seconds(0)
+        out = kernels = self._kernel_seconds(0)
+        for stream in {column.stream for column in (*last, *end)}:
+            exposed = self._exposed_seconds([column for column in last if column.stream is stream])
+            behind = self._busiest_stream([column for column in end if column.stream is stream])
+            out = np.maximum(out, kernels + exposed + behind)
+        return out
 
     def _update_seconds(self, gathers: list[DemandColumn]) -> Floats:
         """[Q] seconds behind the norm, on the slowest stage."""
@@ -263,11 +259,13 @@ class StepFloor:
 
     def _busiest_stream(self, columns: list[DemandColumn]) -> Floats:
         """[Q, S] seconds of these calls on their slowest stream."""
-        busiest = np.zeros(self.staged.elements.shape[2:])  # of no call: [L, S]
-        for stream in {column.stream for column in columns}:
-            on_it = [self._stage_seconds(column) for column in columns if column.stream is stream]
-            busiest = np.maximum(busiest, sum(on_it[1:], start=on_it[0]))
-        return self._of_pairs(np.broadcast_to(busiest, (len(self.case), *self.staged.elements.shape[2:])))
+        streams: dict[int, Floats] = {}
+        for column in columns:
+            seconds = self._stage_seconds(column)
+            streams[column.stream] = streams[column.stream] + seconds if column.stream in streams else seconds
+        if not streams:
+            return np.zeros((len(self.of), self.job.plan.pp))
+        return self._of_pairs(reduce(np.maximum, streams.values()))
 
     def _stage_seconds(self, column: DemandColumn) -> Floats:
         """[U, L, S] seconds of a call for all that a stage has."""

@@ -250,13 +250,13 @@ def weight_bytes(job: Job, parameters: float, quantised: float) -> float:
     return width * wide + scaling.weight * kept * quantised
 
 
-def gather_width(job: Job, width: float, parameters: float, quantised: float) -> float:
+def gather_width(runtime: Runtime, width: float, parameters: float, quantised: float) -> float:
     """Mean bytes per parameter when ranks gather shards; `width`: bytes of one that is not quantised.
 
     MXFP8's copies have scales along one axis each, so ranks gather 16 bits (Megatron's reuse_grad_buf_for_mxfp8_param_ag).
     """
-    scaling = recipe(job.runtime)
-    if scaling is None or not job.runtime.fp8_param_gather or not scaling.square or not parameters:
+    scaling = recipe(runtime)
+    if scaling is None or not runtime.fp8_param_gather or not scaling.square or not parameters:
         return width
     return (width * (parameters - quantised) + scaling.weight * quantised) / parameters
 

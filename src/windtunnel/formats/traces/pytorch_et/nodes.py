@@ -18,14 +18,6 @@ COMMS = "record_param_comms"
 GROUPS = "## process_group:init ##"
 
 
-class Tensors(msgspec.Struct, gc=False):
-    """`inputs` or `outputs` of schema 1.0.2 and later."""
-
-    values: list[Any] = []
-    shapes: list[Any] = []
-    types: list[Any] = []
-
-
 class Attribute(msgspec.Struct, gc=False):
     """One of `attrs`."""
 

@@ -208,6 +208,6 @@
   new MutationObserver(draw).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   draw();
   // A page at an address with a rank (#5) is not loaded again by its `refresh`: browsers take that for a jump within the page.
-  const again = document.querySelector("meta[http-equiv=refresh]");
+  const again = [...document.getElementsByTagName("meta")].find(meta => meta.httpEquiv === "refresh");
   if (again && location.hash) setTimeout(() => location.reload(), 1000 * Number(again.content));
 })();

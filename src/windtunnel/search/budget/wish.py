@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import SpecError
-from windtunnel.search.scaling import Sizing
+from windtunnel.search.budget.scaling import Sizing
 from windtunnel.spec import Model
 from windtunnel.spec.scaling import LossLaw
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from windtunnel.predict import predict
 from windtunnel.search.change import Change, predict_or_none, value_of
-from windtunnel.search.rates import CALLS, KERNELS, Faster, rates_of, seconds_faster
+from windtunnel.search.levers.rates import CALLS, KERNELS, Faster, rates_of, seconds_faster
 from windtunnel.spec import Job, load_runtime, names
 
 DELTA = 0.01

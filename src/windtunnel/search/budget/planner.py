@@ -16,10 +16,10 @@ from windtunnel.base.files import bare
 from windtunnel.predict.answer.money import DAY, RunPrice, run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.predict.prediction import Prediction
-from windtunnel.search.decoder import decoder
-from windtunnel.search.first_plan import best_plan
-from windtunnel.search.scaling import FLOPS_PER_PARAMETER, compute_for, loss, tokens_for
-from windtunnel.search.wish import Wish, check_wish
+from windtunnel.search.budget.decoder import decoder
+from windtunnel.search.budget.first_plan import best_plan
+from windtunnel.search.budget.scaling import FLOPS_PER_PARAMETER, compute_for, loss, tokens_for
+from windtunnel.search.budget.wish import Wish, check_wish
 from windtunnel.spec import Cluster, Model, load_cluster, names
 from windtunnel.spec.loading.files import SUFFIXES
 from windtunnel.spec.loading.load import override
