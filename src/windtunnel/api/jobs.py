@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     from windtunnel.exports.exporters import Written
+    from windtunnel.formats.jobs.imported import Imported
     from windtunnel.formats.machines.kernels.found import KernelTimes
     from windtunnel.formats.reading import Reading
     from windtunnel.jobs.loaded import LoadedJob
     from windtunnel.spec import Cluster, Job
 
-Source = str | Path | Mapping[str, Any]
+    JobSource = str | Path | Mapping[str, Any] | Imported
 
 
 def load(
-    source: Source,
+    source: JobSource,
     overrides: Sequence[str] = (),
     *,
     on: str | Path | None = None,
     model: str | Path | None = None,
     flags: str | None = None,
 ) -> Job:
-    """The job that `source` describes: whatever the command line takes as JOB, or a table with the keys of a job file.
+    """The job that `source` describes: whatever the command line takes as JOB, a table with the keys of a job file, or an Imported.
 
     `source`: a job or a model of the catalogue, a job file, or a configuration, recipe or launch script of another tool.
     `overrides`: fields with values, such as "plan.tp=4". `on`: the machine, a cluster or a job by name or in a file, or a dataset
@@ -36,13 +37,13 @@ def load(
     """
     from windtunnel.spec import load_job
 
-    if on is None and model is None and flags is None and (isinstance(source, Mapping) or _is_own(str(source))):
+    if on is None and model is None and flags is None and (isinstance(source, Mapping) or _is_own(source)):
         return load_job(source, overrides)
     return load_with_notes(source, overrides, on=on, model=model, flags=flags).job
 
 
 def load_with_notes(
-    source: Source | None,
+    source: JobSource | None,
     overrides: Sequence[str] = (),
     *,
     on: str | Path | None = None,
@@ -51,10 +52,14 @@ def load_with_notes(
 ) -> LoadedJob:
     """The checked job of `load`, with what was said of its source: its `format`, keys `built` and `ignored`, what was `assumed`,
     and fields that were `changed` to follow the overrides. Raises as `load`, and PlanError for a job that contradicts itself."""
+    from windtunnel.formats.jobs.imported import Imported
+    from windtunnel.jobs.imports import put_on_machine
     from windtunnel.jobs.load import load_described_job
     from windtunnel.jobs.loaded import LoadedJob
     from windtunnel.spec import check, load_job
 
+    if isinstance(source, Imported):
+        return put_on_machine(source, None if on is None else str(on), list(overrides))
     if isinstance(source, Mapping):
         changes: list[str] = []
         return LoadedJob(check(load_job(source, overrides, changes)), changed=tuple(changes))
@@ -108,6 +113,27 @@ def read(
     return reading
 
 
+def import_torch(
+    target: str,
+    arguments: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    *,
+    dtype: str = "bf16",
+    tokens: int | None = None,
+    name: str = "",
+) -> Imported:
+    """Any PyTorch module as a graph model, through torch.export; needs torch. `load(imported, on=…)` puts it on a machine.
+
+    `target`: "FILE.py:factory", "package.module:factory", or "FILE.pt2"; `arguments` of the factory as "name=value"; `inputs` as
+    "[name=]shape[:dtype]", such as "8x3x224x224", if the factory returns only a module; the first dimension is the micro batch.
+    `dtype` of parameters and activations: bf16, fp16, fp32; `tokens` of a sample; `name` of the model. FileError and SpecError for
+    a target or inputs that are none.
+    """
+    from windtunnel.formats.jobs.pytorch import import_torch as trace
+
+    return trace(target, list(arguments), list(inputs), dtype, tokens, name)
+
+
 def read_kernel_times(
     path: str | Path, *, gpu: str | None = None, format: str | None = None, dtype: str | None = None
 ) -> KernelTimes:
@@ -157,12 +183,15 @@ def catalog(kind: str, name: str | None = None) -> dict[str, Any]:
     return entry(known, name, known) if name is not None else {each: entry(known, each, known) for each in names(known)}
 
 
-def _is_own(source: str) -> bool:
+def _is_own(given: str | Path | Imported) -> TypeGuard[str | Path]:
     """Whether `spec.load_job` reads a source: a name of a job, a job file, or what is nothing at all, which it refuses."""
     from windtunnel.formats.jobs.recipes.names import is_recipe
     from windtunnel.jobs.sources import format_of_source
     from windtunnel.spec import names
 
+    if not isinstance(given, (str, Path)):
+        return False
+    source = str(given)
     if source in names("jobs"):
         return True
     return source not in names("models") and not is_recipe(source) and format_of_source(source) in (None, "", "job")

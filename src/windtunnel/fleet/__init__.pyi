@@ -30,6 +30,7 @@ from .recorded import recorded_of_rings as recorded_of_rings
 from .ship.policy import ShipPolicy as ShipPolicy
 from .ship.shipper import NodeShipper as NodeShipper
 from .sources import read_run as read_run
+from .startup.groups import ProcessMesh as ProcessMesh
 from .startup.groups import init_mesh as init_mesh
 from .startup.start_costs import start_costs as start_costs
 from .startup.store import StorePlace as StorePlace

@@ -252,5 +252,5 @@ def run_loggops(schedule: GoalSchedule, model: LogGOPS) -> LogGOPSRun:
 def replay_loggops(schedule: str | Path, parameters: str = "") -> LogGOPSRun:
     """The GOAL schedule of a file, as LogGOPSim runs it; `parameters` such as "L=2500,o=1500,S=65535" (ns, S in bytes), the others
     are LogGOPSim's. FileError and SpecError for a file or parameters that are none."""
-    model, read = parse_loggops(parameters), read_schedule(Path(schedule))
+    model, read = parse_loggops(parameters) if parameters else LogGOPS(), read_schedule(Path(schedule))
     return replace(run_loggops(read, model), model=model, broken=tuple(read.broken))
