@@ -18,7 +18,7 @@ from windtunnel.memory import memory_of
 from windtunnel.predict import predict
 from windtunnel.report.json import dumps
 from windtunnel.report.text.goodput import report, to_json
-from windtunnel.report.text.terminal import figures
+from windtunnel.report.words.headline import headline_figures
 from windtunnel.spec import load_job
 from windtunnel.workload import build, parameter_count
 
@@ -88,7 +88,7 @@ def test_run_of_is_the_closed_answer() -> None:
     run, answer = run_of(job, prediction.step_time_s, exposed_share(prediction)), goodput(job, replicas=0, prediction=prediction)
     assert answer.simulated is None and run.days == pytest.approx(answer.expected_days, rel=1e-3)
     assert run.days is not None and run.ideal_days is not None and run.days == pytest.approx(run.ideal_days / run.goodput, rel=1e-3)
-    assert ("ETTR with failures", f"{100 * run.ettr:.1f} %", "") in figures(prediction)
+    assert ("ETTR with failures", f"{100 * run.ettr:.1f} %", "") in headline_figures(prediction)
     assert json.loads(dumps(prediction))["whole_run"]["ettr"] == run.ettr
 
 

@@ -16,7 +16,7 @@ from windtunnel.predict import predict
 from windtunnel.predict.price.costs import Costs, price
 from windtunnel.records import Dataset, write, write_shape
 from windtunnel.report.json import to_json
-from windtunnel.report.text.terminal import profile_lines
+from windtunnel.report.words.evidence import profile_lines
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import Kind, Workload, build
 

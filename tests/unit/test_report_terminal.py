@@ -10,7 +10,8 @@ from rich.console import Console
 
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
-from windtunnel.report.text.terminal import bar, evidence_sentence, report, stripe
+from windtunnel.report.text.terminal import bar, report, stripe
+from windtunnel.report.words.evidence import evidence_sentence
 from windtunnel.report.words.numbers import seconds
 from windtunnel.report.words.parts import GROUPS, axis_of, group_of, group_sums, label_of, parts_of
 from windtunnel.report.words.reason import reasons, sentences

@@ -14,7 +14,8 @@ from windtunnel.base.errors import PlanError, SpecError, UnknownName
 from windtunnel.memory.result import USABLE
 from windtunnel.predict import predict
 from windtunnel.report.page.search import page
-from windtunnel.report.text.search import front_lines, front_shown, reason_lines, render, space_lines
+from windtunnel.report.text.search import front_lines, front_shown, render, space_lines
+from windtunnel.report.words.search import reason_lines
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.defaults import default_fields

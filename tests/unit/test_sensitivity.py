@@ -10,7 +10,9 @@ import pytest
 
 from windtunnel.cli import main
 from windtunnel.predict import predict
-from windtunnel.report.page.sensitivity import page, show, shown
+from windtunnel.report.page.sensitivity import page
+from windtunnel.report.text.sensitivity import show
+from windtunnel.report.words.sensitivity import notable_limits
 from windtunnel.search.levers.rates import CALLS, KERNELS, rates_of, seconds_faster
 from windtunnel.search.levers.sensitivity import Sensitivity, sensitivity
 from windtunnel.spec import Job, load_job
@@ -123,9 +125,9 @@ def test_page_and_terminal_show_the_same_limits(whole: Sensitivity, capsys: pyte
     text = page(whole)
     show(whole)
     printed = capsys.readouterr().out
-    for limit in shown(whole):
+    for limit in notable_limits(whole):
         assert limit.words in text and limit.words[:20] in printed
-    assert text.count("<rect") == 2 * len(shown(whole)) and "http://" not in text.replace("http://www.w3.org", "")
+    assert text.count("<rect") == 2 * len(notable_limits(whole)) and "http://" not in text.replace("http://www.w3.org", "")
 
 
 def test_the_verb_prints_stable_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.simulate.traffic import link_name, tiers, traffic
 from windtunnel.report.page.fabric import colour, fabric
-from windtunnel.report.text.traffic import network_sentence
+from windtunnel.report.words.network import network_sentence
 
 
 def small() -> Graph:

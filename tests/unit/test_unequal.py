@@ -26,7 +26,7 @@ from windtunnel.predict.ranks.places import ranks_of
 from windtunnel.report.json import to_json
 from windtunnel.report.page.prediction import page
 from windtunnel.report.text.terminal import report
-from windtunnel.report.text.unequal import sentence
+from windtunnel.report.words.unequal import unequal_sentence
 from windtunnel.spec import Host, Job, check, dump_job, load_job
 from windtunnel.spec.unequal import Documents, Unequal
 from windtunnel.workload import build
@@ -354,7 +354,7 @@ def test_mixed_gpus_need_the_precision() -> None:
 def test_the_report_says_who_waits_for_whom() -> None:
     job = make_job(dp=2, pp=2, layers=4, global_batch=16, host=FREE)
     p = predict(unequal(job, slow=[{"replicas": [1], "stages": [1], "factor": 1.5}]))
-    assert "replica 1 (stage 1: 50.0% slower)" in sentence(told(p), p.step_time_s)
+    assert "replica 1 (stage 1: 50.0% slower)" in unequal_sentence(told(p), p.step_time_s)
     text = page(p)
     assert "Ranks that differ" in text
     assert "replica 1, stage 1: " in text

@@ -48,6 +48,6 @@ def command(
 
         written(page(result), html)
     if not quiet and json != "-":
-        from windtunnel.report.page.sensitivity import show
+        from windtunnel.report.text.sensitivity import show
 
         show(result)

@@ -1,7 +1,8 @@
 """Seconds of a selected algorithm: latency of its steps, traffic over the achieved rate, and the fill of its pipeline.
 
 seconds = launch + steps x hop + bytes x traffic / rate + fill. Traffic factors follow from the algorithms. Launch, hops, the share
-of a link that each protocol achieves, and the fill are fitted constants (`catalog/calibration/collectives.toml`), a few per GPU generation and fabric.
+of a link that each protocol achieves, and the fill are fitted constants (`catalog/calibration/collectives.toml`),
+a few per GPU generation and fabric.
 """
 
 from __future__ import annotations

@@ -15,13 +15,16 @@ from windtunnel.report.page import frame
 from windtunnel.report.page.fabric import fabric
 from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.pipeline import KINDS, memory_bars, memory_curves, pipeline
-from windtunnel.report.text.terminal import closing_sentence, elsewhere, evidence_sentence, figures, parameters_of, profile_lines
-from windtunnel.report.text.traffic import network_sentence
-from windtunnel.report.text.unequal import HEADS, cells, maps, sentence
+from windtunnel.report.page.unequal import replica_maps
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.bill import bill_lines
+from windtunnel.report.words.evidence import closing_sentence, evidence_sentence, profile_lines
+from windtunnel.report.words.headline import headline_figures, parameters_of
+from windtunnel.report.words.network import network_sentence
+from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.words.reason import reasons
+from windtunnel.report.words.unequal import HEADS, class_cells, unequal_sentence
 
 MOST_ROWS = 400
 """Rows of a table at most, largest first."""
@@ -83,7 +86,7 @@ def _cards(prediction: Prediction) -> list[tuple[str, str, str]]:
     def mood(name: str, style: str) -> str:
         return "good" if "green" in style and name == "memory" else "bad" if "red" in style else ""
 
-    return [(name, value, mood(name, style)) for name, value, style in figures(prediction)]
+    return [(name, value, mood(name, style)) for name, value, style in headline_figures(prediction)]
 
 
 def _reasons(prediction: Prediction) -> Markup:
@@ -153,7 +156,7 @@ def _memory(prediction: Prediction) -> Markup:
     key = Markup('<div class="key">{}</div>').format(_key((MEMORY_COLOUR[p], p) for p in used))
     curves = memory_curves(prediction)
     over = _HEAD.format("Allocated over the step") + Markup(curves) if curves else Markup()  # drawn by picture.py, which escapes
-    beside = Markup().join(Markup("<p>{}</p>").format(line.plain) for line in elsewhere(prediction.memory))
+    beside = Markup().join(Markup("<p>{}</p>").format(line.plain) for line in tier_lines(prediction.memory))
     return Markup(memory_bars(prediction.memory)) + key + beside + over
 
 
@@ -244,8 +247,10 @@ _HEAD = Markup('<h2 style="margin-top:20px">{}</h2>')
 def _unequal(result: UnequalResult, step: float) -> Markup:
     """Who waits for whom: a sentence, the map, a table."""
     heads = [(head, False) for head in HEADS]
-    rows: list[list[Cell]] = [[(text, None) for text in cells(one, result)] for one in result.classes[:MOST_ROWS]]
-    return Markup("<p>{}</p>").format(sentence(result, step)) + Markup(maps(result)) + _table("unequal", heads, rows)
+    rows: list[list[Cell]] = [[(text, None) for text in class_cells(one, result)] for one in result.classes[:MOST_ROWS]]
+    return (
+        Markup("<p>{}</p>").format(unequal_sentence(result, step)) + Markup(replica_maps(result)) + _table("unequal", heads, rows)
+    )
 
 
 def _traffic(traffic: Traffic) -> Markup:

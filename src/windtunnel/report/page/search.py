@@ -13,9 +13,9 @@ from windtunnel.predict.category import StepGroup
 from windtunnel.report.page import frame
 from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
-from windtunnel.report.text.search import certificate_lines, loss_of, number_of, plan_words, reason_lines, short, titles
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import COLOUR, parts_of
+from windtunnel.report.words.search import certificate_lines, loss_of, number_of, plan_words, reason_lines, titles, value_text
 from windtunnel.search.explain import Explanation
 from windtunnel.search.result import SearchResult
 
@@ -111,8 +111,8 @@ def _decisions(why: Explanation) -> Markup:
         rows.append(
             [
                 (one.path, None),
-                (short(one.value), None),
-                ("none fits" if one.other is None else short(one.other), None),
+                (value_text(one.value), None),
+                ("none fits" if one.other is None else value_text(one.other), None),
                 (loss_of(one), loss),
             ]
         )
@@ -220,10 +220,10 @@ def _coordinates(result: SearchResult) -> Markup:
         f'<text x="{x:.1f}" y="14" text-anchor="middle">{escape(_head(path))}</text>' for x, path in zip(xs, columns, strict=True)
     )
     ticks = "".join(
-        f'<text x="{x + 4:.1f}" y="{_height(place, len(values[path])) + 4:.1f}" class="tick">{escape(short(value[1]))}</text>'
+        f'<text x="{x + 4:.1f}" y="{_height(place, len(values[path])) + 4:.1f}" class="tick">{escape(value_text(value[1]))}</text>'
         for x, path in zip(xs, paths, strict=False)
         for place, value in enumerate(values[path])
-        if len(short(value[1])) < 14
+        if len(value_text(value[1])) < 14
     )
     top, bottom = (
         f'<text x="{xs[-1] + 4:.1f}" y="{y}">{escape(say.seconds(step))}</text>'
@@ -240,7 +240,7 @@ def _ordered(value: Any) -> tuple[str, Any]:
     """A value that can be sorted among others of its field."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{value:020.6f}", value
-    return short(value) if value is not None else "", value
+    return value_text(value) if value is not None else "", value
 
 
 def _height(place: int, count: int) -> float:

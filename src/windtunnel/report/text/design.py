@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from windtunnel.report.text.search import number_of, plan_words
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
+from windtunnel.report.words.search import number_of, plan_words
 from windtunnel.search.design import Design, DesignResult
 
 

@@ -10,19 +10,18 @@ from rich.table import Table
 from rich.text import Text
 
 from windtunnel.compute import PROVENANCES
-from windtunnel.memory import NAMES, TIER_PARTS, StageMemory
+from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.text.table import listing
 from windtunnel.report.text.traffic import traffic
 from windtunnel.report.text.unequal import unequal
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.bill import bill_lines
+from windtunnel.report.words.evidence import closing_sentence, evidence_sentence, profile_lines
+from windtunnel.report.words.headline import headline_figures, parameters_of
+from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
-from windtunnel.report.words.published import record_sentence
 from windtunnel.report.words.reason import reasons
-from windtunnel.report.words.whole_run import whole_run
-from windtunnel.spec.graph_model import GraphModel
-from windtunnel.workload import active_parameters
 
 BLOCKS = "▏▎▍▌▋▊▉█"
 
@@ -71,61 +70,7 @@ def headline(prediction: Prediction, width: int) -> RenderableType:
         f"{layout} · {batch} · {plan.schedule_name}, recompute {plan.recompute}, sharding {plan.sharding}",
         style="dim",
     )
-    return Group(Text(), title, shape, Text(), _cards(figures(prediction), width))
-
-
-def parameters_of(prediction: Prediction) -> str:
-    """`671 billion (37.5 billion active)`; the second only of mixtures."""
-    total, model = prediction.parameters, prediction.job.model
-    active = total if isinstance(model, GraphModel) else active_parameters(model)
-    return say.tokens(total) + (f" ({say.tokens(active)} active)" if active < total else "")
-
-
-def figures(prediction: Prediction) -> list[tuple[str, str, str]]:
-    """The headline: (name, value in words, style)."""
-    return [
-        ("step time", say.seconds(prediction.step_time_s), "bold cyan"),
-        ("tokens/s", say.count(prediction.tokens_per_s), "bold"),
-        ("tokens/s/GPU", say.count(prediction.tokens_per_s_per_gpu), ""),
-        ("MFU", say.percent(prediction.mfu), "bold green"),
-        ("HFU", say.percent(prediction.hfu), ""),
-        ("model TFLOP/s/GPU", f"{prediction.model_tflops_per_gpu:.1f}", ""),
-        ("memory", *_fit(prediction)),
-        *_run(prediction),
-    ]
-
-
-def _fit(prediction: Prediction) -> tuple[str, str]:
-    if not prediction.memory:
-        return ("not estimated", "dim")
-    worst = max(prediction.memory, key=lambda stage: stage.missing)
-    if prediction.fits:
-        spare = f"{say.size(-worst.missing)} free" if worst.missing else "nothing to spare"
-        return (f"fits, {spare}", "bold green")
-    return (f"DOES NOT FIT, {say.size(worst.missing)} short", "bold red")
-
-
-def _run(prediction: Prediction) -> list[tuple[str, str, str]]:
-    """Figures per day and of the whole run, if the job states its length and price."""
-    figures = [("tokens a day", say.tokens(prediction.tokens_per_day), "")] if prediction.tokens_per_day else []
-    if prediction.days is not None and prediction.job.tokens:
-        figures.append((f"{say.tokens(prediction.job.tokens)} tokens in", say.duration(prediction.days), ""))
-    run = whole_run(prediction)
-    if run is None and prediction.job.reliability is not None:
-        figures.append(("with failures", "see windtunnel goodput", ""))
-    elif run is not None:
-        figures.append(("ETTR with failures", say.percent(run.ettr), ""))
-        if run.ideal_days is not None:
-            figures.append(("with failures in", say.duration(run.days) if run.days is not None else "never ends", ""))
-    if prediction.cost is not None:
-        figures.append(("cost of the run", say.dollars(prediction.cost), ""))
-    elif prediction.cost_per_step is not None:
-        figures.append(("cost of a step", say.dollars(prediction.cost_per_step), ""))
-    if prediction.energy_j is not None:
-        figures.append(("energy of the run", say.energy(prediction.energy_j), ""))
-    elif prediction.energy_j_per_step is not None:
-        figures.append(("energy of a step", say.energy(prediction.energy_j_per_step), ""))
-    return figures
+    return Group(Text(), title, shape, Text(), _cards(headline_figures(prediction), width))
 
 
 def _cards(figures: Sequence[tuple[str, str, str]], width: int) -> Table:
@@ -244,23 +189,7 @@ def memory(stages: Sequence[StageMemory], width: int) -> RenderableType:
         lines.append(Text(f"{len(stages) - len(shown)} more stages between these", style="dim"))
     if not wide:
         lines.append(Text(" ".join(f"{_LETTER[p]}={p}" for p in parts), style="dim"))
-    return Group(*lines, *elsewhere(stages))
-
-
-def elsewhere(stages: Sequence[StageMemory]) -> list[Text]:
-    """A line for each offload place, for the stage with most bytes there."""
-    lines = []
-    for place in dict.fromkeys(tier.place for stage in stages for tier in stage.tiers):
-        tier, stage = max(((t, s.stage) for s in stages for t in s.tiers if t.place == place), key=lambda pair: pair[0].total)
-        parts = [f"{name} {say.size(size)}" for name in TIER_PARTS if (size := getattr(tier, name)) > 0.0]
-        line = Text(
-            f"{NAMES[place]}, for each GPU: {say.size(tier.total)} of {say.size(tier.capacity)} ({', '.join(parts)}"
-            + (f"; stage {stage})" if len(stages) > 1 else ")")
-        )
-        if tier.missing > 0.0:
-            line.append(f" {say.size(tier.missing)} short", style="bold red")
-        lines.append(line)
-    return lines
+    return Group(*lines, *tier_lines(stages))
 
 
 _GAP = 2
@@ -380,38 +309,6 @@ def evidence(prediction: Prediction, width: int) -> RenderableType:
     lines += [Text(f"- {text}", style="dim") for text in prediction.assumptions]
     lines.append(Text(closing_sentence(prediction), style="dim"))
     return Group(*lines)
-
-
-def closing_sentence(prediction: Prediction) -> str:
-    """Costs that the figures leave out, and the price that they use."""
-    price = prediction.job.cluster.price_per_gpu_hour
-    text = f"Network fidelity: {prediction.network}."
-    text += f" Cost at {say.dollars(price)} a GPU hour." if price is not None else ""
-    return text + (" Days, cost and energy of the run are without failures and restarts." if prediction.days is not None else "")
-
-
-def profile_lines(prediction: Prediction) -> list[str]:
-    """Shares of the step that rest on the profile."""
-    if prediction.profile is None:
-        return []
-    name, sources = prediction.profile, prediction.sources
-    of_profile = sorted(((share, source) for source, share in sources.items() if source.startswith(f"{name}: ")), reverse=True)
-    if not of_profile:
-        return [f"{name}: nothing of this job; see the warning."]
-    return [f"{name}:"] + [f"  {say.percent(share)} {source.removeprefix(f'{name}: ')}" for share, source in of_profile]
-
-
-def evidence_sentence(prediction: Prediction) -> str:
-    """Share of the step that rests on measured kernels, and the error of the sum."""
-    share = prediction.provenance
-    measured = sum(share.get(k, 0.0) for k in ("measured", "interpolated"))
-    error = f"Stated relative error of the step time: ±{100 * prediction.relative_error:.0f} %. {record_sentence(prediction)}"
-    if measured > 0.0:
-        return f"{say.percent(measured, 0)} of the step rests on measurements of this GPU or between them. {error}"
-    fitted = prediction.job.cluster.gpu
-    if share.get("modelled", 0.0) > 0.5:
-        return f"No kernel of this job was measured: curves that were fitted to kernels of {fitted.name} answer. {error}"
-    return f"No kernel of {fitted.name} was measured: figures are carried over from other GPUs or assumed. {error}"
 
 
 def _section(title: str, body: RenderableType) -> RenderableType:

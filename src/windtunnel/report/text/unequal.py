@@ -2,105 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from html import escape
-from itertools import groupby
-
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from windtunnel.predict.prediction import ReplicaClass, UnequalResult
+from windtunnel.predict.prediction import UnequalResult
 from windtunnel.report.text.table import listing
-from windtunnel.report.words import numbers as say
-
-MOST = 12
-"""Most groups in a table."""
-
-HEADS = ("replicas", "computes", "waits for slower", "in the bubble", "what")
-
-
-def sentence(result: UnequalResult, step: float) -> str:
-    """One sentence: the cost of unequal ranks, and which ranks the others wait for."""
-    base = result.equal_step_time_s
-    share = step / base - 1.0 if base > 0.0 else 0.0
-    more = f"{say.seconds(abs(step - base))} ({abs(share):.1%}) {'longer' if step >= base else 'shorter'} than with equal ranks"
-    spread = ""
-    if len(result.steps) > 1:
-        shortest, longest = min(s for _, s in result.steps), result.slowest
-        spread = f" {len(result.steps)} drawn steps take {say.seconds(shortest)} to {say.seconds(longest)}."
-    whom = f" It ends with {result.culprit}." if result.culprit else ""
-    return f"A step takes {more}.{whom}{spread}"
-
-
-def cells(one: ReplicaClass, result: UnequalResult) -> list[str]:
-    """A row of HEADS."""
-    slow = max(range(len(one.slow)), key=lambda s: (one.slow[s], -s))
-    what = [f"stage {slow} {one.slow[slow] - 1.0:+.1%}"] if abs(one.slow[slow] - 1.0) > 5e-4 else []
-    if len({name for other in result.classes for name in other.gpus}) > 1:
-        what += [say.clean(name) for name in dict.fromkeys(one.gpus)]
-    if len({other.micro_batches for other in result.classes}) > 1:
-        what.append(say.micro_batches(one.micro_batches))
-    return [
-        one.name,
-        say.seconds(max(one.computing_s)),
-        say.seconds(max(one.waiting_s)),
-        say.seconds(min(one.bubble_s)),
-        ", ".join(what),
-    ]
-
-
-def listed(result: UnequalResult) -> list[ReplicaClass]:
-    """Groups to list: the largest one, then those that wait least."""
-    first, *rest = result.classes
-    return [first, *sorted(rest, key=lambda one: (max(one.waiting_s), one.replicas))[: MOST - 1]]
+from windtunnel.report.words.unequal import HEADS, class_cells, classes_to_list, unequal_sentence
 
 
 def unequal(result: UnequalResult, step: float) -> RenderableType:
     """The section of the terminal report."""
     table = listing(*((head, "left" if head in (HEADS[0], HEADS[-1]) else "right") for head in HEADS), wraps=HEADS[-1:])
-    shown = listed(result)
+    shown = classes_to_list(result)
     for one in shown:
-        table.add_row(*cells(one, result))
-    lines: list[RenderableType] = [Text(sentence(result, step)), Text(), table]
+        table.add_row(*class_cells(one, result))
+    lines: list[RenderableType] = [Text(unequal_sentence(result, step)), Text(), table]
     if len(result.classes) > len(shown):
         lines.append(Text(f"{len(result.classes) - len(shown)} more groups of replicas", style="dim"))
     return Group(*lines)
-
-
-def maps(result: UnequalResult) -> str:
-    """SVG maps with a column per replica and a row per stage: compute time, and time spent waiting for slower ranks."""
-    computing = _map(result, "computes", "#dc2626", lambda one: one.computing_s)
-    waiting = _map(result, "waits for slower ranks", "#a16207", lambda one: one.waiting_s)
-    return computing + waiting
-
-
-def _map(result: UnequalResult, what: str, colour: str, of: Callable[[ReplicaClass], Sequence[float]]) -> str:
-    values = [of(one) for one in result.classes]
-    low, high = min(min(v) for v in values), max(max(v) for v in values)
-    stages, replicas = len(values[0]), len(result.class_of_replica)
-    left, wide = 70.0, 1160.0
-    tall = max(6.0, min(22.0, 200.0 / stages))
-    height = stages * tall
-    out = [
-        f'<p class="soft" style="margin-top:12px">{escape(what)}: {say.seconds(low)} (pale) to {say.seconds(high)}</p>'
-        f'<svg viewBox="0 0 {wide:.0f} {height + 18:.0f}" role="img" aria-label="{escape(what)}, by replica and stage">'
-    ]
-    for stage in range(stages):
-        if tall >= 11.0 or stage in (0, stages - 1):
-            out.append(f'<text x="{left - 8:.0f}" y="{(stage + 0.5) * tall + 4:.1f}" text-anchor="end">stage {stage}</text>')
-    scale = (wide - left) / replicas
-    for number, run in groupby(enumerate(result.class_of_replica), key=lambda pair: pair[1]):
-        places = [place for place, _ in run]
-        x, w = left + places[0] * scale, len(places) * scale
-        who = f"replica {places[0]}" if len(places) == 1 else f"replicas {places[0]} to {places[-1]}"
-        for stage, value in enumerate(values[number]):
-            share = (value - low) / (high - low) if high > low else 0.0
-            out.append(
-                f'<rect x="{x:.2f}" y="{stage * tall:.1f}" width="{max(w, 1.0):.2f}" height="{tall - 1:.1f}" fill="{colour}" '
-                f'fill-opacity="{0.08 + 0.92 * share:.3f}"><title>{who}, stage {stage}: {say.seconds(value)}</title></rect>'
-            )
-    out.append(
-        f'<text x="{left:.0f}" y="{height + 14:.0f}">replica 0</text>'
-        f'<text x="{wide:.0f}" y="{height + 14:.0f}" text-anchor="end">replica {replicas - 1}</text></svg>'
-    )
-    return "".join(out)
