@@ -38,6 +38,7 @@ def command(
     from windtunnel.api.jobs import read
     from windtunnel.cli.shared.progress import bar
 
+    files = join_call(files)
     with bar("reading") as shown:
         reading = read(*files, overrides=sets or (), on=on, cluster=cluster, format=form, progress=shown)
     if json is not None:
@@ -46,7 +47,7 @@ def command(
         from windtunnel.cli.importing.job import write_job  # here: a trace or a log needs no noun of a job
 
         if json != "-":
-            write_job(", ".join(join_call(files)), reading, out)
+            write_job(", ".join(files), reading, out)
         return
     if json != "-":
         show(reading, files, None if out == "-" else out)
