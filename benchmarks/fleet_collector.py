@@ -37,7 +37,7 @@ RANKS_A_NODE = 8
 KINDS = 16
 DIRECT = """
 import sys
-from windtunnel.cli.fleet_collect import command
+from windtunnel.cli.fleet.collect import command
 command(dir=sys.argv[1], port=int(sys.argv[2]), host="127.0.0.1", unix=None, token_file=None, secrets=None, db=None, keep_days=7.0,
         keep_gib=200.0, keep_summaries=365.0, otlp=None, otlp_ranks="0")
 """

@@ -17,8 +17,8 @@ import sys
 import time
 from pathlib import Path
 
-from windtunnel.cli.search_space import question
 from windtunnel.jobs.load import load_described_job as job_of
+from windtunnel.jobs.search_space import question
 from windtunnel.search.find import Plans, Search, SearchLimits, plans_of
 from windtunnel.search.objective import objectives
 from windtunnel.search.outcome import Trial

@@ -11,7 +11,7 @@ the baseline's FlashAttention 1, a window of half the sequence, micro batch 1, s
 from __future__ import annotations
 
 import windtunnel as wt
-from windtunnel.reality.rows.conventions import model_flops_per_token
+from windtunnel.reality import model_flops_per_token
 
 STEPS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("Megatron-LM", 47.7, ()),

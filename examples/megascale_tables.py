@@ -13,7 +13,7 @@ of the fit, not of foresight.
 from __future__ import annotations
 
 import windtunnel as wt
-from windtunnel.reality.rows.conventions import model_flops_per_token
+from windtunnel.reality import model_flops_per_token
 
 PUBLISHED = {
     (256, 768): (40.0, 53.0, 32.0, 65.3),

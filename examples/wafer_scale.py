@@ -18,8 +18,8 @@ the wafer is seven times as fast.
 from __future__ import annotations
 
 import windtunnel as wt
-from windtunnel.network.closed.dimensions import Dimension, Schedule, split, walk
-from windtunnel.predict.answer.metrics import executions
+from windtunnel.network import Dimension, Schedule, split, walk
+from windtunnel.predict import executions
 from windtunnel.spec import check
 from windtunnel.workload import Axis, Comm, Kind, build
 

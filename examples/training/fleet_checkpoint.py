@@ -18,8 +18,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
-from windtunnel.fleet.checkpoint.states import PerRank, RandomState
+from windtunnel.fleet import Checkpointer, PerRank, RandomState
 
 
 class Order:

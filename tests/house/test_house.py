@@ -60,7 +60,11 @@ def test_imports_go_down_the_floors() -> None:
 def test_what_a_door_offers_is_explained(room: str) -> None:
     module = import_module(f"windtunnel.{room}")
     for name in getattr(module, "__all__", ()):
-        thing = getattr(module, name)
+        try:
+            thing = getattr(module, name)
+        except ModuleNotFoundError as error:  # of an extra that is not installed
+            assert error.name in ("torch", "uvicorn"), error
+            continue
         if (isclass(thing) or isfunction(thing)) and str(thing.__module__).startswith("windtunnel"):
             own = thing.__dict__.get("__doc__") if isclass(thing) else thing.__doc__
             assert own and not (isclass(thing) and own.startswith(f"{name}(")), f"{room}.{name} has no docstring"

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from importlib.util import find_spec
+from inspect import isfunction
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import windtunnel as wt
 
-NAMES = """
-GPU Answer Cluster Dataset EngineError Fabric FileError FlowsResult Host Imported Job KernelRow Model Nic Node Plan PlanError
-Prediction ReplicaClass Report Runtime ScaleUp Span SpecError StageMemory Traffic UnequalResult UnknownName WindtunnelError
-Workload __version__ build check dump flows goodput import_job load load_cluster load_model match_gpu memory_of names predict schema
-sweep validate
-""".split()  # noqa: SIM905
+TORCH = {"Checkpointer", "PerRank", "RandomState", "ProcessMesh", "init_mesh", "open_store", "StorePlace", "export_weights"}
+"""Names of `windtunnel.fleet` that need torch."""
+VERBS_AND_ROOMS = ("calibrate", "goodput", "memory", "predict", "replay", "search")
+"""Functions that have the name of a room."""
+
+
+def stub_of(package: ModuleType) -> dict[str, str]:
+    """Public name -> module, as a package's stub lists them."""
+    text = Path(str(package.__file__)).with_suffix(".pyi").read_text(encoding="utf-8")
+    found = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                assert alias.asname == alias.name, f"{alias.name}: lazy_loader publishes the name that the module has"
+                assert alias.name not in found, f"{alias.name} stands twice"
+                found[alias.name] = node.module or ""
+    return found
+
+
+PACKAGES = [wt, wt.fleet, wt.profile, wt.runs]
+NAMES = sorted(stub_of(wt))
 
 
 def run(code: str) -> str:
@@ -24,15 +43,29 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_names_are_these() -> None:
-    assert sorted(wt.__all__) == sorted(NAMES)
-    assert len(NAMES) <= 48
-    assert dir(wt) == sorted(NAMES)
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_the_stub_is_the_list_of_names(package: ModuleType) -> None:
+    own = {"__version__"} if package is wt else set()
+    assert set(package.__all__) == set(stub_of(package)) | own
+    assert set(dir(package)) >= set(package.__all__) - own
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_name_opens(name: str) -> None:
-    assert getattr(wt, name) is not None
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_every_name_opens_and_is_documented(package: ModuleType) -> None:
+    for name in stub_of(package):
+        if name in TORCH and find_spec("torch") is None:
+            continue
+        found = getattr(package, name)
+        text = found.__dict__.get("__doc__") if isinstance(found, type) else found.__doc__
+        assert text and not text.startswith(f"{name}("), f"{package.__name__}.{name} has no docstring"
+
+
+def test_functions_are_typed() -> None:
+    for name in NAMES:
+        found = getattr(wt, name)
+        if isfunction(found) and found.__module__.startswith("windtunnel.api"):
+            wanted = found.__code__.co_varnames[: found.__code__.co_argcount + found.__code__.co_kwonlyargcount]
+            assert {*wanted, "return"} <= set(found.__annotations__), name
 
 
 def test_unknown_names_are_refused() -> None:
@@ -40,9 +73,27 @@ def test_unknown_names_are_refused() -> None:
         _ = wt.no_such_name  # type: ignore[attr-defined]
 
 
-def test_importing_it_imports_nothing_heavy() -> None:
-    code = "import windtunnel, sys; print([m for m in ('numpy', 'pydantic', 'rich', 'typer') if m in sys.modules])"
+@pytest.mark.parametrize("package", ["windtunnel", "windtunnel.fleet", "windtunnel.profile", "windtunnel.runs", "windtunnel.fit"])
+def test_importing_it_imports_nothing_heavy(package: str) -> None:
+    heavy = ("numpy", "pydantic", "rich", "typer", "torch", "windtunnel.spec", "windtunnel.records")
+    assert run(f"import {package}, sys; print([m for m in {heavy} if m in sys.modules])") == "[]"
+
+
+def test_a_training_script_gets_the_monitor_without_the_simulator() -> None:
+    heavy = ("pydantic", "rich", "typer", "scipy", "windtunnel.spec", "windtunnel.workload")
+    code = f"from windtunnel.fleet import watch, SharedLoader; import sys; print([m for m in {heavy} if m in sys.modules])"
     assert run(code) == "[]"
+    assert (
+        run("from windtunnel.fleet.watch import start; from windtunnel.fleet import watch; print(watch.start is start)") == "True"
+    )
+
+
+@pytest.mark.parametrize("name", VERBS_AND_ROOMS)
+@pytest.mark.parametrize("first", ["import windtunnel.{0}", "from windtunnel.{0} import *", "getattr(wt, '{0}')", ""])
+def test_the_function_stays_when_its_room_is_imported(name: str, first: str) -> None:
+    code = f"import windtunnel as wt\n{first.format(name)}\nimport windtunnel.{name}, sys\n"
+    told = run(f"{code}print(type(wt.{name}).__name__, type(sys.modules['windtunnel.{name}']).__name__)")
+    assert told == "function module"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +108,7 @@ def test_importing_it_imports_nothing_heavy() -> None:
 )
 def test_predict_is_the_verb_whatever_came_first(first: str) -> None:
     for code in (f"import windtunnel as wt\n{first}", f"{first.replace('wt.Prediction', '')}\nimport windtunnel as wt"):
-        assert run(f"{code}\nprint(type(wt.predict).__name__, wt.predict.__module__)") == "function windtunnel.api"
+        assert run(f"{code}\nprint(type(wt.predict).__name__, wt.predict.__module__)") == "function windtunnel.api.step"
 
 
 def test_the_room_behind_the_verb_opens() -> None:

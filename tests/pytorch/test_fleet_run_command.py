@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.cli.fleet.source import read_run
 from windtunnel.fleet.collect import open_run
+from windtunnel.fleet.sources import read_run
 from windtunnel.fleet.wire.ports import free_port
 from windtunnel.records.sections import Section
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fit_rows import COMMON, CPU, attention, moved, product, tiny_cpu
 
+from tests.helpers.fit_rows import COMMON, CPU, attention, moved, product, tiny_cpu
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.calibrate.kernels.classes import memory_predict
 from windtunnel.calibrate.kernels.fit import fit

@@ -18,7 +18,6 @@ from tests.helpers.fleet_clocks import negative_arrows
 from tests.helpers.fleet_rings import written
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli import main
-from windtunnel.cli.fleet.source import aligned_run, read_run
 from windtunnel.fleet.collect import open_run
 from windtunnel.fleet.collector_client import CollectorClient
 from windtunnel.fleet.findings.call_matching import match_collectives, match_sends
@@ -29,6 +28,7 @@ from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.ship import ShipPolicy
 from windtunnel.fleet.ship.shipper import NodeShipper
+from windtunnel.fleet.sources import read_aligned_run, read_run
 from windtunnel.records.sections import Section, Sections
 from windtunnel.report.fleet.run import fleet_dict, fleet_short
 from windtunnel.report.fleet.timeline import write_fleet_trace
@@ -98,7 +98,7 @@ def test_clocks_of_two_machines_are_put_on_one(tmp_path: Path) -> None:
     written(tmp_path, slow=-1, ahead=(0, 300 * MS))
     raw = read_run(str(tmp_path)).sections
     assert negative_arrows(raw) > 0
-    recorded, told = aligned_run(tmp_path)
+    recorded, told = read_aligned_run(tmp_path)
     assert negative_arrows(recorded.sections) == 0
     assert told.startswith("Clocks of 2 machines put on that of node0: largest correction 30") and "wrong by at most" in told
 
@@ -108,12 +108,12 @@ def test_one_machine_says_nothing_of_clocks(tmp_path: Path) -> None:
     ring.write(Section.STEP, 0, time.time_ns(), MS, MS, state=RowState.DONE)
     ring.mark_ended(0)
     ring.close()
-    assert aligned_run(tmp_path)[1] == ""
+    assert read_aligned_run(tmp_path)[1] == ""
 
 
 def test_arrows_of_the_trace_never_point_back(tmp_path: Path) -> None:
     written(tmp_path, slow=-1, ahead=(0, -200 * MS))
-    recorded, _ = aligned_run(tmp_path)
+    recorded, _ = read_aligned_run(tmp_path)
     target = tmp_path / "run.json"
     write_fleet_trace(recorded.sections, target)
     events = json.loads(target.read_text())["traceEvents"]

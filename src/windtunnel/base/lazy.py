@@ -1,26 +1,31 @@
-"""A package's public names, each imported on first use, so that importing the package costs nothing."""
+"""Names of a package that `lazy_loader` imports on first use, from the package's stub `__init__.pyi`.
+
+lazy_loader serves as it is, but for two things that this file has. The stub is the only list of names: `import x as y` in it would
+publish `x`, so a public name is the name that its module has. And lazy_loader guards a function against a subpackage of its name
+only where the function comes from that subpackage; `windtunnel.predict` comes from `windtunnel.api.step`.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 
-def lazy(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of `package`: a name is looked up in `home`, its module is imported, and the package keeps the value.
+class _FunctionsFirst(ModuleType):
+    """A package whose functions stay, when a subpackage of the same name is imported."""
 
-    `home`: public name -> module below the package, or "module:name" where the module calls it by another name.
-    The function raises AttributeError for a name that is not in `home`.
-    """
+    _functions: frozenset[str] = frozenset()
 
-    def found(name: str) -> Any:
-        if name not in home:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, _, attribute = home[name].partition(":")
-        value = getattr(import_module(f"{package}.{module}"), attribute or name)
-        setattr(sys.modules[package], name, value)
-        return value
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._functions and value is sys.modules.get(f"{self.__name__}.{name}"):
+            return  # the import of a subpackage sets it; `from package.name import x` and sys.modules have it all the same
+        super().__setattr__(name, value)
 
-    return found
+
+def functions_before_packages(package: str, names: Iterable[str]) -> None:
+    """Makes the attributes `names` of `package` its functions, whatever is imported; call it after `lazy_loader.attach_stub`."""
+    module = sys.modules[package]
+    module.__class__ = _FunctionsFirst
+    module.__dict__["_functions"] = frozenset(names)

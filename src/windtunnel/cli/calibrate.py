@@ -44,8 +44,7 @@ def command(
         result = calibrate([run for run, _ in read], loaded.job)
     calibration = result.fit.calibration
     if json is not None:
-        table = calibration.model_dump(mode="json")
-        write_json({"calibration": table, "before": result.before.tolist(), "after": result.after.tolist()}, json)
+        write_json(result.as_dict(), json)
     if out is not None:
         lines = toml_lines(calibration.model_dump(mode="json", exclude_none=True))
         write("\n".join(lines).lstrip() + "\n", out, "--out")

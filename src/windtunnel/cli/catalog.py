@@ -60,12 +60,9 @@ def command(
 
 def _formats(name: str | None, json: str | None) -> None:
     """What `windtunnel import` reads. UnknownName for a name that no reader has."""
-    from windtunnel.formats.importers import IMPORTERS
+    from windtunnel.formats.importers import described
 
-    what = {reader.name: reader.what for reader in IMPORTERS if reader.name != "not-read"}
-    if name is not None and name not in what:
-        raise UnknownName("format", name, list(what))
-    listed = what if name is None else {name: what[name]}
+    listed = described(name)
     if json is not None:
         write_json({"formats": listed}, json)
     if json != "-":

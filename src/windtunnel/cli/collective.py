@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.collective_listing import as_csv, as_json, listing
 from windtunnel.cli.shared.common import Json, Sets, notes, writable, write, write_json
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network import flat_group
-from windtunnel.network.api import OPS, op_of, sweep
+from windtunnel.network.api import OPS, algorithm_of, op_of, sweep
 from windtunnel.network.lanes.algorithms import LOWERINGS
 from windtunnel.network.lanes.listing import transfers
 from windtunnel.network.lanes.send_files import Sends, read_sends
 from windtunnel.network.nccl.settings import KNOWN, as_set, parse_settings
 from windtunnel.network.simulate.collective import route_call
+from windtunnel.network.sizes import sizes_of
 from windtunnel.spec import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
 SPLIT = frozenset({Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER})
 """Calls whose `count` column nccl-tests gives per rank."""
-MOST_SIZES = 1000
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMG]?)(?:(i?)B)?", re.IGNORECASE)
 
 
 EXAMPLES = """\b
@@ -93,7 +91,7 @@ def command(  # long: one option a line
         raise SpecError("--per-node", per_node, f"at most {machine.node.domain}, as many GPUs as a node of {machine.id} joins")
     variables = variables_of(env or ())
     sends = read_sends(algorithm) if algorithm is not None and Path(algorithm).suffix else None
-    chosen = _algorithm(algorithm) if sends is None else None
+    chosen = algorithm_of(algorithm) if sends is None else None
     if sends is not None and sends.size is None and len(chosen_sizes) > 1:
         raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
     shape = dims_of(dims)
@@ -139,16 +137,6 @@ def command(  # long: one option a line
     if not finished:
         notes().print(f"{len(rows)} of {len(chosen_sizes)} sizes are done.")
         raise typer.Exit(INTERRUPTED)
-
-
-def _algorithm(name: str | None) -> str | None:
-    if name is None:
-        return None
-    by_plain_name = {key.replace("_", ""): key for key in LOWERINGS}
-    plain = name.strip().lower().replace("-", "").replace("_", "")
-    if plain not in by_plain_name:
-        raise UnknownName("--algorithm", name, list(LOWERINGS))
-    return by_plain_name[plain]
 
 
 def variables_of(pairs: Sequence[str]) -> dict[str, str | int]:
@@ -209,45 +197,6 @@ def _show(
         write_json(as_json(lowered, sent, op), json)
     if "-" not in (csv, json):
         write(listing(lowered, sent, op), "-", "--show-transfers")
-
-
-def sizes_of(text: str) -> list[float]:
-    """Bytes from `8:8G`, `1M:64M:4` or `1M,3M`; SpecError with an example otherwise."""
-    form = "MIN:MAX, MIN:MAX:FACTOR or a list with commas, such as 8:8G or 1M,16M"
-    if ":" not in text:
-        listed = [_bytes(part, text, form) for part in text.split(",")]
-        if len(listed) > MOST_SIZES:
-            raise SpecError("--bytes", text, f"at most {MOST_SIZES} sizes")
-        return listed
-    low, high, *rest = text.split(":")
-    if len(rest) > 1:
-        raise SpecError("--bytes", text, form)
-    try:
-        factor = float(rest[0]) if rest else 2.0
-    except ValueError:
-        raise SpecError("--bytes", text, form) from None
-    start, end = _bytes(low, text, form), _bytes(high, text, form)
-    if not 1.0 < factor <= 1e12 or end < start:
-        raise SpecError("--bytes", text, form, "MIN is at most MAX, FACTOR above 1.")
-    sizes = [start]
-    while (following := float(int(sizes[-1] * factor))) <= end:
-        if following <= sizes[-1] or len(sizes) >= MOST_SIZES:
-            raise SpecError("--bytes", text, f"at most {MOST_SIZES} sizes, each larger than the one before", "Raise FACTOR.")
-        sizes.append(following)
-    return sizes
-
-
-def _bytes(part: str, text: str, form: str) -> float:
-    match = _SIZE.fullmatch(part.strip())
-    if match is None:
-        raise SpecError("--bytes", text, form)
-    number, prefix, binary = match.groups()
-    power = " KMG".index(prefix.upper()) if prefix else 0
-    decimal = binary == "" and part.strip()[-1:] in "bB"  # 8GB is decimal, 8G and 8GiB are binary
-    size = float(int(float(number) * (1000 if decimal else 1024) ** power))
-    if not 1.0 <= size <= 2.0**50:
-        raise SpecError("--bytes", text, "sizes from 1 byte to 1 PiB")
-    return size
 
 
 def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]], network: str = "closed") -> str:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.search_space import question
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Source, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import stoppable
-from windtunnel.jobs.loaded import LoadedJob
-from windtunnel.search.design import DesignField, Premium, design, field_of
-from windtunnel.search.space import SWITCHES, Space, split_values
-from windtunnel.spec import dump_job, load_job
+from windtunnel.jobs.design_fields import DesignFields, premium_of
+from windtunnel.search.design import DesignField, Premium, design
 
 EXAMPLES = """\b
 Examples:
@@ -62,25 +58,13 @@ def command(  # long: one option a line
 
     from windtunnel.report.text.design import render
 
-    pairs = [_pair("--set", text) for text in sets or []]
-    varied = {key: values for key, values in pairs if _varies(key, values)}
-    plans = [f"{key}={values}" for key, values in pairs if key not in varied and _inside(key)]
-    loaded = job_of(
-        job, [f"{key}={values}" for key, values in pairs if key not in varied and not _opens(key, values)], on, model, megatron
-    )
-    table = tomllib.loads(dump_job(loaded.job))
-
-    def load(overrides: Sequence[str]) -> LoadedJob:
-        return LoadedJob(load_job(table, overrides))
-
-    def space_of(overrides: Sequence[str]) -> Space:
-        return question(load, [*plans, *overrides], None, ()).spaces[0]
-
-    axes = [field_of(loaded.job, key, values) for key, values in varied.items()]
+    fields = DesignFields.of([_pair("--set", text) for text in sets or []])
+    loaded = job_of(job, list(fields.fixed), on, model, megatron)
+    axes = fields.axes(loaded.job)
     tell_source(loaded)
     with stoppable(f"designing for {loaded.job.name}") as progress:
         result = design(
-            space_of,
+            fields.space_of(loaded.job),
             axes,
             objective,
             trials=trials,
@@ -99,10 +83,11 @@ def command(  # long: one option a line
 
 def _premium(text: str, axes: Sequence[DesignField]) -> Premium:
     key, dollars = _pair("--premium", text)
-    ranges = {axis.path: axis for axis in axes if not axis.values}
-    if key not in ranges or not _is_number(dollars):
-        raise SpecError("--premium", text, f"dollars of a range: {', '.join(ranges) or 'there is none'}")
-    return Premium(ranges[key], float(dollars))
+    try:
+        return premium_of(key, float(dollars), axes)
+    except (ValueError, SpecError):
+        ranges = ", ".join(axis.path for axis in axes if not axis.values)
+        raise SpecError("--premium", text, f"dollars of a range: {ranges or 'there is none'}") from None
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
@@ -110,23 +95,3 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     if not equals:
         raise SpecError(option, text, "path=value")
     return key.strip(), values.strip()
-
-
-def _inside(key: str) -> bool:
-    """Whether the plan search of each design varies a field."""
-    return key.startswith("plan.") and key != "plan.seq" or key in SWITCHES
-
-
-def _opens(key: str, values: str) -> bool:
-    return _inside(key) and len(split_values(key, values)) > 1
-
-
-def _varies(key: str, values: str) -> bool:
-    return ".." in values or not _inside(key) and len(split_values(key, values)) > 1
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return float(text) == float(text)
-    except ValueError:
-        return False

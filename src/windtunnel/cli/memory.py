@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.base.errors import SpecError
+from windtunnel.api.step import memory
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, busy, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
-from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, why
-from windtunnel.memory import replay as play
-from windtunnel.memory import snapshot as take_snapshot
-from windtunnel.predict import predict
-from windtunnel.predict.answer.timeline import pass_times
-from windtunnel.search import Fix, fixes
+from windtunnel.memory import OverTime, Pooled, StageMemory
+from windtunnel.report.memory import MemoryReport, check_stage
 from windtunnel.search.levers.flags import flags_of, framework_name
 from windtunnel.spec import Job
-from windtunnel.workload import Workload, build
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,22 +55,6 @@ def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
     for model, replay in zip(stages, replayed, strict=True):
         table.add_row(str(model.stage), *(say.size(getattr(who, part)) for part in parts for who in (model, replay)))
     return table
-
-
-def _over_time(job: Job, workload: Workload, stages: Sequence[StageMemory], stage: int | None) -> list[OverTime]:
-    """Replay of the step of each stage, or of one, at the times of its passes."""
-    timeline = predict(job).timeline
-    chosen = stages if stage is None else [stages[stage]]
-    return [
-        over_time(
-            workload,
-            m.stage,
-            pass_times(timeline, workload.schedule[m.stage], m.stage),
-            m.context,
-            m.usable - m.context if m.fits else math.inf,
-        )
-        for m in chosen
-    ]
 
 
 def _highest(moments: Sequence[OverTime]) -> Table:
@@ -124,91 +100,32 @@ def command(
 
         check_name(picture)
     loaded = job_of(job, sets, on, model, megatron)
-    if stage is not None and stage >= loaded.job.plan.pp:
-        raise SpecError("--stage", stage, f"a pipeline stage, 0 to {loaded.job.plan.pp - 1}")
+    check_stage(loaded.job, stage)
     with busy(f"counting the memory of {loaded.job.name}"):
-        counted = _counted(loaded.job, replay, picture is not None, stage)
+        counted = memory(loaded.job, replay=replay, over_time=picture is not None, stage=stage)
         if picture is not None:
             from windtunnel.report.page.memory import write
 
             write(counted.moments, loaded.job.name, picture)
         if snapshot is not None:
-            chosen = max(counted.stages, key=lambda s: s.allocated) if stage is None else counted.stages[stage]
-            Path(snapshot).write_bytes(dumps(take_snapshot(counted.workload, chosen.stage)))
+            counted.snapshot(snapshot, stage)
     tell_source(loaded)
     if json is not None:
-        write_json(_plain(loaded.job, counted), json)
+        write_json(counted.as_dict(), json)
     if not quiet and json != "-":
         _print(loaded.job, counted)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """The result of the verb: `fixes` if the job does not fit, `replayed` and `moments` if requested."""
-
-    workload: Workload
-    stages: tuple[StageMemory, ...]
-    fixes: tuple[Fix, ...]
-    replayed: tuple[Pooled, ...]
-    moments: list[OverTime]
-
-    @property
-    def fits(self) -> bool:
-        return all(stage.fits for stage in self.stages)
-
-    @property
-    def missing(self) -> float:
-        """Missing bytes of the fullest stage."""
-        return max(0.0, *(stage.missing for stage in self.stages))
-
-
-def _counted(job: Job, replay: bool, picture: bool, stage: int | None) -> _Found:
-    workload = build(job)
-    stages = memory_of(job, workload)
-    fitting = () if all(one.fits for one in stages) else fixes(job)
-    replayed = play(workload, stages) if replay else ()
-    return _Found(workload, stages, fitting, replayed, _over_time(job, workload, stages, stage) if picture else [])
-
-
-def _plain(job: Job, counted: _Found) -> dict[str, object]:
-    """The result as data with stable keys."""
-    answer: dict[str, object] = {
-        "job": job,
-        "memory": [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in counted.stages],
-        "fits": counted.fits,
-        "shortfall_bytes": counted.missing,
-        "step_time_s": predict(job).step_time_s if counted.fixes else None,
-        "advice": [{"set": f.change.sets[0]} | _fix(job, f) for f in counted.fixes if f.single],
-        "why": why(counted.workload, counted.stages),
-        "together": [{"set": list(f.change.sets)} | _fix(job, f) for f in counted.fixes if not f.single],
-    }
-    if counted.replayed:
-        answer["replay"] = [
-            vars(pooled) | {"stage": one.stage, "fragmentation": pooled.fragmentation}
-            for one, pooled in zip(counted.stages, counted.replayed, strict=True)
-        ]
-    if counted.moments:
-        from windtunnel.report.page.memory import plain
-
-        answer["over_time"] = [plain(one) for one in counted.moments]
-    return answer
-
-
-def _fix(job: Job, fix: Fix) -> dict[str, object]:
-    flags = list(flags_of(fix.change.apply(job), fix.change.fields))
-    return {"spare_bytes": fix.spare, "step_time_s": fix.step_time_s, "price": fix.price, "flags": flags}
-
-
-def _print(job: Job, counted: _Found) -> None:
+def _print(job: Job, counted: MemoryReport) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from windtunnel.report.text.terminal import memory
+    from windtunnel.report.text.terminal import memory as memory_table
     from windtunnel.report.words import numbers as say
 
     console = Console()
     console.print(Text(f"{job.name}: fullest GPU of each pipeline stage", style="bold"))
-    console.print(memory(counted.stages, console.width))
+    console.print(memory_table(counted.stages, console.width))
     if counted.replayed:
         console.print(_beside(counted.stages, counted.replayed))
         if any(pooled.failed for pooled in counted.replayed):
@@ -224,7 +141,7 @@ def _print(job: Job, counted: _Found) -> None:
     short = max(counted.stages, key=lambda s: s.missing).short
     where = "" if short == "GPU memory" else f"of {short} "
     console.print(Text(f"DOES NOT FIT: {say.size(counted.missing)} {where}missing on the fullest stage.", style="bold red"))
-    for sentence in why(counted.workload, counted.stages):
+    for sentence in counted.why:
         console.print(Text(f"  {sentence}"))
     if not counted.fixes:
         console.print(Text("No change that was tried makes it fit: use more GPUs, or plan.micro_batch=1."))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -73,26 +73,27 @@ def command(  # long: one option a line
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json))
-    from windtunnel.search.budget.planner import MACHINES, plan
-    from windtunnel.search.budget.wish import Wish
+    from windtunnel.api.choices import plan
     from windtunnel.spec import load_law
-    from windtunnel.workload import parameter_count
 
     own = [text for text in sets or [] if not text.strip().startswith("law.")]
-    chosen = None if model is None else _model(model, parameters, own)
-    wish = Wish(
-        load_law(law, [text.strip().removeprefix("law.") for text in sets or [] if text.strip().startswith("law.")]),
-        amount(budget, "--budget"),
-        amount(days, "--days"),
-        amount(loss, "--loss"),
-        chosen,
-        parameter_count(chosen) if chosen is not None else amount(parameters, "--parameters"),
-        amount(tokens, "--tokens"),
-        amount(ratio, "--tokens-per-parameter"),
-        goodput,
-    )
+    changes = [text.strip().removeprefix("law.") for text in sets or [] if text.strip().startswith("law.")]
     with bar("planning") as progress:
-        answer = plan(wish, listed(on) or MACHINES, counts(gpus), own, progress)
+        answer = plan(
+            budget=amount(budget, "--budget"),
+            days=amount(days, "--days"),
+            loss=amount(loss, "--loss"),
+            on=listed(on),
+            gpus=counts(gpus),
+            model=model,
+            parameters=amount(parameters, "--parameters"),
+            tokens=amount(tokens, "--tokens"),
+            tokens_per_parameter=amount(ratio, "--tokens-per-parameter"),
+            law=load_law(law, changes),
+            goodput=goodput,
+            overrides=own,
+            progress=progress,
+        )
     if json is not None:
         from windtunnel.report.text.plan import as_dict
 
@@ -101,17 +102,3 @@ def command(  # long: one option a line
         from windtunnel.report.text.plan import show
 
         show(answer)
-
-
-def _model(name: str, parameters: str | None, sets: list[str]) -> Any:
-    """The model of `--model`, with the overrides that change it."""
-    from windtunnel.jobs.imports import load_model_apart
-    from windtunnel.spec import load_model
-
-    if parameters is not None:
-        raise SpecError("--parameters", parameters, "left out with --model, which has its own")
-    found = load_model_apart(name)
-    return load_model(
-        found.model_dump(mode="json", exclude_none=True),
-        [text.removeprefix("model.") for text in sets if text.startswith("model.")],
-    )

@@ -9,8 +9,6 @@ import typer
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.shared.common import Json, Network, Quiet, Seed, busy, notes, told, writable, write_json
-from windtunnel.formats.traces.chakra.groups import read_groups
-from windtunnel.records.trace_graph import TraceGraph
 
 EXAMPLES = """\b
 Examples:
@@ -80,14 +78,12 @@ def command(  # long: one option a line
         _astra_sim(files, system, wires, memory, groups, aware, json, quiet)
         return
     from windtunnel.replay import ReplayOptions, replay
-    from windtunnel.replay.options import CALLS, COMPUTE
+    from windtunnel.replay.sources import read_graph_of
     from windtunnel.spec.loading.load import load_cluster, load_gpu
 
-    for name, value, allowed in (("--compute", compute, COMPUTE), ("--calls", calls, CALLS)):
-        if value not in allowed:
-            raise SpecError(name, value, ", ".join(allowed))
-    graph, notes_of_file = _graph(files, groups, form, compute)
     options = ReplayOptions(network, compute, calls, None if source is None else load_gpu(source), precision, seed, skip)
+    options.check()
+    graph, notes_of_file = read_graph_of(files, groups, form, compute)
     with busy("Replaying"):
         result = replay(graph, load_cluster(on or "", sets or []), options)
     if json is not None:
@@ -100,74 +96,20 @@ def command(  # long: one option a line
         _show(result.as_dict())
 
 
-def _graph(files: list[str], groups: str | None, form: str | None, compute: str) -> tuple[TraceGraph, tuple[str, ...]]:
-    """The graph that the files hold, and what was assumed for it."""
-    from windtunnel.formats.door import importer_of, listed, read_files
-    from windtunnel.formats.head import head_of
-    from windtunnel.formats.reading import Content, Context
-    from windtunnel.formats.traces.chakra import read_trace, sources
-    from windtunnel.records.graph_file import read_graph
-    from windtunnel.records.run_file import is_run, read_run
-    from windtunnel.traces.graph import graph_of
-
-    if len(files) == 1 and files[0].endswith(".parquet"):
-        return read_graph(Path(files[0])), ()
-    if len(files) == 1 and is_run(Path(files[0])):
-        return graph_of(read_run(Path(files[0]))), ()
-    if groups is not None:
-        paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
-        if paths and importer_of(head_of(paths[0]), form).name == "chakra":
-            trace = read_trace(sources(paths)[0], read_groups(Path(groups)))
-            return trace.graph, trace.assumed + trace.broken
-        raise SpecError("--comm-groups", groups, "a Chakra trace; other formats name their groups themselves")
-    paths = [path for name in files for path in listed(Path(name))]
-    if compute == "kernels" and all(importer_of(head_of(path), form).name == "kineto" for path in paths):
-        from windtunnel.formats.traces.pytorch_et.shaped import read_shaped
-
-        return read_shaped(paths, Context())
-    reading = read_files(files, name=form)
-    if reading.content is Content.RUN:
-        return graph_of(reading.value), ("each launch, gap and wait of the host as measured", *reading.broken)
-    if reading.content is not Content.GRAPH:
-        raise SpecError("TRACE", reading.format, "a trace graph, such as a Chakra trace, or a run's traces")
-    return reading.value, reading.assumed + reading.broken
-
-
 def _astra_sim(
     files: list[str], system: str, wires: str, memory: str | None, groups: str | None, aware: bool, json: str | None, quiet: bool
 ) -> None:
-    from windtunnel.formats.door import listed
-    from windtunnel.formats.simulators.astrasim.configuration import RemoteMemory, read_memory, read_network, read_system
-    from windtunnel.formats.traces.chakra import read_trace, sources
-    from windtunnel.replay.astrasim.files import AstraSetting, run_setting
+    from windtunnel.replay.astrasim.files import replay_astra_sim
 
-    paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
-    if not paths:
-        raise FileError("TRACE", "no file", "Chakra traces")
-    setting = AstraSetting(
-        read_system(Path(system)), read_network(Path(wires)), RemoteMemory() if memory is None else read_memory(Path(memory)), aware
-    )
-    trace = read_trace(sources(paths)[0], None if groups is None else read_groups(Path(groups)))
     with busy("Replaying as ASTRA-sim does"):
-        finish = run_setting(trace, setting)
-    unknown = (*setting.system.unknown, *setting.network.unknown, *setting.memory.unknown)
-    ranks = trace.graph.numbers.tolist()
+        ran = replay_astra_sim(files, system, wires, memory, groups, aware)
     if json is not None:
-        table: dict[str, Any] = {
-            "schema": "windtunnel.astrasim/1",
-            "rank": ranks,
-            "cycles": [int(end) for end in finish.end],
-            "exposed": [int(seconds) for seconds in finish.exposed],
-            "ignored_keys": list(unknown),
-            "notes": list(finish.notes),
-            "stuck": list(finish.stuck),
-        }
-        write_json(table, json)
-    told(tuple(f"key {key}" for key in unknown), "ignored, as ASTRA-sim does")
-    told(finish.notes, "note")
-    told(finish.stuck, "never ended")
+        write_json(ran.as_dict(), json)
+    told(tuple(f"key {key}" for key in ran.unknown), "ignored, as ASTRA-sim does")
+    told(ran.finish.notes, "note")
+    told(ran.finish.stuck, "never ended")
     if not quiet and json != "-":
-        for rank, end, exposed in zip(ranks, finish.end.tolist(), finish.exposed.tolist(), strict=True):
+        for rank, end, exposed in zip(ran.ranks, ran.finish.end.tolist(), ran.finish.exposed.tolist(), strict=True):
             typer.echo(f"sys[{rank}] finished, {end:.0f} cycles, exposed communication {exposed:.0f} cycles.")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from windtunnel.base.errors import SpecError
@@ -15,26 +13,18 @@ MOST_HOSTS = 16
 
 def replay_loggops(files: list[str], parameters: str, json: str | None, quiet: bool) -> None:
     """Prints ns of each rank, or of the slowest. SpecError for several files and wrong parameters."""
-    from windtunnel.formats.traces.goal import read_schedule
-    from windtunnel.replay.loggops import parse_loggops, run_loggops
+    from windtunnel.replay.loggops import replay_loggops as run
 
     if len(files) != 1:
         raise SpecError("TRACE", f"{len(files)} files", "one GOAL schedule")
-    model = parse_loggops(parameters)
-    schedule = read_schedule(Path(files[0]))
-    result = run_loggops(schedule, model)
+    result = run(files[0], parameters)
     stuck = (
         f"{result.unfinished} operations never end: {result.unexpected} messages and {result.unmatched} receives meet nobody;"
         " LogGOPSim prints no times here",
     )
     if json is not None:
-        table = {
-            "schema": "windtunnel.loggops/1", "loggops": {name: getattr(model, name) for name in ("L", "o", "g", "G", "O", "S")},
-            "host_ns": list(result.hosts), "max_ns": result.end, "events": result.events, "finished": not result.stuck,
-            "unexpected": result.unexpected, "unmatched": result.unmatched, "broken": schedule.broken,
-        }  # fmt: skip
-        write_json(table, json)
-    told(schedule.broken, "broken")
+        write_json(result.as_dict(), json)
+    told(result.broken, "broken")
     told(stuck if result.stuck else (), "never ended")
     if quiet or json == "-":
         return

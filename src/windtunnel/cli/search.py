@@ -12,11 +12,11 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.search_space import Question, predict_command, question
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.loaded import LoadedJob
+from windtunnel.jobs.search_space import Question, predict_command, question
 
 EXAMPLES = """\b
 Examples:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windtunnel.cli.shared.common import Json, Quiet, told, writable, write, write_json
+
+if TYPE_CHECKING:
+    from windtunnel.replay.simai.run import SimaiRun
 
 EXAMPLES = """\b
 Examples:
@@ -38,60 +40,40 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json), ("--out", out))
-    from windtunnel.base.errors import SpecError
-    from windtunnel.formats.simulators.simai.ratios import DEFAULT, read_ratios
-    from windtunnel.formats.simulators.simai.workload import read_workload
-    from windtunnel.replay.simai.arithmetic import end_to_end
-    from windtunnel.replay.simai.differences import differences
-    from windtunnel.replay.simai.setting import SimaiSetting
-    from windtunnel.replay.simai.table import csv_lines
+    from windtunnel.replay.simai.run import run_simai
 
-    path = Path(workload)
-    source = read_workload(path)
-    count = gpus if gpus is not None else source.keys.get("gpus", 0)
-    if not count:
-        raise SpecError("--gpus", gpus, "a number of GPUs: the first line of the workload has no all_gpus")
-    setting = SimaiSetting(count, servers, nics, nvlink, nic, gpu_type.upper(), nic_type.upper(), dp, ep, tp, pp)
-    tables = DEFAULT if ratios is None else read_ratios(Path(ratios))
-    result = end_to_end(source, setting, tables)
-    run = name if name is not None else path.name.split(".txt")[0]
-    departures = differences(source, setting, result, tables)
-    if out is not None:
-        write("\n".join(csv_lines(result, run)) + "\n", out, "--out")
-    if json is not None:
-        write_json(_table(result, run, departures, source.broken), json)
-    told(source.broken, "broken")
-    missing = [key for key in ("ep", "pp", "vpp", "ga") if key not in source.keys]
-    told(
-        [f"{', '.join(missing)} are 1: the first line does not say; SimAI 1.6 ends with SIGFPE there"] if missing else [], "assumed"
+    ran = run_simai(
+        workload,
+        gpus,
+        ratios,
+        name,
+        gpus_per_server=servers,
+        nics_per_server=nics,
+        nvlink=nvlink,
+        nic=nic,
+        gpu_type=gpu_type.upper(),
+        nic_type=nic_type.upper(),
+        dp_overlap=dp,
+        ep_overlap=ep,
+        tp_overlap=tp,
+        pp_overlap=pp,
     )
+    if out is not None:
+        write(ran.csv, out, "--out")
+    if json is not None:
+        write_json(ran.as_dict(), json)
+    told(ran.broken, "broken")
+    missing = ", ".join(ran.assumed_keys)
+    told([f"{missing} are 1: the first line does not say; SimAI 1.6 ends with SIGFPE there"] if missing else [], "assumed")
     if not quiet and "-" not in (json, out):
-        _show(result, run, departures)
+        _show(ran)
 
 
-def _table(result: Any, run: str, departures: Any, broken: tuple[str, ...]) -> dict[str, Any]:
-    from windtunnel.replay.simai.table import summary_of
-
-    return {
-        "schema": "windtunnel.simai/1",
-        "summary": summary_of(result, run),
-        "microseconds": {
-            "dp": result.dp, "dp_ep": result.dp_ep, "tp": result.tp, "ep": result.ep, "pp": result.pp, "bubble": result.bubble,
-            "compute": result.compute, "exposed": result.exposed, "total": result.total,
-        },
-        "differences": [one.as_dict() for one in departures],
-        "layer_rows": len(result.lines),
-        "broken": list(broken),
-    }  # fmt: skip
-
-
-def _show(result: Any, run: str, departures: Any) -> None:
-    from windtunnel.replay.simai.table import summary_of
-
-    for key, value in summary_of(result, run).items():
+def _show(ran: SimaiRun) -> None:
+    for key, value in ran.summary.items():
         typer.echo(f"{key:>20}  {value}")
-    if departures:
+    if ran.departures:
         typer.echo("\nWhere this departs from SimAI's own formulas, and the us that the total would change by:")
-    for one in departures:
+    for one in ran.departures:
         effect = "not known" if one.microseconds is None else f"{one.microseconds:+,.0f} us"
         typer.echo(f"  {effect:>16}  {one.count:,} x {one.what}")

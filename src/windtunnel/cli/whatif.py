@@ -50,7 +50,7 @@ def command(
         rows = what_if(run, change, machine, step)
     told(broken, "could not be read")
     if json is not None:
-        write_json([{**vars(row), "answer": row.answer} for row in rows], json)
+        write_json([row.as_dict() for row in rows], json)
     if json == "-":
         return
     from rich.console import Console

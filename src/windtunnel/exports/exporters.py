@@ -20,6 +20,10 @@ class Written:
     left_out: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 
+    def save(self, out: str | Path) -> list[Path]:
+        """Writes one file as `out`, several into the folder `out`; the paths written. OSError as the system raises it."""
+        return list(save(self, Path(out)))
+
 
 class ExporterModule(Protocol):
     """What the module of an exporter offers; one `of_cluster` also has `export_cluster(cluster, options)`."""

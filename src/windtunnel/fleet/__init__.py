@@ -16,6 +16,8 @@
 | `startup/` | process groups of a mesh without global barriers, over TCP, Redis or hierarchical stores |
 | `batch/` | the message that a shipper sends to the collector |
 | `wire/` | messages and encrypted connections between driver and agents |
+| `api.py` | `windtunnel fleet` as functions; `__init__.pyi` lists them with the classes for training scripts |
+| `sources.py` | the records of a run wherever they are, on one clock |
 | `monitor.py` | periodic check of a running job; raises alarms |
 | `recorded.py` | a run read from rings, a collector's folder or a collector's address |
 | `collector_client.py`, `query_results.py` | queries to a collector over HTTP, and the records they return |
@@ -24,4 +26,14 @@
 | `disk.py` | durable writes |
 
 Nothing here imports the simulator. Comparisons with a prediction are in the rooms above (`windtunnel.runs`).
+
+Names are imported on first use, so that `import windtunnel.fleet` costs a training process nothing. `run`, `driver` and `ship` stay
+on the command line: they are the processes beside a job, take over signals, and end as the job does. `serve` starts a collector in
+this process, and `NodeShipper` is what `ship` runs.
 """
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

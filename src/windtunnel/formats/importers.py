@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from windtunnel.base.errors import UnknownName
+
 
 @dataclass(frozen=True)
 class Importer:
@@ -124,6 +126,14 @@ MODEL_APART = frozenset({"calculon", "simumax", "llm-analysis", "trainer", "llm-
 
 ANYTHING = CONFIGURATIONS | {"not-read"}
 """Readers of texts that may lie beside the traces and logs of a run, without being a part of it."""
+
+
+def described(name: str | None = None) -> dict[str, str]:
+    """What each importer reads, in words by its name; of the one called `name` alone. UnknownName for a name that none has."""
+    what = {reader.name: reader.what for reader in IMPORTERS if reader.name != "not-read"}
+    if name is not None and name not in what:
+        raise UnknownName("format", name, list(what))
+    return what if name is None else {name: what[name]}
 
 
 def module_of(importer: Importer) -> Any:

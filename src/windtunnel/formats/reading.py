@@ -43,6 +43,18 @@ class Reading:
     assumed: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
 
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON of an import: stable keys, without the value itself."""
+        return {
+            "format": self.format,
+            "content": self.content.value,
+            "facts": dict(self.facts),
+            "built": list(self.built),
+            "ignored": list(self.ignored),
+            "assumed": list(self.assumed),
+            "broken": list(self.broken),
+        }
+
 
 @dataclass(frozen=True)
 class Context:

@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from windtunnel.base.lazy import lazy
-
-if TYPE_CHECKING:
-    from windtunnel.goodput.answer import Goodput, goodput
-    from windtunnel.goodput.run import WholeRun, run_of
-
-_HOME = {"Goodput": "answer", "WholeRun": "run", "goodput": "answer", "run_of": "run"}
-
-__all__ = ["Goodput", "WholeRun", "goodput", "run_of"]
-
-__getattr__ = lazy(__name__, _HOME)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

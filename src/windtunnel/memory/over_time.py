@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from windtunnel.workload.graph import Workload
 
 PARTS = tuple(content.name.lower() for content in Content)
 """Keys of tensor contents, in the order of a picture from bottom to top."""
+
+
+MOMENTS = 400
+"""Moments of a stage that are drawn, or written as JSON, at most."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,21 @@ class OverTime:
         level = self.allocated
         keep = np.array([a + int(level[a:b].argmax()) for a, b in zip(edges[:-1], edges[1:], strict=True)])
         return OverTime(self.stage, self.time[keep], self.parts[keep], self.reserved[keep], self.context, self.capacity)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data of at most `MOMENTS` moments: lists by part and in all, bytes at `time_s`."""
+        thin = self.thinned(MOMENTS)
+        parts = {part: thin.parts[:, at] for at, part in enumerate(PARTS)}
+        return {
+            "stage": thin.stage,
+            "time_s": thin.time,
+            **parts,
+            "allocated": thin.allocated,
+            "reserved": thin.reserved,
+            "shown": thin.shown,
+            "context": thin.context,
+            "capacity": thin.capacity,
+        }
 
 
 def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float]], context: float, limit: float) -> OverTime:

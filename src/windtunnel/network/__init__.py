@@ -1,6 +1,7 @@
-"""Closed-form network: who communicates, over which links, for how long."""
+"""Who communicates, over which links, for how long: in closed form, or over a graph of links. Names are imported on first use."""
 
-from windtunnel.network.closed.collective import CommEstimate, bus_factor, collective, sweep
-from windtunnel.network.groups.shape import Group, flat_group, group
+from __future__ import annotations
 
-__all__ = ["CommEstimate", "Group", "bus_factor", "collective", "flat_group", "group", "sweep"]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

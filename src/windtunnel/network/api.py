@@ -1,19 +1,23 @@
-"""The public functions `windtunnel.sweep` and `windtunnel.flows`; they take the names of the command line."""
+"""The public functions `windtunnel.collective`, `sweep` and `flows`; they take the names of the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 
-from windtunnel.base.errors import UnknownName
-from windtunnel.base.fidelity import CLOSED
+from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.base.fidelity import CLOSED, check_fidelity
 from windtunnel.network.closed.collective import sweep as closed_sweep
-from windtunnel.network.fabrics import parse_fabric
+from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault
 from windtunnel.network.flows.flow_list import load_flows
 from windtunnel.network.flows.run import FlowOptions, run_flows
 from windtunnel.network.flows.run import FlowsResult as FlowsResult
-from windtunnel.network.lanes.send_files import Sends
+from windtunnel.network.lanes.algorithms import LOWERINGS
+from windtunnel.network.lanes.send_files import Sends, read_sends
 from windtunnel.network.simulate.collective import engine_sweep
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.network.sizes import sizes_of
+from windtunnel.spec import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -31,6 +35,68 @@ def op_of(name: str, path: str = "op") -> str:
     if plain not in OPS:
         raise UnknownName(path, name, list(OPS))
     return plain
+
+
+def algorithm_of(name: str | None) -> str | None:
+    """The name in `LOWERINGS` of an algorithm in any spelling; None for None. Raises UnknownName."""
+    if name is None:
+        return None
+    by_plain_name = {key.replace("_", ""): key for key in LOWERINGS}
+    plain = name.strip().lower().replace("-", "").replace("_", "")
+    if plain not in by_plain_name:
+        raise UnknownName("--algorithm", name, list(LOWERINGS))
+    return by_plain_name[plain]
+
+
+def collective(
+    cluster: str | Cluster,
+    op: Comm | str = "all_reduce",
+    gpus: int = 8,
+    sizes: str | float | Iterable[float] = "8:8G",
+    *,
+    network: str = CLOSED,
+    algorithm: str | Path | Sends | None = None,
+    settings: Mapping[str, str | int] | None = None,
+    per_node: int | None = None,
+    dims: Sequence[int] = (),
+    seed: int = 1,
+    mtu: int | None = None,
+    skip: bool = False,
+    progress: Callable[[float], bool] | None = None,
+) -> list[dict[str, object]]:
+    """The table that nccl-tests prints for a call on `gpus` ranks of `cluster` (a name, a file or as read): a row for each size.
+
+    A row has `size` (bytes), `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, `channels`, and what an engine counts.
+    `op` in any spelling; `sizes`: bytes, or as nccl-tests takes them: "8:8G", "1M:1G:4" (K, M, G are binary), "1M,16M".
+    `network`: closed, flow or packet. `algorithm`: a name, or a file of sends (.csv, .json, .toml, MSCCL's .xml), run over links.
+    `settings`: NCCL's variables. `per_node`: ranks in each node, left out: as many as fit; `dims`: ranks of each dimension, the
+    innermost first. `seed`, `mtu` (bytes) and `skip` are options of the engines. `progress` is called with the finished share; if
+    it returns True, the rows so far are returned. Raises SpecError, UnknownName or FileError.
+    """
+    machine = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    if per_node is not None and per_node > machine.node.domain:
+        raise SpecError("--per-node", per_node, f"at most {machine.node.domain}, as many GPUs as a node of {machine.id} joins")
+    chosen = sizes_of(sizes) if isinstance(sizes, str) else [sizes] if isinstance(sizes, (int, float)) else list(sizes)
+    named = None if isinstance(algorithm, Sends) or algorithm is None else str(algorithm)
+    sends = algorithm if isinstance(algorithm, Sends) else read_sends(named) if named and Path(named).suffix else None
+    if sends is not None and sends.size is None and len(chosen) > 1:
+        raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
+    return sweep(
+        machine,
+        op,
+        gpus,
+        chosen,
+        network=check_fidelity(network),
+        settings=settings,
+        per_node=per_node,
+        algorithm=None if sends is not None else algorithm_of(named),
+        sends=sends,
+        dims=dims,
+        seed=seed,
+        mtu=mtu,
+        skip=skip,
+        progress=progress,
+    )
 
 
 def sweep(
@@ -90,12 +156,22 @@ def flows(
     cc: str = "dcqcn",
     seed: int = 1,
     threads: int = 1,
+    mtu: int = 4096,
+    until: str = "acked",
+    faults: Sequence[str] = (),
+    packet: PacketSettings | None = None,
+    progress: Callable[[float], bool] | None = None,
 ) -> FlowsResult:
     """Plain flows over a fabric; both as `windtunnel flows` takes them: `fat_tree:k=8,link=400Gb/s`, `permutation:bytes=10MiB`.
+
+    `mtu`: bytes of a full packet; `until`: a flow is complete when its last byte is "delivered" or "acked"; `faults`: links that
+    are down or slow, such as "spine3:down". For packets, `cc` is the congestion control and `threads` do not change a result;
+    `packet`: all settings of the engine (`windtunnel.network.PacketSettings`), in place of both. If `progress`, called with the
+    finished share, returns True, the run ends there.
 
     The result has `fct` (seconds until each sender has its last ACK), `summary()`, `stats`, `hot_links()` and `collisions`. Raises
     SpecError, UnknownName and FileError.
     """
-    graph = parse_fabric(fabric)
-    options = FlowOptions(network, routing, nic, seed, until="acked", packet=PacketSettings(cc=cc, threads=threads))
-    return run_flows(graph, load_flows(flows, graph.endpoints), options)
+    graph = apply_faults(parse_fabric(fabric), [parse_fault(text) for text in faults])
+    options = FlowOptions(network, routing, nic, seed, mtu, until, packet or PacketSettings(cc=cc, threads=threads))
+    return run_flows(graph, load_flows(flows, graph.endpoints), options, progress)

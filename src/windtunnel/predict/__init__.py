@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from windtunnel.base.lazy import lazy
-
-if TYPE_CHECKING:
-    from windtunnel.predict.prediction import KernelRow, Prediction, Span
-    from windtunnel.predict.step import predict
-
-_HOME = {"KernelRow": "prediction", "Prediction": "prediction", "Span": "prediction", "predict": "step"}
-
-__all__ = ["KernelRow", "Prediction", "Span", "predict"]
-
-__getattr__ = lazy(__name__, _HOME)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -40,6 +40,10 @@ class Gain:
     def gain(self) -> float:
         return self.eager / self.seconds
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys; seconds."""
+        return {**self.what, "mode": self.mode, "eager_s": self.eager, "seconds": self.seconds, "gain": self.gain}
+
 
 def gains(data: Dataset) -> list[Gain]:
     """Every usable pair, in the order of the file."""

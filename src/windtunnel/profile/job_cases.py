@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.profile.case import Case
+from windtunnel.profile.case import Case, of_job
 from windtunnel.profile.kernels import (
     CLASSES,
     activation,
@@ -31,6 +31,7 @@ from windtunnel.profile.kernels import (
 from windtunnel.profile.kernels.case import WIDTH, KernelCase
 from windtunnel.profile.kernels.pointwise import PointwiseKernel, one
 from windtunnel.profile.kernels.scope import Scope, Shard
+from windtunnel.spec import Job
 
 SHARES = (0.25, 0.5, 1.0, 2.0)
 """Token counts of products, relative to the job's."""
@@ -46,6 +47,16 @@ DEPTHS = (1, 2, 3, 4, 6, 8)
 
 FUSED = {True: ("sdpa_flash", "sdpa_cudnn"), False: ("sdpa",)}
 """Attention on CUDA by backend; on a CPU the one that PyTorch chooses."""
+
+
+def cases_of_job(job: Job, cuda: bool, classes: Sequence[str] = ()) -> list[KernelCase]:
+    """Kernels of one GPU's share of a job, alternating classes; `classes`: only these. SpecError for a job that cannot run as
+    modules, UnknownName for an unknown class."""
+    runtime = job.runtime
+    wide = runtime.precision if runtime.precision in ("fp32", "fp16", "bf16") else "bf16"
+    share = of_job(job.model_copy(update={"runtime": runtime.model_copy(update={"precision": wide})}))
+    products = "fp8" if runtime.precision in ("mxfp8", "nvfp4") else runtime.precision
+    return job_plan(share, cuda, products, classes, runtime.fused_optimizer)
 
 
 def job_plan(

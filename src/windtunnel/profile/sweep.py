@@ -24,12 +24,14 @@ MODE_COST = {"eager": 0.0, "cuda_graph": 3.0, "compile": 5.0}
 
 @dataclass
 class SweepOutcome:
-    """The outcome of a sweep. `left`: cases beyond the budget; `skipped`: reason -> number of cases that were not measured."""
+    """The outcome of a sweep. `left`: cases beyond the budget; `rows`: of the file; `skipped`: reason -> number of cases that were
+    not measured."""
 
     measured: int = 0
     resumed: int = 0
     oom: int = 0
     left: int = 0
+    rows: int = 0
     stopped: bool = False
     seconds: float = 0.0
     skipped: dict[str, int] = field(default_factory=dict)

@@ -5,17 +5,6 @@ Names are imported on first use: SimAI's own arithmetic needs neither a cluster 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from windtunnel.base.lazy import lazy
-
-if TYPE_CHECKING:
-    from windtunnel.replay.options import ReplayOptions
-    from windtunnel.replay.result import ReplayResult
-    from windtunnel.replay.run import replay
-
-_HOME = {"ReplayOptions": "options", "ReplayResult": "result", "replay": "run"}
-
-__all__ = ["ReplayOptions", "ReplayResult", "replay"]
-
-__getattr__ = lazy(__name__, _HOME)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

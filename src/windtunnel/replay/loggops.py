@@ -8,9 +8,12 @@ message holds the receiver's CPU for o + max((s-1)O, (s-1)G). Above S bytes the 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from windtunnel.base.errors import SpecError
+from windtunnel.formats.traces.goal import read_schedule
 from windtunnel.formats.traces.goal.schedule import ANY, GoalKind, GoalRank, GoalSchedule
 from windtunnel.replay.introsort import by_key
 
@@ -35,13 +38,15 @@ class LogGOPS:
 @dataclass(frozen=True)
 class LogGOPSRun:
     """`hosts`: ns at which the last CPU of each rank is free. `unexpected`, `unmatched`: messages and receives that met nobody;
-    where there are any, LogGOPSim prints no times."""
+    where there are any, LogGOPSim prints no times. `broken`: what of the schedule could not be read."""
 
     hosts: tuple[int, ...]
     events: int
     unfinished: int
     unexpected: int
     unmatched: int
+    model: LogGOPS = LogGOPS()
+    broken: tuple[str, ...] = ()
 
     @property
     def end(self) -> int:
@@ -50,6 +55,15 @@ class LogGOPSRun:
     @property
     def stuck(self) -> bool:
         return bool(self.unexpected or self.unmatched or self.unfinished)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys; ns."""
+        return {
+            "schema": "windtunnel.loggops/1",
+            "loggops": {name: getattr(self.model, name) for name in ("L", "o", "g", "G", "O", "S")},
+            "host_ns": list(self.hosts), "max_ns": self.end, "events": self.events, "finished": not self.stuck,
+            "unexpected": self.unexpected, "unmatched": self.unmatched, "broken": list(self.broken),
+        }  # fmt: skip
 
 
 def parse_loggops(text: str) -> LogGOPS:
@@ -233,3 +247,10 @@ def run_loggops(schedule: GoalSchedule, model: LogGOPS) -> LogGOPSRun:
         tuple(max(host.cpu, default=0) for host in hosts), simulation.serial, sum(host.left for host in hosts),
         sum(len(host.arrived) for host in hosts), sum(len(host.posted) for host in hosts),
     )  # fmt: skip
+
+
+def replay_loggops(schedule: str | Path, parameters: str = "") -> LogGOPSRun:
+    """The GOAL schedule of a file, as LogGOPSim runs it; `parameters` such as "L=2500,o=1500,S=65535" (ns, S in bytes), the others
+    are LogGOPSim's. FileError and SpecError for a file or parameters that are none."""
+    model, read = parse_loggops(parameters) if parameters else LogGOPS(), read_schedule(Path(schedule))
+    return replace(run_loggops(read, model), model=model, broken=tuple(read.broken))

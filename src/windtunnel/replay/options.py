@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED
 from windtunnel.spec.machine.cluster import GPU
 
@@ -25,3 +26,9 @@ class ReplayOptions:
     precision: str = "bf16"
     seed: int = 1
     skip: bool = False
+
+    def check(self) -> None:
+        """SpecError for a word that is none of `COMPUTE` or `CALLS`."""
+        for name, value, allowed in (("--compute", self.compute, COMPUTE), ("--calls", self.calls, CALLS)):
+            if value not in allowed:
+                raise SpecError(name, value, ", ".join(allowed))

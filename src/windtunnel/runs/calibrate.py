@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,11 @@ class Calibrated:
     before: Floats
     after: Floats
     steps_fitted: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys."""
+        table = self.fit.calibration.model_dump(mode="json")
+        return {"calibration": table, "before": self.before.tolist(), "after": self.after.tolist()}
 
 
 def fit(measured: Observed, job: Job, expected: Observed | None = None) -> CalibrationFit:

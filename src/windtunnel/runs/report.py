@@ -50,6 +50,10 @@ class RunReport:
     hta: tuple[HtaFigures, ...]
     notes: tuple[str, ...] = ()
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys; seconds and bytes."""
+        return as_json(self)
+
 
 def report_of(run: Run) -> RunReport:
     """The report of a run; clocks are aligned where calls of several ranks match."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -73,6 +74,10 @@ class WhatIf:
     def answer(self) -> float:
         """The measured step with the change: the difference of the two replays on the measured step."""
         return self.measured + (self.changed - self.replayed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys; seconds."""
+        return {**vars(self), "answer": self.answer}
 
 
 def what_if(run: Run, changes: Sequence[str], machine: TracedMachine | None = None, step: int | None = None) -> tuple[WhatIf, ...]:

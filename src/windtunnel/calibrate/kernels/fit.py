@@ -99,6 +99,23 @@ class Fit:
     uses: list[Use] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Summary of the fit: errors of held-out rows in percent, and the origin of each class's constants."""
+        held_out = []
+        for what, errors in self.lines:
+            each = statistics(errors)
+            held_out.append(
+                {
+                    "what": what,
+                    "rows": int(each.n),
+                    "median_pct": each.median_pct,
+                    "p90_pct": each.p90_pct,
+                    "bias_pct": each.bias_pct,
+                }
+            )
+        classes = [{"class": each.what, "rows": each.rows, "needed": each.needed, "used": each.used} for each in self.uses]
+        return {"gpu": self.kernels.id, "held_out": held_out, "classes": classes, "messages": list(self.messages)}
+
 
 def fit(
     data: Sequence[Dataset],

@@ -27,14 +27,11 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     writable(("--record", record), ("--json", json))
-    from windtunnel.calibrate.collectives import fit_record
     from windtunnel.calibrate.recipes import RECORDS
-    from windtunnel.reality.rows import measurements
-    from windtunnel.reality.rows.table import read
+    from windtunnel.fit import collectives
 
-    paths = tables or [str(measurements.FOLDER / name) for name in ("collectives.csv", "collectives_other.csv")]
     with busy("fitting collectives"):
-        outcome = fit_record([row for path in paths for row in read(path).collective])
+        outcome = collectives(tables or ())
     show(outcome, record, json, quiet)
     if store:
         outcome.write(RECORDS / "collectives.json")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import Json, Quiet, notes, writable, write_json
 
 if TYPE_CHECKING:
@@ -40,26 +39,18 @@ def command(
     if not out.endswith(".json"):
         raise SpecError("--out", out, "a name that ends in .json")
     writable(("--out", out), ("--json", json))
-    from windtunnel.calibrate.kernels.fit import fit
     from windtunnel.cli.shared.progress import stoppable
-    from windtunnel.compute.kernel_file import available, is_path, load, text
+    from windtunnel.fit import kernels, save_kernels
     from windtunnel.records import read_any
 
-    if relative is not None and not is_path(relative) and relative not in available():
-        from windtunnel.base.errors import UnknownName
-
-        raise UnknownName("--from", relative, list(available()))
     data = [read_any(file) for file in files]
     for file, each in zip(files, data, strict=True):
         if gpu is not None and each.about.gpu != gpu:
             raise SpecError(f"{file}: about.gpu", each.about.gpu, gpu, "Leave --gpu out, or give that GPU's dataset.")
     with stoppable("fitting") as report:
-        fitted = fit(data, load(relative) if relative is not None else None, only=tuple(only or ()), report=report)
-    try:
-        Path(out).write_text(text(fitted.kernels), encoding="utf-8")
-    except OSError as error:
-        raise FileError(out, error.strerror or str(error), "a file that can be written") from None
-    answer = summary(fitted)
+        fitted = kernels(data, relative=relative, only=only or (), report=report)
+    save_kernels(fitted, out)
+    answer = fitted.as_dict()
     if json is not None:
         write_json({"file": out, **answer}, json)
     if json == "-" or quiet:
@@ -93,17 +84,3 @@ def _uses(uses: list[Use]) -> Table:
     for each in uses:
         table.add_row(each.what, f"{each.rows:,}", str(each.needed), each.used)
     return table
-
-
-def summary(fitted: Any) -> dict[str, Any]:
-    """Summary of a fit: errors of held-out rows, and constants from other GPUs."""
-    from windtunnel.calibrate.kernels.solve import statistics
-
-    held_out = []
-    for what, errors in fitted.lines:
-        each = statistics(errors)
-        held_out.append(
-            {"what": what, "rows": int(each.n), "median_pct": each.median_pct, "p90_pct": each.p90_pct, "bias_pct": each.bias_pct}
-        )
-    classes = [{"class": each.what, "rows": each.rows, "needed": each.needed, "used": each.used} for each in fitted.uses]
-    return {"gpu": fitted.kernels.id, "held_out": held_out, "classes": classes, "messages": list(fitted.messages)}

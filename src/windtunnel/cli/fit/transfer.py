@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
-from windtunnel.base.errors import FileError, UnknownName
 from windtunnel.cli.shared.common import Json, Quiet, busy, writable, write, write_json
 
 if TYPE_CHECKING:
-    from windtunnel.calibrate.transfer import Best, JointCurves, MeasuredGpu, Result
+    from windtunnel.calibrate.transfer import Best, Result
 
 TITLES = {"naive": "peak ratio", "two_formula": "two formulas", "ours": "ours", "ours_best": "ours, best matmul known"}
 
@@ -41,81 +38,24 @@ def command(
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
-    from windtunnel.calibrate.transfer import background, best_matmuls, leave_out, merged, pooled, published
+    from windtunnel.calibrate.transfer.study import read_cases, study_transfer
 
     writable(("--markdown", markdown), ("--write", save), ("--json", json))
     with busy("reading measurements"):
-        cases = merged([*published(), *_cases(data or ())])
-    measured = [case.gpu.id for case in cases]
-    for name in leave or ():
-        if name not in measured:
-            raise UnknownName("--leave", name, measured)
+        cases = read_cases(data or ())
     with busy("leaving GPUs out, one after the other"):
-        behind = background(cases)
-        without: Callable[[frozenset[str]], JointCurves] = lru_cache(maxsize=None)(behind.without)
-        results = leave_out(cases, behind, without, frozenset(leave or ()))
-        together = pooled(results)
-        bests = [] if leave else best_matmuls(lambda left: without(left & frozenset(behind.relatives)))
+        study = study_transfer(cases, leave or ())
+    results, together, bests = study.results, study.together, study.bests
     if save is not None:
-        _save(save, without, results, bests)
+        write(study.curves(save), save, "--write")
     if markdown is not None:
         lines = [*_markdown(results, together), *(["", *_best_lines(bests)] if bests else [])]
         write("\n".join(lines) + "\n", markdown, "--markdown")
     if json is not None:
-        write_json(_answer(results, together, bests), json)
+        write_json(study.as_dict(), json)
     if quiet or "-" in (json, markdown):
         return
     _show(results, together, bests, bool(data))
-
-
-def _cases(paths: Sequence[str]) -> list[MeasuredGpu]:
-    """Every dataset of the paths; a folder without one is read as one GPU's files."""
-    from windtunnel.calibrate.transfer import case
-    from windtunnel.formats.machines.kernels.measurements import import_all
-    from windtunnel.reality.score.kernel_rows import gpu_of
-
-    cases = []
-    for path in map(Path, paths):
-        if not path.exists():
-            raise FileError(str(path), "no such file or folder", "a dataset, or a folder of datasets")
-        files = sorted(path.rglob("*.parquet")) if path.is_dir() else []
-        for one in files or [path]:
-            cases += [case(gpu_of(imported.data.about), imported.data) for imported in import_all(one)]
-    return cases
-
-
-def _save(path: str, without: Callable[[frozenset[str]], JointCurves], results: Sequence[Result], bests: Sequence[Best]) -> None:
-    from windtunnel.base.errors import SpecError
-    from windtunnel.calibrate.transfer import Stored, errors
-    from windtunnel.compute.transfer.joint import text
-
-    if not bests or len({result.gpu for result in results if result.kind == "gemm"}) < 2:
-        raise SpecError(
-            "--write", path, "curves of at least two GPUs with matrix products, each left out once", "Add --data, and no --leave."
-        )
-    every = without(frozenset())
-    each = {name: without(frozenset((name,))) for name in every.fitted_on}
-    write(text(Stored(every, each, errors(results, bests))), path, "--write")
-
-
-def _answer(results: Sequence[Result], together: Sequence[Result], bests: Sequence[Best]) -> dict[str, Any]:
-    def row(one: Result) -> dict[str, Any]:
-        return {
-            "gpu": one.gpu,
-            "kind": one.kind,
-            "method": one.method,
-            "rests_on": one.source,
-            "n": one.n,
-            "median_pct": 100.0 * one.median,
-            "p90_pct": 100.0 * one.p90,
-            "bias_pct": 100.0 * one.bias,
-        }
-
-    return {
-        "results": [row(one) for one in results],
-        "together": [row(one) for one in together],
-        "best_matmul": [{"gpu": b.gpu, "measured": b.measured, "naive": b.naive, "ours": b.ours} for b in bests],
-    }
 
 
 def _grid(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +42,7 @@ def command(
     from windtunnel.base.errors import SpecError
     from windtunnel.fleet.collect.policy import CollectPolicy
     from windtunnel.fleet.collect.serve import serve
+    from windtunnel.fleet.wire.token import token_of
 
     try:
         ranks = [int(part) for part in otlp_ranks.split(",") if part]
@@ -62,18 +62,3 @@ def command(
         db=db, policy=policy, otlp=otlp, otlp_ranks=ranks,
         ready=lambda address: typer.echo(f"collecting into {dir} at {address}"),
     )  # fmt: skip
-
-
-def token_of(file: str | None) -> str | None:
-    """The shared secret of a file or of the environment."""
-    from windtunnel.base.errors import FileError
-
-    if file is None:
-        return os.environ.get("WINDTUNNEL_FLEET_TOKEN") or None
-    try:
-        token = Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(file, str(error), "a file with the token in its first line") from error
-    if not token or "\n" in token or not token.isascii():
-        raise FileError(file, "nothing, several lines or letters beyond ASCII", "one line of ASCII")
-    return token

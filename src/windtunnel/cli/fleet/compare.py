@@ -36,26 +36,16 @@ def command(
     last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Compare the last N steps only.")] = None,
     json: Json = None,
 ) -> None:
-    from windtunnel.cli.fleet.source import aligned_run
     from windtunnel.cli.shared.job import job_of, tell_source
     from windtunnel.report.fleet.compare import show_comparison
-    from windtunnel.runs.fleet.comparison import compare_sections
-    from windtunnel.runs.fleet.usual import usual_sections
-    from windtunnel.runs.fleet.watching import calls_block, cores_of_rank
+    from windtunnel.runs.api import compare_fleet
 
     writable(("--json", json))
     if usual is not None and profile is not None:
         raise SpecError("--profile", profile, "not together with --usual", "An earlier run needs no measurements of kernels.")
     loaded = job_of(job, sets, on)
     with busy("reading and comparing"):
-        recorded, _ = aligned_run(run)
-        blocking, expected = calls_block(recorded), None
-        if usual is not None:
-            expected = usual_sections(aligned_run(usual)[0].sections, loaded.job, blocking)
-        comparison = compare_sections(
-            recorded.sections, loaded.job, blocking=blocking, last=last, profile=profile, expected=expected,
-            cores=cores_of_rank(recorded),
-        )  # fmt: skip
+        comparison = compare_fleet(run, loaded.job, last=last, profile=profile, usual=usual)
     tell_source(loaded)
     if json is not None:
         write_json(comparison.as_dict(), json)

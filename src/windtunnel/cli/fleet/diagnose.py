@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json as text_json
-import subprocess
 import sys
 from typing import Annotated, Any
 
@@ -35,6 +33,7 @@ def command(
     json: Json = None,
 ) -> None:
     from windtunnel.base.errors import SpecError, UnknownName
+    from windtunnel.fleet.api import run_node_test
     from windtunnel.fleet.diagnose.registry import TESTS
     from windtunnel.runs.fleet.diagnosis import diagnosis_dict, expected_tests
     from windtunnel.spec import load_cluster
@@ -56,29 +55,13 @@ def command(
     found = []
     for name in chosen:
         with busy(f"running {name}"):
-            found.append(_run(name, expected.get(name, [])))
+            found.append(run_node_test(name, expected.get(name, [])))
         if json != "-":
             _tell(found[-1])
     if json is not None:
         write_json(found, json)
     if any(one["passed"] is False for one in found):
         raise typer.Exit(1)
-
-
-def _run(name: str, options: list[str]) -> dict[str, Any]:
-    """A test in a process of its own: one that hangs ends itself."""
-    from windtunnel.base.errors import SpecError
-
-    command = [sys.executable, "-m", "windtunnel.fleet.diagnose", name, "--json", *options]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ran.returncode == 2:
-        raise SpecError("test", name, "a test of one node", ran.stderr.strip()[-300:])
-    try:
-        answer: dict[str, Any] = text_json.loads(ran.stdout)
-    except ValueError:
-        died = f"it died with {ran.returncode}: {ran.stderr.strip()[-300:]}"
-        answer = {"test": name, "backend": "unknown", "passed": False, "measured": None, "unit": "", "expected": None, "why": died}
-    return answer
 
 
 def _tell(one: dict[str, Any]) -> None:

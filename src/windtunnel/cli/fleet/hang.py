@@ -16,9 +16,6 @@ Examples:
   windtunnel fleet hang dumps/nccl_trace_rank_*
 """
 
-STEPS = 20
-"""The last steps that are read: a rank of a synchronous job is not further behind."""
-
 
 def command(
     files: Annotated[
@@ -29,21 +26,15 @@ def command(
 ) -> None:
     from rich.console import Console
 
-    from windtunnel.cli.fleet.source import aligned_run, is_url
-    from windtunnel.fleet.findings.hang import hang_report
-    from windtunnel.fleet.findings.liveness import HEARTBEAT, rank_states
-    from windtunnel.fleet.stacks import stacks_of
+    from windtunnel.fleet.api import find_hang
+    from windtunnel.fleet.sources import is_url
     from windtunnel.formats.door import listed
     from windtunnel.formats.traces.flight_recorder.reader import read_dumps
     from windtunnel.report.fleet.hang import show_hang
 
     writable(("--json", json))
     if len(files) == 1 and (is_url(files[0]) or _watched(Path(files[0]))):
-        recorded, _ = aligned_run(files[0], STEPS)
-        states, groups = rank_states(recorded.sections, recorded.beats, recorded.now)
-        report = hang_report(states, groups, silence=2 * HEARTBEAT)
-        facts = report.as_dict()
-        facts["stacks"] = stacks_of(list(report.culprits), recorded.pids)
+        facts = find_hang(files[0])
     else:
         dumps = [path for one in files for path in listed(Path(one))]
         reading = read_dumps(dumps)
@@ -58,7 +49,7 @@ def command(
 def _watched(path: Path) -> bool:
     """Whether a folder holds records of a watched run rather than dumps."""
     from windtunnel.base.errors import FileError
-    from windtunnel.cli.fleet.source import run_folder
+    from windtunnel.fleet.sources import run_folder
 
     if not path.is_dir():
         return False

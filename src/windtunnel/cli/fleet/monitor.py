@@ -22,11 +22,6 @@ Examples:
   windtunnel fleet monitor out/fleet --job job.toml
 """
 
-ROWS, STEPS = 8192, 100
-"""Records of each rank that a judgement reads from rings; steps that it reads from a collector."""
-FEW_ROWS, FEW_STEPS = 1024, 5
-"""The same of a look that only asks whether the job moves."""
-
 
 def command(
     run: Annotated[str, typer.Argument(metavar="RUN|URL", help="A watched run's folder, or the address of its collector.")],
@@ -50,25 +45,12 @@ def command(
         typer.Option("--share", min=0.001, max=1.0, help="Largest share of the time to spend on judging which ranks are slow."),
     ] = 1.0,
 ) -> None:
-    from windtunnel.base.errors import FileError
-    from windtunnel.cli.fleet.source import aligned, read_run
     from windtunnel.cli.shared.common import notes
-    from windtunnel.fleet.monitor import Monitor, has_ended
+    from windtunnel.fleet.api import monitor_run
 
-    monitor = Monitor(heartbeat=max(every, 1.0), align=aligned, share=share, against=_against(job, steps, profile))
     target = None if json in (None, "-") else Path(str(json))
     console = notes()
-    while True:
-        try:
-            recorded = read_run(run, FEW_STEPS, FEW_ROWS)
-            if monitor.is_judgement_due(recorded):
-                recorded = read_run(run, STEPS, ROWS)
-        except FileError:
-            if not stay:
-                raise
-            time.sleep(every)
-            continue
-        alarms = monitor.look(recorded)
+    for alarms in monitor_run(run, every, against=_against(job, steps, profile), share=share, stay=stay):
         for alarm in alarms:
             line = text.dumps(alarm.as_dict())
             if json == "-":
@@ -82,9 +64,6 @@ def command(
                 console.print(f"{stamp} {alarm.verdict}: {state}{alarm.text}", markup=False, highlight=False, soft_wrap=True)
         if once and alarms:
             raise typer.Exit(3)
-        if has_ended(recorded) and not stay:
-            return
-        time.sleep(every)
 
 
 def _against(job: str | None, steps: int, profile: str | None) -> Callable[[Recorded], Sequence[Finding]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,24 +81,16 @@ def _conditions(job: str, sets: list[str] | None, on: str | None, faults: str, k
     """A job's conditions with a kept run's faults, or with a rate; and how many faults they rest on."""
     from windtunnel.base.errors import SpecError
     from windtunnel.cli.shared.job import job_of, tell_source
-    from windtunnel.goodput.answer import exposed_share
-    from windtunnel.goodput.measured import with_laws_of
-    from windtunnel.goodput.of_job import conditions_of
-    from windtunnel.predict.step import predict
+    from windtunnel.runs.api import fault_conditions
 
     loaded = job_of(job, sets, on)
     if loaded.job.reliability is None:
         loaded = job_of(job, [f"reliability={FAILURES}", *(sets or [])], on)
     tell_source(loaded)
-    prediction = predict(loaded.job)
-    conditions = conditions_of(loaded.job, prediction.step_time_s, exposed_share(prediction))
     if kept is not None:
-        return with_laws_of(conditions, kept), sum(one.outcome == "recovered" for one in kept.incidents)
+        return fault_conditions(loaded.job, kept)
     try:
         rate = float(faults)
     except ValueError:
         raise SpecError("--faults", faults, "a kept run's folder, or failures of a node in a day, such as 0.004") from None
-    total = sum(conditions.rate(kind) for _, kind in conditions.kinds) * 86400.0 / conditions.nodes
-    if not 0.0 < rate < 1e6 or total <= 0.0:
-        raise SpecError("--faults", faults, "failures of a node in a day above zero")
-    return replace(conditions, kinds=tuple((name, kind.often(rate / total)) for name, kind in conditions.kinds)), 0
+    return fault_conditions(loaded.job, rate)

@@ -153,15 +153,15 @@ def _listening(text: str, secret: bool) -> tuple[str, int]:
 
 def _summary(folder: Path, url: str, code: int) -> None:
     """A few lines on what the run was, on standard error; whatever goes wrong here is no failure of the command."""
-    from windtunnel.cli.fleet.source import aligned_run
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.findings.judge import judge
     from windtunnel.fleet.monitor import killed_ranks
+    from windtunnel.fleet.sources import read_aligned_run
     from windtunnel.report.fleet.run import fleet_short
 
     console = notes()
     try:
-        recorded, _ = aligned_run(folder, SUMMARY_STEPS)
+        recorded, _ = read_aligned_run(folder, SUMMARY_STEPS)
         lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed_ranks(recorded), code)
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""

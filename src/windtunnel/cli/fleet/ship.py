@@ -40,8 +40,8 @@ def command(
         ),
     ] = None,
 ) -> None:
-    from windtunnel.cli.fleet.collect import token_of
     from windtunnel.fleet.ship import ShipPolicy, ship
+    from windtunnel.fleet.wire.token import token_of
 
     policy = ShipPolicy(interval=interval, detail=detail, bytes_per_second=kib_per_second * 1024)
     done = ship(Path(folder), collector, policy, token_of(token_file), secrets)

@@ -76,19 +76,17 @@ def command(
 
 def _looked(run: str, last: int | None) -> tuple[Recorded, Judgement, HangReport | None, list[str]]:
     """A run now: its records on one clock, the findings, why it does not move, and what all of it rests on."""
-    from windtunnel.cli.fleet.source import aligned_run
-    from windtunnel.fleet.findings.judge import judge
-    from windtunnel.fleet.monitor import stall_report
+    from windtunnel.fleet.api import judge_run
     from windtunnel.report.fleet.run import fleet_notes
 
-    recorded, clocks = aligned_run(run, last)
-    return recorded, judge(recorded.sections, recorded.meshes), stall_report(recorded), fleet_notes(recorded, clocks)
+    found = judge_run(run, last)
+    return found.recorded, found.judgement, found.hang, fleet_notes(found.recorded, found.clocks)
 
 
 def _page(
     run: str, html: str, recorded: Recorded, judged: Judgement, hang: HangReport | None, notes: list[str], reload: float
 ) -> None:  # fmt: skip
-    from windtunnel.cli.fleet.source import alarms_of
+    from windtunnel.fleet.sources import alarms_of
     from windtunnel.report.fleet.page import fleet_page, write_fleet_page
 
     text = fleet_page(

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.common import Json, Quiet, writable, write_json
-from windtunnel.fleet.startup.layout import RankLayout, parse_mesh
-from windtunnel.fleet.startup.operation_counts import (
-    STORES,
-    StartCounts,
-    World,
-    connections,
-    memberships,
-    ordered_counts,
-    torch_counts,
-)
+from windtunnel.fleet.startup.layout import parse_mesh
+from windtunnel.fleet.startup.operation_counts import STORES
+from windtunnel.fleet.startup.start_costs import start_costs
 
 EXAMPLES = """\b
 Examples:
@@ -26,8 +17,6 @@ Examples:
   windtunnel fleet startup --mesh dp=192,pp=8,tp=8 --store hierarchical --bare
   windtunnel fleet startup --mesh dp=2,pp=2,tp=2 --measure --json -
 """
-MOST_MEASURED = 128
-"""Ranks that one machine is asked to run at most."""
 
 
 def command(
@@ -41,22 +30,13 @@ def command(
 ) -> None:
     """Store operations and seconds that starting a job's process groups takes, with torch's own path and with init_mesh."""
     writable(("--json", json))
-    layout = parse_mesh(mesh)
-    if store not in STORES:
-        raise UnknownName("--store", store, STORES)
-    if measure and layout.world > MOST_MEASURED:
-        raise SpecError(
-            "--measure",
-            f"{layout.world} ranks",
-            f"{MOST_MEASURED} and less",
-            "Leave --measure out: the prediction needs no processes.",
-        )
-    rows = [_row(layout, "torch", "tcp", False, per_node, measure), _row(layout, "ordered", store, bare, per_node, measure)]
+    starts = start_costs(mesh, store, bare=bare, per_node=per_node, measured=measure)
+    rows = starts["starts"]
     if json is not None:
-        write_json({"schema": "windtunnel.fleet.startup/1", "mesh": layout.sizes, "ranks": layout.world, "starts": rows}, json)
+        write_json(starts, json)
     if quiet or json == "-":
         return
-    typer.echo(f"{layout.world} ranks: {layout}")
+    typer.echo(f"{starts['ranks']} ranks: {parse_mesh(mesh)}")
     for row in rows:
         seconds = "no law for its seconds" if row["seconds"] is None else f"{row['seconds']:.3g} s"
         told = f"{row['operations']:>12,} operations, {row['keys']:>12,} keys, {seconds}"
@@ -68,38 +48,3 @@ def command(
                 words += f" (predicted {found['predicted_seconds']:.3g} s)"
         typer.echo(words)
     typer.echo("Seconds: fitted to gloo over loopback, with a core for every rank; nothing of a cluster's network is in them.")
-
-
-def _row(layout: RankLayout, path: str, store: str, bare: bool, per_node: int, measured: bool) -> dict[str, Any]:
-    from windtunnel.fleet.startup.start_law import MEASURED
-
-    world: World = "bare" if bare else "full"
-    counts = torch_counts(layout) if path == "torch" else ordered_counts(layout, store, world, per_node)
-    groups, ends = memberships(layout, path, world), connections(layout, path, world)
-    nodes = -(-layout.world // per_node)
-    at_once = counts.shared.total + counts.local.total // nodes  # the nodes' local stores work at the same time
-    carried = counts.shared.bytes + counts.local.bytes // nodes
-    row = {
-        "path": path, "store": store, "operations": counts.total, "shared": counts.shared.table(), "local": counts.local.table(),
-        "keys": counts.shared.keys + counts.local.keys, "groups": groups, "connections": ends,
-        "seconds": None if store == "redis" else MEASURED.seconds(layout.world, at_once, carried, groups, ends),
-    }  # fmt: skip
-    if measured:
-        found, seconds = _measured(layout, path, store, world, per_node)
-        cores, size = min(os.cpu_count() or 1, layout.world), found.shared.bytes + found.local.bytes
-        expected = None if store == "redis" else MEASURED.seconds(layout.world, found.total, size, groups, ends, cores)
-        row["measured"] = {
-            "operations": found.total, "seconds": seconds, "shared": found.shared.table(), "local": found.local.table(),
-            "predicted_seconds": expected,
-        }  # fmt: skip
-    return row
-
-
-def _measured(layout: RankLayout, path: str, store: str, world: World, per_node: int) -> tuple[StartCounts, float]:
-    """Counted in one start, timed in another: counting takes time."""
-    from dataclasses import replace
-
-    from windtunnel.fleet.startup.measure import StartCase, measure
-
-    case = StartCase(str(layout), path, store, world, per_node)
-    return measure(replace(case, count=True)).counts, measure(case).seconds

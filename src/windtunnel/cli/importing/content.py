@@ -26,19 +26,6 @@ HINTS = {
 """What to write in place of --out, for content that has no file."""
 
 
-def as_dict(reading: Reading) -> dict[str, Any]:
-    """The JSON of an import: stable keys, without the value itself."""
-    return {
-        "format": reading.format,
-        "content": reading.content.value,
-        "facts": dict(reading.facts),
-        "built": list(reading.built),
-        "ignored": list(reading.ignored),
-        "assumed": list(reading.assumed),
-        "broken": list(reading.broken),
-    }
-
-
 def show(reading: Reading, files: list[str], out: str | None) -> None:
     """Facts on standard output, notes on standard error."""
     from rich.console import Console

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from windtunnel.cli.importing.content import as_dict
-from windtunnel.cli.shared.common import writable, write, write_json
-from windtunnel.cli.shared.job import job_of
-from windtunnel.formats import Imported, import_job
-from windtunnel.formats.jobs.several import together
-from windtunnel.formats.reading import Content, Reading
-from windtunnel.jobs.load import load_parts
+from windtunnel.cli.shared.common import writable, write
+from windtunnel.formats import Imported
+from windtunnel.formats.reading import Reading
 from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
 from windtunnel.report.words.numbers import tokens
 from windtunnel.spec import Model, dump_job
@@ -20,24 +15,12 @@ from windtunnel.spec.loading.toml import toml_lines
 from windtunnel.workload import active_parameters, parameter_count
 
 
-def import_as_job(source: str | list[str], on: str | None, sets: list[str] | None, out: str, json: str | None) -> None:
-    """Writes the job, or the nouns, of a configuration."""
+def write_job(source: str, reading: Reading, out: str) -> None:
+    """Writes the job, or the nouns, of a configuration's reading."""
     writable(("--out", out))
-    if on is None and not sets:
-        imported: Imported | LoadedJob = import_job(together(source) if isinstance(source, list) else Path(source))
-        job = dump_job(imported.job) if imported.job is not None else None
-    else:
-        imported = load_parts(source, sets, on) if isinstance(source, list) else job_of(source, sets, on)
-        job = dump_job(imported.job)
-    if json is not None:
-        model = imported.model if isinstance(imported, Imported) else imported.job.model
-        facts = {"model": getattr(model, "name", ""), "parameters": parameter_count(model)}
-        write_json(
-            as_dict(Reading(imported.format, Content.JOB, None, facts, imported.built, imported.ignored, imported.assumed)), json
-        )
-    if json != "-":
-        what = ", ".join(source) if isinstance(source, list) else source
-        written(f"{what} ({imported.format})", imported, job, out)
+    found: Imported | LoadedJob = reading.value
+    job = dump_job(found.job) if found.job is not None else None
+    written(f"{source} ({reading.format})", found, job, out)
 
 
 def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:

@@ -19,8 +19,7 @@ def command(
     data = read(file)
     pairs = gains(data)
     if json is not None:
-        rows = [{**g.what, "mode": g.mode, "eager_s": g.eager, "seconds": g.seconds, "gain": g.gain} for g in pairs]
-        write_json({"gpu": data.about.gpu, "gains": rows}, json)
+        write_json({"gpu": data.about.gpu, "gains": [one.as_dict() for one in pairs]}, json)
     if json == "-":
         return
     if not pairs:

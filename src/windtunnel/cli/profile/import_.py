@@ -31,11 +31,12 @@ def command(
             write_text(to_csv(imported.data), out, "--out")
         else:
             write(imported.data, out)
-    from windtunnel.cli.profile.show import listing, summary
+    from windtunnel.cli.profile.show import listing
+    from windtunnel.records.contents import contents_of
 
     if json is not None:
         notes = {"format": imported.format, "file": out, "ignored": list(imported.ignored), "assumed": list(imported.assumed)}
-        write_json({**notes, **summary(imported.data)}, json)
+        write_json({**notes, **contents_of(imported.data)}, json)
     if quiet or json == "-":
         return
     from rich.console import Console

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windtunnel.base.units import show_time
 from windtunnel.cli.shared.common import Json, write_json
 from windtunnel.records import Dataset, read_any
+from windtunnel.records.contents import KEYS, contents_of
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-KEYS = ("level", "op", "phase", "dtype", "mode")
 
 
 def command(
@@ -22,7 +21,7 @@ def command(
 ) -> None:
     data = read_any(file)
     if json is not None:
-        write_json(summary(data), json)
+        write_json(contents_of(data), json)
     if json == "-":
         return
     from rich.console import Console
@@ -35,35 +34,12 @@ def command(
     console.print(listing(data))
 
 
-def summary(data: Dataset) -> dict[str, Any]:
-    """What is in a dataset: `about`, and `contents` by level, op, phase, dtype and mode."""
-    from dataclasses import asdict
-
-    groups: dict[tuple[str, ...], list[tuple[str, float | None]]] = {}
-    names = (*KEYS, "status", "seconds")
-    for *key, status, seconds in zip(*(data.table[name].to_pylist() for name in names), strict=True):
-        groups.setdefault(tuple(key), []).append((status, seconds))
-    contents = []
-    for group, rows in sorted(groups.items()):
-        times = [seconds for status, seconds in rows if status == "ok" and seconds is not None]
-        contents.append(
-            {
-                **dict(zip(KEYS, group, strict=True)),
-                "rows": len(rows),
-                "usable": len(times),
-                "shortest_s": min(times, default=None),
-                "longest_s": max(times, default=None),
-            }
-        )
-    return {"about": asdict(data.about), "rows": len(data), "contents": contents}
-
-
 def listing(data: Dataset) -> Table:
     """The contents as a table for the terminal."""
     from windtunnel.report.text.table import listing as empty
 
     table = empty(*((name, "left") for name in KEYS), *((name, "right") for name in ("rows", "usable", "shortest", "longest")))
-    for row in summary(data)["contents"]:
+    for row in contents_of(data)["contents"]:
         times = ("" if row[name] is None else show_time(row[name]) for name in ("shortest_s", "longest_s"))
         table.add_row(*(row[name] for name in KEYS), f"{row['rows']:,}", f"{row['usable']:,}", *times)
     return table

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,9 +15,6 @@ from windtunnel.cli.shared.progress import stoppable
 if TYPE_CHECKING:
     from windtunnel.profile.kernels import KernelCase
     from windtunnel.profile.sweep import SweepOutcome
-
-NAMING = 0.12
-"""Share of a budget kept for the names of the kernels."""
 
 DRY_GPU = "h100-sxm-80gb"
 
@@ -92,22 +87,11 @@ def command(  # long: one option a line
         from windtunnel.cli.shared.job import job_of
 
         refuse_cpu([job_of(job, sets, on).job.model])
-    from windtunnel.profile.datasheet import about
-    from windtunnel.profile.power import meter
-    from windtunnel.profile.session import Session
-    from windtunnel.profile.sweep import sweep
-    from windtunnel.profile.sweep_names import name_kernels
+    from windtunnel.profile.api import sweep
 
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else PyTorch's profiler prints a line at every start and stop
-    watch = meter(there.cuda, there.index)
-    session = Session(str(output), about(there, watch, not (resume and Path(str(output)).exists())), resume)
     with stoppable(f"measuring {there.name}") as report:
-        measuring = None if seconds is None else (1 - NAMING) * seconds
-        outcome = sweep(cases, there, session, budget=measuring, meter=watch, report=report)
-        if not outcome.stopped:
-            left = 600.0 if seconds is None else max(0.0, seconds - outcome.seconds)
-            name_kernels(cases, there, session, left, report)
-    _ended(outcome, str(output), len(session.rows))
+        outcome = sweep(cases, str(output), device=there, resume=resume, budget=seconds, report=report)
+    _ended(outcome, str(output))
 
 
 def _of_share(
@@ -122,8 +106,7 @@ def _of_share(
 ) -> list[KernelCase]:
     """The kernels of one GPU's share of a job, or of a model."""
     from windtunnel.cli.shared.job import job_of, tell_source
-    from windtunnel.profile.case import of_job
-    from windtunnel.profile.job_cases import job_plan
+    from windtunnel.profile.job_cases import cases_of_job, job_plan
 
     formats(dtypes)
     if model is None:
@@ -134,11 +117,7 @@ def _of_share(
                 )
         loaded = job_of(job, sets, on)
         tell_source(loaded)
-        runtime = loaded.job.runtime
-        wide = runtime.precision if runtime.precision in ("fp32", "fp16", "bf16") else "bf16"
-        share = of_job(loaded.job.model_copy(update={"runtime": runtime.model_copy(update={"precision": wide})}))
-        products = "fp8" if runtime.precision in ("mxfp8", "nvfp4") else runtime.precision
-        return job_plan(share, cuda, products, classes, runtime.fused_optimizer)
+        return cases_of_job(loaded.job, cuda, classes)
     first = words(dtypes)[0] if dtypes else "bf16" if cuda else "fp32"
     cases: dict[str, KernelCase] = {}
     for share in of_model(model, sets, job, sizes, "bf16" if first == "fp8" else first):
@@ -164,6 +143,7 @@ def _print_plan(cases: list[KernelCase], gpu: str, budget: float | None) -> None
     from rich.table import Table
 
     from windtunnel.cli.profile.sweep_cost import kernel_seconds, sweep_seconds
+    from windtunnel.profile.api import NAMING
     from windtunnel.profile.timing import Protocol
     from windtunnel.spec import load_gpu
 
@@ -187,7 +167,7 @@ def _print_plan(cases: list[KernelCase], gpu: str, budget: float | None) -> None
         console.print(f"  {what} · {show_time(float(seconds))}", highlight=False, markup=False)
 
 
-def _ended(outcome: SweepOutcome, path: str, rows: int) -> None:
+def _ended(outcome: SweepOutcome, path: str) -> None:
     from rich.console import Console
 
     console = Console()
@@ -198,6 +178,8 @@ def _ended(outcome: SweepOutcome, path: str, rows: int) -> None:
         f"{outcome.left:,} left: type the same with --resume" if outcome.left else "",
     ]
     text = " · ".join(part for part in parts if part)
-    console.print(f"{path}: {rows:,} rows · {text} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{path}: {outcome.rows:,} rows · {text} · {show_time(outcome.seconds)}", highlight=False, markup=False, soft_wrap=True
+    )
     for why, count in sorted(outcome.skipped.items(), key=lambda pair: -pair[1]):
         console.print(f"  skipped {count:,}: {why}", highlight=False, markup=False, soft_wrap=True)

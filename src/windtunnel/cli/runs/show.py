@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import Json, busy, notes, told, writable, write_json
 from windtunnel.cli.shared.progress import bar
-from windtunnel.formats.door import read_files
-from windtunnel.formats.reading import Content, Context
 from windtunnel.records.run import Run
-from windtunnel.records.run_file import is_run, read_run
 from windtunnel.runs.report import RunReport, as_json, rank_means, report_of
+from windtunnel.runs.sources import read_run_of
 
 EXAMPLES = """\b
 Examples:
@@ -44,14 +40,9 @@ def command(
 
 
 def run_of(files: Sequence[str], form: str | None = None) -> tuple[Run, tuple[str, ...]]:
-    """A run and what of it could not be read. SpecError for files that hold something else."""
-    if len(files) == 1 and is_run(Path(files[0])):
-        return read_run(Path(files[0])), ()
+    """A run and what of it could not be read, with a bar. SpecError for files that hold something else."""
     with bar("reading the run") as shown:
-        reading = read_files(files, Context(progress=lambda _, done, size: shown(done / max(1, size))), form)
-    if reading.content is not Content.RUN:
-        raise SpecError("RUN", f"{reading.content.value} ({reading.format})", "a run: profiler traces, logs, or a run's folder")
-    return reading.value, reading.broken
+        return read_run_of(files, form, shown)
 
 
 def _show(report: RunReport) -> None:

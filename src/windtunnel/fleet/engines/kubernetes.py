@@ -89,7 +89,7 @@ def jobset(request: JobSetRequest) -> dict[str, Any]:
 
 
 def jobset_text(request: JobSetRequest) -> str:
-    """The manifest as YAML."""
+    """The manifest of a kept job as YAML text, for `kubectl apply -f`."""
     import yaml
 
     return yaml.safe_dump(jobset(request), sort_keys=False, width=120)

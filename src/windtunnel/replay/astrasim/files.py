@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.simulators.astrasim.configuration import AnalyticalNetwork, RemoteMemory, System
+from windtunnel.formats.door import listed
+from windtunnel.formats.simulators.astrasim.configuration import (
+    AnalyticalNetwork,
+    RemoteMemory,
+    System,
+    read_memory,
+    read_network,
+    read_system,
+)
+from windtunnel.formats.traces.chakra.groups import read_groups
 from windtunnel.formats.traces.chakra.source import sources
 from windtunnel.formats.traces.chakra.trace import ChakraTrace, read_trace
 from windtunnel.replay.astrasim.collective import Collectives
@@ -27,6 +37,50 @@ class AstraSetting:
     network: AnalyticalNetwork
     memory: RemoteMemory = RemoteMemory()
     aware: bool = False
+
+
+@dataclass(frozen=True)
+class AstraRun:
+    """A trace as ASTRA-sim runs it: cycles of each rank, and keys of its files that it does not know."""
+
+    ranks: tuple[int, ...]
+    finish: Finish
+    unknown: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data with stable keys; cycles."""
+        return {
+            "schema": "windtunnel.astrasim/1",
+            "rank": list(self.ranks),
+            "cycles": [int(end) for end in self.finish.end],
+            "exposed": [int(seconds) for seconds in self.finish.exposed],
+            "ignored_keys": list(self.unknown),
+            "notes": list(self.finish.notes),
+            "stuck": list(self.finish.stuck),
+        }
+
+
+def replay_astra_sim(
+    files: Sequence[str | Path],
+    system: str | Path,
+    network: str | Path,
+    memory: str | Path | None = None,
+    groups: str | Path | None = None,
+    congestion_aware: bool = False,
+) -> AstraRun:
+    """Chakra traces of one source, run as ASTRA-sim would with the files of its system, network and remote memory.
+
+    `groups`: its file of communicator groups; `congestion_aware`: its backend of that name. FileError and SpecError for files that
+    are none of these.
+    """
+    paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
+    if not paths:
+        raise FileError("TRACE", "no file", "Chakra traces")
+    remote = RemoteMemory() if memory is None else read_memory(Path(memory))
+    setting = AstraSetting(read_system(Path(system)), read_network(Path(network)), remote, congestion_aware)
+    trace = read_trace(sources(paths)[0], None if groups is None else read_groups(Path(groups)))
+    unknown = (*setting.system.unknown, *setting.network.unknown, *setting.memory.unknown)
+    return AstraRun(tuple(trace.graph.numbers.tolist()), run_setting(trace, setting), unknown)
 
 
 def run_setting(trace: ChakraTrace, setting: AstraSetting) -> Finish:

@@ -5,35 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.memory import PARTS, OverTime
+from windtunnel.memory.over_time import MOMENTS
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import MEMORY_COLOUR
 
-MOMENTS = 400
-"""Moments of a stage that are drawn, or written as JSON, at most."""
 SUFFIXES = (".svg", ".html")
 COLOUR = {part: MEMORY_COLOUR.get(part, MEMORY_COLOUR["workspace"]) for part in PARTS}
 LEFT, WIDE, TALL, GAP = 70.0, 1160.0, 190.0, 62.0
 _STYLE = "text{font:12px system-ui,sans-serif;fill:#5b6472}.strong{fill:#111827;font-weight:600}"
-
-
-def plain(over_time: OverTime) -> dict[str, Any]:
-    """For JSON: lists by part and in all, bytes at `time_s`."""
-    thin = over_time.thinned(MOMENTS)
-    parts = {part: thin.parts[:, at] for at, part in enumerate(PARTS)}
-    return {
-        "stage": thin.stage,
-        "time_s": thin.time,
-        **parts,
-        "allocated": thin.allocated,
-        "reserved": thin.reserved,
-        "shown": thin.shown,
-        "context": thin.context,
-        "capacity": thin.capacity,
-    }
 
 
 def check_name(path: str) -> None:

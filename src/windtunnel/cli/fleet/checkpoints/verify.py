@@ -23,22 +23,11 @@ def command(
     step: Annotated[int | None, typer.Option("--step", metavar="N", help="This step only.")] = None,
     json: Json = None,
 ) -> None:
-    import dataclasses
-
-    from windtunnel.base.errors import SpecError
     from windtunnel.cli.fleet.checkpoints.ls import shown
-    from windtunnel.fleet.checkpoint.folder import steps_in
-    from windtunnel.fleet.checkpoint.manifest import hash_errors
+    from windtunnel.fleet.api import verify_steps
 
     writable(("--json", json))
-    found = [one for one in steps_in(folder) if one.state in ("committed", "damaged") and step in (None, one.step)]
-    if not found:
-        where, got = ("FOLDER", str(folder)) if step is None else ("--step", str(step))
-        raise SpecError(where, got, "a committed step", f"Type `windtunnel fleet checkpoints ls {folder}`.")
-    read = []
-    for one in found:
-        wrong = one.why if one.manifest is None or one.why else tuple(hash_errors(one.path, one.manifest))
-        read.append(dataclasses.replace(one, state="damaged" if wrong else "committed", why=wrong))
+    read = verify_steps(folder, step)
     shown(read, json)
     if any(one.why for one in read):
         raise typer.Exit(1)

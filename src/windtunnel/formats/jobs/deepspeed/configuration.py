@@ -228,3 +228,7 @@ def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
     if on.runtime.framework == "deepspeed":
         fields["launch"] = on.runtime.launch
     return fields
+
+
+from_deepspeed = import_table
+"""The name of this importer among those of other tools, in `windtunnel.formats`."""

@@ -281,3 +281,7 @@ def _runtime(keys: Keys, plan: Plan) -> Runtime:
         raise SpecError("parallelism.fsdp_reshard_after_forward", reshard, "default, always, never")
     fields["reshard_after_forward"] = reshard == "always" or dtype == "default" and plan.pp == 1
     return load_runtime("torchtitan", **fields)
+
+
+from_torchtitan = import_table
+"""The name of this importer among those of other tools, in `windtunnel.formats`."""

@@ -1,7 +1,8 @@
-"""Measured calls with `--cluster`: the cluster with the rates and latencies that they achieve."""
+"""Measured calls of a cluster: the cluster with the rates and latencies that they achieve."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from windtunnel.formats.reading import Content, Reading
 from windtunnel.spec import load_cluster
 
 
-def cluster_of(reading: Reading, cluster: str, sets: list[str] | None, files: list[str]) -> Reading:
+def cluster_of(reading: Reading, cluster: str, sets: Sequence[str] | None, files: Sequence[str]) -> Reading:
     """The reading of a cluster: its facts are the factors, and the errors before and after. SpecError if no call fits it."""
     from windtunnel.calibrate.achieved import FACTORS, fit_achieved
 

@@ -24,7 +24,7 @@ _SURE = 64
 def read_run(run: str, last: int | None = None, rows: int | None = None) -> Recorded:
     """What a run's folder or its collector has: of the last `last` steps; of rings, the last `rows` records of each."""
     if is_url(run):
-        from windtunnel.cli.fleet.collect import token_of
+        from windtunnel.fleet.wire.token import token_of
 
         return recorded_of_url(run, token_of(None), last)
     folder = run_folder(Path(run))
@@ -34,17 +34,17 @@ def read_run(run: str, last: int | None = None, rows: int | None = None) -> Reco
     return recorded if last is None else last_steps(recorded, last)
 
 
-def aligned_run(run: str | Path, last: int | None = None) -> tuple[Recorded, str]:
+def read_aligned_run(run: str | Path, last: int | None = None) -> tuple[Recorded, str]:
     """What a run has, of the last `last` steps, on one clock, and a sentence on the clocks. FileError where there is no run."""
-    return aligned_with(read_run(str(run), last))
+    return align_with_notes(read_run(str(run), last))
 
 
-def aligned(recorded: Recorded) -> Recorded:
+def align_clocks(recorded: Recorded) -> Recorded:
     """The records with the clocks of their machines on one."""
-    return aligned_with(recorded, bounds=False)[0]
+    return align_with_notes(recorded, bounds=False)[0]
 
 
-def aligned_with(recorded: Recorded, *, bounds: bool = True) -> tuple[Recorded, str]:
+def align_with_notes(recorded: Recorded, *, bounds: bool = True) -> tuple[Recorded, str]:
     """The records on one clock, and what was done to the clocks; one machine: as they are, and nothing."""
     nodes = set(recorded.sections.hosts.values())
     if len(nodes) < 2 or not len(recorded.sections):
@@ -61,17 +61,17 @@ def clocks_text(clocks: MachineClocks) -> str:
     if np.isinf(clocks.slack) and not np.isfinite(clocks.bound).all():
         return f"Clocks of {count} machines as they are: no message joins them."
     largest = float(np.abs(clocks.values).max())
-    text = f"Clocks of {count} machines put on that of {clocks.reference}: largest correction {_short(largest)}"
+    text = f"Clocks of {count} machines put on that of {clocks.reference}: largest correction {_write_seconds(largest)}"
     known = clocks.bound[np.isfinite(clocks.bound)]
     if len(known):
-        text += f", wrong by at most {_short(float(known.max()))}"
+        text += f", wrong by at most {_write_seconds(float(known.max()))}"
     loose = int(np.isinf(clocks.bound).sum())
     if loose:
         text += f"; nothing joins {loose} of them to it"
     return text + "."
 
 
-def _short(seconds: float) -> str:
+def _write_seconds(seconds: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * scale >= 1.0 or unit == "µs":
             return f"{seconds * scale:.3g} {unit}"

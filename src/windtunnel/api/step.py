@@ -1,4 +1,4 @@
-"""Public Python functions that need several rooms. Rooms are imported on the first call."""
+"""One step and the whole run of a job: time, memory, goodput, and what limits it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from windtunnel.goodput import Goodput
     from windtunnel.records import Dataset
     from windtunnel.report.answer import Answer
+    from windtunnel.report.memory import MemoryReport
+    from windtunnel.search.levers.sensitivity import Sensitivity
     from windtunnel.spec import Job
 
 
@@ -60,6 +62,29 @@ def goodput(
     from windtunnel.goodput.answer import goodput as run
 
     return run(job, days, replicas, seed, threads=threads, progress=progress)
+
+
+def memory(job: Job, *, replay: bool = False, over_time: bool = False, stage: int | None = None) -> MemoryReport:
+    """What every pipeline stage of `job` holds on its fullest GPU, in bytes by part, whether it fits, and what would make it fit.
+
+    `replay`: also replay PyTorch's caching allocator. `over_time`: also replay a whole step, of all stages or of `stage`. The
+    result's `snapshot` writes a stage's peak for pytorch.org/memory_viz. SpecError for a stage that the job does not have.
+    `windtunnel.memory_of(job)` counts the bytes alone.
+    """
+    from windtunnel.report.memory import report_memory
+
+    return report_memory(job, replayed=replay, moments=over_time, stage=stage)
+
+
+def sensitivity(job: Job, progress: Callable[[float], object] | None = None) -> Sensitivity:
+    """What limits `job`: how much faster a step is with 10 % more of each rate, with every switch of the runtime, and with more
+    memory.
+
+    `progress` is called with the finished share. Raises WindtunnelError for a job that cannot be predicted.
+    """
+    from windtunnel.search.levers.sensitivity import sensitivity as run
+
+    return run(job) if progress is None else run(job, lambda share: (progress(share), None)[1])
 
 
 def _with_kernels(job: Job, path: str) -> Job:

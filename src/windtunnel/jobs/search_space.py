@@ -1,4 +1,4 @@
-"""From the arguments of `windtunnel search` to frames with their open fields."""
+"""From overrides with several values, as `windtunnel search` takes them, to frames with their open fields."""
 
 from __future__ import annotations
 

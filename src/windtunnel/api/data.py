@@ -1,0 +1,57 @@
+"""Results as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def as_dict(result: Any) -> Any:
+    """What the command of a result writes with --json: dictionaries, lists, numbers and text with stable keys, SI units.
+
+    `result`: of any function of `windtunnel` and of its groups, a job or another noun, or a list of them. Numbers that are not
+    finite become None; what is none of these becomes its text.
+    """
+    from windtunnel.base.json_text import plain
+
+    return plain(_data_of(result))
+
+
+def _data_of(result: Any) -> Any:
+    if isinstance(result, (list, tuple)):
+        return [_data_of(one) for one in result]
+    if isinstance(result, dict):
+        return {key: _data_of(value) for key, value in result.items()}
+    if hasattr(result, "as_dict"):
+        return result.as_dict()
+    writer = _writer_of(type(result))
+    return writer(result) if writer is not None else result
+
+
+def _writer_of(kind: type) -> Any:
+    """What writes a result whose room is below the reports; None for one that is plain already."""
+    name = f"{kind.__module__.removeprefix('windtunnel.')}.{kind.__name__}"
+    if name in ("report.answer.Answer", "predict.prediction.Prediction"):
+        from windtunnel.report.json import to_json
+
+        return to_json
+    if name == "goodput.answer.Goodput":
+        from windtunnel.report.text.goodput import to_json as goodput_data
+
+        return goodput_data
+    if name == "search.budget.planner.Planned":
+        from windtunnel.report.text.plan import as_dict as plan_data
+
+        return plan_data
+    if name == "fleet.api.JudgedRun":
+        from windtunnel.report.fleet.run import fleet_dict
+
+        return lambda run: fleet_dict(run.recorded, run.judgement, run.hang)
+    if name == "goodput.measured.FleetRun":
+        from windtunnel.report.fleet.incidents import incidents_dict
+
+        return incidents_dict
+    if name == "goodput.measured.Twin":
+        from windtunnel.report.fleet.twin import twin_dict
+
+        return lambda twin: twin_dict(twin, None)
+    return None

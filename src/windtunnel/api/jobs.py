@@ -1,0 +1,197 @@
+"""What there is to ask about: jobs from anything that describes them, files of other tools, the catalogue, and jobs written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+if TYPE_CHECKING:
+    from windtunnel.exports.exporters import Written
+    from windtunnel.formats.jobs.imported import Imported
+    from windtunnel.formats.machines.kernels.found import KernelTimes
+    from windtunnel.formats.reading import Reading
+    from windtunnel.jobs.loaded import LoadedJob
+    from windtunnel.spec import Cluster, Job
+
+    JobSource = str | Path | Mapping[str, Any] | Imported
+
+
+def load(
+    source: JobSource,
+    overrides: Sequence[str] = (),
+    *,
+    on: str | Path | None = None,
+    model: str | Path | None = None,
+    flags: str | None = None,
+) -> Job:
+    """The job that `source` describes: whatever the command line takes as JOB, a table with the keys of a job file, or an Imported.
+
+    `source`: a job or a model of the catalogue, a job file, or a configuration, recipe or launch script of another tool.
+    `overrides`: fields with values, such as "plan.tp=4". `on`: the machine, a cluster or a job by name or in a file, or a dataset
+    of measured kernels; a model and most files of other tools need one. `model`: the model beside a configuration that leaves it
+    open, by name or file. `flags`: flags of Megatron-LM; `source` is then the machine.
+
+    A job of the catalogue, a job file and a table are not checked for contradictions: `windtunnel.check` does that, and so does
+    every prediction. Raises UnknownName, FileError, SpecError or PlanError, each with what to write instead.
+    """
+    from windtunnel.spec import load_job
+
+    if on is None and model is None and flags is None and (isinstance(source, Mapping) or _is_own(source)):
+        return load_job(source, overrides)
+    return load_with_notes(source, overrides, on=on, model=model, flags=flags).job
+
+
+def load_with_notes(
+    source: JobSource | None,
+    overrides: Sequence[str] = (),
+    *,
+    on: str | Path | None = None,
+    model: str | Path | None = None,
+    flags: str | None = None,
+) -> LoadedJob:
+    """The checked job of `load`, with what was said of its source: its `format`, keys `built` and `ignored`, what was `assumed`,
+    and fields that were `changed` to follow the overrides. Raises as `load`, and PlanError for a job that contradicts itself."""
+    from windtunnel.formats.jobs.imported import Imported
+    from windtunnel.jobs.imports import put_on_machine
+    from windtunnel.jobs.load import load_described_job
+    from windtunnel.jobs.loaded import LoadedJob
+    from windtunnel.spec import check, load_job
+
+    if isinstance(source, Imported):
+        return put_on_machine(source, None if on is None else str(on), list(overrides))
+    if isinstance(source, Mapping):
+        changes: list[str] = []
+        return LoadedJob(check(load_job(source, overrides, changes)), changed=tuple(changes))
+    words = [None if one is None else str(one) for one in (source, on, model)]
+    return load_described_job(words[0], list(overrides), words[1], words[2], flags)
+
+
+def dump(job: Job) -> str:
+    """The TOML text of a job: nothing in it refers to the catalogue, and `load` reads it back from a file as an equal job."""
+    from windtunnel.spec import dump_job
+
+    return dump_job(job)
+
+
+def read(
+    *paths: str | Path,
+    overrides: Sequence[str] = (),
+    on: str | Path | None = None,
+    cluster: str | Path | None = None,
+    gpu: str | None = None,
+    dtype: str | None = None,
+    format: str | None = None,
+    progress: Callable[[float], object] | None = None,
+) -> Reading:
+    """What the files of one source hold, known by their content: a job, a cluster, a run, a trace graph, measured calls, a dataset
+    of kernels, or settings; a folder stands for the files in it.
+
+    The result's `content` says which, and its `value` has it: an Imported or (with `on` or `overrides`) a LoadedJob, a Cluster, a
+    Run, a TraceGraph, call tables, a Dataset. `facts` are counts to check against the source; `built`, `ignored`, `assumed` and
+    `broken` say what became of it.
+
+    `on`: the machine of a configuration, or the job that a trace belongs to; `overrides` change that job. `cluster`: the cluster of
+    measured calls, by name or file: the result is that cluster with the rates that the calls achieve. `gpu`, `dtype`: of tables of
+    kernels that do not state theirs. `format`: a name of `catalog("formats")`, where content does not show it. `progress` is called
+    with the share of bytes that is read. Raises FileError, UnknownName or SpecError.
+    """
+    from windtunnel.base.errors import SpecError
+    from windtunnel.formats.reading import Content, Context
+    from windtunnel.jobs.reading import progress_of, read_source
+
+    if not paths:
+        raise SpecError("paths", "no file", "one file or more")
+    files, base = [str(path) for path in paths], None if on is None else str(on)
+    named = None if cluster is None else str(cluster)
+    context = Context(cluster=named, gpu=gpu, dtype=dtype, progress=progress_of(progress))
+    reading = read_source(files, overrides, context, on=base, form=format)
+    if reading.content is Content.COLLECTIVES and named is not None:
+        from windtunnel.calibrate.cluster_reading import cluster_of
+
+        return cluster_of(reading, named, overrides if on is None else None, files)
+    return reading
+
+
+def import_torch(
+    target: str,
+    arguments: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    *,
+    dtype: str = "bf16",
+    tokens: int | None = None,
+    name: str = "",
+) -> Imported:
+    """Any PyTorch module as a graph model, through torch.export; needs torch. `load(imported, on=…)` puts it on a machine.
+
+    `target`: "FILE.py:factory", "package.module:factory", or "FILE.pt2"; `arguments` of the factory as "name=value"; `inputs` as
+    "[name=]shape[:dtype]", such as "8x3x224x224", if the factory returns only a module; the first dimension is the micro batch.
+    `dtype` of parameters and activations: bf16, fp16, fp32; `tokens` of a sample; `name` of the model. FileError and SpecError for
+    a target or inputs that are none.
+    """
+    from windtunnel.formats.jobs.pytorch import import_torch as trace
+
+    return trace(target, list(arguments), list(inputs), dtype, tokens, name)
+
+
+def read_kernel_times(
+    path: str | Path, *, gpu: str | None = None, format: str | None = None, dtype: str | None = None
+) -> KernelTimes:
+    """The measured kernels of one GPU in a file, or in all files below a folder: `windtunnel profile import`.
+
+    The result's `data` is a Dataset; `ignored` and `assumed` say what became of the files. `gpu`: a name of the catalogue or a TOML
+    file; `format`: vidur, simumax, llmcompass or table, where content does not show it; `dtype`: of rows that do not state theirs.
+    Raises FileError, UnknownName or SpecError.
+    """
+    from windtunnel.formats.machines.kernels.measurements import import_measurements
+
+    return import_measurements(path, gpu, format, dtype)
+
+
+def export(what: Job | Cluster, format: str, options: Mapping[str, str] | None = None) -> Written:
+    """A job in the files of another tool, or a cluster in those that need no job.
+
+    `format`: a name of `windtunnel export`, such as "megatron", "chakra" or "toml"; `options`: those of the format. The result has
+    the text or bytes of `files` by name, what the format cannot say (`left_out`) and what was `assumed`; its `save` writes them.
+    UnknownName for a format, SpecError for an option or a job that the format cannot have.
+    """
+    from windtunnel.exports.exporters import cluster_exporter_of, exporter_of
+    from windtunnel.spec import Cluster
+
+    writer = exporter_of(format)
+    if isinstance(what, Cluster):
+        return cluster_exporter_of(format).export_cluster(what, dict(options or {}))
+    return writer.export(what, dict(options or {}))
+
+
+def catalog(kind: str, name: str | None = None) -> dict[str, Any]:
+    """Entries of what comes with windtunnel: by name, the table of each; with a `name`, the table of that entry.
+
+    `kind`: gpus, nodes, fabrics, clusters, regions, laws, models, frameworks, jobs, reliability (the singular does as well), or
+    formats: what `read` reads, in words by name. `names(kind)` lists names alone. Raises UnknownName.
+    """
+    from windtunnel.base.errors import UnknownName
+    from windtunnel.spec.loading.catalog import KINDS, entry, names
+
+    if kind in ("format", "formats"):
+        from windtunnel.formats.importers import described
+
+        return described(name)
+    known = kind if kind in KINDS else f"{kind}s"
+    if known not in KINDS:
+        raise UnknownName("catalog kind", known.removesuffix("s"), KINDS)
+    return entry(known, name, known) if name is not None else {each: entry(known, each, known) for each in names(known)}
+
+
+def _is_own(given: str | Path | Imported) -> TypeGuard[str | Path]:
+    """Whether `spec.load_job` reads a source: a name of a job, a job file, or what is nothing at all, which it refuses."""
+    from windtunnel.formats.jobs.recipes.names import is_recipe
+    from windtunnel.jobs.sources import format_of_source
+    from windtunnel.spec import names
+
+    if not isinstance(given, (str, Path)):
+        return False
+    source = str(given)
+    if source in names("jobs"):
+        return True
+    return source not in names("models") and not is_recipe(source) and format_of_source(source) in (None, "", "job")

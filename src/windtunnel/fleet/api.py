@@ -1,0 +1,171 @@
+"""`windtunnel fleet` as functions: read, judge and monitor watched runs, care for checkpoints, test nodes, start a collector."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from windtunnel.base.errors import FileError, SpecError, UnknownName
+
+if TYPE_CHECKING:
+    from windtunnel.fleet.checkpoint.folder import FoundStep
+    from windtunnel.fleet.findings.finding import Finding
+    from windtunnel.fleet.findings.hang import HangReport
+    from windtunnel.fleet.findings.judge import Judgement
+    from windtunnel.fleet.monitor import Alarm
+    from windtunnel.fleet.recorded import Recorded
+
+ROWS, STEPS = 8192, 100
+"""Records of each rank that a judgement reads from rings; steps that it reads from a collector."""
+FEW_ROWS, FEW_STEPS = 1024, 5
+"""The same of a look that only asks whether the job moves."""
+HANG_STEPS = 20
+"""The last steps that are read: a rank of a synchronous job is not further behind."""
+
+
+@dataclass(frozen=True)
+class JudgedRun:
+    """A watched run with what its records say: slow ranks and links and declines in `judgement.findings`, which ranks block it in
+    `hang` where it does not move, and in `clocks` a sentence on the clocks of its machines."""
+
+    recorded: Recorded
+    judgement: Judgement
+    hang: HangReport | None
+    clocks: str
+
+
+def judge_run(run: str | Path, last: int | None = None) -> JudgedRun:
+    """What the records of a watched run say, of its `last` steps where stated: `windtunnel fleet show`.
+
+    `run`: its folder (rings, or what a collector keeps) or the address of its collector. FileError where there is no run.
+    """
+    from windtunnel.fleet.findings.judge import judge
+    from windtunnel.fleet.monitor import stall_report
+    from windtunnel.fleet.sources import read_aligned_run
+
+    recorded, clocks = read_aligned_run(run, last)
+    return JudgedRun(recorded, judge(recorded.sections, recorded.meshes), stall_report(recorded), clocks)
+
+
+def find_hang(run: str | Path) -> dict[str, Any]:
+    """Which ranks block a watched run that does not move, with the `stacks` of those on this machine: `windtunnel fleet hang RUN`.
+
+    Dumps of PyTorch's flight recorder say it too: `windtunnel.read(*dumps).facts["hang"]`. FileError where there is no run.
+    """
+    from windtunnel.fleet.findings.hang import hang_report
+    from windtunnel.fleet.findings.liveness import HEARTBEAT, rank_states
+    from windtunnel.fleet.sources import read_aligned_run
+    from windtunnel.fleet.stacks import stacks_of
+
+    recorded, _ = read_aligned_run(run, HANG_STEPS)
+    states, groups = rank_states(recorded.sections, recorded.beats, recorded.now)
+    report = hang_report(states, groups, silence=2 * HEARTBEAT)
+    return {**report.as_dict(), "stacks": stacks_of(list(report.culprits), recorded.pids)}
+
+
+def monitor_run(
+    run: str | Path,
+    every: float = 1.0,
+    *,
+    against: Callable[[Recorded], Sequence[Finding]] | None = None,
+    share: float = 1.0,
+    stay: bool = False,
+) -> Iterator[list[Alarm]]:
+    """The alarms of a running job, those of one look after those of another; ends when the job has ended.
+
+    `every`: seconds between two looks. `against`: gives further findings on a run, such as `windtunnel.runs.Expectation`. `share`:
+    largest share of the time to spend on judging. `stay`: wait for the run to begin, and do not end with it. FileError where there
+    is no run.
+    """
+    from windtunnel.fleet.monitor import Monitor, has_ended
+    from windtunnel.fleet.sources import align_clocks, read_run
+
+    monitor = Monitor(heartbeat=max(every, 1.0), align=align_clocks, share=share, against=against or (lambda recorded: ()))
+    while True:
+        try:
+            recorded = read_run(str(run), FEW_STEPS, FEW_ROWS)
+            if monitor.is_judgement_due(recorded):
+                recorded = read_run(str(run), STEPS, ROWS)
+        except FileError:
+            if not stay:
+                raise
+            time.sleep(every)
+            continue
+        yield monitor.look(recorded)
+        if has_ended(recorded) and not stay:
+            return
+        time.sleep(every)
+
+
+def verify_steps(folder: str | Path, step: int | None = None) -> list[FoundStep]:
+    """Reads every file of the committed steps of a folder (or of one step) and compares its hash; the state of each is then
+    "committed" or "damaged", with `why`. SpecError if there is none."""
+    from windtunnel.fleet.checkpoint.folder import steps_in
+    from windtunnel.fleet.checkpoint.manifest import hash_errors
+
+    found = [one for one in steps_in(Path(folder)) if one.state in ("committed", "damaged") and step in (None, one.step)]
+    if not found:
+        where, got = ("FOLDER", str(folder)) if step is None else ("--step", str(step))
+        raise SpecError(where, got, "a committed step", f"Type `windtunnel fleet checkpoints ls {folder}`.")
+    read = []
+    for one in found:
+        wrong = one.why if one.manifest is None or one.why else tuple(hash_errors(one.path, one.manifest))
+        read.append(replace(one, state="damaged" if wrong else "committed", why=wrong))
+    return read
+
+
+def delete_steps(folder: str | Path, steps: Sequence[int] = (), *, torn: bool = False, force: bool = False) -> list[str]:
+    """Deletes steps of a folder in any state, and with `torn` those that were never committed; their names. The newest two
+    committed steps only with `force`; no job may be saving. SpecError for steps that the folder does not have."""
+    from windtunnel.fleet.checkpoint.folder import steps_in
+    from windtunnel.fleet.checkpoint.retention import SAFE, delete
+
+    found = steps_in(Path(folder))
+    newest = [one.step for one in found if one.state == "committed"][:SAFE]
+    wanted = [one for one in found if one.step in steps or torn and one.state == "torn"]
+    missing = sorted(set(steps) - {one.step for one in wanted})
+    if missing or not (steps or torn):
+        raise SpecError(
+            "STEP", missing or "nothing", "steps of the folder, or --torn", f"Type `windtunnel fleet checkpoints ls {folder}`."
+        )
+    kept = [one.step for one in wanted if one.state == "committed" and one.step in newest]
+    if kept and not force:
+        raise SpecError("STEP", kept, "steps older than the newest two committed", "Add --force to delete them all the same.")
+    for one in wanted:
+        delete(one.path)
+    return [one.path.name for one in wanted]
+
+
+def run_node_tests(names: Sequence[str] = (), options: Mapping[str, Sequence[str]] | None = None) -> Iterator[dict[str, Any]]:
+    """Runs self-tests of this node, each in a process of its own: `windtunnel fleet diagnose`.
+
+    `names`: by default all tests of one node; `options`: of each, such as those of `windtunnel.runs.expected_tests`. A result has
+    `test`, `passed` (None: not applicable here), `measured` in `unit`, `expected`, `why` and `backend`. UnknownName for a name.
+    """
+    from windtunnel.fleet.diagnose.registry import TESTS
+
+    for name in names:
+        if name not in TESTS:
+            raise UnknownName("test", name, list(TESTS))
+    chosen = list(names) or [name for name, test in TESTS.items() if test.single_node]
+    return (run_node_test(name, (options or {}).get(name, ())) for name in chosen)
+
+
+def run_node_test(name: str, options: Sequence[str] = ()) -> dict[str, Any]:
+    """The result of a self-test, in a process of its own: one that hangs ends itself. SpecError for a test of several nodes."""
+    command = [sys.executable, "-m", "windtunnel.fleet.diagnose", name, "--json", *options]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode == 2:
+        raise SpecError("test", name, "a test of one node", ran.stderr.strip()[-300:])
+    try:
+        answer: dict[str, Any] = json.loads(ran.stdout)
+    except ValueError:
+        died = f"it died with {ran.returncode}: {ran.stderr.strip()[-300:]}"
+        answer = {"test": name, "backend": "unknown", "passed": False, "measured": None, "unit": "", "expected": None, "why": died}
+    return answer

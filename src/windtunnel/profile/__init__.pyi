@@ -1,0 +1,12 @@
+from .api import export as export
+from .api import gains as gains
+from .api import plan as plan
+from .api import run as run
+from .api import show as show
+from .api import sweep as sweep
+from .case import Case as Case
+from .gains import Gain as Gain
+from .kernels.case import KernelCase as KernelCase
+from .run import Outcome as Outcome
+from .run import RunSettings as RunSettings
+from .sweep import SweepOutcome as SweepOutcome

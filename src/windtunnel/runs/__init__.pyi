@@ -1,0 +1,13 @@
+from .api import compare_fleet as compare_fleet
+from .api import expected_options as expected_options
+from .api import replay_fleet as replay_fleet
+from .api import replay_job as replay_job
+from .api import show as show
+from .fleet.comparison import FleetComparison as FleetComparison
+from .fleet.comparison import compare_sections as compare_sections
+from .fleet.kept import fleet_run as fleet_run
+from .fleet.watching import Expectation as Expectation
+from .fleet.watching import calls_block as calls_block
+from .fleet.watching import cores_of_rank as cores_of_rank
+from .report import RunReport as RunReport
+from .sources import read_run_of as read_run_of

@@ -1,0 +1,36 @@
+"""Measured runs from what holds them: a run's folder, or the traces or logs of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from windtunnel.base.errors import SpecError
+from windtunnel.formats.door import read_files
+from windtunnel.formats.reading import Content, Context
+from windtunnel.records.run import Run
+from windtunnel.records.run_file import is_run, read_run
+
+RunSource = Run | str | Path | Sequence[str | Path]
+"""A run, its folder, or the files of its ranks."""
+
+
+def read_run_of(
+    files: Sequence[str | Path], form: str | None = None, progress: Callable[[float], object] | None = None
+) -> tuple[Run, tuple[str, ...]]:
+    """A run and what of it could not be read. `form`: the format, where content does not show it; `progress` is called with the
+    share that is read. SpecError for files that hold something else."""
+    if len(files) == 1 and is_run(Path(files[0])):
+        return read_run(Path(files[0])), ()
+    report = progress or (lambda share: None)
+    reading = read_files(list(files), Context(progress=lambda _, done, size: (report(done / max(1, size)), None)[1]), form)
+    if reading.content is not Content.RUN:
+        raise SpecError("RUN", f"{reading.content.value} ({reading.format})", "a run: profiler traces, logs, or a run's folder")
+    return reading.value, reading.broken
+
+
+def run_of(source: RunSource) -> Run:
+    """The run of any source; what of it cannot be read is left out."""
+    if isinstance(source, Run):
+        return source
+    return read_run_of([source] if isinstance(source, (str, Path)) else source)[0]
