@@ -102,7 +102,7 @@ def command(  # long: one option a line
 
 def _graph(files: list[str], groups: str | None, form: str | None, compute: str) -> tuple[TraceGraph, tuple[str, ...]]:
     """The graph that the files hold, and what was assumed for it."""
-    from windtunnel.formats.door import importer_of, listed, read_files
+    from windtunnel.formats.door import importer_of, list_files, read_files
     from windtunnel.formats.head import head_of
     from windtunnel.formats.reading import Content, Context
     from windtunnel.formats.traces.chakra import read_trace, sources
@@ -115,12 +115,12 @@ def _graph(files: list[str], groups: str | None, form: str | None, compute: str)
     if len(files) == 1 and is_run(Path(files[0])):
         return graph_of(read_run(Path(files[0]))), ()
     if groups is not None:
-        paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
+        paths = [path for name in files for path in list_files(Path(name)) if path.suffix != ".json"]
         if paths and importer_of(head_of(paths[0]), form).name == "chakra":
             trace = read_trace(sources(paths)[0], read_groups(Path(groups)))
             return trace.graph, trace.assumed + trace.broken
         raise SpecError("--comm-groups", groups, "a Chakra trace; other formats name their groups themselves")
-    paths = [path for name in files for path in listed(Path(name))]
+    paths = [path for name in files for path in list_files(Path(name))]
     if compute == "kernels" and all(importer_of(head_of(path), form).name == "kineto" for path in paths):
         from windtunnel.formats.traces.pytorch_et.shaped import read_shaped
 
@@ -136,12 +136,12 @@ def _graph(files: list[str], groups: str | None, form: str | None, compute: str)
 def _astra_sim(
     files: list[str], system: str, wires: str, memory: str | None, groups: str | None, aware: bool, json: str | None, quiet: bool
 ) -> None:
-    from windtunnel.formats.door import listed
+    from windtunnel.formats.door import list_files
     from windtunnel.formats.simulators.astrasim.configuration import RemoteMemory, read_memory, read_network, read_system
     from windtunnel.formats.traces.chakra import read_trace, sources
     from windtunnel.replay.astrasim.files import AstraSetting, run_setting
 
-    paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
+    paths = [path for name in files for path in list_files(Path(name)) if path.suffix != ".json"]
     if not paths:
         raise FileError("TRACE", "no file", "Chakra traces")
     setting = AstraSetting(

@@ -33,7 +33,7 @@ def command(
     from windtunnel.fleet.findings.hang import hang_report
     from windtunnel.fleet.findings.liveness import HEARTBEAT, rank_states
     from windtunnel.fleet.stacks import stacks_of
-    from windtunnel.formats.door import listed
+    from windtunnel.formats.door import list_files
     from windtunnel.formats.traces.flight_recorder.reader import read_dumps
     from windtunnel.report.fleet.hang import show_hang
 
@@ -45,7 +45,7 @@ def command(
         facts = report.as_dict()
         facts["stacks"] = stacks_of(list(report.culprits), recorded.pids)
     else:
-        dumps = [path for one in files for path in listed(Path(one))]
+        dumps = [path for one in files for path in list_files(Path(one))]
         reading = read_dumps(dumps)
         told(reading.broken, "could not be read")
         facts = reading.facts["hang"]

@@ -9,7 +9,7 @@ from windtunnel.cli.importing.content import as_dict
 from windtunnel.cli.shared.common import writable, write, write_json
 from windtunnel.cli.shared.job import job_of
 from windtunnel.formats import Imported, import_job
-from windtunnel.formats.jobs.several import together
+from windtunnel.formats.jobs.several import merge_texts
 from windtunnel.formats.reading import Content, Reading
 from windtunnel.jobs.load import load_parts
 from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
@@ -24,7 +24,7 @@ def import_as_job(source: str | list[str], on: str | None, sets: list[str] | Non
     """Writes the job, or the nouns, of a configuration."""
     writable(("--out", out))
     if on is None and not sets:
-        imported: Imported | LoadedJob = import_job(together(source) if isinstance(source, list) else Path(source))
+        imported: Imported | LoadedJob = import_job(merge_texts(source) if isinstance(source, list) else Path(source))
         job = dump_job(imported.job) if imported.job is not None else None
     else:
         imported = load_parts(source, sets, on) if isinstance(source, list) else job_of(source, sets, on)

@@ -53,13 +53,13 @@ def part_alone(path: Path) -> Reading | None:
 
 
 def _leaves(table: Mapping[str, Any], head: str) -> list[tuple[str, Any]]:
-    return list(_walked(table, head))[:MOST_FACTS]
+    return list(_walk_keys(table, head))[:MOST_FACTS]
 
 
-def _walked(table: Mapping[str, Any], head: str) -> Iterator[tuple[str, Any]]:
+def _walk_keys(table: Mapping[str, Any], head: str) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         path = f"{head}.{key}" if head else str(key)
         if isinstance(value, Mapping):
-            yield from _walked(value, path)
+            yield from _walk_keys(value, path)
         elif not isinstance(value, list):
             yield path, value
