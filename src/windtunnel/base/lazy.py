@@ -15,7 +15,7 @@ def lazy(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
     The function raises AttributeError for a name that is not in `home`.
     """
 
-    def found(name: str) -> Any:
+    def find_name(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, attribute = home[name].partition(":")
@@ -23,4 +23,4 @@ def lazy(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, value)
         return value
 
-    return found
+    return find_name

@@ -30,12 +30,12 @@ def replay_loggops(files: list[str], parameters: str, json: str | None, quiet: b
     if json is not None:
         table = {
             "schema": "windtunnel.loggops/1", "loggops": {name: getattr(model, name) for name in ("L", "o", "g", "G", "O", "S")},
-            "host_ns": list(result.hosts), "max_ns": result.end, "events": result.events, "finished": not result.stuck,
+            "host_ns": list(result.hosts), "max_ns": result.end, "events": result.events, "finished": not result.is_stuck,
             "unexpected": result.unexpected, "unmatched": result.unmatched, "broken": schedule.broken,
         }  # fmt: skip
         write_json(table, json)
     told(schedule.broken, "broken")
-    told(stuck if result.stuck else (), "never ended")
+    told(stuck if result.is_stuck else (), "never ended")
     if quiet or json == "-":
         return
     if len(result.hosts) <= MOST_HOSTS:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import GZIP, bare, read_bytes
+from windtunnel.base.files import GZIP, read_bytes, without_gz
 
 SIZE = 256 * 1024
 """Bytes that a reader may look at to recognise its format."""
@@ -68,7 +68,7 @@ class Head:
         for a table that is broken, and where the head is not the whole file."""
         from windtunnel.spec.loading.files import SUFFIXES, parse_table  # here: a trace needs no noun of a job
 
-        suffix = bare(self.path).suffix.lower()
+        suffix = without_gz(self.path).suffix.lower()
         suffix = ".json" if self.text.lstrip()[:1] == "{" else suffix
         if not self.complete or suffix not in SUFFIXES:
             return None

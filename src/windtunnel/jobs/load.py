@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError, unknown_machine
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS
@@ -82,7 +82,7 @@ def load_cluster_alone(source: str | None, overrides: Sequence[str] | None = Non
     path = Path(source)
     if source not in names("clusters"):
         try:
-            if bare(path).suffix.lower() not in SUFFIXES or not path.is_file():
+            if without_gz(path).suffix.lower() not in SUFFIXES or not path.is_file():
                 return None
         except (OSError, ValueError):
             return None

@@ -42,7 +42,7 @@ class OverTime:
         """[n] total bytes, as nvidia-smi shows them."""
         return self.reserved + self.context
 
-    def thinned(self, most: int) -> OverTime:
+    def thin(self, most: int) -> OverTime:
         """At most about `most` moments: of each interval the one with most allocated."""
         if len(self.time) <= most:
             return self

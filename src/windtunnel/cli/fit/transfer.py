@@ -41,11 +41,11 @@ def command(
     json: Json = None,
     quiet: Quiet = False,
 ) -> None:
-    from windtunnel.calibrate.transfer import background, best_matmuls, leave_out, merged, pooled, published
+    from windtunnel.calibrate.transfer import background, best_matmuls, leave_out, merge_cases, pool_results, published_cases
 
     writable(("--markdown", markdown), ("--write", save), ("--json", json))
     with busy("reading measurements"):
-        cases = merged([*published(), *_cases(data or ())])
+        cases = merge_cases([*published_cases(), *_cases(data or ())])
     measured = [case.gpu.id for case in cases]
     for name in leave or ():
         if name not in measured:
@@ -54,7 +54,7 @@ def command(
         behind = background(cases)
         without: Callable[[frozenset[str]], JointCurves] = lru_cache(maxsize=None)(behind.without)
         results = leave_out(cases, behind, without, frozenset(leave or ()))
-        together = pooled(results)
+        together = pool_results(results)
         bests = [] if leave else best_matmuls(lambda left: without(left & frozenset(behind.relatives)))
     if save is not None:
         _save(save, without, results, bests)

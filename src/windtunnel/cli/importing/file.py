@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.cli.importing.content import as_dict, save, show
 from windtunnel.cli.shared.common import Json, On, Sets, writable, write_json
 from windtunnel.formats.door import importer_of, read_files
@@ -101,7 +101,7 @@ def _configuration(file: str, form: str | None) -> bool:
 
 def _parts(files: list[str]) -> bool:
     """Whether every file is a part of one job. Only configurations are read whole: traces may be large, or cut off."""
-    if not all(bare(file).suffix.lower() in SUFFIXES and Path(file).is_file() for file in files):
+    if not all(without_gz(file).suffix.lower() in SUFFIXES and Path(file).is_file() for file in files):
         return False
     if not all(importer_of(head_of(Path(file))).name in CONFIGURATIONS for file in files):
         return False

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.formats.importers import IMPORTERS, Importer, module_of
 from windtunnel.formats.jobs.deepspeed.named_files import open_named_files
 from windtunnel.formats.jobs.imported import Imported
@@ -67,7 +67,7 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
-    if isinstance(source, Path) and bare(source).suffix.lower() in (".yaml", ".yml"):
+    if isinstance(source, Path) and without_gz(source).suffix.lower() in (".yaml", ".yml"):
         table: Mapping[str, Any] = open_named_files(read_table(source), source.parent)
         return _import_table(primus_files.open_experiment(table, source.parent, stated.environment if stated else {}), on, stated)
     if text.lstrip()[0] in "{[" and not _sections(text):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.formats.jobs.deepspeed.configuration import implied_ranks
 from windtunnel.formats.jobs.import_job import format_of_table
 from windtunnel.formats.jobs.simulators import calculon, llm_analysis, simumax
@@ -27,7 +27,7 @@ _NEOX = frozenset(
 
 def part_alone(path: Path) -> Reading | None:
     """What a part of a job says, as facts; None for a file that is a whole job or a model, or that cannot be read."""
-    if bare(path).suffix.lower() not in SUFFIXES:
+    if without_gz(path).suffix.lower() not in SUFFIXES:
         return None
     try:
         table = read_table(path)

@@ -37,7 +37,7 @@ def run_setting(trace: ChakraTrace, setting: AstraSetting) -> Finish:
     def custom(call: str, members: Members, entered: np.ndarray) -> np.ndarray:
         prefix = setting.system.custom[call]
         if prefix not in described:
-            described[prefix] = _described(prefix, setting.system.folder)
+            described[prefix] = _read_custom_trace(prefix, setting.system.folder)
         return run_custom(described[prefix], members, entered)
 
     collectives = Collectives(setting.system, wires, custom if setting.system.custom else None)
@@ -53,7 +53,7 @@ def read_workload(prefix: str, groups: Mapping[str, tuple[int, ...]] | None = No
     return read_trace(sources(files)[0], groups)
 
 
-def _described(prefix: str, folder: str) -> ChakraTrace:
+def _read_custom_trace(prefix: str, folder: str) -> ChakraTrace:
     """The trace of a custom collective: its path counts from where ASTRA-sim is started, or else it lies beside the system file."""
     given, beside = Path(prefix), Path(folder).resolve()
     for path in (given, *(base / given for base in (beside, *beside.parents)), beside / given.parent.name / given.name):
