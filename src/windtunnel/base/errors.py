@@ -31,7 +31,7 @@ class SpecError(WindtunnelError):
 
     def __init__(self, path: str, got: object, allowed: str, hint: str = "") -> None:
         self.path, self.got, self.allowed, self.hint = path, got, allowed, hint
-        message = f"{path}: got {_shown(got)}; allowed: {allowed}"
+        message = f"{path}: got {_format_got(got)}; allowed: {allowed}"
         super().__init__(f"{message}. {hint}" if hint else message)
 
 
@@ -42,7 +42,7 @@ class Nothing:
         return "nothing"
 
 
-def _shown(got: object) -> str:
+def _format_got(got: object) -> str:
     """`repr`, cut to a line; values whose repr fails (integers of thousands of digits, endless nesting) show their type."""
     try:
         shown = repr(got)
