@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import windtunnel.goodput
-import windtunnel.predict  # noqa: F401 - both rooms, so that no later import binds their names over the verbs'
-from windtunnel.api import goodput, predict
 from windtunnel.base.lazy import lazy
+from windtunnel.base.version import __version__
 
-__version__ = "0.1.0"
+try:
+    import windtunnel.goodput
+    import windtunnel.predict  # noqa: F401 - both rooms, so that no later import binds their names over the verbs'
+    from windtunnel.api import goodput, predict
+except ModuleNotFoundError as error:  # the wheel windtunnel-fleet alone: `_HOME` then says what to install
+    if error.name != "windtunnel.goodput":
+        raise
 
 if TYPE_CHECKING:
     from windtunnel.base.errors import EngineError, FileError, PlanError, SpecError, UnknownName, WindtunnelError
@@ -91,6 +95,8 @@ _HOME = {
     "UnequalResult": "predict.prediction:UnequalResult",
     "Traffic": "network.simulate.traffic:Traffic",
     "Answer": "report.answer:Answer",
+    "predict": "api:predict",
+    "goodput": "api:goodput",
     "validate": "reality.validate:validate",
     "Report": "reality.score.report:Report",
     "WindtunnelError": "base.errors:WindtunnelError",
