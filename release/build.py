@@ -1,7 +1,8 @@
 """Builds both sdists and, from them, the wheels of one or more Pythons.
 
-`python release/build.py FOLDER [PYTHON ...]` leaves sdists and wheels in FOLDER/dist. Without PYTHON: the one that runs this, and the
-oldest of 3.12 and later that is installed, whose wheel serves all later versions. The C++ core is the same for all: it is compiled once.
+`python release/build.py FOLDER [PYTHON ...]` leaves sdists and wheels in FOLDER/dist. Without PYTHON: the one that runs this, and
+the oldest of 3.12 and later that is installed, whose wheel serves all later versions. The C++ core does not depend on Python: it is
+compiled once.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def tools_of(python: Path, into: Path) -> Path:
     made = into / f"tools-{python.parent.parent.name}"
     if not (made / "bin" / "python").exists():
         subprocess.run([python, "-m", "venv", made], check=True)
-        subprocess.run([made / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *BUILD_TOOLS], check=True)
+        subprocess.run(
+            [made / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *BUILD_TOOLS], check=True
+        )
     return made / "bin" / "python"
 
 
@@ -73,7 +76,8 @@ def main(arguments: Sequence[str]) -> None:
     """The command line of this file."""
     folder = Path(arguments[0]).absolute()
     dist = folder / "dist"
-    shutil.rmtree(dist, ignore_errors=True)
+    for old in (dist, folder / "cmake"):  # files of an sdist all have one time, so that no build would see what changed
+        shutil.rmtree(old, ignore_errors=True)
     dist.mkdir(parents=True)
     archives = [sdist(tree, dist) for tree in cut(folder / "trees").values()]
     for archive in archives:

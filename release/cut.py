@@ -1,6 +1,7 @@
-"""Cuts the tree into two: the sources of `windtunnel-fleet` and of `windtunnel`, each a project that pip builds. No file is in both.
+"""Cuts the tree into two: the sources of `windtunnel-fleet` and of `windtunnel`, each a project that pip builds. Both install
+side by side: no file of the package is in both.
 
-`python release/cut.py FOLDER` writes FOLDER/windtunnel_fleet-VERSION/ and FOLDER/windtunnel-VERSION/ from the files that git tracks.
+`python release/cut.py FOLDER` writes FOLDER/windtunnel_fleet-VERSION/ and FOLDER/windtunnel-VERSION/ from the files of git.
 """
 
 from __future__ import annotations
@@ -103,10 +104,17 @@ def pyproject_of(part: str) -> str:
     whole, distributions = project(), settings()
     stated, part_stated = whole["project"], distributions[part]
     needs, extras = dependencies(part)
-    lines = ["[build-system]", f"requires = {json.dumps(whole['build-system']['requires'])}", 'build-backend = "scikit_build_core.build"', ""]
+    lines = [
+        "[build-system]",
+        f"requires = {json.dumps(whole['build-system']['requires'])}",
+        'build-backend = "scikit_build_core.build"',
+        "",
+    ]
     lines += ["[project]", f"name = {json.dumps(part_stated['name'])}", f'version = "{version()}"']
     lines += [f"description = {json.dumps(part_stated.get('description', stated['description']))}", 'readme = "README.md"']
-    lines += [f"{key} = {json.dumps(stated[key])}" for key in ("license", "license-files", "requires-python", "classifiers", "keywords")]
+    lines += [
+        f"{key} = {json.dumps(stated[key])}" for key in ("license", "license-files", "requires-python", "classifiers", "keywords")
+    ]
     lines += [f"authors = [{', '.join(_table(author) for author in stated['authors'])}]", f"dependencies = {json.dumps(needs)}", ""]
     lines += ["[project.optional-dependencies]", *(f"{name} = {json.dumps(items)}" for name, items in extras.items()), ""]
     lines += ["[project.scripts]", f"{part_stated['name']} = {json.dumps(part_stated['script'])}", ""]
@@ -115,8 +123,16 @@ def pyproject_of(part: str) -> str:
         urls = {"Repository": at, "Issues": f"{at}/issues", "Changelog": f"{at}/blob/v{version()}/CHANGELOG.md"}
         lines += ["[project.urls]", *(f"{name} = {json.dumps(url)}" for name, url in urls.items()), ""]
     build = whole["tool"]["scikit-build"]
-    lines += ["[tool.scikit-build]", 'minimum-version = "build-system.requires"', f"cmake.version = {json.dumps(build['cmake']['version'])}"]
-    lines += ['cmake.build-type = "Release"', 'wheel.packages = ["src/windtunnel"]', f"wheel.py-api = {json.dumps(build['wheel']['py-api'])}"]
+    lines += [
+        "[tool.scikit-build]",
+        'minimum-version = "build-system.requires"',
+        f"cmake.version = {json.dumps(build['cmake']['version'])}",
+    ]
+    lines += [
+        'cmake.build-type = "Release"',
+        'wheel.packages = ["src/windtunnel"]',
+        f"wheel.py-api = {json.dumps(build['wheel']['py-api'])}",
+    ]
     lines += [f"cmake.define.WINDTUNNEL_PART = {json.dumps(part_stated['part'])}"]
     return "\n".join(lines) + "\n"
 

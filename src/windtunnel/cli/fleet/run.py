@@ -160,9 +160,9 @@ def _summary(folder: Path, url: str, code: int) -> None:
 
     console = notes()
     try:
-        from windtunnel.report.fleet.run import fleet_short
-
         recorded, _ = aligned_run(folder, SUMMARY_STEPS)
+        from windtunnel.report.fleet.run import fleet_short  # here: the wheel windtunnel-fleet alone has no reports
+
         lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed_ranks(recorded), code)
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""
