@@ -25,7 +25,7 @@ ELSEWHERE = {
     "c10/cuda/CUDACachingAllocator.cpp",
 }
 """Made by a command, an example of a name, or a file of PyTorch."""
-HISTORY = ("CHANGELOG.md", "docs/decisions/", "CHANGES-")
+HISTORY = ("CHANGELOG.md", "docs/history/", "docs/decisions/", "CHANGES-")
 """Pages that tell how things were."""
 ACCURACY = re.compile(r"^\|.*\| *(\d+) \| ([\d.]+) % \| ([\d.]+) % \| ([-+][\d.]+) % \|", re.MULTILINE)
 
