@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pydantic import BaseModel
-
 
 def json_text(data: Any, indent: int | None = 2) -> str:
     """JSON text with sorted keys; floats in their shortest exact form."""
@@ -18,7 +16,7 @@ def json_text(data: Any, indent: int | None = 2) -> str:
 
 def plain_data(value: Any) -> Any:
     """Dictionaries, lists, numbers and text of dataclasses, nouns and arrays; numbers that are not finite become null."""
-    if isinstance(value, BaseModel):
+    if hasattr(value, "model_dump"):  # a noun: a model of pydantic, which training processes need not have
         return plain_data(value.model_dump(mode="json", exclude_none=True))
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain_data(getattr(value, f.name)) for f in fields(value)}
