@@ -18,7 +18,9 @@ import windtunnel
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "windtunnel"
-IMPORT_NAMES = {"yaml": "pyyaml", "lazy_loader": "lazy-loader", "opentelemetry": "opentelemetry-sdk", "prometheus_client": "prometheus-client"}
+IMPORT_NAMES = {
+    "yaml": "pyyaml", "lazy_loader": "lazy-loader", "opentelemetry": "opentelemetry-sdk", "prometheus_client": "prometheus-client",
+}  # fmt: skip
 
 
 def _loaded(name: str) -> ModuleType:
