@@ -56,7 +56,6 @@ def failed(path: Path, number: str) -> bool:
 
 def read(path: Path) -> None:
     """Reads a file as `import` does; then breaks a run down, replays a graph, and writes a cluster and what is shown."""
-    from windtunnel.cli.importing.content import as_dict
     from windtunnel.formats.door import importer_of, read_files
     from windtunnel.formats.head import head_of
     from windtunnel.formats.importers import CONFIGURATIONS
@@ -70,7 +69,7 @@ def read(path: Path) -> None:
         _configuration(path)
         return
     reading: Any = read_files([path], Context(cluster=CLUSTER), name)
-    json.dumps(as_dict(reading), default=str)
+    json.dumps(reading.as_dict(), default=str)
     if name == "kineto":
         _replayed_by_kernels(path)
     if reading.content is Content.RUN:

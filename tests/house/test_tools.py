@@ -137,11 +137,11 @@ def test_coverage_is_summed_by_room() -> None:
     files = {
         "src/windtunnel/a/x.py": {"summary": one},
         "src/windtunnel/a/b/y.py": {"summary": one},
-        "src/windtunnel/api.py": {"summary": one},
+        "src/windtunnel/fit.py": {"summary": one},
     }
     told = [text.split() for text in table(files).splitlines()]
     assert told[1:] == [
         ["a", "20", "90.0%", "8", "25.0%"],
-        ["api.py", "10", "90.0%", "4", "25.0%"],
+        ["fit.py", "10", "90.0%", "4", "25.0%"],
         ["all", "30", "90.0%", "12", "25.0%"],
     ]

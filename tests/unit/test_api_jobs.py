@@ -126,3 +126,14 @@ def test_export_of_a_cluster_needs_a_format_that_has_one(tmp_path: Path) -> None
         wt.export(cluster, "megatron")
     with pytest.raises(wt.UnknownName):
         wt.export(cluster, "megatronn")
+
+
+def test_a_calibration_counts_as_read_and_as_a_file(tmp_path: Path) -> None:
+    job = wt.load("llama3-8b-8xh100", ["model.layers=2", "plan.global_batch=8", "plan.seq=1024"])
+    wt.export(job, "kineto").save(tmp_path / "trace.json")
+    fitted = wt.calibrate(tmp_path / "trace.json", job).fit.calibration
+    slower = fitted.times("kernels.gemm", 2.0)
+    path = tmp_path / "calibration.json"
+    path.write_text(slower.model_dump_json(exclude_none=True), encoding="utf-8")
+    as_read, as_file = (wt.predict(job, calibration=one).step_time_s for one in (slower, path))
+    assert as_read == as_file > wt.predict(job).step_time_s

@@ -226,7 +226,7 @@ def test_the_smallest_plan_is_none_that_contradicts_itself(monkeypatch):
         refused = change.apply_unchecked(job).plan.micro_batch == 1
         return PlanOutcome(refused="plan.micro_batch") if refused else outcome_of(job, change, *rest)
 
-    monkeypatch.setattr("windtunnel.search.workers.outcome_of", outcome)
+    monkeypatch.setattr(import_module("windtunnel.search.workers"), "outcome_of", outcome)
     with pytest.raises(PlanError, match=r"plan\.micro_batch=2") as raised:
         search(job, {"plan.micro_batch": (1, 2)}, processes=1)
     missing = outcome_of(job, Change.of(plan__micro_batch=2)).missing

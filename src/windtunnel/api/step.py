@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from windtunnel.report.memory import MemoryReport
     from windtunnel.search.levers.sensitivity import Sensitivity
     from windtunnel.spec import Job
+    from windtunnel.spec.calibration import Calibration
 
 
 def predict(
@@ -24,23 +25,26 @@ def predict(
     profile: Profile | Dataset | str | Path | None = None,
     *,
     kernels: str | Path | None = None,
+    calibration: Calibration | str | Path | None = None,
     factors: Factors | None = None,
     skip: bool = False,
     progress: Callable[[float], object] | None = None,
 ) -> Answer:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
-    `network`: closed, flow or packet; `seed` draws the routes of flows. `profile`: measurements of the job's GPU, a dataset or its
-    file, used before fitted curves. `kernels`: a .json file of curves from `windtunnel fit kernels`, in place of the
-    catalogue's; `factors`: training factors in place of the stored ones. `skip`: for packet, replay repeated patterns of transfers
-    instead of simulating them again. `progress` is called with the finished share of a packet step. Raises WindtunnelError for a
-    job that cannot be predicted.
+    `network`: closed, flow or packet; `seed` draws the routes of flows. `profile`: measurements of the job's GPU, a dataset or
+    its file, used before fitted curves. `kernels`: a .json file of curves from `windtunnel fit kernels`, in place of the
+    catalogue's; `calibration`: of `calibrate`, or the file that `windtunnel calibrate` wrote; `factors`: training factors in
+    place of the stored ones. `skip`: for packet, replay repeated patterns of transfers instead of simulating them again.
+    `progress` is called with the finished share of a packet step. Raises WindtunnelError for a job that cannot be predicted.
     """
     from windtunnel.predict.step import predict as run
     from windtunnel.report.answer import Answer
 
     if kernels is not None:
         job = _with_kernels(job, str(kernels))
+    if calibration is not None:
+        job = _with_calibration(job, calibration)
     return Answer.of(run(job, network, factors, seed, skip, progress, profile))
 
 
@@ -85,6 +89,17 @@ def sensitivity(job: Job, progress: Callable[[float], object] | None = None) -> 
     from windtunnel.search.levers.sensitivity import sensitivity as run
 
     return run(job) if progress is None else run(job, lambda share: (progress(share), None)[1])
+
+
+def _with_calibration(job: Job, calibration: Calibration | str | Path) -> Job:
+    """The job with factors that were fitted to its runs."""
+    from pathlib import Path
+
+    from windtunnel.jobs.load import with_calibration
+
+    if isinstance(calibration, (str, Path)):
+        return with_calibration(job, calibration)
+    return job.model_copy(update={"calibration": calibration})
 
 
 def _with_kernels(job: Job, path: str) -> Job:
