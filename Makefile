@@ -87,11 +87,14 @@ test-python: setup
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "torch is not installed, so tests that need it are skipped; 'make test-torch' installs it and runs them"
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not browser'
 
+# The version that CI tests, within the range of the extra: the newest of a range is a CUDA build of several GB.
+TORCH ?= 2.13.0
+
 torch: setup
 	@$(BIN)/python -c 'import torch, transformers' 2>/dev/null || { \
-	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install -e '.[torch,hf]' --no-build-isolation"; \
-	  $(PIP) --no-build-isolation -e '.[torch,hf]' || { \
-	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; \
+	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install 'torch==$(TORCH)' -e '.[torch,hf]' --no-build-isolation"; \
+	  $(PIP) --no-build-isolation 'torch==$(TORCH)' -e '.[torch,hf]' || { \
+	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==$(TORCH)'" >&2; exit 1; }; \
 	  $(BIN)/python -c 'import torch._dynamo, torch.distributed.run, transformers'; }  # compiled once, not by every worker
 
 # Tests marked `torch`: all lie in one folder, so the others need not be collected again.
