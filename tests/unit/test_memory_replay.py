@@ -108,7 +108,7 @@ def test_a_shortened_step_reaches_the_highest_point_and_ends_empty() -> None:
 def test_a_shortened_step_fragments_as_the_whole_step(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = build(make_job(pp=4, global_batch=32, layers=8, hidden=2048, ffn=8192))
     short = replay_pool(workload, 0, math.inf)
-    monkeypatch.setattr("windtunnel.memory.lifetimes.shorten_order", lambda w, stage: list(w.schedule[stage]))
+    monkeypatch.setattr(import_module("windtunnel.memory.lifetimes"), "shorten_order", lambda w, stage: list(w.schedule[stage]))
     assert replay_pool(workload, 0, math.inf).reserved == pytest.approx(short.reserved, rel=0.01)
 
 
