@@ -64,7 +64,7 @@ def command(  # long: one option a line
 
     pairs = [_pair("--set", text) for text in sets or []]
     varied = {key: values for key, values in pairs if _varies(key, values)}
-    plans = [f"{key}={values}" for key, values in pairs if key not in varied and _inside(key)]
+    plans = [f"{key}={values}" for key, values in pairs if key not in varied and _varies_in_search(key)]
     loaded = job_of(
         job, [f"{key}={values}" for key, values in pairs if key not in varied and not _opens(key, values)], on, model, megatron
     )
@@ -112,17 +112,17 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     return key.strip(), values.strip()
 
 
-def _inside(key: str) -> bool:
+def _varies_in_search(key: str) -> bool:
     """Whether the plan search of each design varies a field."""
     return key.startswith("plan.") and key != "plan.seq" or key in SWITCHES
 
 
 def _opens(key: str, values: str) -> bool:
-    return _inside(key) and len(split_values(key, values)) > 1
+    return _varies_in_search(key) and len(split_values(key, values)) > 1
 
 
 def _varies(key: str, values: str) -> bool:
-    return ".." in values or not _inside(key) and len(split_values(key, values)) > 1
+    return ".." in values or not _varies_in_search(key) and len(split_values(key, values)) > 1
 
 
 def _is_number(text: str) -> bool:

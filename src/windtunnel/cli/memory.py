@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, busy, writable, write_json
+from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, show_spinner, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.memory import OverTime, Pooled, StageMemory, dumps, memory_of, over_time, why
 from windtunnel.memory import replay as play
@@ -48,7 +48,7 @@ Stage = Annotated[
 ]
 
 
-def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
+def _table_of_both(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
     """The figures of the model and of the replay, one row per stage."""
     from rich.table import Table
 
@@ -126,8 +126,8 @@ def command(
     loaded = job_of(job, sets, on, model, megatron)
     if stage is not None and stage >= loaded.job.plan.pp:
         raise SpecError("--stage", stage, f"a pipeline stage, 0 to {loaded.job.plan.pp - 1}")
-    with busy(f"counting the memory of {loaded.job.name}"):
-        counted = _counted(loaded.job, replay, picture is not None, stage)
+    with show_spinner(f"counting the memory of {loaded.job.name}"):
+        counted = _count_memory(loaded.job, replay, picture is not None, stage)
         if picture is not None:
             from windtunnel.report.page.memory import write
 
@@ -137,7 +137,7 @@ def command(
             Path(snapshot).write_bytes(dumps(take_snapshot(counted.workload, chosen.stage)))
     tell_source(loaded)
     if json is not None:
-        write_json(_plain(loaded.job, counted), json)
+        write_json(_plain_result(loaded.job, counted), json)
     if not quiet and json != "-":
         _print(loaded.job, counted)
 
@@ -157,12 +157,12 @@ class _Found:
         return all(stage.fits for stage in self.stages)
 
     @property
-    def missing(self) -> float:
+    def missing_bytes(self) -> float:
         """Missing bytes of the fullest stage."""
         return max(0.0, *(stage.missing for stage in self.stages))
 
 
-def _counted(job: Job, replay: bool, picture: bool, stage: int | None) -> _Found:
+def _count_memory(job: Job, replay: bool, picture: bool, stage: int | None) -> _Found:
     workload = build(job)
     stages = memory_of(job, workload)
     fitting = () if all(one.fits for one in stages) else fixes(job)
@@ -170,13 +170,13 @@ def _counted(job: Job, replay: bool, picture: bool, stage: int | None) -> _Found
     return _Found(workload, stages, fitting, replayed, _over_time(job, workload, stages, stage) if picture else [])
 
 
-def _plain(job: Job, counted: _Found) -> dict[str, object]:
+def _plain_result(job: Job, counted: _Found) -> dict[str, object]:
     """The result as data with stable keys."""
     answer: dict[str, object] = {
         "job": job,
         "memory": [{k: v for k, v in vars(stage).items() if k != "curve"} for stage in counted.stages],
         "fits": counted.fits,
-        "shortfall_bytes": counted.missing,
+        "shortfall_bytes": counted.missing_bytes,
         "step_time_s": predict(job).step_time_s if counted.fixes else None,
         "advice": [{"set": f.change.sets[0]} | _fix(job, f) for f in counted.fixes if f.single],
         "why": why(counted.workload, counted.stages),
@@ -188,9 +188,9 @@ def _plain(job: Job, counted: _Found) -> dict[str, object]:
             for one, pooled in zip(counted.stages, counted.replayed, strict=True)
         ]
     if counted.moments:
-        from windtunnel.report.page.memory import plain
+        from windtunnel.report.page.memory import plain_data
 
-        answer["over_time"] = [plain(one) for one in counted.moments]
+        answer["over_time"] = [plain_data(one) for one in counted.moments]
     return answer
 
 
@@ -210,7 +210,7 @@ def _print(job: Job, counted: _Found) -> None:
     console.print(Text(f"{job.name}: fullest GPU of each pipeline stage", style="bold"))
     console.print(memory(counted.stages, console.width))
     if counted.replayed:
-        console.print(_beside(counted.stages, counted.replayed))
+        console.print(_table_of_both(counted.stages, counted.replayed))
         if any(pooled.failed for pooled in counted.replayed):
             settings = "--set runtime.alloc_conf=expandable_segments:True"
             console.print(Text(f"In the replay the allocator finds no room in one piece. Try {settings}.", style="yellow"))
@@ -223,7 +223,7 @@ def _print(job: Job, counted: _Found) -> None:
         return
     short = max(counted.stages, key=lambda s: s.missing).short
     where = "" if short == "GPU memory" else f"of {short} "
-    console.print(Text(f"DOES NOT FIT: {say.size(counted.missing)} {where}missing on the fullest stage.", style="bold red"))
+    console.print(Text(f"DOES NOT FIT: {say.size(counted.missing_bytes)} {where}missing on the fullest stage.", style="bold red"))
     for sentence in why(counted.workload, counted.stages):
         console.print(Text(f"  {sentence}"))
     if not counted.fixes:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.shared.common import Json, Network, Quiet, Seed, busy, notes, told, writable, write_json
+from windtunnel.cli.shared.common import Json, Network, Quiet, Seed, notes, print_list, show_spinner, writable, write_json
 from windtunnel.formats.traces.chakra.groups import read_groups
 from windtunnel.records.trace_graph import TraceGraph
 
@@ -88,14 +88,14 @@ def command(  # long: one option a line
             raise SpecError(name, value, ", ".join(allowed))
     graph, notes_of_file = _graph(files, groups, form, compute)
     options = ReplayOptions(network, compute, calls, None if source is None else load_gpu(source), precision, seed, skip)
-    with busy("Replaying"):
+    with show_spinner("Replaying"):
         result = replay(graph, load_cluster(on or "", sets or []), options)
     if json is not None:
         write_json(result.as_dict(), json)
     if trace is not None:
         _write_trace(result, trace)
-    told(notes_of_file + result.assumed, "assumed")
-    told(result.stuck, "never ended")
+    print_list(notes_of_file + result.assumed, "assumed")
+    print_list(result.stuck, "never ended")
     if not quiet and json != "-":
         _show(result.as_dict())
 
@@ -148,7 +148,7 @@ def _astra_sim(
         read_system(Path(system)), read_network(Path(wires)), RemoteMemory() if memory is None else read_memory(Path(memory)), aware
     )
     trace = read_trace(sources(paths)[0], None if groups is None else read_groups(Path(groups)))
-    with busy("Replaying as ASTRA-sim does"):
+    with show_spinner("Replaying as ASTRA-sim does"):
         finish = run_setting(trace, setting)
     unknown = (*setting.system.unknown, *setting.network.unknown, *setting.memory.unknown)
     ranks = trace.graph.numbers.tolist()
@@ -163,9 +163,9 @@ def _astra_sim(
             "stuck": list(finish.stuck),
         }
         write_json(table, json)
-    told(tuple(f"key {key}" for key in unknown), "ignored, as ASTRA-sim does")
-    told(finish.notes, "note")
-    told(finish.stuck, "never ended")
+    print_list(tuple(f"key {key}" for key in unknown), "ignored, as ASTRA-sim does")
+    print_list(finish.notes, "note")
+    print_list(finish.stuck, "never ended")
     if not quiet and json != "-":
         for rank, end, exposed in zip(ranks, finish.end.tolist(), finish.exposed.tolist(), strict=True):
             typer.echo(f"sys[{rank}] finished, {end:.0f} cycles, exposed communication {exposed:.0f} cycles.")

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import told, write_json
+from windtunnel.cli.shared.common import print_list, write_json
 
 MOST_HOSTS = 16
 """Ranks up to which each one's time is printed, as LogGOPSim does."""
@@ -34,8 +34,8 @@ def replay_loggops(files: list[str], parameters: str, json: str | None, quiet: b
             "unexpected": result.unexpected, "unmatched": result.unmatched, "broken": schedule.broken,
         }  # fmt: skip
         write_json(table, json)
-    told(schedule.broken, "broken")
-    told(stuck if result.is_stuck else (), "never ended")
+    print_list(schedule.broken, "broken")
+    print_list(stuck if result.is_stuck else (), "never ended")
     if quiet or json == "-":
         return
     if len(result.hosts) <= MOST_HOSTS:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from windtunnel.cli.shared.common import Json, Quiet, told, writable, write, write_json
+from windtunnel.cli.shared.common import Json, Quiet, print_list, writable, write, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -60,9 +60,9 @@ def command(
         write("\n".join(csv_lines(result, run)) + "\n", out, "--out")
     if json is not None:
         write_json(_table(result, run, departures, source.broken), json)
-    told(source.broken, "broken")
+    print_list(source.broken, "broken")
     missing = [key for key in ("ep", "pp", "vpp", "ga") if key not in source.keys]
-    told(
+    print_list(
         [f"{', '.join(missing)} are 1: the first line does not say; SimAI 1.6 ends with SIGFPE there"] if missing else [], "assumed"
     )
     if not quiet and "-" not in (json, out):

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.fit.common import Record, Tables, show
-from windtunnel.cli.shared.common import Json, Quiet, busy, writable
+from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable
 
 EXAMPLES = """\b
 Examples:
@@ -33,7 +33,7 @@ def command(
     from windtunnel.reality.rows.table import read
 
     paths = tables or [str(measurements.FOLDER / name) for name in ("collectives.csv", "collectives_other.csv")]
-    with busy("fitting collectives"):
+    with show_spinner("fitting collectives"):
         outcome = fit_record([row for path in paths for row in read(path).collective])
     show(outcome, record, json, quiet)
     if store:

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from windtunnel.base.errors import FileError, UnknownName
-from windtunnel.cli.shared.common import Json, Quiet, busy, writable, write, write_json
+from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable, write, write_json
 
 if TYPE_CHECKING:
     from windtunnel.calibrate.transfer import Best, JointCurves, MeasuredGpu, Result
@@ -44,13 +44,13 @@ def command(
     from windtunnel.calibrate.transfer import background, best_matmuls, leave_out, merge_cases, pool_results, published_cases
 
     writable(("--markdown", markdown), ("--write", save), ("--json", json))
-    with busy("reading measurements"):
+    with show_spinner("reading measurements"):
         cases = merge_cases([*published_cases(), *_cases(data or ())])
     measured = [case.gpu.id for case in cases]
     for name in leave or ():
         if name not in measured:
             raise UnknownName("--leave", name, measured)
-    with busy("leaving GPUs out, one after the other"):
+    with show_spinner("leaving GPUs out, one after the other"):
         behind = background(cases)
         without: Callable[[frozenset[str]], JointCurves] = lru_cache(maxsize=None)(behind.without)
         results = leave_out(cases, behind, without, frozenset(leave or ()))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.cli.shared import complete
-from windtunnel.cli.shared.common import Json, Sets, busy, writable, write_json
+from windtunnel.cli.shared.common import Json, Sets, show_spinner, writable, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -55,7 +55,7 @@ def command(
     chosen = tests or [name for name, test in TESTS.items() if test.single_node]
     found = []
     for name in chosen:
-        with busy(f"running {name}"):
+        with show_spinner(f"running {name}"):
             found.append(_run(name, expected.get(name, [])))
         if json != "-":
             _tell(found[-1])

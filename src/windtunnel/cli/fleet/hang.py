@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.shared.common import Json, told, writable, write_json
+from windtunnel.cli.shared.common import Json, print_list, writable, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -38,7 +38,7 @@ def command(
     from windtunnel.report.fleet.hang import show_hang
 
     writable(("--json", json))
-    if len(files) == 1 and (is_url(files[0]) or _watched(Path(files[0]))):
+    if len(files) == 1 and (is_url(files[0]) or _is_watched_run(Path(files[0]))):
         recorded, _ = aligned_run(files[0], STEPS)
         states, groups = rank_states(recorded.sections, recorded.beats, recorded.now)
         report = hang_report(states, groups, silence=2 * HEARTBEAT)
@@ -47,7 +47,7 @@ def command(
     else:
         dumps = [path for one in files for path in list_files(Path(one))]
         reading = read_dumps(dumps)
-        told(reading.broken, "could not be read")
+        print_list(reading.broken, "could not be read")
         facts = reading.facts["hang"]
     if json is not None:
         write_json(facts, json)
@@ -55,7 +55,7 @@ def command(
         show_hang(facts, Console())
 
 
-def _watched(path: Path) -> bool:
+def _is_watched_run(path: Path) -> bool:
     """Whether a folder holds records of a watched run rather than dumps."""
     from windtunnel.base.errors import FileError
     from windtunnel.cli.fleet.source import run_folder

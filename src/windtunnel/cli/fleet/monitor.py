@@ -51,11 +51,11 @@ def command(
     ] = 1.0,
 ) -> None:
     from windtunnel.base.errors import FileError
-    from windtunnel.cli.fleet.source import aligned, read_run
+    from windtunnel.cli.fleet.source import align_clocks, read_run
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.monitor import Monitor, has_ended
 
-    monitor = Monitor(heartbeat=max(every, 1.0), align=aligned, share=share, against=_against(job, steps, profile))
+    monitor = Monitor(heartbeat=max(every, 1.0), align=align_clocks, share=share, against=_against(job, steps, profile))
     target = None if json in (None, "-") else Path(str(json))
     console = notes()
     while True:

@@ -39,7 +39,7 @@ def aligned_run(run: str | Path, last: int | None = None) -> tuple[Recorded, str
     return aligned_with(read_run(str(run), last))
 
 
-def aligned(recorded: Recorded) -> Recorded:
+def align_clocks(recorded: Recorded) -> Recorded:
     """The records with the clocks of their machines on one."""
     return aligned_with(recorded, bounds=False)[0]
 
@@ -61,17 +61,17 @@ def clocks_text(clocks: MachineClocks) -> str:
     if np.isinf(clocks.slack) and not np.isfinite(clocks.bound).all():
         return f"Clocks of {count} machines as they are: no message joins them."
     largest = float(np.abs(clocks.values).max())
-    text = f"Clocks of {count} machines put on that of {clocks.reference}: largest correction {_short(largest)}"
+    text = f"Clocks of {count} machines put on that of {clocks.reference}: largest correction {_format_short(largest)}"
     known = clocks.bound[np.isfinite(clocks.bound)]
     if len(known):
-        text += f", wrong by at most {_short(float(known.max()))}"
+        text += f", wrong by at most {_format_short(float(known.max()))}"
     loose = int(np.isinf(clocks.bound).sum())
     if loose:
         text += f"; nothing joins {loose} of them to it"
     return text + "."
 
 
-def _short(seconds: float) -> str:
+def _format_short(seconds: float) -> str:
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * scale >= 1.0 or unit == "µs":
             return f"{seconds * scale:.3g} {unit}"

@@ -85,7 +85,7 @@ def _row(layout: RankLayout, path: str, store: str, bare: bool, per_node: int, m
         "seconds": None if store == "redis" else MEASURED.seconds(layout.world, at_once, carried, groups, ends),
     }  # fmt: skip
     if measured:
-        found, seconds = _measured(layout, path, store, world, per_node)
+        found, seconds = _measure_start(layout, path, store, world, per_node)
         cores, size = min(os.cpu_count() or 1, layout.world), found.shared.bytes + found.local.bytes
         expected = None if store == "redis" else MEASURED.seconds(layout.world, found.total, size, groups, ends, cores)
         row["measured"] = {
@@ -95,7 +95,7 @@ def _row(layout: RankLayout, path: str, store: str, bare: bool, per_node: int, m
     return row
 
 
-def _measured(layout: RankLayout, path: str, store: str, world: World, per_node: int) -> tuple[StartCounts, float]:
+def _measure_start(layout: RankLayout, path: str, store: str, world: World, per_node: int) -> tuple[StartCounts, float]:
     """Counted in one start, timed in another: counting takes time."""
     from dataclasses import replace
 

@@ -54,7 +54,7 @@ def command(
         if part is None:
             _job(files[0], on, sets, out, json)
             return
-        _shown(part, files, out, json)
+        _show_reading(part, files, out, json)
         return
     if len(files) > 1 and _parts(files):
         _job(files, on, sets, out, json)
@@ -69,10 +69,10 @@ def command(
         from windtunnel.cli.importing.calls import cluster_of
 
         reading = cluster_of(reading, cluster, sets if on is None else None, files)
-    _shown(reading, files, out, json)
+    _show_reading(reading, files, out, json)
 
 
-def _shown(reading: Reading, files: list[str], out: str, json: str | None) -> None:
+def _show_reading(reading: Reading, files: list[str], out: str, json: str | None) -> None:
     if json is not None:
         write_json(as_dict(reading), json)
     if json != "-":

@@ -37,10 +37,10 @@ def import_as_job(source: str | list[str], on: str | None, sets: list[str] | Non
         )
     if json != "-":
         what = ", ".join(source) if isinstance(source, list) else source
-        written(f"{what} ({imported.format})", imported, job, out)
+        write_job(f"{what} ({imported.format})", imported, job, out)
 
 
-def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:
+def write_job(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:
     """Writes what an importer found, with its notes as comments: the text of a `job`, or the nouns that the source states."""
     missing = () if job is not None else ("the machine: add --on JOB or --on CLUSTER",)
     if job is None and isinstance(imported, Imported):
@@ -49,7 +49,7 @@ def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str
         job = "\n".join(toml_lines(tables)).lstrip() + "\n"
     model = imported.model if isinstance(imported, Imported) else imported.job.model
     notes = {
-        "parameters": (counted(model),),
+        "parameters": (count_parameters(model),),
         "ignored": summarise_ignored(imported.ignored, imported.format),
         "assumed": imported.assumed,
         "missing": missing,
@@ -58,7 +58,7 @@ def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str
     write("\n".join(lines) + "\n\n" + (job or ""), out, "--out")
 
 
-def counted(model: Model | GraphModel) -> str:
+def count_parameters(model: Model | GraphModel) -> str:
     """Parameters of a model, and of a mixture those that a token meets."""
     total = parameter_count(model)
     text = f"{tokens(total)}"

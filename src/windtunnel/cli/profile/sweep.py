@@ -107,7 +107,7 @@ def command(  # long: one option a line
         if not outcome.stopped:
             left = 600.0 if seconds is None else max(0.0, seconds - outcome.seconds)
             name_kernels(cases, there, session, left, report)
-    _ended(outcome, str(output), len(session.rows))
+    _show_outcome(outcome, str(output), len(session.rows))
 
 
 def _of_share(
@@ -187,7 +187,7 @@ def _print_plan(cases: list[KernelCase], gpu: str, budget: float | None) -> None
         console.print(f"  {what} · {show_time(float(seconds))}", highlight=False, markup=False)
 
 
-def _ended(outcome: SweepOutcome, path: str, rows: int) -> None:
+def _show_outcome(outcome: SweepOutcome, path: str, rows: int) -> None:
     from rich.console import Console
 
     console = Console()

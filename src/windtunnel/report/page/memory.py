@@ -20,7 +20,7 @@ LEFT, WIDE, TALL, GAP = 70.0, 1160.0, 190.0, 62.0
 _STYLE = "text{font:12px system-ui,sans-serif;fill:#5b6472}.strong{fill:#111827;font-weight:600}"
 
 
-def plain(over_time: OverTime) -> dict[str, Any]:
+def plain_data(over_time: OverTime) -> dict[str, Any]:
     """For JSON: lists by part and in all, bytes at `time_s`."""
     thin = over_time.thin(MOMENTS)
     parts = {part: thin.parts[:, at] for at, part in enumerate(PARTS)}

@@ -26,7 +26,7 @@ def command(
     import dataclasses
 
     from windtunnel.base.errors import SpecError
-    from windtunnel.cli.fleet.checkpoints.ls import shown
+    from windtunnel.cli.fleet.checkpoints.ls import show_steps
     from windtunnel.fleet.checkpoint.folder import steps_in
     from windtunnel.fleet.checkpoint.manifest import hash_errors
 
@@ -39,6 +39,6 @@ def command(
     for one in found:
         wrong = one.why if one.manifest is None or one.why else tuple(hash_errors(one.path, one.manifest))
         read.append(dataclasses.replace(one, state="damaged" if wrong else "committed", why=wrong))
-    shown(read, json)
+    show_steps(read, json)
     if any(one.why for one in read):
         raise typer.Exit(1)
