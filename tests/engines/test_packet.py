@@ -17,9 +17,9 @@ from windtunnel.engine.packet import (
     Faults,
     Flap,
     Loss,
+    LossRecovery,
     Marking,
     PacketOptions,
-    Recovery,
     Spread,
     packet_network,
     plain_lanes,
@@ -140,7 +140,7 @@ def test_spraying_beats_colliding_paths(spread: Spread) -> None:
     src, dst = np.arange(16), (np.arange(16) + 8) % 16
     paths, lanes = route(graph, src, dst), plain_lanes(src, dst, np.full(16, 1 << 20))
     hashed = run_packets(graph, paths, lanes)
-    sprayed = run_packets(graph, paths, lanes, PacketOptions(spread=spread, recovery=Recovery.SELECTIVE))
+    sprayed = run_packets(graph, paths, lanes, PacketOptions(spread=spread, recovery=LossRecovery.SELECTIVE))
     assert sprayed.fct.max() < 0.8 * hashed.fct.max()
     assert sprayed.stats["retransmits"] == 0 and sprayed.stats["out_of_order"] > 0
 

@@ -10,7 +10,7 @@ from drawn import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windtunnel.engine.packet import Faults, Loss, Marking, PacketOptions, Recovery, Spread, plain_lanes, run_packets
+from windtunnel.engine.packet import Faults, Loss, LossRecovery, Marking, PacketOptions, Spread, plain_lanes, run_packets
 from windtunnel.engine.routes import route
 from windtunnel.network.fabrics.registry import parse_fabric
 
@@ -26,7 +26,7 @@ def options(draw: st.DrawFn) -> PacketOptions:
         buffer=draw(st.sampled_from([8e6, 32e6])), alpha=draw(st.sampled_from([0.125, 1.0])),
         ecn=draw(st.sampled_from([(), (Marking(12.5e9, 20e3, 80e3, 0.5),)])),
         algorithm=draw(st.sampled_from(["none", "dcqcn", "hpcc", "swift"])),
-        recovery=draw(st.sampled_from(Recovery)), ack_every=draw(st.sampled_from([1, 4])),
+        recovery=draw(st.sampled_from(LossRecovery)), ack_every=draw(st.sampled_from([1, 4])),
         spread=draw(st.sampled_from([Spread.PATH, Spread.PATH, Spread.ROUND, Spread.ADAPTIVE])), timeouts=[300e-6, 1e-3],
         retries=200,
     )  # fmt: skip
@@ -49,7 +49,7 @@ def test_laws(data: st.DataObject, fabric: str, chosen: PacketOptions, seed: int
     hops = np.diff(paths.start)
     packets = np.maximum(1, -(-size // chosen.mtu)) * (hops > 0)
     # without losses and repeats every packet crosses every link of its way exactly once
-    if not lossy and chosen.loss is not Loss.DROP and chosen.recovery is Recovery.SELECTIVE and chosen.spread is Spread.PATH:
+    if not lossy and chosen.loss is not Loss.DROP and chosen.recovery is LossRecovery.SELECTIVE and chosen.spread is Spread.PATH:
         assert got.stats["data_packet_hops"] == (packets * hops).sum()
     assert got.stats["data_packet_hops"] >= (packets * np.minimum(hops, 1)).sum()
     if not lossy and chosen.loss is not Loss.DROP:

@@ -11,7 +11,7 @@ from windtunnel.base.errors import EngineError
 from windtunnel.engine import Program, ProgramBuilder, _core, run
 from windtunnel.engine.graph import Graph
 from windtunnel.engine.lanes import Lanes
-from windtunnel.engine.packet import Faults, Marking, PacketOptions, Recovery, Spread, packet_network, plain_lanes
+from windtunnel.engine.packet import Faults, LossRecovery, Marking, PacketOptions, Spread, packet_network, plain_lanes
 from windtunnel.engine.routes import NicChoice, RouteOptions, route
 from windtunnel.network.fabrics.registry import parse_fabric
 
@@ -115,7 +115,7 @@ def test_faults_are_refused() -> None:
 def test_what_cannot_meet_is_apart_where_packets_choose_their_way() -> None:
     """Servers of one leaf have one way to each other, so their transfers are repeated by themselves."""
     program = pipeline([1e-3] * (ROUNDS * STAGES))
-    options = replace(OPTIONS, spread=Spread.ADAPTIVE, recovery=Recovery.SELECTIVE)
+    options = replace(OPTIONS, spread=Spread.ADAPTIVE, recovery=LossRecovery.SELECTIVE)
     whole, part = network(None, options), network(0.01, options)
     want, got = run(program, network=whole), run(program, network=part)
     replay = part.report()["replay"]

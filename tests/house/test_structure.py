@@ -13,7 +13,7 @@ from circles import class_names, cycles
 SRC = Path(__file__).resolve().parents[2] / "src" / "windtunnel"
 LONGEST = 60
 """Lines of a function, docstring and all; a longer one says why in a comment `# long: …` on its first line."""
-TWICE = 10
+TWICE = 2
 """Class names that may stand in more than one room."""
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from windtunnel.compute.modules import shape_of
 from windtunnel.memory import lifetimes, memory_of, over_time, replay
-from windtunnel.memory.lifetimes import Content
+from windtunnel.memory.lifetimes import TensorContent
 from windtunnel.predict import category, predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.records import About, Dataset, dataset, write_shape
@@ -144,7 +144,7 @@ def rename(patch: pytest.MonkeyPatch, seed: int) -> None:
         patch.setitem(category.STEP_PARTS, key, replace(part, label=label()))
     take = lifetimes._Script.take
 
-    def taken(self: Any, size: float, content: Content, said: str, *rest: Any) -> int:
+    def taken(self: Any, size: float, content: TensorContent, said: str, *rest: Any) -> int:
         return take(self, size, content, label(), *rest)
 
     patch.setattr(lifetimes._Script, "take", taken)

@@ -16,7 +16,7 @@ from windtunnel.profile import datasheet  # noqa: E402
 from windtunnel.profile.case import Case  # noqa: E402
 from windtunnel.profile.layers.rows import Rows  # noqa: E402
 from windtunnel.profile.layers.study import Effort, Study, StudyResult, Timed  # noqa: E402
-from windtunnel.profile.power import Reading  # noqa: E402
+from windtunnel.profile.power import PowerReading  # noqa: E402
 from windtunnel.profile.run import Outcome, RunSettings, run  # noqa: E402
 from windtunnel.profile.timing import KernelTiming, timing_of  # noqa: E402
 from windtunnel.records import Dataset, read, write  # noqa: E402
@@ -72,7 +72,7 @@ def test_every_level_is_written(tmp_path: Path) -> None:
 
 
 def timing(seconds: float) -> KernelTiming:
-    return timing_of([seconds], None, 1, None, Reading())
+    return timing_of([seconds], None, 1, None, PowerReading())
 
 
 @pytest.mark.parametrize(("tolerance", "status"), [(0.06, "ok"), (0.05, "open")])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from windtunnel.profile.power import Nvml, Reading, Silent, Smi, driver, meter, reasons
+from windtunnel.profile.power import Nvml, PowerReading, Silent, Smi, driver, meter, reasons
 
 
 class Library:
@@ -54,14 +54,14 @@ class Library:
 
 def test_nvml_in_si_units() -> None:
     board = Nvml(Library(), 2)
-    assert board.read() == Reading(1.755e9, 612.5, None, "power cap, thermal, hardware")
+    assert board.read() == PowerReading(1.755e9, 612.5, None, "power cap, thermal, hardware")
     assert board.joules() == 5000.0 and driver(board) == "580.1"
     assert Nvml(Library(), 0, "GPU-1-2").read() == board.read()
 
 
 def test_what_a_board_does_not_tell_is_none() -> None:
     board = Nvml(Library(broken=("power", "reasons", "energy")), 2)
-    assert board.read() == Reading(1.755e9, None, None, None)
+    assert board.read() == PowerReading(1.755e9, None, None, None)
     assert board.joules() is None
 
 
@@ -73,14 +73,14 @@ def test_smi() -> None:
         return "1980, 250.5, 0x0000000000000000, 550.54\n"
 
     board = Smi(1, ask)
-    assert board.read() == Reading(1.98e9, 250.5, None, "") and board.driver() == "550.54"
+    assert board.read() == PowerReading(1.98e9, 250.5, None, "") and board.driver() == "550.54"
     assert "--id=1" in asked[0]
-    assert Smi(0, lambda command: "").read() == Reading()
-    assert Smi(0, lambda command: "[N/A], [N/A], Not Supported, 1").read() == Reading()
+    assert Smi(0, lambda command: "").read() == PowerReading()
+    assert Smi(0, lambda command: "[N/A], [N/A], Not Supported, 1").read() == PowerReading()
 
 
 def test_power_needs_a_kernel_that_filled_long_enough() -> None:
-    read = Reading(1e9, 400.0, None, "")
+    read = PowerReading(1e9, 400.0, None, "")
     assert read.of(0.01, share=0.95, lasted=0.3, joules=None).energy_j == pytest.approx(4.0)
     assert read.of(0.01, share=0.95, lasted=0.3, joules=150.0).power_w == pytest.approx(500.0)
     assert read.of(0.01, share=0.5, lasted=0.3, joules=150.0).power_w is None
@@ -88,5 +88,5 @@ def test_power_needs_a_kernel_that_filled_long_enough() -> None:
 
 
 def test_nothing_to_ask() -> None:
-    assert isinstance(meter(cuda=False), Silent) and Silent().read() == Reading() and driver(Silent()) == ""
+    assert isinstance(meter(cuda=False), Silent) and Silent().read() == PowerReading() and driver(Silent()) == ""
     assert reasons(0x1) == "" and reasons(0x20) == "thermal, software"

@@ -7,7 +7,7 @@ import pytest
 from windtunnel.network import flat_group
 from windtunnel.network.groups.bandwidth import group_links
 from windtunnel.reality.rows.table import parse
-from windtunnel.reality.score.collectives import CollectiveCall, call_of
+from windtunnel.reality.score.collectives import ScoredCall, call_of
 from windtunnel.workload.ops import Comm
 
 HEADER = "id,family,gpu,gpus_per_node,nodes,gpus,fabric,collective,bytes,time_us,nics_per_node,nic_gbit_s,scaleup_gpus"
@@ -32,7 +32,7 @@ def _call(line: str):
 )
 def test_names_of_the_tests(written, comm):
     found = _call(f"X,F,h100-sxm-80gb,8,1,8,,{written},1048576,30,,,")
-    assert isinstance(found, CollectiveCall) and found.comm == comm
+    assert isinstance(found, ScoredCall) and found.comm == comm
 
 
 def test_what_has_no_name_is_skipped_with_a_reason():
@@ -52,7 +52,7 @@ def test_what_has_no_name_is_skipped_with_a_reason():
 )
 def test_ranks_in_a_domain(line, per_domain):
     found = _call(line)
-    assert isinstance(found, CollectiveCall) and found.per_domain == per_domain
+    assert isinstance(found, ScoredCall) and found.per_domain == per_domain
 
 
 def test_a_mesh_keeps_its_links_whatever_the_row_uses_of_it():

@@ -14,7 +14,7 @@ from windtunnel.reality.rows.table import read
 from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score
 from windtunnel.reality.validate import score_training
-from windtunnel.report.words.published import FEWEST, PublishedSteps, pooled, record_sentence
+from windtunnel.report.words.published import FEWEST, PublishedSteps, pool_steps, record_sentence
 from windtunnel.spec import load_job
 from windtunnel.spec.loading.catalog import ROOT
 
@@ -51,9 +51,9 @@ def test_pooled_rows_weigh_alike_and_those_of_no_fit_come_first() -> None:
     few = PublishedSteps("G", "s", False, FEWEST - 1, 4.0, 4.0, 100.0)
     more = PublishedSteps("G", "t", False, 2 * (FEWEST - 1), 1.0, -2.0, 40.0)
     fitted = PublishedSteps("G", "s", True, 50, 3.0, 0.0, 70.0)
-    assert pooled([few]) is None
-    assert pooled([few, fitted]) == fitted
-    assert pooled([few, more, fitted]) == PublishedSteps("G", "s", False, 3 * (FEWEST - 1), 2.0, 0.0, pytest.approx(60.0))
+    assert pool_steps([few]) is None
+    assert pool_steps([few, fitted]) == fitted
+    assert pool_steps([few, more, fitted]) == PublishedSteps("G", "s", False, 3 * (FEWEST - 1), 2.0, 0.0, pytest.approx(60.0))
 
 
 def test_a_report_quotes_what_is_nearest() -> None:

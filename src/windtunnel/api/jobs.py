@@ -174,9 +174,9 @@ def catalog(kind: str, name: str | None = None) -> dict[str, Any]:
     from windtunnel.spec.loading.catalog import KINDS, entry, names
 
     if kind in ("format", "formats"):
-        from windtunnel.formats.importers import described
+        from windtunnel.formats.importers import describe_importers
 
-        return described(name)
+        return describe_importers(name)
     known = kind if kind in KINDS else f"{kind}s"
     if known not in KINDS:
         raise UnknownName("catalog kind", known.removesuffix("s"), KINDS)

@@ -20,13 +20,13 @@ def cluster_of(reading: Reading, cluster: str, sets: Sequence[str] | None, files
     achieved = fitted.cluster.achieved
     facts: dict[str, Any] = {
         "calls": fitted.after.calls,
-        "before": _shown(asdict(fitted.before)),
-        "after": _shown(asdict(fitted.after)),
-        "left_out": _shown(asdict(fitted.left_out)),
+        "before": _round_errors(asdict(fitted.before)),
+        "after": _round_errors(asdict(fitted.after)),
+        "left_out": _round_errors(asdict(fitted.left_out)),
         "factors": {name: round(float(getattr(achieved, name)), 4) for name in FACTORS},
         "factor_errors": {name: round(value, 4) for name, value in fitted.errors.items()},
         "at_limit": list(fitted.at_limit),
-        "tests": {name: [_shown(asdict(one)) for one in pair] for name, pair in fitted.by_test.items()},
+        "tests": {name: [_round_errors(asdict(one)) for one in pair] for name, pair in fitted.by_test.items()},
     }
     words = (
         f"factors of {fitted.cluster.id} on {fitted.after.calls} calls: mean error {fitted.before.mean_abs_pct:.1f} % before, "
@@ -43,5 +43,5 @@ def cluster_of(reading: Reading, cluster: str, sets: Sequence[str] | None, files
     )  # fmt: skip
 
 
-def _shown(errors: dict[str, float]) -> dict[str, float]:
+def _round_errors(errors: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 2) for name, value in errors.items()}

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import WindtunnelError, explain_missing_module, nearest
-from windtunnel.cli.shared.verbs import Verbs, bare
+from windtunnel.cli.shared.verbs import Verbs, bare_application
 
 VERBS: Verbs = {
     "predict": ("predict", "How long a training step takes, whether it fits, where the time goes."),
@@ -58,7 +58,7 @@ _PLAIN = "windtunnel.plain"
 """Name of the encoder's fallback for output encodings without some characters, such as ASCII."""
 
 
-def _plain(error: UnicodeError) -> tuple[str, int]:
+def _to_ascii(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):  # standard output only encodes
         raise error
     near = {"·": ".", "µ": "u", "±": "~", "×": "x", "…": "~"}
@@ -66,13 +66,13 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     return "".join(near.get(c, "#" if "\u2580" <= c <= "\u259f" else "?") for c in lost), error.end
 
 
-codecs.register_error(_PLAIN, _plain)
+codecs.register_error(_PLAIN, _to_ascii)
 
 
 _STDOUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 """What a write to standard output fails with: its reader left, or it is a file on a disk that is full, gone or over its quota."""
 
-app = bare(VERBS, completion=True)
+app = bare_application(VERBS, completion=True)
 
 
 def _version(requested: bool) -> None:

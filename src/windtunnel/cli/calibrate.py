@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from windtunnel.base.arrays import Floats
-from windtunnel.cli.shared.common import Json, On, Sets, busy, notes, told, writable, write, write_json
+from windtunnel.cli.shared.common import Json, On, Sets, notes, print_list, show_spinner, writable, write, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.runs.factors import Factor
 
@@ -39,8 +39,8 @@ def command(
     tell_source(loaded)
     sources = [[name] for name in runs] if all(is_run(Path(name)) for name in runs) else [runs]
     read = [run_of(files) for files in sources]
-    told([line for _, broken in read for line in broken], "could not be read")
-    with busy("fitting"):
+    print_list([line for _, broken in read for line in broken], "could not be read")
+    with show_spinner("fitting"):
         result = calibrate([run for run, _ in read], loaded.job)
     calibration = result.fit.calibration
     if json is not None:

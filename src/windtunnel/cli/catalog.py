@@ -60,9 +60,9 @@ def command(
 
 def _formats(name: str | None, json: str | None) -> None:
     """What `windtunnel import` reads. UnknownName for a name that no reader has."""
-    from windtunnel.formats.importers import described
+    from windtunnel.formats.importers import describe_importers
 
-    listed = described(name)
+    listed = describe_importers(name)
     if json is not None:
         write_json({"formats": listed}, json)
     if json != "-":

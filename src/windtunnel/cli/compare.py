@@ -9,7 +9,7 @@ import typer
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.shared.common import Json, Network, On, Sets, busy, told, writable, write_json
+from windtunnel.cli.shared.common import Json, Network, On, Sets, print_list, show_spinner, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.spec import names
 
@@ -71,7 +71,7 @@ def _two_jobs(
     from windtunnel.report.text.compare import compare, render
 
     jobs = [job_of(name, [*both, *one], on).job for name, one in zip(names, own, strict=True)]
-    with busy("predicting both"):
+    with show_spinner("predicting both"):
         first, second = (predict(job, fidelity) for job in jobs)
     comparison = compare(first, second)
     if json is not None:
@@ -92,10 +92,10 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, j
 
     loaded = job_of(name, sets, on)
     run, broken = run_of(files)
-    with busy("comparing"):
+    with show_spinner("comparing"):
         comparison = compare_run(run, loaded.job)
     tell_source(loaded)
-    told(broken, "could not be read")
+    print_list(broken, "could not be read")
     if json is not None:
         write_json(comparison.as_dict(), json)
     if json != "-":

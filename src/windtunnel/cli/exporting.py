@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, notes, told, writable
+from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, notes, print_list, writable
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.exports.exporters import EXPORTERS, cluster_exporter_of, exporter_of, save
 from windtunnel.jobs.load import load_cluster_alone
@@ -44,8 +44,8 @@ def command(
         loaded = job_of(job, sets, on, model, megatron)
         tell_source(loaded)
         written = writer.export(loaded.job, options)
-    told(written.assumed, "assumed")
-    told(written.left_out, f"not said in {form}")
+    print_list(written.assumed, "assumed")
+    print_list(written.left_out, f"not said in {form}")
     if out != "-":
         if len(written.files) == 1:
             writable(("--out", out))

@@ -11,7 +11,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.base.units import parse_size, parse_time
 from windtunnel.cli import INTERRUPTED
-from windtunnel.cli.shared.common import Json, Quiet, busy, writable, write
+from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable, write
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault, parse_flap
 from windtunnel.network.flows.flow_list import load_flows
@@ -107,7 +107,7 @@ def command(  # long: one option a line
     options = FlowOptions(network, routing, nic, seed, size_of(mtu, "--mtu"), until, packet)
     options.route_options()
     packet.options(routing, options.mtu, seed)
-    with busy("building the fabric"):
+    with show_spinner("building the fabric"):
         graph = apply_faults(parse_fabric(fabric), [parse_fault(text) for text in fault or ()])
         flow_list = load_flows(flows, graph.endpoints)
     with stoppable(f"{len(flow_list):,} flows") as progress:

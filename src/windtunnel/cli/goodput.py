@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, told, writable, write_json
+from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, print_list, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import bar
 from windtunnel.goodput import goodput
@@ -54,7 +54,7 @@ def command(
             loaded.job, days, 0 if closed else replicas, seed, threads=os.cpu_count() or 1, progress=None if closed else progress
         )
     tell_source(loaded)
-    told(assumed, "assumed")
+    print_list(assumed, "assumed")
     from windtunnel.report.text.goodput import report, to_json
 
     if json is not None:

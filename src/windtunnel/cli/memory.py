@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windtunnel.api.step import memory
-from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, busy, writable, write_json
+from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, show_spinner, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.memory import OverTime, Pooled, StageMemory
 from windtunnel.report.memory import MemoryReport, check_stage
@@ -40,7 +40,7 @@ Stage = Annotated[
 ]
 
 
-def _beside(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
+def _table_of_both(stages: Sequence[StageMemory], replayed: Sequence[Pooled]) -> Table:
     """The figures of the model and of the replay, one row per stage."""
     from rich.table import Table
 
@@ -101,7 +101,7 @@ def command(
         check_name(picture)
     loaded = job_of(job, sets, on, model, megatron)
     check_stage(loaded.job, stage)
-    with busy(f"counting the memory of {loaded.job.name}"):
+    with show_spinner(f"counting the memory of {loaded.job.name}"):
         counted = memory(loaded.job, replay=replay, over_time=picture is not None, stage=stage)
         if picture is not None:
             from windtunnel.report.page.memory import write
@@ -127,7 +127,7 @@ def _print(job: Job, counted: MemoryReport) -> None:
     console.print(Text(f"{job.name}: fullest GPU of each pipeline stage", style="bold"))
     console.print(memory_table(counted.stages, console.width))
     if counted.replayed:
-        console.print(_beside(counted.stages, counted.replayed))
+        console.print(_table_of_both(counted.stages, counted.replayed))
         if any(pooled.failed for pooled in counted.replayed):
             settings = "--set runtime.alloc_conf=expandable_segments:True"
             console.print(Text(f"In the replay the allocator finds no room in one piece. Try {settings}.", style="yellow"))

@@ -31,7 +31,7 @@ def amount(text: str | None, option: str) -> float | None:
     raise SpecError(option, text, "a number above 0, such as 2M, 250k or 1.5e12")
 
 
-def listed(text: str | None) -> list[str]:
+def split_list(text: str | None) -> list[str]:
     """The entries of a list with commas."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
@@ -39,7 +39,7 @@ def listed(text: str | None) -> list[str]:
 def counts(text: str | None) -> list[int]:
     """Numbers of GPUs; SpecError for anything else."""
     numbers = []
-    for part in listed(text):
+    for part in split_list(text):
         if not part.isdecimal() or not 1 <= int(part) <= 10**7:
             raise SpecError("--gpus", part, "whole numbers from 1 to 10,000,000, such as 256,512")
         numbers.append(int(part))
@@ -83,7 +83,7 @@ def command(  # long: one option a line
             budget=amount(budget, "--budget"),
             days=amount(days, "--days"),
             loss=amount(loss, "--loss"),
-            on=listed(on),
+            on=split_list(on),
             gpus=counts(gpus),
             model=model,
             parameters=amount(parameters, "--parameters"),

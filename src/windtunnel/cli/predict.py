@@ -20,8 +20,8 @@ from windtunnel.cli.shared.common import (
     Seed,
     Sets,
     Source,
-    busy,
     notes,
+    show_spinner,
     writable,
     write_json,
 )
@@ -95,7 +95,7 @@ def command(  # long: one option a line
         with bar(what) as progress:
             prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile, progress=progress)
     else:
-        with busy(what):
+        with show_spinner(what):
             prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
     tell_source(loaded)
     if json is not None:
@@ -105,13 +105,13 @@ def command(  # long: one option a line
     if trace is not None:
         from windtunnel.report.timeline.trace import write_trace
 
-        with busy("writing the timeline"):
+        with show_spinner("writing the timeline"):
             slices = write_trace(prediction, trace, prediction.kernel_timeline)
         notes().print(f"{trace}: {slices:,} slices", markup=False)
     if html is not None:
         from windtunnel.report.page.prediction import write_html
 
-        with busy("writing the page"):
+        with show_spinner("writing the page"):
             write_html(prediction, html, shlex.join(["windtunnel", *sys.argv[1:]]))
         notes().print(f"{html}: the report as a page", markup=False)
     if not quiet and json != "-":

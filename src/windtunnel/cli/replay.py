@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.cli.shared.common import Json, Network, Quiet, Seed, busy, notes, told, writable, write_json
+from windtunnel.cli.shared.common import Json, Network, Quiet, Seed, notes, print_list, show_spinner, writable, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -84,14 +84,14 @@ def command(  # long: one option a line
     options = ReplayOptions(network, compute, calls, None if source is None else load_gpu(source), precision, seed, skip)
     options.check()
     graph, notes_of_file = read_graph_of(files, groups, form, compute)
-    with busy("Replaying"):
+    with show_spinner("Replaying"):
         result = replay(graph, load_cluster(on or "", sets or []), options)
     if json is not None:
         write_json(result.as_dict(), json)
     if trace is not None:
         _write_trace(result, trace)
-    told(notes_of_file + result.assumed, "assumed")
-    told(result.stuck, "never ended")
+    print_list(notes_of_file + result.assumed, "assumed")
+    print_list(result.stuck, "never ended")
     if not quiet and json != "-":
         _show(result.as_dict())
 
@@ -101,13 +101,13 @@ def _astra_sim(
 ) -> None:
     from windtunnel.replay.astrasim.files import replay_astra_sim
 
-    with busy("Replaying as ASTRA-sim does"):
+    with show_spinner("Replaying as ASTRA-sim does"):
         ran = replay_astra_sim(files, system, wires, memory, groups, aware)
     if json is not None:
         write_json(ran.as_dict(), json)
-    told(tuple(f"key {key}" for key in ran.unknown), "ignored, as ASTRA-sim does")
-    told(ran.finish.notes, "note")
-    told(ran.finish.stuck, "never ended")
+    print_list(tuple(f"key {key}" for key in ran.unknown), "ignored, as ASTRA-sim does")
+    print_list(ran.finish.notes, "note")
+    print_list(ran.finish.stuck, "never ended")
     if not quiet and json != "-":
         for rank, end, exposed in zip(ran.ranks, ran.finish.end.tolist(), ran.finish.exposed.tolist(), strict=True):
             typer.echo(f"sys[{rank}] finished, {end:.0f} cycles, exposed communication {exposed:.0f} cycles.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import told, write_json
+from windtunnel.cli.shared.common import print_list, write_json
 
 MOST_HOSTS = 16
 """Ranks up to which each one's time is printed, as LogGOPSim does."""
@@ -24,8 +24,8 @@ def replay_loggops(files: list[str], parameters: str, json: str | None, quiet: b
     )
     if json is not None:
         write_json(result.as_dict(), json)
-    told(result.broken, "broken")
-    told(stuck if result.is_stuck else (), "never ended")
+    print_list(result.broken, "broken")
+    print_list(stuck if result.is_stuck else (), "never ended")
     if quiet or json == "-":
         return
     if len(result.hosts) <= MOST_HOSTS:

@@ -97,7 +97,7 @@ def command(  # long: one option a line
             stop=progress,
             labels=asked.labels,
         )
-    words = (*_again(job, model, megatron), *_options(asked.overrides[result.ranked[0].frame]))
+    words = (*_job_words(job, model, megatron), *_options(asked.overrides[result.ranked[0].frame]))
     result = replace(result, own=asked.own, command=predict_command(result, words))
     if json is not None:
         write_json(result.as_dict(), json)
@@ -149,7 +149,7 @@ def _options(overrides: tuple[str, ...]) -> list[str]:
     return [word for text in overrides for word in ("--set", text)]
 
 
-def _again(job: str | None, model: str | None, megatron: str | None) -> list[str]:
+def _job_words(job: str | None, model: str | None, megatron: str | None) -> list[str]:
     """The words of this command that name the job."""
     words = [] if job is None else [job]
     for option, value in (("--model", model), ("--megatron", megatron)):

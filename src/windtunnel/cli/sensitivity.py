@@ -43,10 +43,10 @@ def command(
     if json is not None:
         write_json(result.as_dict(), json)
     if html is not None:
-        from windtunnel.report.page.frame import written
+        from windtunnel.report.page.frame import write_page
         from windtunnel.report.page.sensitivity import page
 
-        written(page(result), html)
+        write_page(page(result), html)
     if not quiet and json != "-":
         from windtunnel.report.text.sensitivity import show
 

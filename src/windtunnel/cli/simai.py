@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.cli.shared.common import Json, Quiet, told, writable, write, write_json
+from windtunnel.cli.shared.common import Json, Quiet, print_list, writable, write, write_json
 
 if TYPE_CHECKING:
     from windtunnel.replay.simai.run import SimaiRun
@@ -62,9 +62,9 @@ def command(
         write(ran.csv, out, "--out")
     if json is not None:
         write_json(ran.as_dict(), json)
-    told(ran.broken, "broken")
+    print_list(ran.broken, "broken")
     missing = ", ".join(ran.assumed_keys)
-    told([f"{missing} are 1: the first line does not say; SimAI 1.6 ends with SIGFPE there"] if missing else [], "assumed")
+    print_list([f"{missing} are 1: the first line does not say; SimAI 1.6 ends with SIGFPE there"] if missing else [], "assumed")
     if not quiet and "-" not in (json, out):
         _show(ran)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Json, Sets, busy, told, writable, write_json
+from windtunnel.cli.shared.common import Json, Sets, print_list, show_spinner, writable, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -46,9 +46,9 @@ def command(
     of_run = None if job is None else job_of(job, sets).job
     machine = TracedMachine(None if source is None else load_gpu(source), None if on is None else load_cluster(on), of_run)
     run, broken = run_of(files)
-    with busy("replaying"):
+    with show_spinner("replaying"):
         rows = what_if(run, change, machine, step)
-    told(broken, "could not be read")
+    print_list(broken, "could not be read")
     if json is not None:
         write_json([row.as_dict() for row in rows], json)
     if json == "-":

@@ -40,7 +40,7 @@ class Loss(IntEnum):
     CREDITS = 2
 
 
-class Recovery(IntEnum):
+class LossRecovery(IntEnum):
     """Packets that a receiver keeps: only those in order, or all (then only holes are sent again)."""
 
     GO_BACK_N = 0
@@ -124,7 +124,7 @@ class PacketOptions:
     ecn: Sequence[Marking] = ()
     algorithm: str = "none"
     parameters: Mapping[str, float] = field(default_factory=dict)
-    recovery: Recovery = Recovery.GO_BACK_N
+    recovery: LossRecovery = LossRecovery.GO_BACK_N
     ack_every: int = 1
     nack_interval: float = 500e-6
     reorder: int = 0

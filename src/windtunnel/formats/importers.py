@@ -128,7 +128,7 @@ ANYTHING = CONFIGURATIONS | {"not-read"}
 """Readers of texts that may lie beside the traces and logs of a run, without being a part of it."""
 
 
-def described(name: str | None = None) -> dict[str, str]:
+def describe_importers(name: str | None = None) -> dict[str, str]:
     """What each importer reads, in words by its name; of the one called `name` alone. UnknownName for a name that none has."""
     what = {reader.name: reader.what for reader in IMPORTERS if reader.name != "not-read"}
     if name is not None and name not in what:

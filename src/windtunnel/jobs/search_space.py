@@ -56,7 +56,7 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
     first: LoadedJob | None = None
     for frame in every:
         own = [f"{key}={value}" for key, value in frame.items()]
-        loaded, name = _loaded(load, [*fixed, *own])
+        loaded, name = _load_variant(load, [*fixed, *own])
         first = first or loaded
         closed = {key for key, values in texts.items() if len(values) == 1}
         fields = {key: values for key, values in default_fields(loaded.job).items() if key not in closed}
@@ -69,7 +69,7 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
     return Question(tuple(spaces), tuple(labels), tuple(overrides), first, name)
 
 
-def _loaded(load: Load, overrides: list[str]) -> tuple[LoadedJob, str]:
+def _load_variant(load: Load, overrides: list[str]) -> tuple[LoadedJob, str]:
     """The job of `overrides`, and what to call its plan. If its own plan cannot run there (on other GPUs, say), one without model
     parallelism takes its place, as far as the overrides leave it open."""
     try:

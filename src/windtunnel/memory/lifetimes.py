@@ -29,7 +29,7 @@ BEYOND = 4
 """Passes of each virtual stage replayed after the peak; by then the sizes of holes between blocks are stable."""
 
 
-class Content(IntEnum):
+class TensorContent(IntEnum):
     """The content of a tensor, in the order of a memory picture from bottom to top."""
 
     WEIGHTS = 0
@@ -51,7 +51,7 @@ class TensorEvent(NamedTuple):
     tensor: int
     size: float
     stream: int
-    content: Content
+    content: TensorContent
     label: str
     where: str
     turn: int = -1
@@ -63,10 +63,10 @@ class _Script:
     def __init__(self) -> None:
         self.events: list[TensorEvent] = []
         self.where, self.turn = "start", -1
-        self._live: dict[int, tuple[float, int, Content, str]] = {}
+        self._live: dict[int, tuple[float, int, TensorContent, str]] = {}
         self._next = 0
 
-    def take(self, size: float, content: Content, label: str, stream: int = Stream.COMPUTE) -> int:
+    def take(self, size: float, content: TensorContent, label: str, stream: int = Stream.COMPUTE) -> int:
         self._next += 1
         if size >= 1.0:
             self._live[self._next] = (size, int(stream), content, label)
@@ -99,9 +99,13 @@ def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Tenso
         player.step(order, f"{name} step")
         script.where, script.turn = f"{name} update", script.turn + 1
         temporary = step_bytes(job, parameters, experts)
-        _all_at_once(script, _spread(workload, stage, habit.flat == "all", temporary), Content.TEMPORARY, "optimizer temporary")
+        _all_at_once(
+            script, _spread(workload, stage, habit.flat == "all", temporary), TensorContent.TEMPORARY, "optimizer temporary"
+        )
         if habit.lazy_moments and number == 0:
-            _all(script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, Content.OPTIMIZER, "optimizer state")
+            _all(
+                script, _spread(workload, stage, habit.flat == "all", moments / 2.0) * 2, TensorContent.OPTIMIZER, "optimizer state"
+            )
         player.drop_gradients()
     return script.events
 
@@ -119,28 +123,28 @@ def _start(script: _Script, workload: Workload, stage: int, habit: MemoryHabits,
     """State and buffers that a process allocates before its first step."""
     job, parameters = workload.job, workload.stage_parameters[stage]
     weights = _spread(workload, stage, False, state.weights, trained=False)
-    first = [script.take(size, Content.WEIGHTS, "weights") for size in weights]
+    first = [script.take(size, TensorContent.WEIGHTS, "weights") for size in weights]
     if habit.flat == "all":  # one flat copy; the modules' tensors are views of it
-        script.take(state.weights, Content.WEIGHTS, "weights")
+        script.take(state.weights, TensorContent.WEIGHTS, "weights")
         script.drop(first)
     if not _late_gradients(job, habit):
-        script.take(state.gradients, Content.GRADIENTS, "gradients")
+        script.take(state.gradients, TensorContent.GRADIENTS, "gradients")
     master = state.master
-    _all(script, _spread(workload, stage, habit.flat == "all", master), Content.OPTIMIZER, "master weights")
+    _all(script, _spread(workload, stage, habit.flat == "all", master), TensorContent.OPTIMIZER, "master weights")
     if not habit.lazy_moments:
         _all(
             script,
             _spread(workload, stage, habit.flat == "all", (state.optimizer - master) / 2.0) * 2,
-            Content.OPTIMIZER,
+            TensorContent.OPTIMIZER,
             "optimizer state",
         )
-    script.take(cublas_bytes(job), Content.BUFFERS, "cuBLAS workspace")
+    script.take(cublas_bytes(job), TensorContent.BUFFERS, "cuBLAS workspace")
     arriving = workload.boundary if job.plan.pp > 1 else 0.0
-    _all(script, [arriving, arriving], Content.BUFFERS, "pipeline receive buffer")
+    _all(script, [arriving, arriving], TensorContent.BUFFERS, "pipeline receive buffer")
     buffers = buffer_bytes(workload, stage, habit, parameters) - 2.0 * arriving
     gathered = _Player.gathered_bytes(workload, stage)
     moving = min(buffers, (1 + blocks_ahead(workload, stage)) * max(gathered.values(), default=0.0))
-    script.take(buffers - moving, Content.BUFFERS, "framework buffer")
+    script.take(buffers - moving, TensorContent.BUFFERS, "framework buffer")
 
 
 def _late_gradients(job: Job, habit: MemoryHabits) -> bool:
@@ -164,12 +168,12 @@ def _spread(workload: Workload, stage: int, flat: bool, size: float, trained: bo
     return [size * count / total for count in elements]
 
 
-def _all(script: _Script, sizes: Sequence[float], content: Content, label: str) -> None:
+def _all(script: _Script, sizes: Sequence[float], content: TensorContent, label: str) -> None:
     for size in sizes:
         script.take(size, content, label)
 
 
-def _all_at_once(script: _Script, sizes: Sequence[float], content: Content, label: str) -> None:
+def _all_at_once(script: _Script, sizes: Sequence[float], content: TensorContent, label: str) -> None:
     script.drop([script.take(size, content, label) for size in sizes])
 
 
@@ -225,14 +229,14 @@ class _Player:
             )
             if action.direction is Pass.FORWARD:
                 kept = [self._forward(block) for block in self.chunks[action.chunk]]
-                self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], Content.ACTIVATIONS, "stage output")]]
+                self.live[key] = [*kept, [self.script.take(self.outputs[action.chunk], TensorContent.ACTIVATIONS, "stage output")]]
             elif action.direction is Pass.WEIGHT_GRADIENT:
                 self.script.drop(self.late.pop(key))
             else:
                 self._backward(action.chunk, self.live.pop(key))
                 if action.direction is Pass.INPUT_GRADIENT:
                     self.late[key] = [
-                        self.script.take(size, Content.ACTIVATIONS, f"{self.names[block]} input or gradient of a product")
+                        self.script.take(size, TensorContent.ACTIVATIONS, f"{self.names[block]} input or gradient of a product")
                         for block in self.chunks[action.chunk]
                         for size in self.passes[block].late
                     ]
@@ -247,7 +251,7 @@ class _Player:
     def _gather(self, block: int) -> None:
         """Allocates the next block's gathered parameters before those of the block before it are freed."""
         if block in self.weights:
-            self.ring.append(self.script.take(self.weights[block], Content.BUFFERS, "gathered parameters", Stream.GATHER))
+            self.ring.append(self.script.take(self.weights[block], TensorContent.BUFFERS, "gathered parameters", Stream.GATHER))
             while len(self.ring) > self.in_flight:
                 self.script.drop([self.ring.pop(0)])
 
@@ -257,9 +261,9 @@ class _Player:
         passing: list[int] = []
         for size, stays in self.passes[block].forward:
             if stays:
-                kept.append(self.script.take(size, Content.ACTIVATIONS, f"{self.names[block]} activation"))
+                kept.append(self.script.take(size, TensorContent.ACTIVATIONS, f"{self.names[block]} activation"))
             else:
-                output = self.script.take(size, Content.TEMPORARY, f"{self.names[block]} output")
+                output = self.script.take(size, TensorContent.TEMPORARY, f"{self.names[block]} output")
                 self.script.drop(passing)
                 passing = [output]
         self.script.drop(passing)
@@ -270,16 +274,16 @@ class _Player:
         script.drop([*self.raw, *live[-1]])
         self.raw = []
         first, accumulated = chunk not in self.gradients, self.gradients.setdefault(chunk, [])
-        gradient = script.take(self.boundary, Content.TEMPORARY, "gradient")
+        gradient = script.take(self.boundary, TensorContent.TEMPORARY, "gradient")
         for block, kept in zip(reversed(self.chunks[chunk]), reversed(live[:-1]), strict=True):
             self._gather(block)
             passes, name = self.passes[block], self.names[block]
-            beside = [script.take(size, Content.TEMPORARY, f"{name} temporary") for size in passes.beside]
-            inputs = kept + [script.take(size, Content.TEMPORARY, f"{name} recomputed") for size in passes.again]
+            beside = [script.take(size, TensorContent.TEMPORARY, f"{name} temporary") for size in passes.beside]
+            inputs = kept + [script.take(size, TensorContent.TEMPORARY, f"{name} recomputed") for size in passes.again]
             last: list[int] = []
             freed = 0
             for place, size in enumerate(passes.gradients):
-                tensor = script.take(size, Content.TEMPORARY, f"{name} gradient")
+                tensor = script.take(size, TensorContent.TEMPORARY, f"{name} gradient")
                 script.drop(last)
                 last = [tensor]
                 upto = place * len(inputs) // len(passes.gradients)  # the gradient has passed these tensors: free them
@@ -287,12 +291,12 @@ class _Player:
                 freed = upto
             if first:
                 accumulated += [
-                    script.take(self.per_element * count, Content.GRADIENTS, f"{name} gradient of weights")
+                    script.take(self.per_element * count, TensorContent.GRADIENTS, f"{name} gradient of weights")
                     for count in self.elements[block]
                 ]
-            self.raw += [script.take(size, Content.GRADIENTS, f"{name} raw gradient") for size in passes.raw]
+            self.raw += [script.take(size, TensorContent.GRADIENTS, f"{name} raw gradient") for size in passes.raw]
             script.drop([*inputs[: len(inputs) - freed], *beside])
-            following = script.take(self.boundary, Content.TEMPORARY, "gradient")
+            following = script.take(self.boundary, TensorContent.TEMPORARY, "gradient")
             script.drop([*last, gradient])
             gradient = following
         script.drop([gradient])

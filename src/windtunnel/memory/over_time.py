@@ -12,10 +12,10 @@ from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.memory.allocator import CachingAllocator, PoolBlock
 from windtunnel.memory.allocator_settings import settings_of
-from windtunnel.memory.lifetimes import Content, lifetimes
+from windtunnel.memory.lifetimes import TensorContent, lifetimes
 from windtunnel.workload.graph import Workload
 
-PARTS = tuple(content.name.lower() for content in Content)
+PARTS = tuple(content.name.lower() for content in TensorContent)
 """Keys of tensor contents, in the order of a picture from bottom to top."""
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from windtunnel.profile.device import Device
 from windtunnel.profile.modules.optimizer import TimedUpdate
-from windtunnel.profile.power import Meter, Reading
+from windtunnel.profile.power import Meter, PowerReading
 from windtunnel.profile.timing import KernelTiming, timing_of
 
 Tick = Callable[[], None]
@@ -73,7 +73,7 @@ class Clock:
                 self.times[phase].append(device.seconds_between(begin[0], end[0]))
                 self.hosts[phase].append(end[1] - begin[1])
 
-    def timings(self, reading: Callable[[float], Reading] = lambda seconds: Reading()) -> dict[str, KernelTiming]:
+    def timings(self, reading: Callable[[float], PowerReading] = lambda seconds: PowerReading()) -> dict[str, KernelTiming]:
         """Statistics of each phase; `reading` of what a phase's seconds drew."""
         return {
             phase: timing_of(taken, median(self.hosts[phase]) if self.device.cuda else None, 1, None, reading(median(taken)))
@@ -92,7 +92,7 @@ def time_phases(run: Run, device: Device, meter: Meter, warmup: int, repeats: in
     for _ in range(warmup):
         tick()
         clock.repeat(keep=False)
-    readings = [Reading()]
+    readings = [PowerReading()]
     joules, began = meter.joules(), time.perf_counter()
     for number in range(repeats):
         tick()

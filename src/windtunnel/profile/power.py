@@ -24,7 +24,7 @@ REASONS = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "thermal, software"
 
 
 @dataclass(frozen=True)
-class Reading:
+class PowerReading:
     """A reading; None for unknown values. `throttled` is empty without throttling."""
 
     clock_hz: float | None = None
@@ -32,7 +32,7 @@ class Reading:
     energy_j: float | None = None
     throttled: str | None = None
 
-    def of(self, seconds: float, share: float, lasted: float, joules: float | None) -> Reading:
+    def of(self, seconds: float, share: float, lasted: float, joules: float | None) -> PowerReading:
         """The reading for one execution of `seconds` that ran for `share` of the `lasted` seconds around it.
 
         `joules`: difference of the board's energy counter in that time, if it has one; else the power reading is the mean.
@@ -50,7 +50,7 @@ class Reading:
 class Meter(Protocol):
     """Source of readings of the board."""
 
-    def read(self) -> Reading: ...
+    def read(self) -> PowerReading: ...
 
     def joules(self) -> float | None:
         """The board's energy counter."""
@@ -59,8 +59,8 @@ class Meter(Protocol):
 class Silent:
     """A source without readings."""
 
-    def read(self) -> Reading:
-        return Reading()
+    def read(self) -> PowerReading:
+        return PowerReading()
 
     def joules(self) -> float | None:
         return None
@@ -74,12 +74,12 @@ class Nvml:
         library.nvmlInit()
         self.handle = library.nvmlDeviceGetHandleByUUID(uuid) if uuid else library.nvmlDeviceGetHandleByIndex(index)
 
-    def read(self) -> Reading:
+    def read(self) -> PowerReading:
         """Reads each figure separately: a board may report its clock but not its power."""
         clock = self._ask("nvmlDeviceGetClockInfo", getattr(self.library, "NVML_CLOCK_SM", 1))
         power = self._ask("nvmlDeviceGetPowerUsage")
         bits = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons")
-        return Reading(
+        return PowerReading(
             None if clock is None else clock * 1e6,
             None if power is None else power * 1e-3,
             None,
@@ -110,10 +110,10 @@ class Smi:
     def __init__(self, board: int | str, ask: Callable[[list[str]], str] | None = None) -> None:
         self.board, self.ask = board, ask or _output
 
-    def read(self) -> Reading:
+    def read(self) -> PowerReading:
         clock, power, bits, _ = self._row()
         known = bits.lower().startswith("0x")
-        return Reading(_number(clock, 1e6), _number(power, 1.0), None, reasons(int(bits, 16)) if known else None)
+        return PowerReading(_number(clock, 1e6), _number(power, 1.0), None, reasons(int(bits, 16)) if known else None)
 
     def joules(self) -> float | None:
         return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from windtunnel.profile.device import Device
-from windtunnel.profile.power import Meter, Reading, Silent
+from windtunnel.profile.power import Meter, PowerReading, Silent
 
 SHORT = 20e-6
 """s. A shorter execution is repeated between two marks, because the error of an event is about half a microsecond."""
@@ -67,7 +67,7 @@ class KernelTiming:
     host_seconds: float | None
     loops: int
     peak: tuple[float, float] | None
-    reading: Reading
+    reading: PowerReading
 
     def fields(self) -> dict[str, Any]:
         """As columns of a dataset."""
@@ -133,7 +133,7 @@ def measure(
 
 
 def timing_of(
-    times: Sequence[float], host: float | None, loops: int, peak: tuple[float, float] | None, reading: Reading
+    times: Sequence[float], host: float | None, loops: int, peak: tuple[float, float] | None, reading: PowerReading
 ) -> KernelTiming:
     """Statistics of at least one time."""
     return KernelTiming(

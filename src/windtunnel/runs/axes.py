@@ -53,10 +53,10 @@ class AxisOf:
             return "ep"  # only experts exchange tokens all to all, whatever other axis has the same ranks
         named = next((axis for axis, pattern in _NAMES if re.search(pattern, name.lower())), None) if name else None
         if ranks and (known := self._by_ranks.get(frozenset(ranks))) is not None:
-            return named if named is not None and self._same(ranks, named) else known
+            return named if named is not None and self._is_ambiguous(ranks, named) else known
         return named or self._by_size(len(ranks))
 
-    def _same(self, ranks: tuple[int, ...], axis: str) -> bool:
+    def _is_ambiguous(self, ranks: tuple[int, ...], axis: str) -> bool:
         """Whether the ranks are also those of another axis, so that the name decides."""
         plan = self.job.plan
         sizes = {

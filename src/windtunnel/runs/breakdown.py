@@ -81,15 +81,15 @@ def _of_rank(run: Run, trace: RankTrace) -> Iterator[StepTime]:
         hidden = overlap(compute, calls)
         either = union(np.concatenate((compute[0], calls[0])), np.concatenate((compute[1], calls[1])))
         gaps = gaps_between(busy, window.begin, window.end)
-        host, sync, queue, unknown = _idle(events, gaps, first, launches, waiting)
+        host, sync, queue, unknown = _idle_seconds(events, gaps, first, launches, waiting)
         yield StepTime(
             trace.rank, window.step, window.begin, window.seconds, length(compute), length(calls) - hidden, hidden,
             length(copies) - overlap(either, copies), host, sync, queue, unknown,
-            classes.inside(window), _streams(events, end, window),
+            classes.seconds_inside(window), _streams(events, end, window),
         )  # fmt: skip
 
 
-def _idle(
+def _idle_seconds(
     events: Events, gaps: Intervals, first: tuple[Floats, Int64s], launches: Int64s, waiting: Intervals
 ) -> tuple[float, float, float, float]:
     """Seconds of the gaps: host, sync, queue, unknown."""
@@ -130,7 +130,7 @@ class _Classes:
         self.code = codes[events.name[self.rows]]
         self.begin, self.end = events.begin[self.rows], (events.begin + events.seconds)[self.rows]
 
-    def inside(self, window: Window) -> dict[str, float]:
+    def seconds_inside(self, window: Window) -> dict[str, float]:
         part = np.maximum(np.minimum(self.end, window.end) - np.maximum(self.begin, window.begin), 0.0)
         summed = np.bincount(self.code, part, minlength=len(self.labels))
         return {label: float(s) for label, s in sorted(zip(self.labels, summed, strict=True), key=lambda x: -x[1]) if s > 0}

@@ -102,9 +102,9 @@ class _Stage:
         host = np.where(
             meets, program.rv_host[np.where(meets, meeting, 0)] if len(program.rv_host) else 0.0, program.op_host[place]
         )
-        launched = _launched(instance, host, host_begin[at])
+        launched = _launch_times(instance, host, host_begin[at])
         row = np.where(meets, -1, self._rows()[place])
-        shown = (row >= 0) & (end > start) | meets & self._known(meeting, meets)
+        shown = (row >= 0) & (end > start) | meets & self._is_network_call(meeting, meets)
         calls = shown & (meets | (ops.kind[np.maximum(row, 0)] == Kind.COMM))
         kernel = shown & ~calls
         count = len(start)
@@ -123,7 +123,7 @@ class _Stage:
             group[number] = self._transfer(call) if call.comm is Comm.SEND_RECV and key >= 0 else self._group(call.axis)
             sequence[number] = key if call.comm is Comm.SEND_RECV else -1
         waits = shown & self._host_waits(at, instance, meets, place)
-        return self._joined(shown, calls, waits, name, lane, start, end - start, comm, size, group, sequence, launched)
+        return self._join_events(shown, calls, waits, name, lane, start, end - start, comm, size, group, sequence, launched)
 
     def _host_waits(self, at: Int64s, instance: Int32s, meets: Bools, place: Int64s) -> Bools:
         """Which operators the host waits for: those that say so, and the last one of an instance that does."""
@@ -141,7 +141,7 @@ class _Stage:
         ]
         return np.concatenate([np.zeros(0, np.int64), *parts])
 
-    def _known(self, meeting: Int64s, meets: Bools) -> Bools:
+    def _is_network_call(self, meeting: Int64s, meets: Bools) -> Bools:
         """Which meetings are calls of the network, and not waits for a copy or a disk."""
         program = self.lowered.program
         if not meets.any():
@@ -162,7 +162,7 @@ class _Stage:
         """The group of the two stages of a pipeline transfer."""
         source = int(call.stage or 0)
         target = (source + (-1 if call.back else 1)) % self.lowered.stages
-        return self._numbered((int(self.ranks[source]), int(self.ranks[target])), "pp")
+        return self._number_of_group((int(self.ranks[source]), int(self.ranks[target])), "pp")
 
     def _group(self, axis: Axis) -> int:
         """The index of the group of an axis that the rank is in."""
@@ -173,16 +173,16 @@ class _Stage:
     def _looked_up(self, axis: Axis) -> int:
         listed = members(self.workload.job, axis, self.stage)
         mine = listed[(listed == self.rank).any(axis=1)]
-        return self._numbered(tuple(dict.fromkeys(mine[0].tolist())) if len(mine) else (self.rank,), axis_group(axis))
+        return self._number_of_group(tuple(dict.fromkeys(mine[0].tolist())) if len(mine) else (self.rank,), axis_group(axis))
 
-    def _numbered(self, ranks: tuple[int, ...], name: str) -> int:
+    def _number_of_group(self, ranks: tuple[int, ...], name: str) -> int:
         """The number of a communicator: two axes may have the same ranks."""
         return self.groups.setdefault((ranks, name), len(self.groups))
 
     def _name(self, name: str) -> int:
         return self.names.setdefault(name, len(self.names))
 
-    def _joined(
+    def _join_events(
         self, shown: Bools, calls: Bools, waits: Bools, name: Int32s, lane: Int32s, begin: Floats, seconds: Floats, comm: Uint8s,
         size: Floats, group: Int32s, sequence: Int64s, launched: Floats,
     ) -> Events:  # fmt: skip
@@ -214,7 +214,7 @@ class _Stage:
         return Events(**ordered, names=tuple(self.names), groups=groups, group_names=names)
 
 
-def _launched(instance: Int32s, host: Floats, since: Floats) -> Floats:
+def _launch_times(instance: Int32s, host: Floats, since: Floats) -> Floats:
     """When the host began to launch each operator: its instance's time and the launches before it in the instance."""
     before = np.cumsum(host) - host
     opens = np.append(True, instance[1:] != instance[:-1]) if len(instance) else np.zeros(0, bool)

@@ -144,11 +144,11 @@ def _calls(measured: Observed, expected: Observed, step: float) -> _CallResults:
         variance = (weight * (ratio - value) ** 2).sum() / weight.sum() / len(ratio)
         error = math.sqrt(variance) if len(ratio) > 1 else math.nan
         factors.append(Factor(f"calls.{axis}", value, error, float(weight.sum()), len(mine)))
-    missing = _unpaired(expected, set(pairs), SMALL * step)
-    return factors, tuple(odd), missing, _unpaired(measured, set(pairs.values()), SMALL * step)
+    missing = _unpaired_calls(expected, set(pairs), SMALL * step)
+    return factors, tuple(odd), missing, _unpaired_calls(measured, set(pairs.values()), SMALL * step)
 
 
-def _unpaired(side: Observed, paired: set[CallKind], least: float) -> tuple[tuple[CallKind, float], ...]:
+def _unpaired_calls(side: Observed, paired: set[CallKind], least: float) -> tuple[tuple[CallKind, float], ...]:
     """Calls that the other side does not have, with their seconds in a step, the longest first."""
     listed = [(key, each * count) for key, (each, count) in side.calls.items() if key not in paired and each * count > least]
     return tuple(sorted(listed, key=lambda entry: -entry[1]))
@@ -176,17 +176,17 @@ def _odd_groups(axis: str, speeds: dict[tuple[int, ...], float]) -> list[Odd]:
     """Groups whose calls take longer than those of the usual group."""
     if len(speeds) < 2:
         return []
-    usual = _usual(speeds)
+    usual = _usual_speed(speeds)
     slow = {ranks: value / usual for ranks, value in speeds.items() if value > usual * (1.0 + 3.0 * (STANDS_OUT - 1.0))}
     return [Odd("group", ranks, value, axis) for ranks, value in sorted(slow.items(), key=lambda item: -item[1])]
 
 
 def _share(speeds: dict[tuple[int, ...], float]) -> float:
     """Seconds of all groups over those of the usual group: what slow groups add to the axis."""
-    usual = _usual(speeds)
+    usual = _usual_speed(speeds)
     return float(np.quantile(list(speeds.values()), 0.2)) / usual if usual > 0 else 1.0
 
 
-def _usual(speeds: dict[tuple[int, ...], float]) -> float:
+def _usual_speed(speeds: dict[tuple[int, ...], float]) -> float:
     """The median group; the faster one of two."""
     return float(np.median(list(speeds.values()))) if len(speeds) > 2 else min(speeds.values())

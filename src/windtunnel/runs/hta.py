@@ -61,13 +61,13 @@ def _of_rank(run: Run, trace: RankTrace) -> HtaFigures | None:
     events = trace.events
     begin, end = _whole_us(events)
     has_stream = np.isin(events.kind, ON_DEVICE) | (
-        (events.kind == EventKind.SYNC) & _named(events, r"Stream|Event Sync|Context Sync")
+        (events.kind == EventKind.SYNC) & _events_named(events, r"Stream|Event Sync|Context Sync")
     )
     has_stream &= events.lane >= 0
-    chosen = has_stream & _kept(run, trace)
+    chosen = has_stream & _kept_events(run, trace)
     if not chosen.any():
         return None
-    comm, compute = _named(events, _COMM), ~_named(events, _NOT_COMPUTE)
+    comm, compute = _events_named(events, _COMM), ~_events_named(events, _NOT_COMPUTE)
     busy = union(begin[chosen], end[chosen])
     kernel_time = float(busy[1][-1] - busy[0][0])
     idle = kernel_time - length(busy)
@@ -88,7 +88,7 @@ def _whole_us(events: Events) -> tuple[Floats, Floats]:
     return begin, end
 
 
-def _kept(run: Run, trace: RankTrace) -> Bools:
+def _kept_events(run: Run, trace: RankTrace) -> Bools:
     """Events of the device that the host launched before the last profiler step began; all of them with fewer than two steps."""
     mine = run.steps.rank == trace.rank
     begins = run.steps.begin[mine]
@@ -116,7 +116,7 @@ def _stream_idle(events: Events, begin: Floats, end: Floats, chosen: Bools) -> t
     return tuple(streams)
 
 
-def _named(events: Events, pattern: str | re.Pattern[str]) -> Bools:
+def _events_named(events: Events, pattern: str | re.Pattern[str]) -> Bools:
     matcher = re.compile(pattern)
     hit = np.array([matcher.match(name) is not None for name in events.names] or [False])
     return np.asarray(hit[events.name], bool)

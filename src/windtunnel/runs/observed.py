@@ -65,7 +65,7 @@ def observe(run: Run, job: Job) -> Observed:
     """What a run shows. The first step is left out where there are three or more: it warms up."""
     matches = match_calls(run)
     run, _ = align(run, matches) if len(run.ranks) > 1 else (run, None)
-    times = _settled(breakdown(run))
+    times = _settled_steps(breakdown(run))
     ranks = np.array([trace.rank for trace in run.ranks], np.int64)
     numbers = np.array(sorted({time.step for time in times}), np.int64)
     steps = np.array([_step_seconds(run, times, int(number)) for number in numbers])
@@ -77,7 +77,7 @@ def observe(run: Run, job: Job) -> Observed:
     return Observed(ranks, numbers, steps, kernels, compute, calls, groups, launch, times, _waiting(run, matches, len(numbers)))
 
 
-def _settled(times: tuple[StepTime, ...]) -> tuple[StepTime, ...]:
+def _settled_steps(times: tuple[StepTime, ...]) -> tuple[StepTime, ...]:
     """The steps without the first, where there are three or more."""
     numbers = sorted({time.step for time in times})
     return tuple(time for time in times if time.step != numbers[0]) if len(numbers) > 2 else times
@@ -114,7 +114,7 @@ def _calls(
     for index, trace in enumerate(run.ranks):
         events = trace.events
         rows = np.flatnonzero((events.kind == EventKind.CALL) & (events.comm != Comm.NONE))
-        rows = rows[_inside(run, trace, rows, numbers)]
+        rows = rows[_begins_in_a_step(run, trace, rows, numbers)]
         of_rank: dict[CallKind, int] = defaultdict(int)
         for row in rows.tolist():
             group = int(events.group[row])
@@ -137,7 +137,7 @@ def _calls(
     return table, groups
 
 
-def _inside(run: Run, trace: RankTrace, rows: Int64s, numbers: Int64s) -> np.ndarray:
+def _begins_in_a_step(run: Run, trace: RankTrace, rows: Int64s, numbers: Int64s) -> np.ndarray:
     """Which rows begin in one of the steps."""
     begin = trace.events.begin[rows]
     inside = np.zeros(len(rows), np.bool_)

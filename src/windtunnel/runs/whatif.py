@@ -90,11 +90,11 @@ def what_if(run: Run, changes: Sequence[str], machine: TracedMachine | None = No
     parsed = {text: change_of(text, run, machine) for text in changes if text not in degrees}
     size = max(int(graph.numbers.max(initial=0)), max((max(ranks) for ranks in graph.groups if ranks), default=0)) + 1
     base = _end(graph, graph.seconds, size)
-    measured = _measured(graph)
+    measured = _measured_seconds(graph)
     rows = []
     for text in changes:
         if plans is not None and text in degrees:
-            rows.append(_under(text, plans, measured, len(graph)))
+            rows.append(_under_plan(text, plans, measured, len(graph)))
             continue
         change = parsed[text]
         seconds = change.apply(graph, graph.seconds.copy())
@@ -103,14 +103,14 @@ def what_if(run: Run, changes: Sequence[str], machine: TracedMachine | None = No
     return tuple(rows)
 
 
-def _under(text: str, plans: OtherPlans, measured: float, tasks: int) -> WhatIf:
+def _under_plan(text: str, plans: OtherPlans, measured: float, tasks: int) -> WhatIf:
     """The measured step under another plan."""
     degree, _, value = text.partition("=")
     found = plans.answer(degree, value)
     return WhatIf(text, measured, measured, measured * found.ratio, tasks, found.measured, found.modelled)
 
 
-def _measured(graph: TraceGraph) -> float:
+def _measured_seconds(graph: TraceGraph) -> float:
     """Seconds from the first task's begin to the last one's end, as the traces have them."""
     ends = graph.begin + np.nan_to_num(graph.seconds)
     return float(ends.max(initial=0.0) - graph.begin.min(initial=0.0)) if len(graph.begin) else float("nan")
@@ -131,16 +131,18 @@ def change_of(text: str, run: Run, machine: TracedMachine) -> TraceChange:
     head, _, value = text.partition("=")
     if head.startswith("scale:"):
         factor = _number(text, value)
-        return _scaled(text, head[6:], factor, f"stated: {factor:g} times the measured time")
+        return _scale_change(text, head[6:], factor, f"stated: {factor:g} times the measured time")
     if text.startswith("remove:"):
-        return _scaled(text, text[7:], 0.0, "nothing else is changed")
+        return _scale_change(text, text[7:], 0.0, "nothing else is changed")
     if text == "fp8":
         gpu = _gpu(machine, text)
         rates = gpu.peak
         if "fp8" not in rates or "bf16" not in rates:
             raise SpecError("--change", text, "a GPU with fp8 and bf16", f"{gpu.name} has {', '.join(rates)}.")
         ratio = rates["bf16"] / rates["fp8"]
-        return _scaled(text, "gemm", ratio, f"matrix products by the ratio of the peaks, {ratio:g}; casts to fp8 are not added")
+        return _scale_change(
+            text, "gemm", ratio, f"matrix products by the ratio of the peaks, {ratio:g}; casts to fp8 are not added"
+        )
     if head == "gpu":
         return _other_gpu(text, value, _gpu(machine, text))
     if head == "network":
@@ -151,7 +153,7 @@ def change_of(text: str, run: Run, machine: TracedMachine) -> TraceChange:
         )
     if text == "no-stragglers":
         return TraceChange(
-            text, _levelled, "all times of the median rank", "kernels of the same name take that rank's mean time on all"
+            text, _level_kernels, "all times of the median rank", "kernels of the same name take that rank's mean time on all"
         )
     raise SpecError("--change", text, CHANGES)
 
@@ -172,14 +174,14 @@ def _gpu(machine: TracedMachine, text: str) -> GPU:
     return machine.gpu
 
 
-def _scaled(text: str, which: str, factor: float, modelled: str) -> TraceChange:
+def _scale_change(text: str, which: str, factor: float, modelled: str) -> TraceChange:
     def apply(graph: TraceGraph, seconds: Floats) -> Floats:
-        return np.where(_chosen(graph, which), seconds * factor, seconds)
+        return np.where(_choose_kernels(graph, which), seconds * factor, seconds)
 
     return TraceChange(text, apply, "all other kernels, calls, launches and gaps", modelled)
 
 
-def _chosen(graph: TraceGraph, which: str) -> Bools:
+def _choose_kernels(graph: TraceGraph, which: str) -> Bools:
     """Kernels of a class, or whose names hold a /pattern/."""
     if len(which) > 2 and which[0] == which[-1] == "/":
         try:
@@ -244,7 +246,7 @@ def _without_gaps(graph: TraceGraph, seconds: Floats) -> Floats:
     return np.where(gaps & graph.on_host, 0.0, seconds)
 
 
-def _levelled(graph: TraceGraph, seconds: Floats) -> Floats:
+def _level_kernels(graph: TraceGraph, seconds: Floats) -> Floats:
     """Each kernel of a rank times (the median rank's mean for its name) over (the rank's mean for its name)."""
     kernels, rank = _kernels(graph), graph.rank_of()
     names, ranks = len(graph.names), graph.ranks

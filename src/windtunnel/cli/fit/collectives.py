@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.fit.common import Record, Tables, show
-from windtunnel.cli.shared.common import Json, Quiet, busy, writable
+from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable
 
 EXAMPLES = """\b
 Examples:
@@ -30,7 +30,7 @@ def command(
     from windtunnel.calibrate.recipes import RECORDS
     from windtunnel.fit import collectives
 
-    with busy("fitting collectives"):
+    with show_spinner("fitting collectives"):
         outcome = collectives(tables or ())
     show(outcome, record, json, quiet)
     if store:

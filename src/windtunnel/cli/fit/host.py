@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.cli.fit.common import Record, Tables, Write, only_catalogue, show
-from windtunnel.cli.shared.common import Json, Quiet, busy, writable
+from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable
 
 EXAMPLES = """\b
 Examples:
@@ -19,7 +19,7 @@ def command(tables: Tables = None, write: Write = False, record: Record = None, 
     from windtunnel.calibrate.training import fit_host, rows_of, written_host
     from windtunnel.spec.loading.catalog import ROOT
 
-    with busy("fitting host costs"):
+    with show_spinner("fitting host costs"):
         values, outcome = fit_host(rows_of(tables or ()))
     show(outcome, record, json, quiet)
     if write:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.cli.fit.common import Record, Write, show
-from windtunnel.cli.shared.common import Json, Quiet, busy, writable
+from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable
 
 EXAMPLES = """\b
 Examples:
@@ -18,7 +18,7 @@ def command(write: Write = False, record: Record = None, json: Json = None, quie
     from windtunnel.calibrate.recipes import RECORDS
     from windtunnel.compute.power import FILE
 
-    with busy("fitting power"):
+    with show_spinner("fitting power"):
         shared, own, outcome = fit_power()
     show(outcome, record, json, quiet)
     if write:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.fit.common import Write
-from windtunnel.cli.shared.common import Json, Quiet, busy, writable, write_json
+from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -33,7 +33,7 @@ def command(
     from windtunnel.calibrate.kernels.catalogue import build, errors_of, markdown
     from windtunnel.compute.kernel_file import FOLDER, text
 
-    with busy("fitting kernels"):
+    with show_spinner("fitting kernels"):
         fits = list(build(folder))
     if write:
         for fit in fits:

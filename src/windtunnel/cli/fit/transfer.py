@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from windtunnel.cli.shared.common import Json, Quiet, busy, writable, write, write_json
+from windtunnel.cli.shared.common import Json, Quiet, show_spinner, writable, write, write_json
 
 if TYPE_CHECKING:
     from windtunnel.calibrate.transfer import Best, Result
@@ -41,9 +41,9 @@ def command(
     from windtunnel.calibrate.transfer.study import read_cases, study_transfer
 
     writable(("--markdown", markdown), ("--write", save), ("--json", json))
-    with busy("reading measurements"):
+    with show_spinner("reading measurements"):
         cases = read_cases(data or ())
-    with busy("leaving GPUs out, one after the other"):
+    with show_spinner("leaving GPUs out, one after the other"):
         study = study_transfer(cases, leave or ())
     results, together, bests = study.results, study.together, study.bests
     if save is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.common import Json, On, Sets, busy, writable, write_json
+from windtunnel.cli.shared.common import Json, On, Sets, show_spinner, writable, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -44,7 +44,7 @@ def command(
     if usual is not None and profile is not None:
         raise SpecError("--profile", profile, "not together with --usual", "An earlier run needs no measurements of kernels.")
     loaded = job_of(job, sets, on)
-    with busy("reading and comparing"):
+    with show_spinner("reading and comparing"):
         comparison = compare_fleet(run, loaded.job, last=last, profile=profile, usual=usual)
     tell_source(loaded)
     if json is not None:

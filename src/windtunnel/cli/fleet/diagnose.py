@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from windtunnel.cli.shared import complete
-from windtunnel.cli.shared.common import Json, Sets, busy, writable, write_json
+from windtunnel.cli.shared.common import Json, Sets, show_spinner, writable, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -54,7 +54,7 @@ def command(
     chosen = tests or [name for name, test in TESTS.items() if test.single_node]
     found = []
     for name in chosen:
-        with busy(f"running {name}"):
+        with show_spinner(f"running {name}"):
             found.append(run_node_test(name, expected.get(name, [])))
         if json != "-":
             _tell(found[-1])

@@ -40,7 +40,7 @@ def command(
     """The job goes on meanwhile, and under this driver from then on. Exits as the job does."""
     from windtunnel.fleet.driver.serve import Driver
 
-    raise typer.Exit(Driver(folder.absolute(), engine_of(engine), said()).run())
+    raise typer.Exit(Driver(folder.absolute(), engine_of(engine), line_printer()).run())
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
 
     plan = _plan(program, run.absolute(), detail, asked)
     folder = (asked.folder or run / "driver").absolute()
-    say = said()
+    say = line_printer()
     driver = Driver(folder, engine_of(asked.engine), say, asked.store)
     driver.save_plan(plan)
     say(f"records in {run}, driver in {folder}")
@@ -194,7 +194,7 @@ def engine_of(name: str) -> MakeEngine:
     return made[name]
 
 
-def said() -> Callable[[str], None]:
+def line_printer() -> Callable[[str], None]:
     """A line for the person at the terminal."""
     import time
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.shared.common import Json, told, writable, write_json
+from windtunnel.cli.shared.common import Json, print_list, writable, write_json
 
 EXAMPLES = """\b
 Examples:
@@ -33,12 +33,12 @@ def command(
     from windtunnel.report.fleet.hang import show_hang
 
     writable(("--json", json))
-    if len(files) == 1 and (is_url(files[0]) or _watched(Path(files[0]))):
+    if len(files) == 1 and (is_url(files[0]) or _is_watched_run(Path(files[0]))):
         facts = find_hang(files[0])
     else:
         dumps = [path for one in files for path in list_files(Path(one))]
         reading = read_dumps(dumps)
-        told(reading.broken, "could not be read")
+        print_list(reading.broken, "could not be read")
         facts = reading.facts["hang"]
     if json is not None:
         write_json(facts, json)
@@ -46,7 +46,7 @@ def command(
         show_hang(facts, Console())
 
 
-def _watched(path: Path) -> bool:
+def _is_watched_run(path: Path) -> bool:
     """Whether a folder holds records of a watched run rather than dumps."""
     from windtunnel.base.errors import FileError
     from windtunnel.fleet.sources import run_folder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.cli.shared.common import Json, On, Sets, busy, writable, write_json
+from windtunnel.cli.shared.common import Json, On, Sets, show_spinner, writable, write_json
 
 if TYPE_CHECKING:
     from windtunnel.goodput.conditions import Conditions
@@ -66,7 +66,7 @@ def command(
         raise SpecError("RUN|JOB", target, "a kept run's folder, or a job with --faults", hint)
     else:
         kept = fleet_run(faults, nodes, step, interval, spares) if is_kept(faults) else None
-        with busy("predicting"):
+        with show_spinner("predicting"):
             conditions, counted = _conditions(target, sets, on, faults, kept)
             found = predict_fleet(conditions, days * 86400.0, counted)
     if json is not None:

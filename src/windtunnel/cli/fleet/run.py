@@ -82,7 +82,7 @@ def command(
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
     place = _place(listen if collect else "", collector, secrets)
-    raise typer.Exit(_watched(program, folder / name, policy, place, collector, secrets, monitor))
+    raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor))
 
 
 def _place(listen: str, collector: str, secrets: Path | None) -> tuple[str, int] | None:
@@ -105,7 +105,7 @@ def _refuse_without_nodes(context: typer.Context) -> None:
             raise SpecError(option.opts[0], "no --nodes", "--nodes N beside it", "A driver keeps the job alive then.")
 
 
-def _watched(
+def _run_watched(
     program: list[str],
     run: Path,
     policy: str,

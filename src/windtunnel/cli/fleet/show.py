@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windtunnel.cli.shared.common import Json, busy, writable, write_json
+from windtunnel.cli.shared.common import Json, show_spinner, writable, write_json
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.hang import HangReport
@@ -58,8 +58,8 @@ def command(
     if follow and html is None:
         raise SpecError("--follow", "no page", "--follow with --html", "Type: windtunnel fleet show RUN --html run.html --follow")
     while True:
-        with busy("reading and judging"):
-            recorded, judged, hang, notes = _looked(run, last or (FOLLOWED if follow else None))
+        with show_spinner("reading and judging"):
+            recorded, judged, hang, notes = _look_at_run(run, last or (FOLLOWED if follow else None))
         going = follow and not has_ended(recorded)
         if html is not None:
             _page(run, html, recorded, judged, hang, notes, every if going else 0.0)
@@ -74,7 +74,7 @@ def command(
         show_fleet(recorded, judged, notes, Console(), hang)
 
 
-def _looked(run: str, last: int | None) -> tuple[Recorded, Judgement, HangReport | None, list[str]]:
+def _look_at_run(run: str, last: int | None) -> tuple[Recorded, Judgement, HangReport | None, list[str]]:
     """A run now: its records on one clock, the findings, why it does not move, and what all of it rests on."""
     from windtunnel.fleet.api import judge_run
     from windtunnel.report.fleet.run import fleet_notes

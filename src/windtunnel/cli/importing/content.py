@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.cli.shared.common import notes, told, write
+from windtunnel.cli.shared.common import notes, print_list, write
 from windtunnel.formats.reading import Content, Reading
 
 NEXT = {
@@ -35,7 +35,7 @@ def show(reading: Reading, files: list[str], out: str | None) -> None:
     console.print(f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: {reading.format}", style="bold", markup=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     for key, value in reading.facts.items():
-        table.add_row(key.replace("_", " "), _shown(value))
+        table.add_row(key.replace("_", " "), _format_value(value))
     console.print(table)
     for lines, title in (
         (reading.built, "built"),
@@ -43,7 +43,7 @@ def show(reading: Reading, files: list[str], out: str | None) -> None:
         (reading.assumed, "assumed"),
         (reading.broken, "could not be read"),
     ):
-        told(lines, title)
+        print_list(lines, title)
     following = _next(reading, out)
     if following is not None:
         shown = " ".join(files[:1] + ["…"] * (len(files) > 1))
@@ -103,11 +103,11 @@ SAVERS: Mapping[Content, Callable[[Any, str], None]] = {
 }
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_shown(one)}" for key, one in value.items())
+        return ", ".join(f"{key} {_format_value(one)}" for key, one in value.items())
     if isinstance(value, (list, tuple)):
-        return ", ".join(_shown(one) for one in value)
+        return ", ".join(_format_value(one) for one in value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return f"{value:,.6g}" if isinstance(value, float) else str(value)

@@ -44,10 +44,10 @@ def command(
     if json is not None:
         write_json(reading.as_dict(), json)
     if reading.content is Content.JOB and reading.facts:
-        from windtunnel.cli.importing.job import write_job  # here: a trace or a log needs no noun of a job
+        from windtunnel.cli.importing.job import write_configuration  # here: a trace or a log needs no noun of a job
 
         if json != "-":
-            write_job(", ".join(files), reading, out)
+            write_configuration(", ".join(files), reading, out)
         return
     if json != "-":
         show(reading, files, None if out == "-" else out)

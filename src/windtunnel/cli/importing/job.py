@@ -15,15 +15,15 @@ from windtunnel.spec.loading.toml import toml_lines
 from windtunnel.workload import active_parameters, parameter_count
 
 
-def write_job(source: str, reading: Reading, out: str) -> None:
+def write_configuration(source: str, reading: Reading, out: str) -> None:
     """Writes the job, or the nouns, of a configuration's reading."""
     writable(("--out", out))
     found: Imported | LoadedJob = reading.value
     job = dump_job(found.job) if found.job is not None else None
-    written(f"{source} ({reading.format})", found, job, out)
+    write_job(f"{source} ({reading.format})", found, job, out)
 
 
-def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:
+def write_job(what: str, imported: Imported | LoadedJob, job: str | None, out: str) -> None:
     """Writes what an importer found, with its notes as comments: the text of a `job`, or the nouns that the source states."""
     missing = () if job is not None else ("the machine: add --on JOB or --on CLUSTER",)
     if job is None and isinstance(imported, Imported):
@@ -32,7 +32,7 @@ def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str
         job = "\n".join(toml_lines(tables)).lstrip() + "\n"
     model = imported.model if isinstance(imported, Imported) else imported.job.model
     notes = {
-        "parameters": (counted(model),),
+        "parameters": (count_parameters(model),),
         "ignored": summarise_ignored(imported.ignored, imported.format),
         "assumed": imported.assumed,
         "missing": missing,
@@ -41,7 +41,7 @@ def written(what: str, imported: Imported | LoadedJob, job: str | None, out: str
     write("\n".join(lines) + "\n\n" + (job or ""), out, "--out")
 
 
-def counted(model: Model | GraphModel) -> str:
+def count_parameters(model: Model | GraphModel) -> str:
     """Parameters of a model, and of a mixture those that a token meets."""
     total = parameter_count(model)
     text = f"{tokens(total)}"

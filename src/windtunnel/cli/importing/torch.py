@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.importing.job import written
-from windtunnel.cli.shared.common import On, Sets, busy, told, writable
+from windtunnel.cli.importing.job import write_job
+from windtunnel.cli.shared.common import On, Sets, print_list, show_spinner, writable
 from windtunnel.formats.jobs.pytorch import import_torch
 from windtunnel.jobs.imports import put_on_machine
 from windtunnel.spec import dump_job
@@ -33,13 +33,13 @@ def command(
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE|-", help="Where the TOML goes.")] = "-",
 ) -> None:
     writable(("--out", out))
-    with busy(f"tracing {target}"):
+    with show_spinner(f"tracing {target}"):
         imported = import_torch(target, arg or (), given or (), dtype, tokens, name)
     if on is None and not sets:
-        written(f"{target} ({imported.format})", imported, None, out)
+        write_job(f"{target} ({imported.format})", imported, None, out)
     else:
         loaded = put_on_machine(imported, on, sets or [])
-        written(f"{target} ({imported.format})", loaded, dump_job(loaded.job), out)
+        write_job(f"{target} ({imported.format})", loaded, dump_job(loaded.job), out)
     if out != "-":
-        told(imported.built, f"{imported.model.name} in {out}")
-        told(imported.assumed, "assumed")
+        print_list(imported.built, f"{imported.model.name} in {out}")
+        print_list(imported.assumed, "assumed")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.shared.common import Dtype, Gpu, Json, Quiet, busy, writable, write_json
+from windtunnel.cli.shared.common import Dtype, Gpu, Json, Quiet, show_spinner, writable, write_json
 from windtunnel.cli.shared.common import write as write_text
 
 
@@ -25,7 +25,7 @@ def command(
     from windtunnel.records import to_csv, write
 
     writable(("--out", out), ("--json", json))
-    with busy(f"reading {path}"):
+    with show_spinner(f"reading {path}"):
         imported = import_measurements(path, gpu, format, dtype)
         if out.endswith(".csv"):
             write_text(to_csv(imported.data), out, "--out")

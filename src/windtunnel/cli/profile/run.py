@@ -12,7 +12,7 @@ import typer
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.base.units import show_time
 from windtunnel.cli.profile.sizes import duration, numbers, of_model, refuse_cpu, words
-from windtunnel.cli.shared.common import Device, Modes, On, Quiet, Sets, Threads, notes, told, writable, write_json
+from windtunnel.cli.shared.common import Device, Modes, On, Quiet, Sets, Threads, notes, print_list, writable, write_json
 from windtunnel.cli.shared.progress import stoppable
 
 if TYPE_CHECKING:
@@ -149,13 +149,15 @@ def _print_outcome(outcome: Outcome, named: bool, cpu: bool) -> None:
     line = f"{outcome.path}: {outcome.rows:,} rows · " + " · ".join(part for part in parts if part)
     notes().print(line, markup=False, soft_wrap=True)
     absent = set() if named else {name for name, why in outcome.kept_out.items() if MISSING in why}
-    told([f"{name}: {why}" for name, why in outcome.kept_out.items() if name not in absent], "kept out")
+    print_list([f"{name}: {why}" for name, why in outcome.kept_out.items() if name not in absent], "kept out")
     if absent:
         notes().print("Without Hugging Face's modules; pip install 'windtunnel[hf]' adds them.", markup=False, highlight=False)
-    told([f"{name}: {why}" for name, why in outcome.open.items()], "open: measured, and not used, since its parts do not add up")
+    print_list(
+        [f"{name}: {why}" for name, why in outcome.open.items()], "open: measured, and not used, since its parts do not add up"
+    )
     if outcome.open and cpu:
         notes().print(TIP, markup=False, highlight=False, soft_wrap=True)
-    told(outcome.oom, "did not fit into memory")
+    print_list(outcome.oom, "did not fit into memory")
 
 
 def _show(path: str) -> None:

@@ -29,7 +29,7 @@ def command(
 
     console = Console(highlight=False)
     console.print(Text(f"{data.about.gpu}: {len(data):,} rows", style="bold"))
-    for name, value in _described(data).items():
+    for name, value in _describe_about(data).items():
         console.print(Text(f"{name} {value}", style="dim"))
     console.print(listing(data))
 
@@ -45,7 +45,7 @@ def listing(data: Dataset) -> Table:
     return table
 
 
-def _described(data: Dataset) -> dict[str, str]:
+def _describe_about(data: Dataset) -> dict[str, str]:
     """The non-empty fields of `about`, in words."""
     about = data.about
     pairs = {

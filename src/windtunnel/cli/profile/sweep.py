@@ -91,7 +91,7 @@ def command(  # long: one option a line
 
     with stoppable(f"measuring {there.name}") as report:
         outcome = sweep(cases, str(output), device=there, resume=resume, budget=seconds, report=report)
-    _ended(outcome, str(output))
+    _print_outcome(outcome, str(output))
 
 
 def _of_share(
@@ -167,7 +167,7 @@ def _print_plan(cases: list[KernelCase], gpu: str, budget: float | None) -> None
         console.print(f"  {what} · {show_time(float(seconds))}", highlight=False, markup=False)
 
 
-def _ended(outcome: SweepOutcome, path: str) -> None:
+def _print_outcome(outcome: SweepOutcome, path: str) -> None:
     from rich.console import Console
 
     console = Console()

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from windtunnel.cli.shared.common import Json, busy, notes, told, writable, write_json
+from windtunnel.cli.shared.common import Json, notes, print_list, show_spinner, writable, write_json
 from windtunnel.cli.shared.progress import bar
 from windtunnel.records.run import Run
 from windtunnel.runs.report import RunReport, as_json, rank_means, report_of
@@ -30,13 +30,13 @@ def command(
 ) -> None:
     writable(("--json", json))
     run, broken = run_of(files, form)
-    with busy("breaking it down"):
+    with show_spinner("breaking it down"):
         report = report_of(run)
     if json is not None:
         write_json(as_json(report), json)
     if json != "-":
         _show(report)
-        told(broken, "could not be read")
+        print_list(broken, "could not be read")
 
 
 def run_of(files: Sequence[str], form: str | None = None) -> tuple[Run, tuple[str, ...]]:
@@ -80,8 +80,8 @@ def _show_calls(console: Console, report: RunReport) -> None:
         table.add_column(column, justify="left" if column in ("call", "group") else "right")
     for row in report.calls[:_MOST]:
         table.add_row(
-            row.comm, row.group or "-", str(row.size or "-"), _known(row.bytes, "{:,.0f}"), str(row.count), _ms(row.seconds),
-            f"{row.median * 1e6:,.1f}", _known(row.bus / 1e9, "{:,.2f}"),
+            row.comm, row.group or "-", str(row.size or "-"), _format_known(row.bytes, "{:,.0f}"), str(row.count), _ms(row.seconds),
+            f"{row.median * 1e6:,.1f}", _format_known(row.bus / 1e9, "{:,.2f}"),
         )  # fmt: skip
     console.print(table)
     if len(report.calls) > _MOST:
@@ -125,5 +125,5 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.{2 if seconds < 1.0 else 1}f}"
 
 
-def _known(value: float, form: str) -> str:
+def _format_known(value: float, form: str) -> str:
     return form.format(value) if value == value else "-"

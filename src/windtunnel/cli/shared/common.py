@@ -102,7 +102,7 @@ def notes() -> Console:
     return Console(stderr=True, highlight=False)
 
 
-def told(lines: Sequence[str], title: str, most: int = 12) -> None:
+def print_list(lines: Sequence[str], title: str, most: int = 12) -> None:
     """A short list on standard error; nothing for an empty one."""
     if lines:
         console = notes()
@@ -114,7 +114,7 @@ def told(lines: Sequence[str], title: str, most: int = 12) -> None:
 
 
 @contextmanager
-def busy(what: str) -> Iterator[None]:
+def show_spinner(what: str) -> Iterator[None]:
     """A spinner on standard error once the work has taken a second, if standard error is a terminal."""
     console = notes()
     if not console.is_terminal:

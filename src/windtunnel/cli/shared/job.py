@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.cli.shared.common import told
+from windtunnel.cli.shared.common import print_list
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
 
@@ -16,6 +16,6 @@ def job_of(
 
 def tell_source(loaded: LoadedJob) -> None:
     """Prints changed fields, ignored keys and assumptions to standard error."""
-    told(loaded.changed, "changed to follow --set")
-    told(summarise_ignored(loaded.ignored, loaded.format), f"ignored in {loaded.format}")
-    told(loaded.assumed, f"assumed, since {loaded.format} does not say")
+    print_list(loaded.changed, "changed to follow --set")
+    print_list(summarise_ignored(loaded.ignored, loaded.format), f"ignored in {loaded.format}")
+    print_list(loaded.assumed, f"assumed, since {loaded.format} does not say")

@@ -71,7 +71,7 @@ def group_of(verbs: Verbs, otherwise: str | None = None) -> type[TyperGroup]:
     return Group
 
 
-def bare(verbs: Verbs, otherwise: str | None = None, completion: bool = False) -> typer.Typer:
+def bare_application(verbs: Verbs, otherwise: str | None = None, completion: bool = False) -> typer.Typer:
     """A Typer application over `verbs`, without a callback; `completion` adds --install-completion and --show-completion."""
     return typer.Typer(
         cls=group_of(verbs, otherwise),
@@ -84,10 +84,10 @@ def bare(verbs: Verbs, otherwise: str | None = None, completion: bool = False) -
 
 def application(verbs: Verbs, text: str, otherwise: str | None = None) -> typer.Typer:
     """A Typer application over `verbs`; typed alone it prints its help."""
-    app = bare(verbs, otherwise)
+    app = bare_application(verbs, otherwise)
 
     @app.callback(invoke_without_command=True, help=text)
-    def _alone(ctx: typer.Context) -> None:
+    def show_help(ctx: typer.Context) -> None:
         if ctx.invoked_subcommand is None:
             typer.echo(ctx.get_help())
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.engine.packet import Loss, Marking, PacketOptions, Recovery, Spread
+from windtunnel.engine.packet import Loss, LossRecovery, Marking, PacketOptions, Spread
 from windtunnel.network.congestion import Congestion, load_congestion
 from windtunnel.network.fabrics.faults import CableFlap
 
 SPREADS = {"spray": Spread.ROUND, "spray-random": Spread.RANDOM, "adaptive": Spread.ADAPTIVE, "flowlet": Spread.FLOWLET}
 """Routing -> how each switch chooses the next link of a packet; any other routing keeps a flow on its path."""
 LOSSES = {"pfc": Loss.PAUSE, "drop": Loss.DROP, "credits": Loss.CREDITS}
-RECOVERIES = {"go-back-n": Recovery.GO_BACK_N, "selective": Recovery.SELECTIVE}
+RECOVERIES = {"go-back-n": LossRecovery.GO_BACK_N, "selective": LossRecovery.SELECTIVE}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from windtunnel.profile.layer_timing import Clock, Run, Tick
 from windtunnel.profile.layers.hooks import Hooks
 from windtunnel.profile.modules.family import ModuleFamily
 from windtunnel.profile.modules.layer import Placed
-from windtunnel.profile.power import Reading
+from windtunnel.profile.power import PowerReading
 from windtunnel.profile.timing import KernelTiming, timing_of
 
 
@@ -54,7 +54,8 @@ def time_parts(run: Run, placed: Placed, family: ModuleFamily, device: Device, w
                 totals.append(max(watched.times[phase][0], within))
     run.clear()
     timings = {
-        key: timing_of(totals, median(hosts[key]) if device.cuda else None, 1, None, Reading()) for key, totals in times.items()
+        key: timing_of(totals, median(hosts[key]) if device.cuda else None, 1, None, PowerReading())
+        for key, totals in times.items()
     }
     return Parts(
         timings,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from windtunnel.profile.device import Device
 from windtunnel.profile.layer_timing import PHASES, Clock, Run, Tick
-from windtunnel.profile.power import Reading
+from windtunnel.profile.power import PowerReading
 from windtunnel.profile.timing import KernelTiming, timing_of
 from windtunnel.profile.trace import Slice, Trace, profile_call
 
@@ -168,7 +168,7 @@ def kernel_rows(taken: list[Trace]) -> list[dict[str, Any]]:
                 groups[module, one.phase, one.op, one.kernel, one.shapes, one.dtypes].append(one)
     rows = []
     for (module, phase, op, kernel, shapes, dtypes), same in groups.items():
-        timing = timing_of([one.seconds for one in same], None, 1, None, Reading())
+        timing = timing_of([one.seconds for one in same], None, 1, None, PowerReading())
         dtype = next((FORMATS[name] for name in dtypes if name in FORMATS), "")
         listed = " ".join("x".join(map(str, shape)) for shape in shapes if shape)
         rows.append(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from windtunnel.base.errors import UnknownName
 from windtunnel.profile.case import Case
 from windtunnel.profile.modules.embedding import Embedding
-from windtunnel.profile.modules.head import Head
+from windtunnel.profile.modules.head import OutputHead
 from windtunnel.profile.modules.layer import Angles, DecoderLayer
 
 LIBRARIES = ("windtunnel", "hf")
@@ -53,7 +53,7 @@ class Own:
         return Embedding(case)
 
     def head(self, case: Case) -> nn.Module:
-        return Head(case)
+        return OutputHead(case)
 
     def name(self, layer: nn.Module) -> str:
         return type(layer).__name__

@@ -10,7 +10,7 @@ from torch.nn import functional
 from windtunnel.profile.case import Case
 
 
-class Head(nn.Module):
+class OutputHead(nn.Module):
     """(batch, seq, hidden) and labels (batch, seq) -> mean cross-entropy, in fp32 from the logits on."""
 
     def __init__(self, case: Case) -> None:

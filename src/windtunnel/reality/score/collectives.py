@@ -29,7 +29,7 @@ _FROM = re.compile(r"use ?>= ?(\d+) ?MiB", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class CollectiveCall:
+class ScoredCall:
     """One call as the network model takes it: `bytes` the whole buffer, `gpus` ranks, `per_domain` of them in a scale-up domain."""
 
     cluster: Cluster
@@ -39,7 +39,7 @@ class CollectiveCall:
     per_domain: int
 
 
-def call_of(row: CollectiveRow) -> CollectiveCall | Skipped:
+def call_of(row: CollectiveRow) -> ScoredCall | Skipped:
     """The call that `row` timed, or the reason why it cannot be rebuilt or compared."""
     if not (row.time_us and row.bytes and row.gpus and row.gpu and row.collective):
         return Skipped("time, bytes, gpus, gpu or collective not published")
@@ -71,7 +71,7 @@ def call_of(row: CollectiveRow) -> CollectiveCall | Skipped:
         scale_up = cluster.node.scale_up.model_copy(update={"in_switch_reduction": False})
         cluster = cluster.model_copy(update={"node": cluster.node.model_copy(update={"scale_up": scale_up})})
     servers = max(1, cluster.node.domain // cluster.node.gpus)
-    return CollectiveCall(cluster, comm, float(row.bytes), row.gpus, min(row.gpus, per_node * servers))
+    return ScoredCall(cluster, comm, float(row.bytes), row.gpus, min(row.gpus, per_node * servers))
 
 
 def score_collective(row: CollectiveRow, fitted: bool = False) -> Score:

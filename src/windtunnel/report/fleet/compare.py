@@ -19,7 +19,7 @@ def show_comparison(comparison: FleetComparison, console: Console) -> None:
     before = "we expect" if comparison.predicted else "the earlier run took"
     console.print(
         f"[bold]The step takes {seconds(step.median)}[/] (median of {comparison.steps}; 10 to 90 %: {seconds(step.low)} to "
-        f"{seconds(step.high)}); {before} {seconds(step.expected)} ±{step.error:.0%}: {step.over:+.1%}.",
+        f"{seconds(step.high)}); {before} {seconds(step.expected)} ±{step.error:.0%}: {step.excess:+.1%}.",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
     if comparison.cores < 1.0:
@@ -34,19 +34,19 @@ def show_comparison(comparison: FleetComparison, console: Console) -> None:
     if not comparison.causes:
         console.print("  nothing: every section and call is within its error bar")
     for number, cause in enumerate(comparison.causes[: 2 * MOST_CAUSES], 1):
-        console.print(f"  {number}. {cause.words}: {_signed(cause.seconds)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  {number}. {cause.words}: {_signed_seconds(cause.seconds)}", markup=False, highlight=False, soft_wrap=True)
         console.print(f"     To test it: {cause.test}.", markup=False, highlight=False, soft_wrap=True)
     if comparison.causes:
         rest = step.median - comparison.explained_step
         console.print(
-            f"  With all of them we would expect {seconds(comparison.explained_step)}; {_signed(rest)} stays unexplained.",
+            f"  With all of them we would expect {seconds(comparison.explained_step)}; {_signed_seconds(rest)} stays unexplained.",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
     if comparison.apart:
         console.print()
         console.print("[bold]What the prediction has no expectation for[/] (no cause, and in no sum above)", highlight=False)
     for one in comparison.apart:
-        console.print(f"  {one.words}: {_signed(one.seconds)}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  {one.words}: {_signed_seconds(one.seconds)}", markup=False, highlight=False, soft_wrap=True)
         console.print(f"     To judge it: {one.test}.", markup=False, highlight=False, soft_wrap=True)
     console.print()
     console.print("A step's sections, own time of a rank", highlight=False)
@@ -76,7 +76,7 @@ def _verdict(one: SectionPart) -> str:
         return "known in part" if one.expected else "no expectation"
     if not one.leaves:
         return "as expected"
-    return f"{one.over:+.1%}" if one.over == one.over else "not expected"
+    return f"{one.excess:+.1%}" if one.excess == one.excess else "not expected"
 
 
 def _calls(comparison: FleetComparison, console: Console) -> None:
@@ -101,5 +101,5 @@ def _count(count: float) -> str:
     return f"{count:,.0f}" if count == round(count) else f"{count:,.1f}"
 
 
-def _signed(value: float) -> str:
+def _signed_seconds(value: float) -> str:
     return ("+" if value >= 0 else "-") + seconds(abs(value))

@@ -67,7 +67,7 @@ def incidents_page(name: str, run: FleetRun, found: Twin | None, command: str = 
 
 def write_incidents_page(text: str, path: str | Path) -> None:
     """Writes the page; FileError if the path cannot be written."""
-    frame.written(text, path)
+    frame.write_page(text, path)
 
 
 def incidents_dict(run: FleetRun) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def fleet_page(
 
 def write_fleet_page(text: str, path: str | Path) -> None:
     """Writes the page; FileError if the path cannot be written."""
-    frame.written(text, path)
+    frame.write_page(text, path)
 
 
 def _many(noun: str, count: int) -> str:

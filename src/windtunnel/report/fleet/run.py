@@ -165,8 +165,11 @@ def fleet_dict(recorded: Recorded, judged: Judgement, hang: HangReport | None = 
     }
     ranks = [
         {
-            "rank": int(rank), "host": table.hosts[index], "excess": _plain(pace.excess[index]), "error": _plain(pace.error[index]),
-            "chance": _plain(pace.chance[index]),
+            "rank": int(rank),
+            "host": table.hosts[index],
+            "excess": _finite_or_none(pace.excess[index]),
+            "error": _finite_or_none(pace.error[index]),
+            "chance": _finite_or_none(pace.chance[index]),
             **{f"{name}_s": _mean(values[index]) for name, values in parts.items()},
         }
         for index, rank in enumerate(table.ranks)
@@ -178,7 +181,7 @@ def fleet_dict(recorded: Recorded, judged: Judgement, hang: HangReport | None = 
     }  # fmt: skip
 
 
-def _plain(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 

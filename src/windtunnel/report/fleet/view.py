@@ -37,7 +37,7 @@ def heat_layers(table: StepTable) -> dict[str, dict[str, Any]]:
         values = table.own if section is None else table.work[section]
         if not np.isfinite(values).any():
             continue
-        binned = _binned(values)
+        binned = _average_bins(values)
         middle = np.full_like(binned, np.nan)
         for role in np.unique(table.roles):
             mine = table.roles == role
@@ -63,7 +63,7 @@ def bin_steps(table: StepTable) -> list[int]:
     return [int(part[0]) for part in np.array_split(table.steps, min(MOST_BINS, len(table.steps)))] if len(table.steps) else []
 
 
-def _binned(values: Floats) -> Floats:
+def _average_bins(values: Floats) -> Floats:
     """[R, S] averaged to at most `MOST_BINS` columns; NaN where a rank has nothing."""
     parts = np.array_split(values, min(MOST_BINS, values.shape[1]), axis=1)
     out = np.full((values.shape[0], len(parts)), np.nan)

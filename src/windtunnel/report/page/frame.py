@@ -62,7 +62,7 @@ def page(
         subtitle=subtitle,
         cards=cards,
         body=body,
-        data=None if data is None else _embedded(data),
+        data=None if data is None else _embed_json(data),
         style=asset("page.css"),
         script=script,
         version=version("windtunnel"),
@@ -71,7 +71,7 @@ def page(
     ) + "\n"  # fmt: skip
 
 
-def _embedded(data: Mapping[str, Any]) -> Markup:
+def _embed_json(data: Mapping[str, Any]) -> Markup:
     """JSON that cannot close the script element around it."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), sort_keys=True)
     for raw, safe in (("&", "\\u0026"), ("<", "\\u003c"), (">", "\\u003e"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029")):
@@ -85,7 +85,7 @@ def check_page(path: str | Path, option: str = "--html") -> None:
         raise FileError(option, str(path), "a name that ends in .html")
 
 
-def written(text: str, path: str | Path, option: str = "--html") -> None:
+def write_page(text: str, path: str | Path, option: str = "--html") -> None:
     """`text` into the page `path`; FileError if its name does not end in .html, or it cannot be written."""
     check_page(path, option)
     try:

@@ -32,7 +32,7 @@ MOST_ROWS = 400
 
 def write_html(prediction: Prediction, path: str | Path, command: str = "") -> None:
     """Write the page; FileError if the path cannot be written. `command`: shown in the footer, to reproduce the page."""
-    frame.written(page(prediction, command), path)
+    frame.write_page(page(prediction, command), path)
 
 
 def page(prediction: Prediction, command: str = "") -> str:

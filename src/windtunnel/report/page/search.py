@@ -30,7 +30,7 @@ WIDTH, HEIGHT, MARGIN = 900, 300, 40
 
 def write_page(result: SearchResult, path: str | Path, command: str = "") -> None:
     """Writes the page; FileError if the path cannot be written. `command`: shown in the footer."""
-    frame.written(page(result, command), path)
+    frame.write_page(page(result, command), path)
 
 
 def page(result: SearchResult, command: str = "") -> str:
@@ -198,12 +198,12 @@ def _coordinates(result: SearchResult) -> Markup:
         return _paragraphs(["All predicted plans have the same fields."])
     columns = [*paths, "step"]
     xs = [MARGIN + place * (WIDTH - 2.5 * MARGIN) / (len(columns) - 1) for place in range(len(columns))]
-    values = {path: sorted({_ordered(table.get(path)) for table in fields}) for path in paths}
+    values = {path: sorted({_order_key(table.get(path)) for table in fields}) for path in paths}
     fastest, slowest = _range([one.outcome.step_time_s for one in shown])
     lines = []
     for number in reversed(range(len(shown))):
         one, table = shown[number], fields[number]
-        heights = [_height(values[path].index(_ordered(table.get(path))), len(values[path])) for path in paths]
+        heights = [_height(values[path].index(_order_key(table.get(path))), len(values[path])) for path in paths]
         share = (one.outcome.step_time_s - fastest) / (slowest - fastest)
         heights.append(30 + share * (HEIGHT - 60))
         points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(xs, heights, strict=True))
@@ -236,7 +236,7 @@ def _head(path: str) -> str:
     return path.removeprefix("plan.").removeprefix("runtime.").replace("_", " ")
 
 
-def _ordered(value: Any) -> tuple[str, Any]:
+def _order_key(value: Any) -> tuple[str, Any]:
     """A value that can be sorted among others of its field."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{value:020.6f}", value

@@ -99,8 +99,10 @@ def _parts(result: FlowsResult, fabric: str) -> Iterator[Any]:
         yield Text()
     tables = {name: value for name, value in result.assumed.items() if isinstance(value, dict)}
     for name, value in tables.items():
-        yield Text(f"{_words(name)}: {_plain(value)}", style="dim")
-    rest = [f"{_words(name)} {_plain(value)}" for name, value in result.assumed.items() if name not in tables and value is not None]
+        yield Text(f"{_words(name)}: {_table_text(value)}", style="dim")
+    rest = [
+        f"{_words(name)} {_table_text(value)}" for name, value in result.assumed.items() if name not in tables and value is not None
+    ]
     yield Text(" · ".join(rest), style="dim")
 
 
@@ -113,7 +115,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
-def _plain(value: object) -> str:
+def _table_text(value: object) -> str:
     """`a=1 b=2` of a table."""
     if not isinstance(value, dict):
         return str(value)

@@ -89,7 +89,9 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
     job, run = answer.job, answer.conditions
     title = Text(say.clean(job.name), style="bold")
     nodes = f"{run.nodes:,} node{'s' * (run.nodes > 1)}"
-    title.append(f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {nodes}, failures as {named(answer.reliability)}", style="")
+    title.append(
+        f", {job.cluster.gpus:,} x {job.cluster.gpu.name}, {nodes}, failures as {name_of_failures(answer.reliability)}", style=""
+    )
     cells = _figures(answer)
     pairs = next((pairs for pairs in (3, 2) if _width(cells, pairs) <= width), 1)
     down = -(-len(cells) // pairs)
@@ -103,7 +105,7 @@ def _headline(answer: Goodput, width: int) -> RenderableType:
     return Group(Text(), title, Text(), table)
 
 
-def named(reliability: str) -> str:
+def name_of_failures(reliability: str) -> str:
     """What to call a table of failures: its entry of the catalogue, or nobody's."""
     return reliability if reliability in names("reliability") else "the job states them"
 

@@ -77,7 +77,7 @@ def _row(one: Alternative) -> dict[str, Any]:
         "mfu": p.mfu,
         "fits": p.fits,
         "plan": plan.model_dump(mode="json", exclude_none=True) | {"dp": p.job.dp},
-        "sets": [f"{key}={_written(value)}" for key, value in _stated(one).items()],
+        "sets": [f"{key}={_format_value(value)}" for key, value in _stated_fields(one).items()],
         "limits": list(one.limits),
         "misses": list(one.misses),
         "meets_all": one.good,
@@ -85,7 +85,7 @@ def _row(one: Alternative) -> dict[str, Any]:
     }
 
 
-def _stated(one: Alternative) -> dict[str, Any]:
+def _stated_fields(one: Alternative) -> dict[str, Any]:
     """The plan's fields SHOWN that have a value, and the runtime's that differ from the framework's defaults."""
     plan, runtime = one.prediction.job.plan, one.prediction.job.runtime
     usual = load_runtime(runtime.framework)
@@ -96,7 +96,7 @@ def _stated(one: Alternative) -> dict[str, Any]:
     return own | {f"runtime.{name}": value for name, value in changed.items() if isinstance(value, str | int | float)}
 
 
-def _written(value: object) -> str:
+def _format_value(value: object) -> str:
     return str(list(value) if isinstance(value, tuple) else value).lower() if isinstance(value, bool | tuple) else str(value)
 
 
@@ -107,7 +107,7 @@ ROOMY = 90
 def show(answer: Planned, console: Console | None = None) -> None:
     """Print the table and its reasons."""
     out = console or Console(highlight=False)
-    out.print(Text(_asked(answer.wish), style="bold"))
+    out.print(Text(_question(answer.wish), style="bold"))
     table = listing(
         ("cluster", "left"),
         ("GPUs", "right"),
@@ -138,31 +138,31 @@ def _cells(one: Alternative) -> list[str]:
     return [
         one.machine.name,
         f"{one.machine.cluster.gpus:,}",
-        _short(one.parameters),
-        _short(one.tokens),
+        _format_short(one.parameters),
+        _format_short(one.tokens),
         f"{one.loss:.3f}",
         f"{one.days:,.1f}",
-        "-" if cost is None else _short(cost),
+        "-" if cost is None else _format_short(cost),
         "-" if one.price.energy_j is None else f"{one.price.energy_j / 3.6e9:,.0f}",
         say.percent(p.mfu, 0),
         layout if p.fits else f"{layout}; DOES NOT FIT",
     ]
 
 
-def _lost(wish: Wish) -> str:
+def _lost_days(wish: Wish) -> str:
     if wish.goodput == 1.0:
         return "Days are without failures and restarts."
     return f"{say.percent(wish.goodput, 0)} of the days count."
 
 
-def _short(number: float) -> str:
+def _format_short(number: float) -> str:
     for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= scale:
             return f"{number / scale:.3g}{unit}"
     return f"{number:.3g}"
 
 
-def _asked(wish: Wish) -> str:
+def _question(wish: Wish) -> str:
     parts = []
     if wish.budget is not None:
         parts.append(f"{say.dollars(wish.budget)}")
@@ -171,9 +171,9 @@ def _asked(wish: Wish) -> str:
     if wish.loss is not None:
         parts.append(f"a loss of {wish.loss:g}")
     if wish.parameters is not None:
-        parts.append(f"{_short(wish.parameters)} parameters")
+        parts.append(f"{_format_short(wish.parameters)} parameters")
     if wish.tokens is not None:
-        parts.append(f"{_short(wish.tokens)} tokens")
+        parts.append(f"{_format_short(wish.tokens)} tokens")
     if wish.tokens_per_parameter is not None:
         parts.append(f"{wish.tokens_per_parameter:g} tokens a parameter")
     return f"For {' and '.join(parts)}, by the scaling law {wish.law.id}"
@@ -187,7 +187,7 @@ def reasons(answer: Planned) -> Iterator[str]:
     count = best.machine.cluster.gpus
     where = f"{count:,} {'GPU' if count == 1 else 'GPUs'} of {best.machine.name}"
     if best.good:
-        what = f"{_short(best.parameters)} parameters on {_short(best.tokens)} tokens in {say.duration(best.days)}"
+        what = f"{_format_short(best.parameters)} parameters on {_format_short(best.tokens)} tokens in {say.duration(best.days)}"
         binding = "".join(f" {LIMITS[limit]}." for limit in best.limits if limit in LIMITS)
         yield f"\nBest: {where} train {what}.{binding}"
     elif not best.prediction.fits:
@@ -196,12 +196,13 @@ def reasons(answer: Planned) -> Iterator[str]:
         yield f"\nNo alternative meets every target; nearest is {where}, which misses the {' and the '.join(best.misses)}."
     if best.naive is not None and best.naive_days is not None and best.naive[0] > best.parameters:
         yield (
-            f"With the peak FLOP/s the law would give {_short(best.naive[0])} parameters on {_short(best.naive[1])} tokens, "
+            f"With the peak FLOP/s the law would give {_format_short(best.naive[0])} parameters on "
+            f"{_format_short(best.naive[1])} tokens, "
             f"{best.naive[0] / best.parameters:.2g} times as large; that would take {say.duration(best.naive_days)}."
         )
     yield (
         "Models without --model follow one rule of shapes; plans are the best of a small space; `windtunnel search` looks further. "
-        + _lost(wish)
+        + _lost_days(wish)
     )
     for text in answer.left_out:
         yield f"Left out: {text}"

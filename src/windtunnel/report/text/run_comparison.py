@@ -49,11 +49,11 @@ def _causes(comparison: RunComparison, console: Console) -> None:
     if not causes:
         console.print("  none: every factor is within its error of 1")
     for number, cause in enumerate(causes, 1):
-        console.print(f"  {number}. {cause.words}: {_signed(cause.seconds)}", markup=False, highlight=False)
+        console.print(f"  {number}. {cause.words}: {_signed_seconds(cause.seconds)}", markup=False, highlight=False)
         console.print(f"     To test it: {cause.test}.", markup=False, highlight=False)
     rest = comparison.measured_step - comparison.explained_step
     console.print(
-        f"  With all factors we would expect {seconds(comparison.explained_step)}; {_signed(rest)} stays unexplained.",
+        f"  With all factors we would expect {seconds(comparison.explained_step)}; {_signed_seconds(rest)} stays unexplained.",
         markup=False,
         highlight=False,
     )
@@ -72,7 +72,7 @@ def _parts(comparison: RunComparison, console: Console) -> None:
     table = _table("part of a step, mean over ranks", "measured", "expected", "difference")
     for part in comparison.parts:
         if max(part.measured, part.expected) > 1e-4 * comparison.measured_step:
-            table.add_row(part.name, seconds(part.measured), seconds(part.expected), _signed(part.measured - part.expected))
+            table.add_row(part.name, seconds(part.measured), seconds(part.expected), _signed_seconds(part.measured - part.expected))
     console.print()
     console.print(table)
 
@@ -83,7 +83,7 @@ def _calls(comparison: RunComparison, console: Console) -> None:
     table = _table("call", "over", "bytes", "count", "expected", "one takes", "expected")
     for row in comparison.calls[:MOST_ROWS]:
         size = "-" if row.bytes < 0 else f"{row.bytes:,.0f}"
-        table.add_row(row.comm, row.axis, size, _count(row.measured_count), _count(row.expected_count), *_each(row))
+        table.add_row(row.comm, row.axis, size, _count(row.measured_count), _count(row.expected_count), *_seconds_each(row))
     console.print()
     console.print(table)
 
@@ -106,7 +106,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _each(row: CallPart) -> tuple[str, str]:
+def _seconds_each(row: CallPart) -> tuple[str, str]:
     return seconds(row.measured_each), seconds(row.expected_each)
 
 
@@ -114,7 +114,7 @@ def _count(count: float) -> str:
     return f"{count:,.0f}" if count == round(count) else f"{count:,.1f}"
 
 
-def _signed(value: float) -> str:
+def _signed_seconds(value: float) -> str:
     return ("+" if value >= 0 else "-") + seconds(abs(value))
 
 

@@ -128,12 +128,12 @@ def front_lines(result: SearchResult) -> list[str]:
         place = _best_at(result, at)
         if place:
             pairs = zip(result.objectives, result.ranked[place].values, first.values, strict=True)
-            moves = (f"{one.unit} {_moved(one, value, before)}" for one, value, before in pairs)
+            moves = (f"{one.unit} {_format_change(one, value, before)}" for one, value, before in pairs)
             lines.append(f"Plan {place + 1} is the best in {each.unit}; beside plan 1: {', '.join(moves)}.")
     return lines or ["Plan 1 is the best in every objective."]
 
 
-def _moved(of: Objective, value: float, before: float) -> str:
+def _format_change(of: Objective, value: float, before: float) -> str:
     """The change of an objective as people read it: `+3.2 %`."""
     after, was = of.shown(value), of.shown(before)
     return f"{100.0 * (after / was - 1.0):+.1f} %" if was else "as before"

@@ -44,14 +44,14 @@ def record_sentence(prediction: Prediction) -> str:
         (software, f"other GPUs with {framework}"),
         (machine, f"{gpu} with other frameworks"),
     ):
-        if (steps := pooled(those)) is not None:
+        if (steps := pool_steps(those)) is not None:
             seen = "fitted" if steps.fitted else "test only"
             errors = f"mean error {steps.mean_pct:.1f} %, bias {steps.bias_pct:+.1f} %"
             return f"{steps.rows} published steps of {which} ({seen}): {errors}, {steps.within_pct:.0f} % inside the stated one."
     return f"No published step time of {gpu} or with {framework} was compared."
 
 
-def pooled(steps: Sequence[PublishedSteps]) -> PublishedSteps | None:
+def pool_steps(steps: Sequence[PublishedSteps]) -> PublishedSteps | None:
     """One line of several: of those in no fit if they have FEWEST rows, else of the fitted ones; None below FEWEST rows."""
     for fitted in (False, True):
         some = [each for each in steps if each.fitted is fitted]

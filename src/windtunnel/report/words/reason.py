@@ -51,7 +51,7 @@ def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequenc
     return lines
 
 
-def typed(job: Job, change: Change) -> str:
+def typed_change(job: Job, change: Change) -> str:
     """A change as `--set`s, with the flags of the job's framework in brackets if it has them."""
     sets = " ".join(f"--set {text}" for text in change.sets)
     after = apply_or_none(job, change)
@@ -78,7 +78,7 @@ def _advice(prediction: Prediction, advice: Advice) -> str:
     step = f"{say.seconds(advice.step_time_s or 0.0)} a step, -{say.percent(advice.gain)} a token"
     unless = "; it does not fit into memory then" if not advice.fits else ""
     unless += "; a larger batch may train differently" if advice.trains_otherwise else ""
-    return f"{costs}. {typed(job, advice.change)} gives {step}{unless}."
+    return f"{costs}. {typed_change(job, advice.change)} gives {step}{unless}."
 
 
 def _new(advice: Advice) -> str:
@@ -107,7 +107,9 @@ def _memory(prediction: Prediction, fitting: Sequence[Fix]) -> list[str]:
     )
     if not fitting:
         return [f"{missing} No change that was tried makes the job fit: use more GPUs."]
-    ways = [f"{typed(prediction.job, fix.change)} fits, {say.seconds(fix.step_time_s)} a step" for fix in fitting[:SHOWN_FIXES]]
+    ways = [
+        f"{typed_change(prediction.job, fix.change)} fits, {say.seconds(fix.step_time_s)} a step" for fix in fitting[:SHOWN_FIXES]
+    ]
     return [f"{missing} {'; '.join(ways)}."]
 
 

@@ -79,7 +79,7 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
     place = result.place(why.best)
     best, timed = result.fields(result.ranked[place]), why.objective.name == "time"
     if why.known is not None:
-        lines += _known(result.own, why.known, why)
+        lines += _known_plan(result.own, why.known, why)
     if why.relaxed is not None:
         fields = plan_words(result.fields(why.relaxed.candidate), best)
         more, less = say.size(why.relaxed.missing), say.percent(why.relaxed.gain)
@@ -103,7 +103,7 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
     return lines
 
 
-def _known(whose: str, known: OwnPlan, why: Explanation) -> list[str]:
+def _known_plan(whose: str, known: OwnPlan, why: Explanation) -> list[str]:
     """What the user's own plan lacks, or costs beside the best."""
     outcome = known.outcome
     step = say.seconds(outcome.step_time_s)

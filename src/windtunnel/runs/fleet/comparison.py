@@ -72,7 +72,7 @@ class SectionPart:
     rest: float = 0.0
 
     @property
-    def over(self) -> float:
+    def excess(self) -> float:
         """Observed over expected, less 1; NaN where nothing is expected."""
         return self.median / self.expected - 1.0 if self.expected > 0 else float("nan")
 
@@ -117,14 +117,14 @@ class FleetComparison:
             "schema": "windtunnel.fleet-comparison/1",
             "job": self.job.name,
             "measured_step_s": self.step.median,
-            "measured_step_noise": _plain(self.step.noise),
+            "measured_step_noise": _nan_to_none(self.step.noise),
             "steps": self.steps,
             "expected_step_s": self.step.expected,
             "expected_step_error": self.step.error,
             "cores_of_a_rank": self.cores,
             "explained_step_s": self.explained_step,
-            "sections": [{key: _plain(value) for key, value in asdict(part).items()} for part in self.sections],
-            "calls": [{key: _plain(value) for key, value in asdict(part).items()} for part in self.calls],
+            "sections": [{key: _nan_to_none(value) for key, value in asdict(part).items()} for part in self.sections],
+            "calls": [{key: _nan_to_none(value) for key, value in asdict(part).items()} for part in self.calls],
             "causes": [_cause(one) for one in self.causes],
             "apart": [_cause(one) for one in self.apart],
         }
@@ -163,7 +163,7 @@ def compare_sections(
     plain = known if (profile is None and known.predicted) or not priced else expected_sections(job, blocking, cores=cores)
     causes = _causes(on_cores(job, cores), seen, replace(plain, predicted=known.predicted), parts, calls, cores) if priced else ()
     step = _part("step", -1, known.step, known.step_error, seen.step)
-    explained, apart = _explained(job, causes, known.step), tuple(_apart(job, parts, step))
+    explained, apart = _explained_step(job, causes, known.step), tuple(_unexplained_gaps(job, parts, step))
     return FleetComparison(job, len(seen.steps), step, explained, parts, calls, causes, apart, known.predicted, min(cores, 1.0))
 
 
@@ -288,7 +288,7 @@ def _causes(
     return tuple(sorted(found, key=lambda cause: -abs(cause.seconds)))
 
 
-def _apart(job: Job, parts: tuple[SectionPart, ...], step: SectionPart) -> Iterator[StepCause]:
+def _unexplained_gaps(job: Job, parts: tuple[SectionPart, ...], step: SectionPart) -> Iterator[StepCause]:
     """Time between sections beyond what the prediction knows of it, as long as no earlier run says what is usual."""
     mine = [one for one in parts if one.rest > 0]
     if mine:
@@ -334,10 +334,10 @@ def _section_causes(
     for one in off:
         ranks = tuple(int(rank) for rank in seen.ranks[seen.stage == one.stage])
         changed = _stage_grows(job, one, known, ranks) if known.predicted else job
-        words = f"{what} of stage {one.stage} takes {1.0 + one.over:.2f} times what {_norm(known)}"
+        words = f"{what} of stage {one.stage} takes {1.0 + one.excess:.2f} times what {_norm(known)}"
         yield StepCause(
             f"{one.name} stage {one.stage}",
-            1.0 + one.over,
+            1.0 + one.excess,
             _grows(changed, job, _longer([one], cores), known.step),
             words,
             test,
@@ -401,14 +401,14 @@ def _where(parts: list[SectionPart], all_parts: tuple[SectionPart, ...]) -> str:
     return " on stage " + ", ".join(str(one.stage) for one in parts)
 
 
-def _explained(job: Job, causes: tuple[StepCause, ...], step: float) -> float:
+def _explained_step(job: Job, causes: tuple[StepCause, ...], step: float) -> float:
     """The predicted step with every cause at once: what each alone is worth, added up. Causes that hide each other count twice."""
     return step + sum(cause.seconds for cause in causes)
 
 
-def _plain(value: Any) -> Any:
+def _nan_to_none(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
 def _cause(one: StepCause) -> dict[str, Any]:
-    return {"key": one.key, "factor": _plain(one.factor), "seconds": one.seconds, "words": one.words, "test": one.test}
+    return {"key": one.key, "factor": _nan_to_none(one.factor), "seconds": one.seconds, "words": one.words, "test": one.test}

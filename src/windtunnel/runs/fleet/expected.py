@@ -91,7 +91,7 @@ def expected_sections(job: Job, blocking: bool, profile: str | Path | None = Non
         section = PASSES.get(span.category)
         if section is not None:
             own[section][span.stage] += span.end - span.start
-            own[section][span.stage] -= _exposed(span, calls, busy)
+            own[section][span.stage] -= _exposed_seconds(span, calls, busy)
             launching[span.stage] += _empty(span, both)
     listed = observe(expected_run(job), job).calls
     data = np.array([parts.get(idle_key(Category.DATA), 0.0) for parts in answer.by_stage])
@@ -133,7 +133,7 @@ def _by_stage(answer: Prediction, groups: tuple[StepGroup, ...]) -> dict[int, _I
     return {stage: union(np.array(begin[stage]), np.array(end[stage])) for stage in begin}
 
 
-def _exposed(span: Span, calls: Mapping[int, _Intervals], busy: Mapping[int, _Intervals]) -> float:
+def _exposed_seconds(span: Span, calls: Mapping[int, _Intervals], busy: Mapping[int, _Intervals]) -> float:
     """Seconds of a span in which its stage has calls under way and no kernel."""
     if span.stage not in calls:
         return 0.0

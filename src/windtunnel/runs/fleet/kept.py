@@ -54,9 +54,11 @@ def fleet_run(
         raise FileError(str(folder), got, f"a run's folder with {FILE}", "`windtunnel fleet run --nodes N` writes it.")
     saves = [_saves(rank) for rank in ranks]
     counted = max(saves, key=lambda rank: sum(one.blocking_seconds or 0.0 for one in rank), default=[])
-    between = [pair for rank in saves for pair in pairwise(rank) if pair[1].step > pair[0].step and not _struck(pair, incidents)]
+    between = [
+        pair for rank in saves for pair in pairwise(rank) if pair[1].step > pair[0].step and not _had_incident(pair, incidents)
+    ]
     paces = [(late.unix - early.unix - (late.blocking_seconds or 0.0)) / (late.step - early.step) for early, late in between]
-    ringed, last = _ringed(Path(folder)) if step is None and not paces else (None, None)
+    ringed, last = _read_rings(Path(folder)) if step is None and not paces else (None, None)
     step = step if step is not None else median(paces) if paces else ringed
     if step is None or step <= 0.0:
         raise SpecError("step", step if step is not None else Nothing(), "seconds of a step above zero", _STEPS_HINT)
@@ -97,7 +99,7 @@ def _saves(rank: Sequence[CheckpointEvent]) -> list[CheckpointEvent]:
     return [one for one in rank if one.event == "save"]
 
 
-def _struck(pair: tuple[CheckpointEvent, CheckpointEvent], incidents: Sequence[Incident]) -> bool:
+def _had_incident(pair: tuple[CheckpointEvent, CheckpointEvent], incidents: Sequence[Incident]) -> bool:
     """Whether an incident came between two saves."""
     return any(pair[0].unix < one.ended and one.began < pair[1].unix for one in incidents)
 
@@ -128,7 +130,7 @@ def _flush(ranks: Sequence[Sequence[CheckpointEvent]]) -> float:
     return median(waits) if waits else 0.0
 
 
-def _ringed(folder: Path) -> tuple[float | None, float | None]:
+def _read_rings(folder: Path) -> tuple[float | None, float | None]:
     """Seconds of the middle step in the rings, and unix seconds of their last record; None where there are none."""
     try:
         sections = recorded_of_rings(folder).sections

@@ -61,23 +61,23 @@ def observed_sections(sections: Sections, job: Job, blocking: bool, last: int | 
     stage = stages_of(ranks, job)
     table = step_table(sections, dict(zip(ranks.tolist(), stage.tolist(), strict=True)))
     known = np.searchsorted(ranks, table.ranks)
-    keep = _settled(table)
+    keep = _settled_steps(table)
     if last is not None:
         keep &= np.cumsum(keep[::-1])[::-1] <= last
     raw = _raw(sections, table)
     own = {one: table.work[one] if blocking else raw[one] for one in WORK}
     gaps = np.nan_to_num(table.work[Section.HOST_GAP])
     data = np.nan_to_num(table.work[Section.DATA])
-    between = _between(table, raw, gaps) if blocking else np.full(table.step.shape, np.nan)
+    between = _seconds_between(table, raw, gaps) if blocking else np.full(table.step.shape, np.nan)
     starved = np.nan_to_num(table.starved) if blocking else np.full(table.step.shape, np.nan)
     steps = table.steps[keep]
     return ObservedSections(
         table.ranks, stage[known], steps, table.step[:, keep], {one: values[:, keep] for one, values in own.items()},
-        data[:, keep], gaps[:, keep], between[:, keep], starved[:, keep], _calls(sections, job, steps), _slow(table),
+        data[:, keep], gaps[:, keep], between[:, keep], starved[:, keep], _calls(sections, job, steps), _slow_ranks(table),
     )  # fmt: skip
 
 
-def _settled(table: StepTable) -> Bools:
+def _settled_steps(table: StepTable) -> Bools:
     """Steps that all ranks have ended, without the first ones of the run."""
     ended = np.isfinite(table.step).all(0) if np.isfinite(table.step).any() else np.isfinite(table.own).all(0)
     return np.asarray(ended & (np.arange(len(table.steps)) >= (WARM_UP if ended.sum() > WARM_UP else 0)))
@@ -95,7 +95,7 @@ def _raw(sections: Sections, table: StepTable) -> dict[Section, Floats]:
     return out
 
 
-def _between(table: StepTable, raw: Mapping[Section, Floats], gaps: Floats) -> Floats:
+def _seconds_between(table: StepTable, raw: Mapping[Section, Floats], gaps: Floats) -> Floats:
     """Seconds of a step outside of sections, calls and known gaps."""
     timed = np.sum(list(raw.values()), axis=0)
     inside = np.maximum(sum(raw[one] for one in WORK) - np.nan_to_num(table.own) - gaps, 0.0)
@@ -130,7 +130,7 @@ def _calls(sections: Sections, job: Job, steps: Int64s) -> dict[CallKind, CallTi
     }
 
 
-def _slow(table: StepTable) -> tuple[Odd, ...]:
+def _slow_ranks(table: StepTable) -> tuple[Odd, ...]:
     """Ranks that stand out from their equals; of a slow machine each rank."""
     found = [one for one in slow_ranks(table) if one.verdict in (Verdict.SLOW_RANK, Verdict.SLOW_MACHINE)]
     return tuple(Odd("rank", (rank,), 1.0 + one.size) for one in found for rank in one.ranks)

@@ -60,10 +60,10 @@ class Expectation:
             if int(recorded.sections.rank.max(initial=-1)) >= self.job.cluster.gpus:
                 raise
             return []
-        return unexpected(compared) if compared.steps >= self.steps else []
+        return unexpected_findings(compared) if compared.steps >= self.steps else []
 
 
-def unexpected(compared: FleetComparison) -> list[Finding]:
+def unexpected_findings(compared: FleetComparison) -> list[Finding]:
     """The step, sections and calls of a comparison that leave what the prediction allows, the dearest first. Time for which
     there is no expectation is told with a step that is longer than allowed."""
     step = compared.step.median
@@ -71,7 +71,7 @@ def unexpected(compared: FleetComparison) -> list[Finding]:
     found = [_section(one, since) for one in compared.sections if one.leaves]
     if compared.step.leaves:
         apart = "".join(f"; {one.words}" for one in compared.apart)
-        found.append(_section(compared.step, since, apart if compared.step.over > 0 else ""))
+        found.append(_section(compared.step, since, apart if compared.step.excess > 0 else ""))
     for row in compared.calls:
         more = (row.median - row.expected_each) * row.measured_count
         if row.leaves and abs(more) > 0.002 * step:
@@ -88,7 +88,7 @@ def unexpected(compared: FleetComparison) -> list[Finding]:
 def _section(one: SectionPart, since: int, more: str = "") -> Finding:
     where = "" if one.stage <= 0 else f" of stage {one.stage}"
     text = f"{one.name}{where} takes {one.median * 1e3:.4g} ms, expected {one.expected * 1e3:.4g} ms ±{one.error:.0%}{more}"
-    size = one.over if one.over == one.over else 0.0
+    size = one.excess if one.excess == one.excess else 0.0
     return _finding(f"{one.name} {one.stage}", size, one.median - one.expected, since, text)
 
 

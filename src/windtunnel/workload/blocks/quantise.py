@@ -31,7 +31,7 @@ AMAX_LAUNCHES = 2
 
 
 @dataclass(frozen=True)
-class Recipe:
+class QuantisationRecipe:
     """How a 16-bit tensor becomes the operands of low-precision products.
 
     `width` and `weight` are bytes of an element, with its share of scales, of activations and of weights. `amax`: a separate pass
@@ -51,24 +51,24 @@ class Recipe:
     square: bool = True
 
 
-RECIPES: dict[str, Recipe] = {
-    "delayed": Recipe(1.0, 1.0, fused="all"),
-    "current": Recipe(1.0, 1.0, amax=True, fused="amax"),
-    "rowwise": Recipe(1.0, 1.0, blocks=True, wire=False, square=False),
-    "blockwise": Recipe(1.0 + 4.0 / 128.0, 1.0, blocks=True),
-    "mxfp8": Recipe(1.0 + 1.0 / 32.0, 1.0 + 1.0 / 32.0, blocks=True, fused="all", square=False),
-    "nvfp4": Recipe(0.5 + 1.0 / 16.0, 0.5 + 1.0 / 16.0, amax=True, blocks=True, rotated=True),
+RECIPES: dict[str, QuantisationRecipe] = {
+    "delayed": QuantisationRecipe(1.0, 1.0, fused="all"),
+    "current": QuantisationRecipe(1.0, 1.0, amax=True, fused="amax"),
+    "rowwise": QuantisationRecipe(1.0, 1.0, blocks=True, wire=False, square=False),
+    "blockwise": QuantisationRecipe(1.0 + 4.0 / 128.0, 1.0, blocks=True),
+    "mxfp8": QuantisationRecipe(1.0 + 1.0 / 32.0, 1.0 + 1.0 / 32.0, blocks=True, fused="all", square=False),
+    "nvfp4": QuantisationRecipe(0.5 + 1.0 / 16.0, 0.5 + 1.0 / 16.0, amax=True, blocks=True, rotated=True),
 }
 """By `Runtime.recipe`. Scales: fp32 for 128 numbers (128 x 128 of a weight), E8M0 for 32, E4M3 for 16, or one per row.
 NVFP4 and blocks of 128 are quantised after the norm has written 16 bits (Transformer Engine's normalization.cpp)."""
 
 
-def recipe(runtime: Runtime) -> Recipe | None:
+def recipe(runtime: Runtime) -> QuantisationRecipe | None:
     """The runtime's recipe, None in 16 bits or more."""
     return RECIPES.get(runtime.recipe)
 
 
-def of(tape: Tape) -> Recipe | None:
+def of(tape: Tape) -> QuantisationRecipe | None:
     """The recipe of the tape's layer, None where its products stay in 16 bits."""
     return None if tape.wide else recipe(tape.job.runtime)
 

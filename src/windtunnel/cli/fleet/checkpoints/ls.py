@@ -27,10 +27,10 @@ def command(
     from windtunnel.fleet.checkpoint.folder import steps_in
 
     writable(("--json", json))
-    shown(steps_in(folder), json)
+    show_steps(steps_in(folder), json)
 
 
-def shown(found: Sequence[FoundStep], json: str | None) -> None:
+def show_steps(found: Sequence[FoundStep], json: str | None) -> None:
     """The table of steps, or the same as JSON."""
     from rich.console import Console
 

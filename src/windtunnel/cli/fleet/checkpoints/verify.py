@@ -23,11 +23,11 @@ def command(
     step: Annotated[int | None, typer.Option("--step", metavar="N", help="This step only.")] = None,
     json: Json = None,
 ) -> None:
-    from windtunnel.cli.fleet.checkpoints.ls import shown
+    from windtunnel.cli.fleet.checkpoints.ls import show_steps
     from windtunnel.fleet.api import verify_steps
 
     writable(("--json", json))
     read = verify_steps(folder, step)
-    shown(read, json)
+    show_steps(read, json)
     if any(one.why for one in read):
         raise typer.Exit(1)

@@ -12,7 +12,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import Simulator, even_stages, plan_of, table_importer
-from windtunnel.formats.jobs.simulators.machine import Rates, cluster_of, number
+from windtunnel.formats.jobs.simulators.machine import MachineRates, cluster_of, number
 from windtunnel.spec import Cluster, Model, Plan, Runtime, load_model, load_runtime
 
 _VOCABULARY = 51200
@@ -119,7 +119,7 @@ def _system(keys: Keys, gpus: int, assumed: list[str]) -> Cluster:
     kind = next((name for name in ("float16", "bfloat16") if isinstance(kinds, Mapping) and name in kinds), "float16")
     assumed.append("efficiencies of Calculon's tables are left out: kernels and collectives have their own models")
     far = networks[1] if len(networks) > 1 else networks[0]
-    rates = Rates(
+    rates = MachineRates(
         "calculon-system",
         number(keys.table, f"matrix.{kind}.tflops") * 1e12,
         number(keys.table, "mem1.GiB") * 2**30,

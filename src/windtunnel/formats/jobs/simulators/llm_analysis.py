@@ -13,7 +13,7 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import Simulator, table_importer
-from windtunnel.formats.jobs.simulators.machine import Rates, cluster_of, number
+from windtunnel.formats.jobs.simulators.machine import MachineRates, cluster_of, number
 from windtunnel.spec import Cluster, Model, Plan, Runtime, load_model
 
 _MODEL = {"num_layers", "n_head", "hidden_dim"}
@@ -60,7 +60,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
 
 def _system(keys: Keys, gpus: int, assumed: list[str]) -> Cluster:
     node = 8  # its bandwidth between nodes is that of a node
-    rates = Rates(
+    rates = MachineRates(
         keys.text("name") or "llm-analysis-gpu",
         number(keys.table, "peak_fp16_TFLOPS") * 1e12,
         number(keys.table, "mem_per_GPU_in_GB") * 2**30,

@@ -12,7 +12,7 @@ from windtunnel.spec import Cluster, load_cluster, names
 
 
 @dataclass(frozen=True)
-class Rates:
+class MachineRates:
     """What a system file states, in SI units: FLOP/s of 16-bit products, bytes, bytes per second each way."""
 
     name: str
@@ -25,7 +25,7 @@ class Rates:
     fp8_flops: float | None = None
 
 
-def cluster_of(rates: Rates, gpus: int, assumed: list[str]) -> Cluster:
+def cluster_of(rates: MachineRates, gpus: int, assumed: list[str]) -> Cluster:
     """The nearest GPU's machine of the catalogue with the stated rates. SpecError for a rate that is not positive."""
     for word in ("flops", "memory", "memory_bandwidth", "scale_up", "nic"):
         value = getattr(rates, word)
@@ -77,7 +77,7 @@ def _candidates() -> list[Cluster]:
     return [cluster for cluster in known if cluster.node.nic is not None and cluster.fabric.kind != "none"]
 
 
-def _distance(known: Cluster, rates: Rates) -> float:
+def _distance(known: Cluster, rates: MachineRates) -> float:
     gpu = known.node.gpu
     ratios = (
         rates.flops / (gpu.peak.get("bf16") or gpu.peak.get("fp16") or 1.0),

@@ -12,7 +12,7 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import NO_GPUS, Stated
 from windtunnel.formats.jobs.several import Simulator, even_stages, plan_of, table_importer
-from windtunnel.formats.jobs.simulators.machine import Rates, cluster_of, number
+from windtunnel.formats.jobs.simulators.machine import MachineRates, cluster_of, number
 from windtunnel.spec import Cluster, Model, Plan, Runtime, load_model, load_runtime
 
 _MODEL = {"layer_num", "head_num", "hidden_size"}
@@ -149,7 +149,7 @@ def _system(keys: Keys, gpus: int, assumed: list[str]) -> Cluster:
     op = "matmul" if isinstance(keys.get("accelerator.op.matmul"), Mapping) else "default"
     fp8 = keys.get("accelerator.op.fp8_matmul.tflops")
     assumed.append("efficiencies of SimuMax's tables are left out: kernels and collectives have their own models")
-    rates = Rates(
+    rates = MachineRates(
         keys.text("sys_name") or "simumax-system",
         number(keys.table, f"accelerator.op.{op}.tflops") * 1e12,
         number(keys.table, "accelerator.mem_gbs") * 2**30,
