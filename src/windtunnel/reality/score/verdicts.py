@@ -54,7 +54,7 @@ def verdicts(rows: Iterable[TrainingRow], memory: Memory = memory_alone) -> tupl
     families: dict[str, list[TrainingRow]] = {}
     for row in rows:
         families.setdefault(row.family, []).append(row)
-    return tuple(_verdicts(name, listed, memory) for name, listed in families.items() if any(map(failed, listed)))
+    return tuple(_verdicts(name, listed, memory) for name, listed in families.items() if any(map(run_failed, listed)))
 
 
 def _verdicts(family: str, rows: Sequence[TrainingRow], memory: Memory) -> Verdicts:
