@@ -5,6 +5,7 @@ import math
 import os
 import re
 import signal
+from importlib import import_module
 
 import numpy as np
 import pytest
