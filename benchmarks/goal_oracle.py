@@ -26,9 +26,9 @@ def main(folder: Path) -> None:
         began = time.process_time()
         result = run_loggops(schedule, LogGOPS(*(int(row[name]) for name in ("L", "o", "g", "G", "O", "S"))))
         seconds = time.process_time() - began
-        here = "no end" if result.stuck else str(result.end)
+        here = "no end" if result.is_stuck else str(result.end)
         there = row["max_ns"] or "no end"
-        hosts = not row["host_ns"] or result.stuck or list(result.hosts) == [int(one) for one in row["host_ns"].split()]
+        hosts = not row["host_ns"] or result.is_stuck or list(result.hosts) == [int(one) for one in row["host_ns"].split()]
         same = here == there and hosts and result.events == int(row["events"])
         equal += same
         speed = f"{result.events / max(seconds, 1e-9):,.0f} events/s"

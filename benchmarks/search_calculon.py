@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.formats import import_job
-from windtunnel.formats.jobs.several import together
+from windtunnel.formats.jobs.several import merge_texts
 from windtunnel.search.api import search
 from windtunnel.search.change import Change
 from windtunnel.search.find import Search, plans_of
@@ -131,7 +131,7 @@ def job_of(folder: Path, model: str, system: str, execution: dict[str, Any]) -> 
         plan = Path(out, "execution.json")
         plan.write_text(json.dumps(execution))
         job = import_job(
-            together([str(folder / "models" / f"{model}.json"), str(plan), str(folder / "systems" / f"{system}.json")])
+            merge_texts([str(folder / "models" / f"{model}.json"), str(plan), str(folder / "systems" / f"{system}.json")])
         ).job
     if job is None:
         raise SystemExit("Calculon's winner is no job")

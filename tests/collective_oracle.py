@@ -54,14 +54,14 @@ def _run(pattern: Pattern, held: list[dict[int, int]], order: Draws) -> None:
 
     moves = [lane for lane in range(lanes) if ready(lane)]
     while moves:
-        at = order.below(len(moves))
+        at = order.draw_below(len(moves))
         lane = moves[at]
         can_send = ready(lane)
         if not can_send and not flying[lane]:
             moves[at] = moves[-1]
             moves.pop()
             continue
-        if can_send and (not flying[lane] or order.below(2)):
+        if can_send and (not flying[lane] or order.draw_below(2)):
             pieces, how = pattern.carries(lane, sent[lane])
             missing = [p for p in pieces if p not in held[src[lane]]]
             if missing:

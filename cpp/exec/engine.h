@@ -140,6 +140,9 @@ class Engine {
   // accounts
   void charge(Rank& rank, double from, double to, std::int32_t instance);
   void charge_host(Rank& rank, double from, double to, const Host& host);
+  void charge_idle(Rank& rank, double from, double to, Cause cause, const Host& host, std::int32_t inner,
+                   std::int32_t gate_category, std::int32_t gate_instance);
+  double taxed_end(Rank& rank, std::int32_t i, const Op& op, double start, double seconds);
   Sum& busy(const Rank& rank, int stream, int category) {
     return busy_[(static_cast<std::size_t>(rank.index) * streams_count_ + static_cast<std::size_t>(stream)) * categories_ +
                  static_cast<std::size_t>(category)];

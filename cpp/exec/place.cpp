@@ -38,6 +38,38 @@ void Engine::charge_host(Rank& rank, double from, double to, const Host& host) {
   idle(rank, categories_).add(to - from);
 }
 
+// What the compute stream waited for until an operator began on it: the host, an operator of the same instance (`inner`, its
+// category), the gate of the repetition before (`gate_category`), or another instance.
+inline void Engine::charge_idle(Rank& rank, double from, double to, Cause cause, const Host& host, std::int32_t inner,
+                                std::int32_t gate_category, std::int32_t gate_instance) {
+  if (cause == Cause::kHost)
+    charge_host(rank, from, to, host);
+  else if (cause == Cause::kInner)
+    idle(rank, static_cast<std::size_t>(inner)).add(to - from);
+  else if (gate_category >= 0)
+    idle(rank, static_cast<std::size_t>(gate_category)).add(to - from);
+  else
+    charge(rank, from, to, gate_instance);
+}
+
+// The end of an operator with the compute tax: later by what calls in flight take from it. Its own flight is noted.
+[[gnu::always_inline]] inline double Engine::taxed_end(Rank& rank, std::int32_t i, const Op& op, double start, double seconds) {
+  const double end = start + seconds;
+  if (op.comm == kCommunicates) {
+    if (info(i).computes)
+      rank.flights.add(start, end);
+    else
+      rank.flights.hold(i, start, end);
+  } else if (op.comm == kComputes) {
+    const double taxed = rank.flights.compute(start, seconds, rate_);
+    if (taxed > end) {
+      stretch_[static_cast<std::size_t>(rank.index) * categories_ + static_cast<std::size_t>(op.category)].add(taxed - end);
+      return taxed;
+    }
+  }
+  return end;
+}
+
 template <bool Tax, bool Window, bool Trailed>
 void Engine::place_ops(Rank& rank, std::int32_t i) {
   State& self = state(i);
@@ -83,50 +115,22 @@ void Engine::place_ops(Rank& rank, std::int32_t i) {
       if (host.at > start) start = host.at, cause = Cause::kHost;
 
       const double seconds = op.seconds * factor[op.group];
-      double end = start + seconds;
-      if constexpr (Tax) {
-        if (op.comm == kCommunicates) {
-          if (tmpl.computes)
-            rank.flights.add(start, end);
-          else
-            rank.flights.hold(i, start, end);
-        } else if (op.comm == kComputes) {
-          const double taxed = rank.flights.compute(start, seconds, rate_);
-          if (taxed > end) {
-            stretch_[static_cast<std::size_t>(rank.index) * categories_ + static_cast<std::size_t>(op.category)].add(taxed - end);
-            end = taxed;
-          }
-        }
-      }
+      const double end = Tax ? taxed_end(rank, i, op, start, seconds) : start + seconds;
 
       busy_rank[static_cast<std::size_t>(op.stream) * categories_ + static_cast<std::size_t>(op.category)].add(end - start);
       if (op.stream == 0 && start > stream.free) {
-        if (cause == Cause::kHost)
-          charge_host(rank, stream.free, start, host);
-        else if (cause == Cause::kInner)
-          idle(rank, static_cast<std::size_t>(ops[inner - 1].category)).add(start - stream.free);
-        else if (gate_category >= 0)
-          idle(rank, static_cast<std::size_t>(gate_category)).add(start - stream.free);
-        else
-          charge(rank, stream.free, start, gate.instance);
+        const std::int32_t awaited = cause == Cause::kInner ? ops[inner - 1].category : -1;
+        charge_idle(rank, stream.free, start, cause, host, awaited, gate_category, gate.instance);
       }
       if constexpr (Trailed) {
-        std::uint32_t before = kNoEvent;
-        switch (cause) {
-          case Cause::kWait:
-            before = gate_event;
-            break;
-          case Cause::kInner:
-            before = first_of_repeat + static_cast<std::uint32_t>(inner - 1);
-            break;
-          case Cause::kHost:
-            before = host.base_event;
-            cause = host.base_cause;
-            break;
-          default:
-            before = stream.last_event;
-            if (before == kNoEvent) cause = Cause::kBegin;
-        }
+        const std::uint32_t before = cause == Cause::kWait    ? gate_event
+                                     : cause == Cause::kInner ? first_of_repeat + static_cast<std::uint32_t>(inner - 1)
+                                     : cause == Cause::kHost  ? host.base_event
+                                                              : stream.last_event;
+        if (cause == Cause::kHost)
+          cause = host.base_cause;
+        else if (cause == Cause::kStream && before == kNoEvent)
+          cause = Cause::kBegin;
         rank.trail.start[event] = start;
         rank.trail.end[event] = end;
         rank.trail.before[event] = before;

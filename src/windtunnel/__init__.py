@@ -12,13 +12,24 @@ imported on first use, so that `import windtunnel` costs nothing; `__init__.pyi`
 
 from __future__ import annotations
 
+from typing import Any
+
 import lazy_loader
 
+from windtunnel.base.errors import explain_missing_module
 from windtunnel.base.lazy import functions_before_packages
+from windtunnel.base.version import __version__
 
-__version__ = "0.1.0"
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_import_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported on first use. NotInstalled for one of the simulator where windtunnel-fleet is installed alone."""
+    try:
+        return _import_name(name)
+    except ModuleNotFoundError as error:
+        raise explain_missing_module(error) or error from None
+
 
 functions_before_packages(__name__, ("calibrate", "catalog", "goodput", "memory", "predict", "replay", "search"))

@@ -12,7 +12,7 @@ from windtunnel.engine.packet import run_packets
 from windtunnel.network import flat_group
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.network.simulate.collective import route_call, run_collective
-from windtunnel.network.simulate.packets import packet_options, settled
+from windtunnel.network.simulate.packets import packet_options, settle_delays
 from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 
@@ -61,7 +61,7 @@ def test_what_meets_on_a_link_is_not_hidden_by_holds() -> None:
     slow = replace(graph, link_rate=np.where(nics, graph.link_rate / 8, graph.link_rate))
     took = []
     for links in (graph, slow):
-        lanes = settled(links, routed.paths, routed.lanes, 4096)
+        lanes = settle_delays(links, routed.paths, routed.lanes, 4096)
         took.append(float(run_packets(links, routed.paths, lanes, packet_options(cluster, 4096)).delivered.max()))
     moved = np.repeat(routed.lanes.bytes, np.diff(routed.paths.start))
     crossing = np.bincount(routed.paths.links, weights=moved, minlength=graph.links)

@@ -1,4 +1,4 @@
-"""Writes the expected figures anew and prints what moved, for the CHANGELOG's "numbers that moved".
+"""Writes the expected figures anew and prints what moved, for a fragment changelog.d/NAME.numbers.md.
 
 python tests/golden/refresh.py
 """

@@ -1,4 +1,4 @@
-"""Did any example's number move? If it was meant to, say so: run the refresh script and note it in CHANGELOG.md."""
+"""Did any example's number move? If it was meant to, say so: run the refresh script and note it in changelog.d/."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_numbers_have_not_moved(case: str) -> None:
             *lines[:20],
             "",
             "If that is what the change is for: run `python tests/golden/refresh.py`, read its output, and note step times under",
-            '"numbers that moved" in CHANGELOG.md, with the reason. If not, the change broke something.',
+            "a fragment changelog.d/NAME.numbers.md, with the reason. If not, the change broke something.",
         ]
     )
 

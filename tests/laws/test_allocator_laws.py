@@ -33,11 +33,11 @@ def sound(pool: CachingAllocator, live: list[PoolBlock]) -> None:
         at, before = segment.first.address, None
         for block in segment.blocks():
             assert block.address == at and block.before is before and block.size > 0
-            if before is not None and before.idle and block.idle:
+            if before is not None and before.is_idle and block.is_idle:
                 assert before.mapped != block.mapped
             at, before = at + block.size, block
             mapped += block.size * block.mapped
-            used += block.size * (not block.idle)
+            used += block.size * (not block.is_idle)
     assert pool.reserved == mapped and pool.allocated == used <= pool.reserved <= pool.limit
     assert pool.peak_allocated >= pool.allocated and pool.peak_reserved >= pool.reserved
     spans = sorted((block.address, block.size) for block in live)

@@ -15,7 +15,7 @@ from windtunnel.engine.closed import closed_flows
 from windtunnel.engine.graph import Graph, NodeKind, Paths
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route, spread
 from windtunnel.network.fabrics import cluster_graph, graph_of, parse_fabric
-from windtunnel.network.simulate.collisions import alone, loads
+from windtunnel.network.simulate.collisions import loads, seconds_alone
 from windtunnel.spec import load_cluster
 
 BUILT = [
@@ -157,7 +157,7 @@ def test_formula_never_overruns_a_link(run: tuple[Graph, np.ndarray, np.ndarray,
     rng = np.random.default_rng(seed)
     size, start = rng.integers(0, 10**6, len(src)), rng.choice([0.0, 1e-5, 1e-4], len(src))
     took = closed_flows(graph, paths, size, start)
-    assert (took >= alone(graph, paths, size) - 1e-15).all()
+    assert (took >= seconds_alone(graph, paths, size) - 1e-15).all()
     # what a link carries until any moment fits between the first start and that moment
     flow = np.repeat(np.arange(len(src)), np.diff(paths.start))
     for link in np.unique(paths.links).tolist():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_jobs import jobs
 
-from windtunnel.compute.power import DrawShares, under
+from windtunnel.compute.power import DrawShares, watts_under
 from windtunnel.predict import predict
 from windtunnel.predict.answer.money import run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts, step_shares
@@ -31,7 +31,7 @@ shares = st.builds(
 @examples(60)
 @given(shares, st.floats(0.35, 1.0), st.floats(0.0, 0.65))
 def test_a_higher_cap_is_never_slower_and_draws_no_less(own: DrawShares, cap: float, more: float) -> None:
-    low, high = under(own, 1.0, cap), under(own, 1.0, min(1.0, cap + more))
+    low, high = watts_under(own, 1.0, cap), watts_under(own, 1.0, min(1.0, cap + more))
     assert high.tensor_stretch <= low.tensor_stretch and high.memory_stretch <= low.memory_stretch
     for name in ("tensor", "memory", "communicating", "waiting", "static"):
         assert getattr(low, name) <= getattr(high, name) * (1 + 1e-12)

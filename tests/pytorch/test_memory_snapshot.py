@@ -8,7 +8,7 @@ import pytest
 from jobs import make_job
 
 from windtunnel.memory import dumps, snapshot
-from windtunnel.memory.replay import pooled
+from windtunnel.memory.replay import replay_pool
 from windtunnel.workload import build
 
 viewer = pytest.importorskip("torch.cuda._memory_viz")
@@ -22,7 +22,7 @@ def test_the_viewer_accounts_for_every_byte(conf: str) -> None:
     summary = viewer.segsum(found)  # raises where blocks and segments do not add up
     reserved = sum(segment["total_size"] for segment in found["segments"])
     assert f"total_reserved: {viewer.Bytes(reserved)}" in summary
-    assert reserved <= pooled(workload, 0, float("inf")).reserved
+    assert reserved <= replay_pool(workload, 0, float("inf")).reserved
     assert "layer activation" in viewer.memory(found, format_flamegraph=str)
     assert "snapshot.pickle" in viewer.trace_plot(found)
 

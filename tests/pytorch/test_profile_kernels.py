@@ -33,7 +33,7 @@ from windtunnel.profile.kernels.experts import ExpertShapes
 from windtunnel.profile.kernels.pointwise import one
 from windtunnel.profile.kernels.scope import Scope
 from windtunnel.profile.session import Session
-from windtunnel.profile.sweep import made, sweep
+from windtunnel.profile.sweep import make_run, sweep
 from windtunnel.profile.timing import Protocol
 from windtunnel.records import About, read
 
@@ -55,7 +55,7 @@ def rows(kernel: Any) -> list[KernelCase]:
 CASES: dict[str, list[KernelCase]] = {
     "gemm": [
         *gemm.passes(SCOPE, "up", 16, 8, 4, "fp32", 0.0, None),
-        *gemm.batched(SCOPE, 2, 16, 8, 0.0),
+        *gemm.batched_cases(SCOPE, 2, 16, 8, 0.0),
         *gemm.passes(SCOPE, "up", 16, 8, 4, "tf32", 0.0, None),
     ],
     "grouped_gemm": [
@@ -75,9 +75,9 @@ CASES: dict[str, list[KernelCase]] = {
     "residual": [residual.accumulation(64, "bf16", 0.0)],
     "softmax": [*rows(softmax.KERNEL), softmax.router(16, 8, 2, 0.0)],
     "cross_entropy": [
-        cross_entropy.plain(16, 32, "forward", "fp32", 0.0),
-        cross_entropy.plain(16, 32, "backward", "fp32", 0.0),
-        cross_entropy.chunked(16, 32, 8, "fp32", 0.0),
+        cross_entropy.plain_case(16, 32, "forward", "fp32", 0.0),
+        cross_entropy.plain_case(16, 32, "backward", "fp32", 0.0),
+        cross_entropy.chunked_case(16, 32, 8, "fp32", 0.0),
     ],
     "embedding": [embedding.case(16, 32, 8, phase, "fp32", 0.0) for phase in ("forward", "backward")],
     "permute": [
@@ -114,12 +114,12 @@ def test_every_class_is_measured(name: str, cpu: Device, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("case", CASES["gemm"][:3], ids=lambda case: case.phase)
 def test_a_product_has_the_shape_of_its_row(case: KernelCase, cpu: Device) -> None:
-    assert made(case, cpu)().shape == (case.m, case.n)  # type: ignore[attr-defined]
+    assert make_run(case, cpu)().shape == (case.m, case.n)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("case", CASES["grouped_gemm"], ids=lambda case: f"{case.name} {case.phase}")
 def test_a_grouped_product_has_the_shape_of_its_row(case: KernelCase, cpu: Device) -> None:
-    out: Any = made(case, cpu)()
+    out: Any = make_run(case, cpu)()
     shapes = {tuple(part.shape) for part in out} if isinstance(out, list) else {tuple(out.shape)}
     together = (case.batch, case.m, case.n) if case.phase == "wgrad" else (case.batch * case.m, case.n)  # type: ignore[operator]
     assert shapes == ({(case.m, case.n)} if isinstance(out, list) else {together})
@@ -138,8 +138,8 @@ def test_chunked_loss_is_the_loss(cpu: Device, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_permuting_there_and_back_is_a_weighted_sum(cpu: Device) -> None:
-    there: Any = made(permute.case("moe_permute", 16, 8, 2, "forward", "fp32", 0.0), cpu)()
-    back: Any = made(permute.case("moe_unpermute", 16, 8, 2, "forward", "fp32", 0.0), cpu)()
+    there: Any = make_run(permute.case("moe_permute", 16, 8, 2, "forward", "fp32", 0.0), cpu)()
+    back: Any = make_run(permute.case("moe_unpermute", 16, 8, 2, "forward", "fp32", 0.0), cpu)()
     assert there.shape == (32, 8) and back.shape == (16, 8)
 
 

@@ -17,7 +17,7 @@ from windtunnel.profile.device import Device, open_device  # noqa: E402
 from windtunnel.profile.layer_timing import Run, slope, time_phases  # noqa: E402
 from windtunnel.profile.layers.build import LayerBench  # noqa: E402
 from windtunnel.profile.layers.parts import time_parts  # noqa: E402
-from windtunnel.profile.layers.trace import busy, by_part, shares  # noqa: E402
+from windtunnel.profile.layers.trace import busy_times, by_part, shares  # noqa: E402
 from windtunnel.profile.memory_run import memory_of  # noqa: E402
 from windtunnel.profile.modules.attention import Attention  # noqa: E402
 from windtunnel.profile.modules.compare import compare  # noqa: E402
@@ -222,9 +222,9 @@ def test_memory_of_a_product_by_hand(cpu: Device) -> None:
 def test_a_stack_needs_what_its_state_takes(cpu: Device) -> None:
     bench = LayerBench(tiny(), Own(), "eager", cpu, 0)
     run, _ = bench.stack(2)
-    assert bench.needed(2) == 16.0 * sum(p.numel() for p in run.parameters)
+    assert bench.needed_bytes(2) == 16.0 * sum(p.numel() for p in run.parameters)
     half = LayerBench(tiny(dtype="bf16"), Own(), "eager", cpu, 0)
-    assert half.needed(2) == 16.0 * sum(p.numel() for p in run.parameters)  # 2 + 2 + 4 of a master copy + 8
+    assert half.needed_bytes(2) == 16.0 * sum(p.numel() for p in run.parameters)  # 2 + 2 + 4 of a master copy + 8
 
 
 def test_weights_depend_on_the_seed_only(cpu: Device) -> None:
@@ -278,13 +278,13 @@ def test_kernels_belong_to_the_part_around_them() -> None:
     trace = Trace((one("layers.0.mlp.up", "forward", 1.0), one("layers.1.mlp", "forward", 2.0), one("layers.1", "forward", 9.0),
                    one("layers.1.mlp.down", "backward", 4.0)), 20.0)  # fmt: skip
     assert by_part([trace], {"layers.0.mlp": "mlp", "layers.1.mlp": "mlp"}) == {("mlp", "forward"): 1.5, ("mlp", "backward"): 2.0}
-    assert busy([trace], "forward") == (12.0, 1.0, 3)  # the wait before the first of all is no gap
-    assert busy([trace], "backward") == (4.0, 0.5, 1)
+    assert busy_times([trace], "forward") == (12.0, 1.0, 3)  # the wait before the first of all is no gap
+    assert busy_times([trace], "backward") == (4.0, 0.5, 1)
 
 
 def test_shares_of_passes_are_against_both_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 s of work in 2 s forward, 1 s in 1 s backward: together 2/3 of the clock, of which the one has 3/4 and the other 3/2."""
     device = open_device("cpu")
-    monkeypatch.setattr(type(device), "between", lambda self, begin, end: end - begin)
+    monkeypatch.setattr(type(device), "seconds_between", lambda self, begin, end: end - begin)
     found = shares([(0.0, 0.0), (1.0, 2.0), (2.0, 3.0)], device)
     assert found == pytest.approx({"forward": 0.75, "backward": 1.5})

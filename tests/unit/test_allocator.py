@@ -141,7 +141,7 @@ def test_only_as_many_unsplittable_blocks_go_back_as_are_needed() -> None:
     ],
 )
 def test_four_steps_between_powers_of_two(asked: int, rounded: int) -> None:
-    assert AllocatorSettings(power2_divisions=4).rounded(asked) == rounded
+    assert AllocatorSettings(power2_divisions=4).round_size(asked) == rounded
 
 
 def test_old_segments_are_collected_above_the_threshold() -> None:

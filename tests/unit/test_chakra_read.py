@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.exports.chakra.writing import encoded
+from windtunnel.exports.chakra.writing import encode_trace
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.traces.chakra import read_trace, sources
@@ -25,7 +25,7 @@ NODES = [
 
 def test_nodes_become_tasks(tmp_path: Path) -> None:
     for rank in (0, 1):
-        (tmp_path / f"t.{rank}.et").write_bytes(encoded(NODES))
+        (tmp_path / f"t.{rank}.et").write_bytes(encode_trace(NODES))
     files = sorted(tmp_path.glob("*.et"))
     assert importer_of(head_of(files[0])).name == "chakra"
     trace = read_trace(sources(files)[0], {"1": (0, 1)})
@@ -41,9 +41,9 @@ def test_nodes_become_tasks(tmp_path: Path) -> None:
 
 def test_what_is_written_reads_the_same(tmp_path: Path) -> None:
     path = tmp_path / "t.0.et"
-    path.write_bytes(encoded(NODES))
+    path.write_bytes(encode_trace(NODES))
     first = read_trace(sources([path])[0]).graph
-    path.write_bytes(encoded(NODES))
+    path.write_bytes(encode_trace(NODES))
     again = read_trace(sources([path])[0]).graph
     assert all(np.array_equal(getattr(first, n), getattr(again, n), equal_nan=True) for n in ("seconds", "bytes", "flops"))
     assert first.names == again.names == ("a", "b", "c")
@@ -62,14 +62,14 @@ def test_the_first_schema_counts_types_from_elsewhere(tmp_path: Path) -> None:
 
 def test_a_cut_file_gives_what_was_read(tmp_path: Path) -> None:
     path = tmp_path / "t.0.et"
-    path.write_bytes(encoded(NODES)[:-3])
+    path.write_bytes(encode_trace(NODES)[:-3])
     reading = read_files([path])
     assert reading.facts["nodes"] == 2 and len(reading.broken) == 1 and "cut off" in reading.broken[0]
 
 
 def test_circles_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "t.0.et"
-    path.write_bytes(encoded([ChakraNode(0, "a", "COMP", [1, 0]), ChakraNode(1, "b", "COMP", [0])]))
+    path.write_bytes(encode_trace([ChakraNode(0, "a", "COMP", [1, 0]), ChakraNode(1, "b", "COMP", [0])]))
     reading = read_files([path])
     assert reading.value.deps.tolist() == [0] and reading.facts["data_edges"] == 3
     assert any("circles" in line for line in reading.assumed)

@@ -71,7 +71,7 @@ def test_verbs_of_later_versions_do_not_exist(verb: str, capsys: pytest.CaptureF
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(capsys, "--version")[:2] == (0, "windtunnel 0.1.0\n")
+    assert answer(capsys, "--version")[:2] == (0, "windtunnel 0.2.0\n")
 
 
 # --- errors ---

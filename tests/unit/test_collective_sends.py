@@ -45,7 +45,7 @@ def test_csv_json_and_toml_say_the_same(tmp_path: Path) -> None:
     )
     assert table == listed == toml
     assert table.ranks == 3
-    assert table.scaled(4096.0).sends[1].bytes == 2048
+    assert table.scale(4096.0).sends[1].bytes == 2048
 
 
 def test_steps_wait_for_earlier_ones_that_end_where_they_start() -> None:
@@ -145,7 +145,7 @@ PROGRAM = """<algo name="ring" nchunksperloop="2" nchannels="1" proto="Simple" n
 def test_a_program_of_msccl(tmp_path: Path) -> None:
     sends = _read(tmp_path, "ring.xml", PROGRAM)
     assert [(s.src, s.dst, s.after) for s in sends.sends] == [(0, 1, ()), (0, 1, (2,)), (1, 0, ()), (1, 0, (0,))]
-    assert [s.bytes for s in sends.scaled(1000.0).sends] == [500] * 4
+    assert [s.bytes for s in sends.scale(1000.0).sends] == [500] * 4
     assert len(join(sends).first) == 2  # two lanes of two slices, each one behind the other
 
 

@@ -13,14 +13,14 @@ from tests.helpers.fit_rows import COMMON, CPU, attention, moved, product, tiny_
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.calibrate.kernels.classes import memory_predict
 from windtunnel.calibrate.kernels.fit import fit
-from windtunnel.calibrate.kernels.memory_classes import derived
+from windtunnel.calibrate.kernels.memory_classes import derive_classes
 from windtunnel.calibrate.kernels.samples import samples
-from windtunnel.calibrate.kernels.solve import held_out, statistics, thinned
+from windtunnel.calibrate.kernels.solve import held_out, statistics, thin_samples
 from windtunnel.compute import Provenance, estimate
 from windtunnel.compute.choose import choose
 from windtunnel.compute.curves import Choice, KernelCurves
 from windtunnel.compute.device import device
-from windtunnel.compute.estimate import _modelled
+from windtunnel.compute.estimate import _modelled_seconds
 from windtunnel.compute.fitted_gpu import gpu_of
 from windtunnel.compute.kernel_file import available, load, parse, read_kernels, text
 from windtunnel.compute.processor import PRODUCT
@@ -126,7 +126,7 @@ def test_few_rows_of_a_processor_fit_a_rate_alone() -> None:
 
 def _modelled_on(kernels: KernelCurves, ops: list[Op]) -> list[float]:
     choice, dev = Choice(kernels, Provenance.MODELLED), device(gpu_of(kernels), kernels)
-    return list(_modelled(OpTable.of(ops), choice, dev, load_runtime("torchtitan"), TrainingFactor())[0])
+    return list(_modelled_seconds(OpTable.of(ops), choice, dev, load_runtime("torchtitan"), TrainingFactor())[0])
 
 
 def test_threads_of_a_processor_are_not_mixed() -> None:
@@ -157,7 +157,7 @@ def test_inference_kernels_have_curves_of_their_own() -> None:
 
 
 def test_unmeasured_classes_follow_the_pointwise_one() -> None:
-    known = derived({}, load("a100-sxm-80gb"))
+    known = derive_classes({}, load("a100-sxm-80gb"))
     assert known["softmax"].table.provenance >= Provenance.TRANSFERRED
     assert known["norm"].curve == load("a100-sxm-80gb").memory["norm"]
 
@@ -173,7 +173,7 @@ def test_held_out_never_sees_the_group() -> None:
     held_out(rows, spy, lambda part, test: np.ones(len(test)))
     assert len(seen) == 2 and all(not (groups & other) or groups != other for groups, other in zip(seen, seen[1:], strict=False))
     assert {*seen[0], *seen[1]} == {"256x256", "256x768"}
-    assert len(thinned(rows, 2)) == 4
+    assert len(thin_samples(rows, 2)) == 4
     assert statistics(np.array([0.1, -0.1, 0.3])).median_pct == pytest.approx(10.0)
 
 

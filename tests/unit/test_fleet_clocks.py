@@ -122,9 +122,9 @@ def test_exchanges_with_the_collector_do_where_nodes_exchange_nothing() -> None:
 def test_a_machine_that_nothing_links_stays_and_says_so() -> None:
     two = truth(2, 1)
     three = Sections.of([2], [0], Section.STEP, [1.0], [1.0], hosts={2: "node2"}, zero=1.7e9)
-    from windtunnel.records.sections import joined
+    from windtunnel.records.sections import join_sections
 
-    clocks = clocks_of(joined([two, three]))
+    clocks = clocks_of(join_sections([two, three]))
     assert clocks.bound[2] == np.inf and clocks.offset("node2") == 0.0
     with pytest.raises(SpecError):
         clocks_of(two, reference="elsewhere")

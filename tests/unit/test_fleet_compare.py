@@ -15,7 +15,7 @@ from windtunnel.fleet.findings.liveness import Beat
 from windtunnel.fleet.monitor import Monitor
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.predict import predict
-from windtunnel.records.sections import Section, Sections, joined
+from windtunnel.records.sections import Section, Sections, join_sections
 from windtunnel.report.fleet.compare import show_comparison
 from windtunnel.runs.factors import stages_of
 from windtunnel.runs.fleet.comparison import FleetComparison, compare_sections
@@ -192,7 +192,7 @@ def on_half_a_core(sections: Sections) -> Sections:
     kind, names = np.full(len(waits), Section.HOST_GAP, np.uint8), np.zeros(len(waits), np.int32)
     half = waits.seconds / 2
     waits = replace(waits, section=kind, name=names, begin=waits.begin + half, seconds=half, host_seconds=half)
-    return joined([slower, replace(waits, names=("no core",))])
+    return join_sections([slower, replace(waits, names=("no core",))])
 
 
 @pytest.mark.parametrize("longer", ["", "forward", "backward"])
@@ -309,7 +309,7 @@ def test_calls_block_on_processors_only() -> None:
     plain = recorded(watched(data_parallel(), steps=4), 3)
     assert calls_block(plain)
     assert not calls_block(replace(plain, facts={"devices": ["cuda:0"]}))
-    assert len(joined([plain.sections])) == len(plain.sections)
+    assert len(join_sections([plain.sections])) == len(plain.sections)
 
 
 @pytest.mark.parametrize("longer", ["", "forward", "backward"])

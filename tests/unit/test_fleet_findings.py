@@ -19,7 +19,7 @@ from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.slow_links import Transfers, match_transfers, slow_links
 from windtunnel.fleet.findings.slow_ranks import _independent_share, pace_of, since_step, slow_ranks, starved_ranks
 from windtunnel.fleet.findings.steps import step_table
-from windtunnel.records.sections import Section, Sections, joined
+from windtunnel.records.sections import Section, Sections, join_sections
 
 
 def test_own_time_leaves_out_calls_and_gaps() -> None:
@@ -57,7 +57,7 @@ def _without_core(rank: int, share: float, sections: Sections) -> Sections:
     kind = np.full(len(gaps), Section.HOST_GAP, np.uint8)
     begin = gaps.begin + gaps.seconds - waits
     gaps = replace(gaps, section=kind, name=np.zeros(len(gaps), np.int32), begin=begin, seconds=waits, host_seconds=waits)
-    return joined([longer, replace(gaps, names=("no core",))])
+    return join_sections([longer, replace(gaps, names=("no core",))])
 
 
 def test_a_rank_without_a_core_is_no_slow_rank() -> None:

@@ -16,7 +16,7 @@ from windtunnel.records.incidents import (
     ettr,
     incident_of,
     read_incidents,
-    replayed,
+    replayed_seconds,
 )
 
 CRASH = Incident(
@@ -94,7 +94,7 @@ def test_a_field_of_a_later_version_is_left_out() -> None:
 def test_ettr_by_hand() -> None:
     """100 s, 5 s down, 7 steps of 2 s done twice, 3 s of saves: 100 - 5 - 14 - 3."""
     assert CRASH.seconds.down == 5.0
-    assert replayed(CRASH, 2.0) == 14.0
+    assert replayed_seconds(CRASH, 2.0) == 14.0
     assert ettr([CRASH], 980.0, 1080.0, 2.0, blocked=3.0) == pytest.approx(0.78)
 
 

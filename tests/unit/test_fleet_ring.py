@@ -13,7 +13,7 @@ import pytest
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.ring import RingReader, RingWriter, RowState
-from windtunnel.records.sections import Section, Sections, joined
+from windtunnel.records.sections import Section, Sections, join_sections
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_joined_tables_number_names_and_groups_anew() -> None:
         [0], [1], [4], [0.5], [0.1], name=[0], group=[0], names=("a",), groups=((0, 1),), group_names=("dp",), zero=10.0
     )
     second = Sections.of([1], [1], [4], [0.25], [0.1], name=[1], group=[-1], names=("b", "a"), zero=11.0, hosts={1: "n"})
-    both = joined([first, second])
+    both = join_sections([first, second])
     assert both.names == ("a", "b") and both.name.tolist() == [0, 0] and both.group.tolist() == [0, -1]
     assert np.allclose(both.begin, [0.5, 1.25]) and both.zero == 10.0 and both.hosts == {1: "n"}
-    assert len(joined([])) == 0
+    assert len(join_sections([])) == 0

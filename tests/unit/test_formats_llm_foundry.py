@@ -9,7 +9,7 @@ import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats import format_of_table, import_job
-from windtunnel.formats.jobs.interpolation import interpolated
+from windtunnel.formats.jobs.interpolation import interpolate
 from windtunnel.formats.jobs.llm_foundry import import_table as from_llm_foundry
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import load_job
@@ -144,11 +144,11 @@ def test_interpolations_that_point_nowhere_stay() -> None:
         "h": "${i}",
         "i": "${h}",
     }
-    filled = interpolated(given)
+    filled = interpolate(given)
     assert (filled["a"], filled["b"]["d"], filled["e"], filled["f"]) == (4, "x-4", "${oc.env:HOME}", ["${no}", "${f}"])
     assert filled["g"] == "${g}" and filled["h"] in ("${i}", "${h}")
 
 
 def test_interpolations_do_not_grow_without_end() -> None:
     grown = {f"a{n}": f"${{a{n + 1}}}" * 10 for n in range(12)} | {"a12": "x" * 100}
-    assert sum(len(str(one)) for one in interpolated(grown).values()) < 10**8
+    assert sum(len(str(one)) for one in interpolate(grown).values()) < 10**8

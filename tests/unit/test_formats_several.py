@@ -11,7 +11,7 @@ import pytest
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
 from windtunnel.formats import format_of_table, import_job
-from windtunnel.formats.jobs.several import together
+from windtunnel.formats.jobs.several import merge_texts
 from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.jobs.load import load_parts
 from windtunnel.workload import parameter_count
@@ -129,7 +129,7 @@ def test_a_model_alone_is_a_model(tmp_path: Path) -> None:
 
 
 def test_simumax_with_uneven_stages(tmp_path: Path) -> None:
-    imported = import_job(together(_write(tmp_path, strategy=STRATEGY, model=MOE)))
+    imported = import_job(merge_texts(_write(tmp_path, strategy=STRATEGY, model=MOE)))
     assert parameter_count(imported.model) == pytest.approx(671.0e9, rel=0.005)
     plan = imported.plan
     assert plan is not None
@@ -159,7 +159,7 @@ def test_llm_analysis_counts_two_matrices_in_the_mlp() -> None:
 )
 def test_what_is_wrong_is_named(tmp_path: Path, tables: dict[str, dict[str, Any]], named: str) -> None:
     with pytest.raises(SpecError, match=named):
-        import_job(together(_write(tmp_path, **tables)))
+        import_job(merge_texts(_write(tmp_path, **tables)))
 
 
 def test_import_writes_a_job_that_predicts(tmp_path: Path) -> None:

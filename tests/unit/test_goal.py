@@ -147,7 +147,7 @@ def test_an_eager_message(tmp_path: Path) -> None:
     """The sender is free after o = 1500 and computes 10 ns. The message comes at o + L = 4000 while rank 1 computes until 100,000;
     it then takes o + 99 x G = 2094 of its CPU."""
     result = run_loggops(schedule(tmp_path, PAIR.format(size=100)), LogGOPS())
-    assert result.hosts == (1510, 102_094) and not result.stuck
+    assert result.hosts == (1510, 102_094) and not result.is_stuck
 
 
 def test_a_rendezvous_message(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_messages_that_nobody_receives(tmp_path: Path) -> None:
     result = run_loggops(
         schedule(tmp_path, "num_ranks 2\nrank 0 {\nsend 1b to 1\n}\nrank 1 {\nrecv 1b from 0 tag 4\n}\n"), LogGOPS()
     )
-    assert result.stuck and (result.unexpected, result.unmatched, result.unfinished) == (1, 1, 1)
+    assert result.is_stuck and (result.unexpected, result.unmatched, result.unfinished) == (1, 1, 1)
 
 
 def test_parameters() -> None:
@@ -215,7 +215,7 @@ def test_a_job_as_a_schedule(tmp_path: Path) -> None:
     written, seconds = schedule_of_job(job)
     assert schedule(tmp_path, "\n".join(schedule_lines(written))) == written
     free = run_loggops(written, LogGOPS(0, 0, 0, 0, 0, 2**40))
-    assert not free.stuck and 0.5 * seconds < free.end * 1e-9 < seconds
+    assert not free.is_stuck and 0.5 * seconds < free.end * 1e-9 < seconds
     facts = facts_of(written)
     assert facts["send"] == facts["recv"] > 0 and facts["send_bytes"] == facts["recv_bytes"]
     reading = read_files([tmp_path / "s.goal"])
@@ -242,7 +242,7 @@ def test_results_of_loggopsim(shared: Path) -> None:
             assert {key: str(facts[key]) for key in counts[name] if key != "goal"} | {"goal": name} == counts[name]
         result = run_loggops(schedules[name], LogGOPS(*(int(row[key]) for key in ("L", "o", "g", "G", "O", "S"))))
         assert result.events == int(row["events"])
-        assert result.stuck == (not row["max_ns"])
+        assert result.is_stuck == (not row["max_ns"])
         if row["max_ns"]:
             assert result.end == int(row["max_ns"])
         if row["host_ns"]:

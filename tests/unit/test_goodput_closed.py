@@ -10,8 +10,8 @@ import pytest
 from windtunnel.goodput.choices import spare_choices
 from windtunnel.goodput.closed import at, pace_of, rates_of, steady, wall_of
 from windtunnel.goodput.conditions import CheckpointCost, Conditions, Rates
-from windtunnel.goodput.interval import best_interval, flat_range, smooth, trained
-from windtunnel.goodput.laws import spent, struck
+from windtunnel.goodput.interval import best_interval, flat_range, smooth, trained_seconds
+from windtunnel.goodput.laws import failure_chance, spent
 from windtunnel.goodput.levers import levers
 from windtunnel.goodput.recovery import recoveries
 from windtunnel.goodput.spare_nodes import Wait, no_spare, waiting
@@ -36,7 +36,7 @@ def run_with(kind: Failure, save: float = 20.0, **fields: object) -> Conditions:
     ],
 )
 def test_transforms(duration: Duration, expected: float) -> None:
-    assert 1.0 - struck(duration, 0.01) == pytest.approx(expected, rel=1e-12)
+    assert 1.0 - failure_chance(duration, 0.01) == pytest.approx(expected, rel=1e-12)
     assert spent(duration, 0.01) == pytest.approx((1.0 - expected) / 0.01, abs=1e-9)
 
 
@@ -54,7 +54,7 @@ def test_a_lognormal_transform_is_its_integral() -> None:
     total = sum(
         math.exp(-math.exp(z - 0.5) - 0.5 * z * z) for z in (-10.0 + 20.0 * i / points for i in range(points + 1))
     ) * (20.0 / points) / math.sqrt(2.0 * math.pi)  # fmt: skip
-    assert 1.0 - struck(Duration(mean=1.0, law="lognormal", spread=1.0), 1.0) == pytest.approx(total, rel=1e-5)
+    assert 1.0 - failure_chance(Duration(mean=1.0, law="lognormal", spread=1.0), 1.0) == pytest.approx(total, rel=1e-5)
 
 
 def test_dalys_interval() -> None:
@@ -105,8 +105,10 @@ def test_a_flush_delays_the_mark() -> None:
     """A(t) = (1 - exp(-L c)) exp(L g) / L; c = t + w + F s / (1 + s), g = t + w + F."""
     cost = CheckpointCost(1e12, 10.0, 100.0, 0.25, 0.0)
     c, g, rate = 600.0 + 10.0 + 20.0, 710.0, 1.0 / 5000.0
-    assert trained(600.0, Rates(rate), cost) == pytest.approx((1.0 - math.exp(-c * rate)) * math.exp(g * rate) / rate, rel=1e-12)
-    assert trained(600.0, Rates(0.0), cost) == pytest.approx(c)
+    assert trained_seconds(600.0, Rates(rate), cost) == pytest.approx(
+        (1.0 - math.exp(-c * rate)) * math.exp(g * rate) / rate, rel=1e-12
+    )
+    assert trained_seconds(600.0, Rates(0.0), cost) == pytest.approx(c)
 
 
 def test_stops_that_save_first_keep_what_was_trained() -> None:
@@ -117,8 +119,8 @@ def test_stops_that_save_first_keep_what_was_trained() -> None:
     q = math.exp(-r * t)
     kept = t * q / (1.0 - q) + saves * (1.0 - q * (1.0 + r * t)) / r**2 / (1.0 - q)
     cost = CheckpointCost(1e12, 0.0, 0.0, 0.0, 0.0)
-    assert trained(t, Rates(loses, saves), cost) == pytest.approx(t / r / kept, rel=1e-12)
-    assert trained(t, Rates(loses, 1e-15), cost) == pytest.approx(trained(t, Rates(loses), cost), rel=1e-9)
+    assert trained_seconds(t, Rates(loses, saves), cost) == pytest.approx(t / r / kept, rel=1e-12)
+    assert trained_seconds(t, Rates(loses, 1e-15), cost) == pytest.approx(trained_seconds(t, Rates(loses), cost), rel=1e-9)
 
 
 def test_best_interval_is_youngs_where_losses_are_small() -> None:
@@ -213,13 +215,13 @@ def test_a_save_waits_for_the_flush_before_it() -> None:
     assert smooth(100.0, Rates(0.0), dragged) == pytest.approx(115.0)
     assert smooth(30.0, Rates(0.0, pace=0.5), dragged) == pytest.approx(75.0)  # at half the pace 30 s take 60 s
     # An interval of 10 s with a failure every 1,000 s of training: (1 - exp(-65 L)) exp((10 + 5 + 60) L) / L.
-    assert trained(10.0, Rates(1e-3), cost) == pytest.approx((1.0 - math.exp(-0.065)) * math.exp(0.075) * 1e3, rel=1e-12)
+    assert trained_seconds(10.0, Rates(1e-3), cost) == pytest.approx((1.0 - math.exp(-0.065)) * math.exp(0.075) * 1e3, rel=1e-12)
 
 
 def test_a_wide_uniform_duration_under_many_failures() -> None:
     """X uniform from 30 to 90 s, a failure every 10 s: 1 - (exp(-3) - exp(-9)) / 6."""
     duration = Duration(mean=60.0, law="uniform", spread=0.5)
-    assert struck(duration, 0.1) == pytest.approx(1.0 - (math.exp(-3.0) - math.exp(-9.0)) / 6.0, rel=1e-12)
+    assert failure_chance(duration, 0.1) == pytest.approx(1.0 - (math.exp(-3.0) - math.exp(-9.0)) / 6.0, rel=1e-12)
 
 
 def test_who_waits_for_a_node_waits_for_the_queue_or_for_a_repair() -> None:
@@ -291,4 +293,4 @@ def test_work_kept_by_stops_that_save_first_is_the_integral_of_what_was_trained(
     between = kept((t - flush, flush, 1.0), (save, t, 0.0), (flush, t, 1.0))
     work = t * moments + stops * (first + moments * between)
     cost = CheckpointCost(1e12, save, flush, 0.0, 0.0)
-    assert trained(t, Rates(loses, stops), cost) == pytest.approx(t / rate / work, rel=1e-7)
+    assert trained_seconds(t, Rates(loses, stops), cost) == pytest.approx(t / rate / work, rel=1e-7)

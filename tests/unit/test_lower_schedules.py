@@ -16,7 +16,7 @@ from windtunnel.predict import predict
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.lower import lower
-from windtunnel.predict.program.passes import PassRows, beside, half
+from windtunnel.predict.program.passes import PassRows, half, interleave_passes
 from windtunnel.spec.data import Data
 from windtunnel.workload import Axis, Comm, Phase, Stream, build
 from windtunnel.workload.ops import Kind, Op, OpTable
@@ -116,7 +116,7 @@ def test_calls_of_one_pass_run_beside_computation_of_the_other() -> None:
     one, other = _piece(*waits), _piece(*waits)
     other = PassRows(other.rows + 3, other.waits, other.live, other.host)
     streams = np.array([0, 1, 0, 0, 2, 0], np.int32)
-    merged = beside(one, other, streams, np.ones(6))
+    merged = interleave_passes(one, other, streams, np.ones(6))
     assert merged.rows.tolist() == [0, 1, 3, 2, 4, 5] or merged.rows.tolist() == [0, 1, 3, 4, 2, 5]
     at = {row: place for place, row in enumerate(merged.rows.tolist())}
     assert [merged.waits[at[row]][0] for row in (1, 2, 4, 5)] == [at[0], at[1], at[3], at[4]]

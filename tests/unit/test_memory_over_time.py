@@ -15,7 +15,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.cli import app, main
 from windtunnel.memory import PARTS, OverTime, StageMemory, memory_of, over_time
 from windtunnel.memory.lifetimes import lifetimes
-from windtunnel.memory.replay import pooled
+from windtunnel.memory.replay import replay_pool
 from windtunnel.memory.walk import block_needs
 from windtunnel.predict import predict
 from windtunnel.predict.answer.timeline import NAMES, pass_times
@@ -127,7 +127,7 @@ def test_a_step_over_time_reaches_what_the_replay_reaches(plan: str) -> None:
     workload, memory, found = moments(job, job.plan.pp - 1)
     assert (found.time[1:] >= found.time[:-1]).all()
     assert found.time[-1] <= predict(job).step_time_s * (1 + 1e-9)
-    assert found.allocated.max() == pytest.approx(pooled(workload, memory.stage, math.inf).allocated, rel=0.02)  # whole blocks
+    assert found.allocated.max() == pytest.approx(replay_pool(workload, memory.stage, math.inf).allocated, rel=0.02)  # whole blocks
     assert (found.reserved >= found.allocated * (1 - 1e-9)).all()
     assert found.shown.max() == pytest.approx(found.reserved.max() + memory.context)
     last = dict(zip(PARTS, found.parts[-1].tolist(), strict=True))
@@ -151,10 +151,10 @@ def test_every_tensor_has_a_part() -> None:
 
 def test_thinning_keeps_the_highest_moment() -> None:
     _, _, found = moments(make_job(**SIZES))
-    thin = found.thinned(50)
+    thin = found.thin(50)
     assert len(thin.time) <= 50
     assert thin.allocated.max() == found.allocated.max()
-    assert len(found.thinned(10**6).time) == len(found.time)
+    assert len(found.thin(10**6).time) == len(found.time)
 
 
 def test_the_picture_draws_every_stage() -> None:

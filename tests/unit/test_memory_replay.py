@@ -14,9 +14,9 @@ from jobs import make_job
 from windtunnel.base.errors import SpecError
 from windtunnel.memory import dumps, memory_of, replay, snapshot
 from windtunnel.memory.habits import habits
-from windtunnel.memory.lifetimes import lifetimes, shortened
+from windtunnel.memory.lifetimes import lifetimes, shorten_order
 from windtunnel.memory.outputs import output_bytes, passes_of
-from windtunnel.memory.replay import pooled
+from windtunnel.memory.replay import replay_pool
 from windtunnel.memory.result import USABLE
 from windtunnel.memory.stage import raw_gradient_bytes
 from windtunnel.memory.state import state_of
@@ -73,7 +73,7 @@ def test_the_replay_allocates_what_the_sums_say(plan: dict[str, Any]) -> None:
     job = make_job(**{"hidden": 2048, "ffn": 8192, "vocab": 8192} | plan)
     workload = build(job)
     for stage in memory_of(job, workload):
-        assert pooled(workload, stage.stage, math.inf).allocated == pytest.approx(stage.allocated, rel=0.06)
+        assert replay_pool(workload, stage.stage, math.inf).allocated == pytest.approx(stage.allocated, rel=0.06)
 
 
 def test_kept_tensors_of_a_layer_add_up_and_are_made_in_the_forward_pass() -> None:
@@ -93,7 +93,7 @@ def test_recompute_brings_back_what_was_dropped() -> None:
 
 def test_a_shortened_step_reaches_the_highest_point_and_ends_empty() -> None:
     workload = build(make_job(pp=4, global_batch=64, layers=8, recompute="full"))
-    order = shortened(workload, 0)
+    order = shorten_order(workload, 0)
     assert len(order) < len(workload.schedule[0]) / 3
     forward = [(a.chunk, a.micro_batch) for a in order if a.direction is Pass.FORWARD]
     backward = [(a.chunk, a.micro_batch) for a in order if a.direction is Pass.BACKWARD]
@@ -107,15 +107,15 @@ def test_a_shortened_step_reaches_the_highest_point_and_ends_empty() -> None:
 
 def test_a_shortened_step_fragments_as_the_whole_step(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = build(make_job(pp=4, global_batch=32, layers=8, hidden=2048, ffn=8192))
-    short = pooled(workload, 0, math.inf)
-    monkeypatch.setattr(import_module("windtunnel.memory.lifetimes"), "shortened", lambda w, stage: list(w.schedule[stage]))
-    assert pooled(workload, 0, math.inf).reserved == pytest.approx(short.reserved, rel=0.01)
+    short = replay_pool(workload, 0, math.inf)
+    monkeypatch.setattr(import_module("windtunnel.memory.lifetimes"), "shorten_order", lambda w, stage: list(w.schedule[stage]))
+    assert replay_pool(workload, 0, math.inf).reserved == pytest.approx(short.reserved, rel=0.01)
 
 
 def test_expandable_segments_leave_less_unused() -> None:
     sizes = {"hidden": 2048, "ffn": 5504, "vocab": 50000, "layers": 12, "recompute": "full"}
     plain, expandable = (
-        pooled(build(make_job(**sizes, alloc_conf=conf)), 0, math.inf) for conf in ("", "expandable_segments:True")
+        replay_pool(build(make_job(**sizes, alloc_conf=conf)), 0, math.inf) for conf in ("", "expandable_segments:True")
     )
     assert plain.allocated == pytest.approx(expandable.allocated, rel=0.01)  # what is not split off counts
     assert expandable.reserved < plain.reserved
@@ -132,7 +132,7 @@ def test_a_replay_is_a_second_opinion_within_what_the_gpu_has() -> None:
     workload = build(job)
     stages = memory_of(job, workload)
     found = replay(workload, stages)
-    assert found == tuple(pooled(workload, stage, math.inf) for stage in range(2))  # a small job: the limit does not matter
+    assert found == tuple(replay_pool(workload, stage, math.inf) for stage in range(2))  # a small job: the limit does not matter
     assert all(f.fragmentation == f.reserved - f.allocated > 0.0 for f in found)
     assert [m.fragmentation for m in stages] == pytest.approx([job.runtime.allocator_overhead * m.allocated for m in stages])
     none = tuple(replace(m, capacity=m.context / USABLE + 1e8, fits=True) for m in stages)  # 98.9 MB beside the context
@@ -160,7 +160,7 @@ def test_a_snapshot_is_of_the_highest_point(plan: dict[str, Any]) -> None:
     assert pickle.loads(dumps(found)) == found
     blocks = [block for segment in found["segments"] for block in segment["blocks"]]
     used = sum(block["size"] for block in blocks if block["state"] == "active_allocated")
-    assert used == pooled(workload, 0, math.inf).allocated
+    assert used == replay_pool(workload, 0, math.inf).allocated
     trace, live, segments = found["device_traces"][0], {}, 0
     for entry in trace:
         if entry["action"] == "alloc":
@@ -178,7 +178,7 @@ def test_predict_never_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     def played(*_: Any) -> None:
         raise AssertionError("a replay")
 
-    monkeypatch.setattr(import_module("windtunnel.memory.replay"), "pooled", played)
+    monkeypatch.setattr(import_module("windtunnel.memory.replay"), "replay_pool", played)
     job = make_job()
     with pytest.raises(AssertionError, match="a replay"):
         replay(build(job), memory_of(job, build(job)))

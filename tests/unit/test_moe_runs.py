@@ -16,7 +16,7 @@ from windtunnel.spec import Host
 from windtunnel.spec.job import Job
 from windtunnel.workload import Workload, build
 from windtunnel.workload.blocks.routing import busiest, routing
-from windtunnel.workload.schedules import Pass, overlapped
+from windtunnel.workload.schedules import Pass, overlapped_order
 
 MIXED: dict[str, Any] = {
     "activation": "swiglu",
@@ -103,7 +103,7 @@ def test_modules_cost_host_time_beside_their_launches() -> None:
 
 @pytest.mark.parametrize(("stages", "chunks", "micro_batches"), [(1, 1, 4), (2, 2, 4), (4, 3, 8), (4, 2, 4)])
 def test_pairs_hold_a_forward_and_a_backward_that_do_not_need_each_other(stages: int, chunks: int, micro_batches: int) -> None:
-    for order in overlapped(stages, chunks, micro_batches):
+    for order in overlapped_order(stages, chunks, micro_batches):
         passes = sorted((a.direction, a.chunk, a.micro_batch) for a in order)
         wanted = [(d, c, m) for d in (Pass.FORWARD, Pass.BACKWARD) for c in range(chunks) for m in range(micro_batches)]
         assert passes == wanted

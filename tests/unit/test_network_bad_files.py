@@ -53,7 +53,7 @@ def test_sends_do_not_scale_without_bound(tmp_path: Path) -> None:
     file = tmp_path / "s.json"
     file.write_text('{"size": 1, "sends": [{"src": 0, "dst": 1, "bytes": 1000000000000}]}')
     with pytest.raises(SpecError, match="size: got 1"):
-        read_sends(str(file)).scaled(2.0**40)
+        read_sends(str(file)).scale(2.0**40)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from jobs import make_job
 
 from windtunnel.base.errors import SpecError
-from windtunnel.compute.power import DrawShares, clock_of, phi, shares_of, stored, under, watts_of
+from windtunnel.compute.power import DrawShares, clock_of, phi, shares_of, stored_shares, watts_of, watts_under
 from windtunnel.predict import predict
 from windtunnel.predict.answer.power import cluster_watts, draw_of, mean_watts, network_of, node_rest, step_shares
 from windtunnel.spec import Cluster, Job, load_cluster, load_gpu
@@ -27,7 +27,7 @@ def test_dynamic_power_falls_with_the_cube_of_the_clock_and_then_with_the_clock(
 
 def test_a_cap_slows_products_and_leaves_kernels_below_it() -> None:
     """1,000 W, of which 100 W are static: at 700 W, 600 of 900 W are left for the clock, (2/3)^(1/3) = 0.8736 of it."""
-    watts = under(SHARES, 1000.0, 700.0)
+    watts = watts_under(SHARES, 1000.0, 700.0)
     assert watts.tensor == pytest.approx(700.0) and watts.tensor_stretch == pytest.approx(1.0 / 0.8736, rel=1e-4)
     assert watts.memory == 500.0 and watts.memory_stretch == 1.0
     assert (watts.communicating, watts.waiting, watts.static) == (400.0, 200.0, 100.0)
@@ -35,23 +35,23 @@ def test_a_cap_slows_products_and_leaves_kernels_below_it() -> None:
 
 def test_a_deep_cap_reaches_kernels_bound_by_memory() -> None:
     """At 200 W a kernel of 500 W keeps 100 of 400 W above static: clock 0.25 / 0.64 = 0.390625, just below the knee of 0.4."""
-    watts = under(SHARES, 1000.0, 200.0)
+    watts = watts_under(SHARES, 1000.0, 200.0)
     assert watts.memory == pytest.approx(200.0) and watts.memory_stretch == pytest.approx(0.4 / 0.390625)
     assert watts.tensor_stretch == pytest.approx(0.64 * 9.0)  # 100 of 900 W
     assert watts.communicating == 200.0
 
 
 def test_a_locked_clock_saves_power_and_takes_time() -> None:
-    watts = under(SHARES, 1000.0, 1000.0, lock=0.8)
+    watts = watts_under(SHARES, 1000.0, 1000.0, lock=0.8)
     assert watts.tensor == pytest.approx(100.0 + 900.0 * 0.512) and watts.tensor_stretch == pytest.approx(1.25)
 
 
 def test_a_gpu_states_shares_of_its_own() -> None:
     h100 = load_gpu("h100-sxm-80gb")
-    assert shares_of(h100) == stored()
+    assert shares_of(h100) == stored_shares()
     own = h100.model_copy(update={"draw": GpuDraw(static=0.3)})
-    assert shares_of(own) == replace(stored(), static=0.3)
-    assert shares_of(load_gpu("a40")).static > stored().static  # GDDR
+    assert shares_of(own) == replace(stored_shares(), static=0.3)
+    assert shares_of(load_gpu("a40")).static > stored_shares().static  # GDDR
 
 
 @pytest.mark.parametrize(("update", "what"), [({"power_cap_w": 20.0}, "nothing running"), ({"power_cap_w": 900.0}, "700 W")])
@@ -78,7 +78,7 @@ def test_what_a_gpu_does_follows_from_the_breakdown() -> None:
     shares = step_shares([stage])
     assert shares.tensor == pytest.approx(3.75 / 10) and shares.memory == pytest.approx(1.25 / 10)
     assert (shares.communicating, shares.waiting, shares.static) == pytest.approx((0.1, 0.2, 0.2))
-    assert mean_watts(under(SHARES, 1000.0, 1000.0), shares) == pytest.approx(375.0 + 62.5 + 40.0 + 40.0 + 20.0)
+    assert mean_watts(watts_under(SHARES, 1000.0, 1000.0), shares) == pytest.approx(375.0 + 62.5 + 40.0 + 40.0 + 20.0)
     two = step_shares([stage, {"matmul": 10.0}])
     assert two.tensor == pytest.approx((0.375 + 1.0) / 2)
 
@@ -127,7 +127,7 @@ def test_a_cap_lengthens_the_step_and_may_save_energy() -> None:
     job = make_job()
     free, capped = predict(job), predict(_capped(job, 250.0))
     assert free.breakdown["matmul"] < capped.breakdown["matmul"]
-    stretch = under(stored(), 400.0, 250.0).tensor_stretch
+    stretch = watts_under(stored_shares(), 400.0, 250.0).tensor_stretch
     assert capped.breakdown["matmul"] / free.breakdown["matmul"] == pytest.approx(stretch, rel=1e-6)
     assert capped.breakdown["memory_bound"] == pytest.approx(free.breakdown["memory_bound"], rel=1e-6)
     assert capped.gpu_power_w is not None and free.gpu_power_w is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.profile.case import Case, checked, of_job
+from windtunnel.profile.case import Case, check_case, of_job
 from windtunnel.profile.closure import Sides, Way, describe, gate
 from windtunnel.profile.gains import gains
 from windtunnel.profile.memory import Allocation, of_snapshot, timeline
@@ -114,8 +114,8 @@ def test_a_job_is_one_gpus_share() -> None:
 def test_what_cannot_be_cut_is_refused() -> None:
     model = load_model("llama3-8b")
     with pytest.raises(PlanError, match="model.heads = 32"):
-        checked(Case(model, 128, tp=3))
+        check_case(Case(model, 128, tp=3))
     with pytest.raises(SpecError, match="fp32, bf16, fp16"):
-        checked(Case(model, 128, dtype="fp8"))
+        check_case(Case(model, 128, dtype="fp8"))
     with pytest.raises(SpecError, match="top_k"):
-        checked(Case(model, 128, experts=4, top_k=5))
+        check_case(Case(model, 128, experts=4, top_k=5))

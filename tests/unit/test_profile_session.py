@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.profile.session import Session, key_of, raised
+from windtunnel.profile.session import Session, key_of, raise_rates
 from windtunnel.records import About, read
 
 ABOUT = About(
@@ -44,7 +44,7 @@ def test_written_and_taken_up(tmp_path: Path) -> None:
     with Session(path, ABOUT) as session:
         session.add(row(64))
     with Session(path, ABOUT, resume=True) as session:
-        assert session.done(key_of(row(64))) and not session.done(key_of(row(65)))
+        assert session.has_row(key_of(row(64))) and not session.has_row(key_of(row(65)))
         session.add(row(65))
     assert len(read(path)) == 2 and [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
 
@@ -102,5 +102,5 @@ def test_nothing_is_written_without_rows(tmp_path: Path) -> None:
 
 def test_a_measured_sheet_is_never_below_the_rows() -> None:
     rows = [row(flops=4e9, bytes=1e6), row(flops=1e9, bytes=5e8, seconds=1e-3), row(flops=9e12, status="oom", seconds=None)]
-    assert raised(ABOUT.datasheet, rows) == {"peak.bf16": 4e12, "l2": 1e6, "memory_bandwidth": 5e11}
-    assert raised({}, rows) == {}
+    assert raise_rates(ABOUT.datasheet, rows) == {"peak.bf16": 4e12, "l2": 1e6, "memory_bandwidth": 5e11}
+    assert raise_rates({}, rows) == {}

@@ -24,7 +24,7 @@ class Fake:
     def mark(self) -> float:
         return self.now
 
-    def between(self, begin: float, end: float) -> float:
+    def seconds_between(self, begin: float, end: float) -> float:
         return end - begin
 
     def flush(self) -> None:

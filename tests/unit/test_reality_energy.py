@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from windtunnel.calibrate.power import SHARED, fit_power, written_power
-from windtunnel.compute.power import FILE, DrawShares, statics, stored
+from windtunnel.compute.power import FILE, DrawShares, statics, stored_shares
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.measurements import fitted_families
 from windtunnel.reality.score.power_caps import board_shares, cap_pairs, cap_scores, read_caps, under_cap
@@ -60,7 +60,7 @@ def test_a_board_at_its_limit_all_the_time_does_only_products() -> None:
     """Mean power equal to the limit: everything lengthens as products do, by hand from the stored law."""
     text = HEAD + "a,f,X,d,8,200,100,200\nb,f,X,d,8,150,120,150\n"
     time = next(score for score in cap_scores(text, {}) if score.quantity == "cap_time_ratio")
-    share = stored()
+    share = stored_shares()
     room = (150.0 - share.static * 200.0) / (200.0 - share.static * 200.0)
     assert time.predicted == pytest.approx(room ** (-1.0 / 3.0))
 
@@ -75,7 +75,7 @@ def test_the_stored_constants_are_those_of_the_fit() -> None:
     shared, own, record = fit_power()
     text = FILE.read_text(encoding="utf-8")
     for name, value in shared.items():
-        assert getattr(stored(), name) == pytest.approx(value, rel=0.02), name
+        assert getattr(stored_shares(), name) == pytest.approx(value, rel=0.02), name
     assert set(record.rows) and len(own) == 4
     assert written_power(text, {"memory": 0.123}, {"V100": 0.111}).count("0.123") == 1
     fitted = {family for family, quantity in fitted_families() if quantity == "cap_time_ratio"}
@@ -97,4 +97,6 @@ def test_the_rows_of_the_fit_determine_each_fitted_constant() -> None:
 
     for name in SHARED:
         for factor in (0.9, 1.1):
-            assert cost(replace(stored(), **{name: factor * getattr(stored(), name)})) > 1.001 * cost(stored()), name
+            assert cost(replace(stored_shares(), **{name: factor * getattr(stored_shares(), name)})) > 1.001 * cost(
+                stored_shares()
+            ), name

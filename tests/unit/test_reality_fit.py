@@ -12,7 +12,7 @@ import pytest
 from windtunnel.base.errors import FileError
 from windtunnel.calibrate import training as fit
 from windtunnel.calibrate.recipes import TrainingRecipe, fits
-from windtunnel.calibrate.record import FitRecord, compared
+from windtunnel.calibrate.record import FitRecord, compare_errors
 from windtunnel.calibrate.search import GRIDS, search
 from windtunnel.compute import training
 from windtunnel.compute.training import TrainingFactor, training_factor
@@ -96,7 +96,7 @@ def test_recipes_are_the_families_that_the_catalogue_says_were_fitted() -> None:
 
 
 def test_a_record_says_what_was_fitted_on_what(tmp_path: Path) -> None:
-    families = compared({"F": [10.0, -20.0]}, {"F": [5.0, -5.0]})
+    families = compare_errors({"F": [10.0, -20.0]}, {"F": [5.0, -5.0]})
     record = FitRecord("x", "windtunnel fit host", {"launch": (6e-6, 7e-6)}, families, ("T1", "T2"))
     record.write(tmp_path / "records" / "x.json")
     data = json.loads((tmp_path / "records" / "x.json").read_text(encoding="utf-8"))
@@ -137,7 +137,7 @@ def test_a_bar_holds_or_does_not() -> None:
     )
     lines = measure(rows, lambda row: [score(row.id, 108.0 if row.id == "T0054" else 101.0)], wanted)
     assert [(line.bar.name, line.holds) for line in lines] == [("both", True), ("median", False), ("free", True)]
-    assert lines[0].found.mape_pct == pytest.approx(4.5) and lines[0].wanted == "mean ≤ 5 %" and lines[2].wanted == NO_BAR
+    assert lines[0].found.mape_pct == pytest.approx(4.5) and lines[0].target_text == "mean ≤ 5 %" and lines[2].target_text == NO_BAR
 
 
 def test_a_bar_on_the_share_counts_skipped_rows() -> None:

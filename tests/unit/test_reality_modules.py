@@ -8,10 +8,10 @@ import pytest
 
 from windtunnel.compute import estimate
 from windtunnel.predict.price.costs import price
-from windtunnel.predict.program.isolated import alone
+from windtunnel.predict.program.isolated import run_alone
 from windtunnel.reality.rows.measurements import LAYERS
 from windtunnel.reality.score.layers import layer_scores, layer_seconds
-from windtunnel.reality.score.module_rows import job_of, predicted, score_module_rows
+from windtunnel.reality.score.module_rows import job_of, predict_module, score_module_rows
 from windtunnel.reality.validate import validate
 from windtunnel.records import About, Dataset, dataset, write_shape
 from windtunnel.spec import Job, load_gpu, load_job
@@ -49,7 +49,7 @@ def data(*rows: dict[str, Any]) -> Dataset:
 
 def seconds(made: dict[str, Any]) -> float:
     (full,) = data(made).rows()
-    found = predicted(full, H100)
+    found = predict_module(full, H100)
     assert isinstance(found, tuple), found
     return found[0]
 
@@ -153,15 +153,15 @@ def test_rows_alone_take_the_longer_of_host_and_device() -> None:
     workload = build(load_job("megatron-22b-8", ["plan.sequence_parallel=false"]))
     costs = price(workload)
     rows = workload.blocks[1].forward
-    found = alone(workload, costs, rows, calls=False)
+    found = run_alone(workload, costs, rows, calls=False)
     assert found.seconds == pytest.approx(found.device + float(costs.host[rows.start]))
-    with_calls = alone(workload, costs, rows)
+    with_calls = run_alone(workload, costs, rows)
     part = slice(rows.start, rows.stop)
     assert with_calls.seconds == pytest.approx(costs.seconds[part].sum() + costs.host[rows.start], rel=0.02)
-    slow = alone(workload, costs, rows, module_host=1.0, calls=False)
+    slow = run_alone(workload, costs, rows, module_host=1.0, calls=False)
     assert slow.seconds == pytest.approx(1.0 + found.seconds, rel=1e-6)
     with pytest.raises(ValueError):
-        alone(workload, costs, [])
+        run_alone(workload, costs, [])
 
 
 def test_published_layers_are_within_their_bound() -> None:

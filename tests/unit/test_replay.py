@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from windtunnel.base.errors import SpecError
-from windtunnel.exports.chakra.writing import encoded
+from windtunnel.exports.chakra.writing import encode_trace
 from windtunnel.exports.exporters import exporter_of, save
 from windtunnel.formats.door import read_files
 from windtunnel.formats.traces.chakra import read_trace, sources
@@ -31,7 +31,7 @@ CLUSTER = load_cluster("h100-ib", ["gpus=16"])
 
 def graph_of(folder: Path, ranks: list[list[ChakraNode]]) -> TraceGraph:
     for rank, nodes in enumerate(ranks):
-        (folder / f"t.{rank}.et").write_bytes(encoded(nodes))
+        (folder / f"t.{rank}.et").write_bytes(encode_trace(nodes))
     return read_trace(sources(sorted(folder.glob("*.et")))[0]).graph
 
 
@@ -116,7 +116,7 @@ def test_calls_of_two_nodes_share_what_both_need(tmp_path: Path, network: str) -
     (tmp_path / "groups.json").write_text(json.dumps(groups))
     for rank in range(16):
         call = {"comm_type": 0, "comm_size": 2**24, "pg_name": "1" if rank % 2 == 0 else "2"}
-        (tmp_path / f"t.{rank}.et").write_bytes(encoded([ChakraNode(0, "sum", "COMM_COLL", [], [], 0, 0, call)]))
+        (tmp_path / f"t.{rank}.et").write_bytes(encode_trace([ChakraNode(0, "sum", "COMM_COLL", [], [], 0, 0, call)]))
     both = read_trace(sources(sorted(tmp_path.glob("*.et")))[0], read_groups(tmp_path / "groups.json")).graph
     assert [len(both.groups[index]) for index in set(both.group.tolist())] == [8, 8]
     (alone,) = sweep(CLUSTER, "all_reduce", 8, [2**24], network=network, per_node=4)

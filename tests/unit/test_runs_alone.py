@@ -15,7 +15,7 @@ from test_kineto_reader import run_of
 from windtunnel.base.errors import SpecError
 from windtunnel.cli import main
 from windtunnel.formats.door import read_files
-from windtunnel.records.intervals import outside, overlap, union
+from windtunnel.records.intervals import gaps_between, overlap, union
 from windtunnel.records.run import Run
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.runs.breakdown import breakdown
@@ -220,7 +220,7 @@ def test_intervals() -> None:
     one = union(np.array([5.0, 0.0, 2.0]), np.array([6.0, 3.0, 4.0]))
     assert one[0].tolist() == [0.0, 5.0] and one[1].tolist() == [4.0, 6.0]
     assert overlap(one, (np.array([3.0]), np.array([5.5]))) == pytest.approx(1.5)
-    assert [part.tolist() for part in outside(one, -1.0, 7.0)] == [[-1.0, 4.0, 6.0], [0.0, 5.0, 7.0]]
+    assert [part.tolist() for part in gaps_between(one, -1.0, 7.0)] == [[-1.0, 4.0, 6.0], [0.0, 5.0, 7.0]]
 
 
 SAMPLES = "samples/3_profiler_traces"

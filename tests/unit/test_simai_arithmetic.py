@@ -17,7 +17,7 @@ from windtunnel.formats.simulators.simai.workload import SimaiLayer, SimaiWorklo
 from windtunnel.replay.simai.arithmetic import EndToEnd, end_to_end
 from windtunnel.replay.simai.busbw import bus_bandwidth
 from windtunnel.replay.simai.differences import differences
-from windtunnel.replay.simai.setting import SimaiSetting, scaled, ticks
+from windtunnel.replay.simai.setting import SimaiSetting, scale_ns, ticks
 from windtunnel.replay.simai.table import csv_lines, summary_of
 
 POLICY = "HYBRID_TRANSFORMER_FWD_IN_BCKWD"
@@ -98,8 +98,8 @@ def test_checkpoints_run_forward_again() -> None:
 
 def test_numbers_as_the_processor_converts_them() -> None:
     assert ticks(-1.0) == 2**64 - 1 and ticks(float("nan")) == 2**63 and ticks(float("inf")) == 0
-    assert scaled(2**24 + 1, 1.0) == 2**24  # single precision
-    assert scaled(2**64 - 1000, 1.0) == 0
+    assert scale_ns(2**24 + 1, 1.0) == 2**24  # single precision
+    assert scale_ns(2**64 - 1000, 1.0) == 0
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from windtunnel.compute import estimate
 from windtunnel.compute.choose import choose
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.kernel_file import available, load
-from windtunnel.compute.transfer.carry import carried
-from windtunnel.compute.transfer.joint import stored
+from windtunnel.compute.transfer.carry import carry_curves
+from windtunnel.compute.transfer.joint import stored_curves
 from windtunnel.compute.transfer.law import reach, sheet
 from windtunnel.spec import GPU, load_gpu
 from windtunnel.spec.runtime import Host, Runtime
@@ -35,14 +35,14 @@ def test_a_measured_gpu_keeps_its_own_file_and_a_changed_sheet_does_not() -> Non
 @pytest.mark.parametrize("name", available())
 def test_transfer_onto_the_same_gpu_is_the_identity(name: str) -> None:
     gpu, own = load_gpu(name), load(name)
-    twin = carried(own, gpu.model_copy(update={"achievable": {}})).kernels
+    twin = carry_curves(own, gpu.model_copy(update={"achievable": {}})).kernels
     assert twin.gemm.fraction == pytest.approx(own.gemm.fraction, rel=1e-12)
     assert replace(twin.gemm, fraction=own.gemm.fraction) == own.gemm
     assert (twin.attention, twin.memory) == (own.attention, own.memory)
 
 
 def test_errors_of_carried_constants_are_those_of_leaving_out() -> None:
-    laws = stored().error
+    laws = stored_curves().error
     twin = choose(load_gpu("h200-sxm-141gb")).kernels.tables
     own = load("h100-sxm-80gb").tables
     assert twin["gemm"].error == max(own["gemm"].error, laws["gemm same"])

@@ -20,14 +20,14 @@ from windtunnel.calibrate.transfer import (
     case,
     evaluate,
     leave_out,
-    merged,
-    pooled,
-    published,
+    merge_cases,
+    pool_results,
+    published_cases,
 )
 from windtunnel.calibrate.transfer.native import foreign, native
 from windtunnel.calibrate.transfer.rows import TransferRows, rows_of
 from windtunnel.compute.curves import AttentionCurve, GemmCurve
-from windtunnel.compute.transfer.joint import Stored, read, stored, text
+from windtunnel.compute.transfer.joint import Stored, read, stored_curves, text
 from windtunnel.compute.transfer.law import attention_with, gemm_held, sheet
 from windtunnel.records import About, dataset
 from windtunnel.spec import load_gpu
@@ -109,12 +109,12 @@ def test_leaving_out_recovers_a_known_law_and_beats_the_ratio_of_peaks() -> None
     moved = leave_out(slower, again, again.without, frozenset(("b200-sxm-180gb",)))
     for r, other in zip(found, moved, strict=True):
         assert other.errors == pytest.approx(r.errors - (log(2) if r.kind == "gemm" else 0.0), abs=1e-9)
-    both = {(r.gpu, r.method): r for r in pooled(found)}
+    both = {(r.gpu, r.method): r for r in pool_results(found)}
     assert both["b200-sxm-180gb", "ours"].n == len(cases[2].gemm) + len(cases[2].attention)
 
 
 def test_without_datasets_the_published_rates_are_judged_by_stored_curves() -> None:
-    cases = published()
+    cases = published_cases()
     assert {c.gpu.id for c in cases} == {"h100-sxm-80gb", "h20"}
     behind = background(cases)
     found = {(r.gpu, r.kind, r.method): r for r in leave_out(cases, behind, behind.without)}
@@ -125,7 +125,7 @@ def test_without_datasets_the_published_rates_are_judged_by_stored_curves() -> N
 
 
 def test_libraries_made_for_an_architecture_and_older_ones() -> None:
-    rates = {c.gpu.id: c for c in published()}["h100-sxm-80gb"]
+    rates = {c.gpu.id: c for c in published_cases()}["h100-sxm-80gb"]
     assert set(native(rates).library) == {"cudnn", "fa3"} and set(foreign(rates).library) == {"fa2"}
     strange = replace(rates, gpu=rates.gpu.model_copy(update={"architecture": "unheard-of"}))
     assert len(native(strange)) == len(rates.attention) and len(foreign(strange)) == 0
@@ -171,12 +171,12 @@ def test_rows_of_a_dataset() -> None:
     assert list(found.gemm.way) == ["wgrad", "forward"] and found.gemm.k[0] == 2048
     assert found.gemm.moved[0] == 2 * (512 * 2048 + 2048 * 256) + 8 * 512 * 256
     assert found.attention.k[0] == 160 and found.attention.flops[0] == 0.5 * 4 * 4 * 1024 * 1024 * 160
-    twice = merged([found, found])
+    twice = merge_cases([found, found])
     assert len(twice) == 1 and len(twice[0].gemm) == 4
 
 
 def test_the_stored_file_is_read_as_written_and_refused_when_broken(tmp_path) -> None:
-    found = stored()
+    found = stored_curves()
     assert found.every.fitted_on == ("a100-pcie-80gb", "a100-sxm-80gb", "b200-sxm-180gb", "h100-sxm-80gb")
     for name, joint in found.without.items():
         assert name not in joint.fitted_on and len(joint.fitted_on) == 3
@@ -190,7 +190,7 @@ def test_the_stored_file_is_read_as_written_and_refused_when_broken(tmp_path) ->
 
 def test_stored_constants_hold_for_what_they_were_not_fitted_on() -> None:
     """Energy and exposed exponentials come out alike whichever GPU is left out: they are no property of one."""
-    found: Stored = stored()
+    found: Stored = stored_curves()
     every = [found.every, *found.without.values()]
     assert np.ptp([joint.energy for joint in every]) < 0.1 * found.every.energy
     assert np.ptp([joint.exposed for joint in every]) < 0.3 * found.every.exposed

@@ -18,7 +18,7 @@ from windtunnel.predict import Prediction, predict
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.price.mixed import MixedCosts
 from windtunnel.predict.program.lower import lower
-from windtunnel.predict.program.speeds import packed
+from windtunnel.predict.program.speeds import packed_work
 from windtunnel.predict.program.unequal import lower_unequal
 from windtunnel.predict.ranks.draws import Draw, draws_of
 from windtunnel.predict.ranks.folding import MEETING, Replicas, fold
@@ -239,8 +239,8 @@ def test_documents_shorten_attention_only() -> None:
 def test_equal_documents_leave_their_share_of_attention() -> None:
     """Four documents of a quarter each: 4 (1/4)^2 = 1/4 of the work; documents as long as the sequence leave all of it."""
     rng = np.random.default_rng(0)
-    assert packed(Documents(mean=256.0, spread=0.0), 1024, (3,), rng) == pytest.approx([0.25] * 3)
-    assert packed(Documents(mean=1e6, spread=0.0), 1024, (2, 2), rng).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    assert packed_work(Documents(mean=256.0, spread=0.0), 1024, (3,), rng) == pytest.approx([0.25] * 3)
+    assert packed_work(Documents(mean=1e6, spread=0.0), 1024, (2, 2), rng).tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
 def test_replicas_that_exchange_tokens_go_at_one_pace() -> None:

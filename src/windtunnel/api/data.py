@@ -11,9 +11,9 @@ def as_dict(result: Any) -> Any:
     `result`: of any function of `windtunnel` and of its groups, a job or another noun, or a list of them. Numbers that are not
     finite become None; what is none of these becomes its text.
     """
-    from windtunnel.base.json_text import plain
+    from windtunnel.base.json_text import plain_data
 
-    return plain(_data_of(result))
+    return plain_data(_data_of(result))
 
 
 def _data_of(result: Any) -> Any:

@@ -5,6 +5,7 @@
     │   ├── UnknownName      a name that no registry or catalogue has                (exit 2)
     │   ├── FileError        a file that cannot be read or parsed                    (exit 2)
     │   └── PlanError        fields are fine one by one and contradict each other    (exit 2)
+    ├── NotInstalled     a part of windtunnel that is in another wheel                (exit 2)
     ├── EngineError      a program that cannot make progress (a deadlock, a bad wait) (exit 1)
     └── OutOfMemory      the allocator replay finds no room (`memory.allocator`)      (exit 1)
 
@@ -31,8 +32,24 @@ class SpecError(WindtunnelError):
 
     def __init__(self, path: str, got: object, allowed: str, hint: str = "") -> None:
         self.path, self.got, self.allowed, self.hint = path, got, allowed, hint
-        message = f"{path}: got {_shown(got)}; allowed: {allowed}"
+        message = f"{path}: got {_format_got(got)}; allowed: {allowed}"
         super().__init__(f"{message}. {hint}" if hint else message)
+
+
+class NotInstalled(WindtunnelError, ImportError):
+    """A module of the simulator was asked for where the wheel `windtunnel-fleet` is installed alone."""
+
+    exit_code = 2
+
+
+def explain_missing_module(error: ModuleNotFoundError) -> NotInstalled | None:
+    """What to install for a module of windtunnel that is not there; None for a module of another package."""
+    name = error.name or ""
+    if not name.startswith("windtunnel."):
+        return None
+    return NotInstalled(
+        f"{name} is not in windtunnel-fleet, which is installed here alone. Type: pip install windtunnel", name=name
+    )
 
 
 class Nothing:
@@ -42,7 +59,7 @@ class Nothing:
         return "nothing"
 
 
-def _shown(got: object) -> str:
+def _format_got(got: object) -> str:
     """`repr`, cut to a line; values whose repr fails (integers of thousands of digits, endless nesting) show their type."""
     try:
         shown = repr(got)

@@ -44,11 +44,11 @@ def read_unpacked(path: str | Path, count: int, wanted: str) -> tuple[bytes, int
     `read_bytes`, and for a broken stream."""
     content, size = read_bytes(path, count, wanted)
     if content[:2] == GZIP and len(content) < count:
-        content = _unpacked(content, count, str(path)[:200], wanted)
+        content = _unpack_start(content, count, str(path)[:200], wanted)
     return content, size
 
 
-def _unpacked(packed: bytes, count: int, name: str, wanted: str) -> bytes:
+def _unpack_start(packed: bytes, count: int, name: str, wanted: str) -> bytes:
     """The first `count` bytes of gzip streams, one after the other. FileError for one that is broken or cut off."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(packed)) as stream:
@@ -59,7 +59,7 @@ def _unpacked(packed: bytes, count: int, name: str, wanted: str) -> bytes:
         raise FileError(name, f"a broken gzip stream ({error})", wanted) from None
 
 
-def bare(path: str | Path) -> Path:
+def without_gz(path: str | Path) -> Path:
     """The path without `.gz` at its end: its suffix and stem tell what is packed in it."""
     path = Path(path)
     return path.with_suffix("") if path.suffix.lower() == ".gz" else path

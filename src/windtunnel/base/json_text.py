@@ -8,28 +8,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pydantic import BaseModel
-
 
 def json_text(data: Any, indent: int | None = 2) -> str:
     """JSON text with sorted keys; floats in their shortest exact form."""
-    return json.dumps(plain(data), sort_keys=True, indent=indent, allow_nan=False, ensure_ascii=False)
+    return json.dumps(plain_data(data), sort_keys=True, indent=indent, allow_nan=False, ensure_ascii=False)
 
 
-def plain(value: Any) -> Any:
+def plain_data(value: Any) -> Any:
     """Dictionaries, lists, numbers and text of dataclasses, nouns and arrays; numbers that are not finite become null."""
-    if isinstance(value, BaseModel):
-        return plain(value.model_dump(mode="json", exclude_none=True))
+    if hasattr(value, "model_dump"):  # a noun: a model of pydantic, which training processes need not have
+        return plain_data(value.model_dump(mode="json", exclude_none=True))
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: plain_data(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): plain_data(v) for k, v in value.items()}
     if isinstance(value, (str, bool)) or value is None:
         return value
     if isinstance(value, Sequence):
-        return [plain(v) for v in value]
+        return [plain_data(v) for v in value]
     if hasattr(value, "tolist"):  # numpy arrays and scalars
-        return plain(value.tolist())
+        return plain_data(value.tolist())
     if isinstance(value, float):
         return value + 0.0 if math.isfinite(value) else None  # -0.0 equals 0.0, so both are written the same
     if isinstance(value, int):

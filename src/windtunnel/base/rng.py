@@ -25,7 +25,7 @@ class Draws:
         while True:
             yield from np.frombuffer(state.bytes(4 * _CHUNK), "<u4").tolist()
 
-    def below(self, limit: int) -> int:
+    def draw_below(self, limit: int) -> int:
         """A number from 0 to limit - 1; limit at most 2^32 - 1."""
         shift = 32 - limit.bit_length()
         while True:
@@ -36,14 +36,14 @@ class Draws:
     def shuffle(self, values: list[int]) -> None:
         """Shuffles in place (Fisher-Yates from the end)."""
         for i in range(len(values) - 1, 0, -1):
-            j = self.below(i + 1)
+            j = self.draw_below(i + 1)
             values[i], values[j] = values[j], values[i]
 
     def sample(self, values: list[int], count: int) -> list[int]:
         """`count` different values, in the order drawn; CPython's for populations that are not much larger than the sample."""
         pool, drawn = list(values), []
         for i in range(count):
-            j = self.below(len(pool) - i)
+            j = self.draw_below(len(pool) - i)
             drawn.append(pool[j])
             pool[j] = pool[len(pool) - i - 1]
         return drawn

@@ -43,7 +43,7 @@ def parse_size(value: object) -> float:
     """Bytes from `80GiB`, `512KiB`, `25e6` or a number of bytes; ValueError if it is not a finite size >= 0."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _finite(_number(value), "a size in bytes")
-    match = _matched(_SIZE, value, "a size such as '80GiB', '25MB' or a number of bytes")
+    match = _match_text(_SIZE, value, "a size such as '80GiB', '25MB' or a number of bytes")
     number, prefix, unit = match.groups()
     return _finite(float(number) * _PREFIX[prefix or ""] / (8.0 if unit == "b" else 1.0), "a size in bytes")
 
@@ -74,7 +74,7 @@ def parse_time(value: object) -> float:
     """Seconds from `2us`, `1.5ms`, `30min` or a number of seconds."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _finite(_number(value), "a time in seconds")
-    match = _matched(_TIME, value, "a time such as '2us', '1.5ms' or a number of seconds")
+    match = _match_text(_TIME, value, "a time such as '2us', '1.5ms' or a number of seconds")
     return _finite(float(match.group(1)) * _SECONDS[match.group(2) or "s"], "a time")
 
 
@@ -82,17 +82,17 @@ def parse_count(value: object) -> float:
     """A number, also one that is written as people write tokens and dollars: `15T`, `2.5e12`, `$1,500k`."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _finite(_number(value), "a number")
-    match = _matched(_COUNT, value, "a number such as 15T, 250k or 1.5e12")
+    match = _match_text(_COUNT, value, "a number such as 15T, 250k or 1.5e12")
     return _finite(float(match.group(1).replace(",", "").replace("_", "")) * _COUNTS[match.group(2).lower()], "a number")
 
 
 def parse_flops(value: object) -> float:
     """FLOP/s from `312TFLOP/s`; the unit is required."""
-    match = _matched(_FLOPS, value, "a FLOP rate with its unit, such as '312TFLOP/s'")
+    match = _match_text(_FLOPS, value, "a FLOP rate with its unit, such as '312TFLOP/s'")
     return _positive(float(match.group(1)) * _PREFIX[match.group(2) or ""], "a FLOP rate")
 
 
-def _matched(pattern: re.Pattern[str], value: object, form: str) -> re.Match[str]:
+def _match_text(pattern: re.Pattern[str], value: object, form: str) -> re.Match[str]:
     """The match of a text; ValueError with what is allowed for another one, and for what is no text."""
     match = pattern.match(value) if isinstance(value, str) else None
     if not match:
@@ -120,7 +120,7 @@ def _positive(number: float, what: str) -> float:
     return number
 
 
-def _written(unit: str) -> PlainSerializer:
+def _rate_serializer(unit: str) -> PlainSerializer:
     """How JSON and TOML write a rate: exact digits and the unit, which the parser above reads back to the same float."""
     return PlainSerializer(lambda v: f"{v!r}{unit}", return_type=str, when_used="json")
 
@@ -136,27 +136,27 @@ def _text_or_number(unit: str, *examples: str) -> WithJsonSchema:
 
 Size = Annotated[float, BeforeValidator(parse_size), _text_or_number("bytes", "80GiB", "25MB")]
 Seconds = Annotated[float, BeforeValidator(parse_time), _text_or_number("seconds", "2us", "1.5ms")]
-FlopRate = Annotated[float, BeforeValidator(parse_flops), _written("FLOP/s"), _text("312TFLOP/s")]
+FlopRate = Annotated[float, BeforeValidator(parse_flops), _rate_serializer("FLOP/s"), _text("312TFLOP/s")]
 OwnedBandwidth = Annotated[
-    float, BeforeValidator(parse_bandwidth), _written("B/s per GPU each way"), _text("300GB/s per GPU each way")
+    float, BeforeValidator(parse_bandwidth), _rate_serializer("B/s per GPU each way"), _text("300GB/s per GPU each way")
 ]
 NicBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC")), _written("B/s per NIC each way"), _text("200Gb/s")
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "NIC")), _rate_serializer("B/s per NIC each way"), _text("200Gb/s")
 ]
 NodeBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "node")), _written("B/s per node each way"), _text("25GB/s")
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "node")), _rate_serializer("B/s per node each way"), _text("25GB/s")
 ]
 LinkBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "link")), _written("B/s per link each way"), _text("63GB/s")
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "link")), _rate_serializer("B/s per link each way"), _text("63GB/s")
 ]
 PortBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "port")), _written("B/s per port each way"), _text("100GB/s")
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "port")), _rate_serializer("B/s per port each way"), _text("100GB/s")
 ]
 StorageBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "storage")), _written("B/s per storage each way"), _text("2TB/s")
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "storage")), _rate_serializer("B/s per storage each way"), _text("2TB/s")
 ]
 GpuBandwidth = Annotated[
-    float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _written("B/s per GPU each way"), _text("2.039TB/s")
+    float, BeforeValidator(lambda v: parse_bandwidth(v, "GPU")), _rate_serializer("B/s per GPU each way"), _text("2.039TB/s")
 ]
 
 

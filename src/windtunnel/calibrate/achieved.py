@@ -17,9 +17,9 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.network import flat_group
 from windtunnel.network.closed.collective import Setup, prepare
-from windtunnel.network.closed.cost import achieved as cost_of
+from windtunnel.network.closed.cost import achieved_cost as cost_of
 from windtunnel.network.closed.fitted import NETS, NODES
-from windtunnel.network.closed.measured import scaled
+from windtunnel.network.closed.measured import scale_constants
 from windtunnel.records.measured_calls import CallTable
 from windtunnel.spec.machine.cluster import Achieved, Cluster
 
@@ -77,7 +77,7 @@ class _Call:
     def predict(self, factors: Achieved) -> float:
         """Seconds under the factors."""
         ready = self.setup
-        node, net = scaled(NODES[ready.links.generation], NETS[ready.links.fabric], factors)
+        node, net = scale_constants(NODES[ready.links.generation], NETS[ready.links.fabric], factors)
         return min(
             cost_of(ready.comm, self.bytes, ready.group, ready.links, ready.graph, *option, node, net).seconds
             for option in self.options

@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.calibrate.recipes import fits
-from windtunnel.calibrate.record import FitRecord, compared
+from windtunnel.calibrate.record import FitRecord, compare_errors
 from windtunnel.network import flat_group
 from windtunnel.network.closed.collective import Setup, prepare
-from windtunnel.network.closed.cost import achieved
+from windtunnel.network.closed.cost import achieved_cost
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.settings import parse_settings
@@ -103,7 +103,7 @@ def fit_record(rows: Sequence[CollectiveRow]) -> FitRecord:
         "collectives",
         "windtunnel fit collectives",
         {name: (_get(before, name), _get(after, name)) for name in dict.fromkeys(names)},
-        compared(_errors(samples, before), _errors(samples, after)),
+        compare_errors(_errors(samples, before), _errors(samples, after)),
     )
 
 
@@ -187,7 +187,7 @@ class _Call:
         links, s = self.ready.links, self.sample
         node, net = tables[links.generation], tables[links.fabric]
         return min(
-            achieved(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net).seconds
+            achieved_cost(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net).seconds
             for algorithm, protocol in self.options
         )
 

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from windtunnel.base.arrays import Floats
-from windtunnel.calibrate.record import FitRecord, compared, short
-from windtunnel.compute.power import FILE, DrawShares, statics, stored
+from windtunnel.calibrate.record import FitRecord, compare_errors, round_figure
+from windtunnel.compute.power import FILE, DrawShares, statics, stored_shares
 from windtunnel.reality.rows import measurements
 from windtunnel.reality.score.power_caps import CapPair, board_shares, cap_pairs, read_caps, under_cap
 
@@ -41,7 +41,7 @@ def fit_power(text: str | None = None) -> tuple[dict[str, float], dict[str, floa
     def unpack(point: Floats) -> tuple[DrawShares, dict[str, float]]:
         shared = dict(zip(SHARED, map(float, point), strict=False))
         own = dict(zip(boards, map(float, point[len(SHARED) :]), strict=True))
-        return replace(stored(), static=own.get(DEFAULT, stored().static), **shared), own
+        return replace(stored_shares(), static=own.get(DEFAULT, stored_shares().static), **shared), own
 
     def off(point: Floats) -> Floats:
         shares, own = unpack(point)
@@ -50,17 +50,17 @@ def fit_power(text: str | None = None) -> tuple[dict[str, float], dict[str, floa
     start = np.array([0.5 * (LOWEST[name] + HIGHEST[name]) for name in names])
     bounds = ([LOWEST[name] for name in names], [HIGHEST[name] for name in names])
     shares, own = unpack(least_squares(off, start, bounds=bounds).x)
-    shares = replace(shares, **{name: short(getattr(shares, name)) for name in (*SHARED, "static")})
-    own = {board: short(share) for board, share in own.items()}
+    shares = replace(shares, **{name: round_figure(getattr(shares, name)) for name in (*SHARED, "static")})
+    own = {board: round_figure(share) for board, share in own.items()}
     everything = cap_pairs(rows)
-    before, known = stored(), statics()
+    before, known = stored_shares(), statics()
     constants = {name: (getattr(before, name), getattr(shares, name)) for name in SHARED}
     constants |= {f"static {board}": (known.get(board, before.static), share) for board, share in own.items()}
     record = FitRecord(
         "power",
         "windtunnel fit power",
         constants,
-        compared(_errors(everything, before, known), _errors(everything, shares, own)),
+        compare_errors(_errors(everything, before, known), _errors(everything, shares, own)),
         tuple(pair.row.id for pair in taken),
     )
     return {name: getattr(shares, name) for name in (*SHARED, "static")}, own, record

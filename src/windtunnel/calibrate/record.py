@@ -44,9 +44,9 @@ class FitRecord:
         return {
             "fit": self.fit,
             "command": self.command,
-            "constants": {name: {"before": short(a), "after": short(b)} for name, (a, b) in self.constants.items()},
+            "constants": {name: {"before": round_figure(a), "after": round_figure(b)} for name, (a, b) in self.constants.items()},
             "families": [
-                {name: short(value) if isinstance(value, float) else value for name, value in asdict(each).items()}
+                {name: round_figure(value) if isinstance(value, float) else value for name, value in asdict(each).items()}
                 for each in self.families
             ],
             "rows": list(self.rows),
@@ -72,12 +72,12 @@ class FitRecord:
         return text
 
 
-def short(value: float) -> float:
+def round_figure(value: float) -> float:
     """Rounded to the four digits of records and stored fits."""
     return float(f"{value:.4g}")
 
 
-def compared(before: Errors, after: Errors) -> tuple[FamilyErrors, ...]:
+def compare_errors(before: Errors, after: Errors) -> tuple[FamilyErrors, ...]:
     """Errors of every family before and after."""
     return tuple(
         FamilyErrors(

@@ -20,7 +20,7 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.calibrate.recipes import TrainingRecipe, fits
-from windtunnel.calibrate.record import FitRecord, compared, short
+from windtunnel.calibrate.record import FitRecord, compare_errors, round_figure
 from windtunnel.calibrate.search import Values, search
 from windtunnel.compute import training
 from windtunnel.compute.training import Factors, TrainingFactor
@@ -120,7 +120,7 @@ def fit_host(rows: Sequence[TrainingRow]) -> tuple[Values, FitRecord]:
         f"host costs of {recipe.framework}",
         "windtunnel fit host",
         {field: (before[field], after[field]) for field in HOST_FIELDS},
-        compared(errors(samples, seconds(before)), errors(samples, seconds(after))),
+        compare_errors(errors(samples, seconds(before)), errors(samples, seconds(after))),
         tuple(sample[3] for sample in samples),
     )
     return after, record
@@ -144,7 +144,7 @@ def fit_factors(
         f"training factors of {architecture}",
         f"windtunnel fit training --architecture {architecture}",
         {field: (before[field], after[field]) for field in BOUNDS},
-        compared(errors(samples, seconds(before)), errors(samples, seconds(after))),
+        compare_errors(errors(samples, seconds(before)), errors(samples, seconds(after))),
         tuple(sample[3] for sample in samples),
     )
     return factor_of(after, recipe.families), record
@@ -205,7 +205,7 @@ def written_factors(text: str, table: dict[str, TrainingFactor]) -> str:
     head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
     parts = []
     for name, factor in table.items():
-        lines = [f"{field} = {short(getattr(factor, field)):g}" for field in ("throttle", "matmul", "attention", "memory")]
+        lines = [f"{field} = {round_figure(getattr(factor, field)):g}" for field in ("throttle", "matmul", "attention", "memory")]
         families = ", ".join(f'"{family}"' for family in factor.fitted_on)
         parts.append("\n".join([f"[{name}]", *lines, f"fitted_on = [{families}]"]) + "\n")
     return head + "\n" + "\n".join(parts)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from windtunnel.base.errors import WindtunnelError, nearest
+from windtunnel.base.errors import WindtunnelError, explain_missing_module, nearest
 from windtunnel.cli.shared.verbs import Verbs, bare
 
 VERBS: Verbs = {
@@ -110,6 +110,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except WindtunnelError as error:
         return _fail(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = explain_missing_module(error)
+        if missing is None:
+            raise
+        return _fail(str(missing), missing.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped.", INTERRUPTED)
     except _USAGE as error:

@@ -25,7 +25,7 @@ def replay_loggops(files: list[str], parameters: str, json: str | None, quiet: b
     if json is not None:
         write_json(result.as_dict(), json)
     told(result.broken, "broken")
-    told(stuck if result.stuck else (), "never ended")
+    told(stuck if result.is_stuck else (), "never ended")
     if quiet or json == "-":
         return
     if len(result.hosts) <= MOST_HOSTS:

@@ -9,7 +9,7 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.reality.page.labels import NAMES, label, quantities, shared_gpu, shown
+from windtunnel.reality.page.labels import NAMES, format_value, label, quantities, shared_gpu
 from windtunnel.reality.score.choices import FamilyChoices, by_family
 from windtunnel.reality.score.goodput import NAMES as RUN_QUANTITIES
 from windtunnel.reality.score.report import Report
@@ -132,7 +132,7 @@ def _rows(rows: Sequence[Score], several: bool) -> Table:
         wraps=("row", "what", "quantity"),
     )
     for score in rows:
-        cells = (shown(score, score.measured), shown(score, score.predicted), f"{score.error_pct or 0.0:+.1f} %")
+        cells = (format_value(score, score.measured), format_value(score, score.predicted), f"{score.error_pct or 0.0:+.1f} %")
         words = (score.id, score.job or label(score.family), *([score.quantity] if several else []))
         table.add_row(*(Text(cell) for cell in (*words, *cells)))
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from windtunnel.compute.curves import Choice, Provenance
 from windtunnel.compute.kernel_file import available, is_path, load
 from windtunnel.compute.processor import is_processor, neutral
-from windtunnel.compute.transfer.carry import carried, unchanged
+from windtunnel.compute.transfer.carry import carry_curves, has_same_figures
 from windtunnel.spec.machine.cluster import GPU
 
 DEFAULT = "h100-sxm-80gb"
@@ -29,11 +29,11 @@ def choose(gpu: GPU) -> Choice:
     for a path that is not such a file.
     """
     own = load(str(gpu.kernels_from)) if is_path(gpu.kernels_from) else load(gpu.id) if gpu.id in available() else None
-    if own is not None and own.id == gpu.id and unchanged(gpu, own):
+    if own is not None and own.id == gpu.id and has_same_figures(gpu, own):
         return Choice(own, Provenance.MODELLED)
     if own is None and is_processor(gpu.architecture):
         return Choice(neutral(gpu), Provenance.ASSUMED)
     stems = [stem for stem in (gpu.kernels_from, BY_ARCHITECTURE.get(gpu.architecture)) if stem in available()]
     if own is None and stems:
         own = load(str(stems[0]))
-    return carried(load(DEFAULT), gpu, Provenance.ASSUMED) if own is None else carried(own, gpu)
+    return carry_curves(load(DEFAULT), gpu, Provenance.ASSUMED) if own is None else carry_curves(own, gpu)

@@ -80,7 +80,7 @@ def estimate(
     choice = choose(gpu)
     dev = device(gpu, choice.kernels, runtime.recipe)
     in_training = training_factor(gpu.architecture, factors)
-    seconds, table, names, founded = _modelled(ops, choice, dev, runtime, in_training)
+    seconds, table, names, founded = _modelled_seconds(ops, choice, dev, runtime, in_training)
     error = np.array([value for value, _ in founded])[table]
     code = np.array([value for _, value in founded], np.int8)[table]
     if measured is not None and len(measured) and len(ops):
@@ -90,12 +90,12 @@ def estimate(
         low, high, weight, same = matches.low[hit], matches.high[hit], matches.weight[hit], matches.same[hit]
         ends, at = np.unique(np.concatenate([low, high]), return_inverse=True)
         measured_ops = measured.ops(ends)
-        loop = _modelled(measured_ops, choice, dev, runtime, TrainingFactor())[0]
-        run = _modelled(measured_ops, choice, dev, runtime, in_training)[0]
+        loop = _modelled_seconds(measured_ops, choice, dev, runtime, TrainingFactor())[0]
+        run = _modelled_seconds(measured_ops, choice, dev, runtime, in_training)[0]
         ratio = np.log(measured.seconds[ends] / np.where(measured.in_run[ends], run, loop))
         a, b = ratio[at[: len(hit)]], ratio[at[len(hit) :]]
         between = seconds[hit] * np.exp((1.0 - weight) * a + weight * b)
-        model_seconds = _modelled(_some(ops, hit), choice, dev, runtime, TrainingFactor())[0]
+        model_seconds = _modelled_seconds(_some(ops, hit), choice, dev, runtime, TrainingFactor())[0]
         carried = np.where(
             measured.in_run[low], 1.0, seconds[hit] / model_seconds
         )  # converts a loop's time into that of a training run
@@ -117,7 +117,7 @@ def _some(ops: OpTable, rows: Int64s) -> OpTable:
 Columns = tuple[Floats, npt.NDArray[np.int16], list[str], list[tuple[float, Provenance]]]
 
 
-def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_training: TrainingFactor) -> Columns:
+def _modelled_seconds(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_training: TrainingFactor) -> Columns:
     # long: one class of kernels after another
     """Seconds of every row by the fitted curves, the index of its table, and the tables' names and basis."""
     kernels = choice.kernels
@@ -176,7 +176,7 @@ def _modelled(ops: OpTable, choice: Choice, dev: Device, runtime: Runtime, in_tr
         names.append(SOURCE)
         founded.append((ERROR, Provenance.ASSUMED))
     for key in (name for name in kernels.memory if LIBRARY in name):
-        mask = _named(ops, ops.kind != Kind.COMM, key)
+        mask = _rows_of_library(ops, ops.kind != Kind.COMM, key)
         if mask.any():
             backward = np.isin(ops.phase[mask], (Phase.DGRAD, Phase.WGRAD))
             m, n = (x[mask].astype(np.float64) for x in (ops.m, ops.n))
@@ -206,7 +206,7 @@ def _operators(ops: OpTable, kernels: KernelCurves) -> Iterator[tuple[str, Opera
         yield key, operator, mask
 
 
-def _named(ops: OpTable, among: Bools, name: str) -> Bools:
+def _rows_of_library(ops: OpTable, among: Bools, name: str) -> Bools:
     """The rows of that name: kernels of one library. Only rows of a dataset have such names, not the graph of a job."""
     hits = np.zeros(len(ops), np.bool_)
     if name in ops.names:

@@ -70,11 +70,11 @@ def _seconds(
     memory = moved / (dev.bandwidth * curve.memory)
     joined = (best**curve.blend + memory**curve.blend) ** (1.0 / curve.blend)
     floor = 2.0 * batch * m * n * k / dev.peak[dtype]
-    seconds = curve.latency + held(joined, curve.throttle, curve.settle, curve.sharp)
+    seconds = curve.latency + throttled_seconds(joined, curve.throttle, curve.settle, curve.sharp)
     return np.asarray(np.maximum(seconds, floor), dtype=np.float64)
 
 
-def held(seconds: Floats, throttle: float, settle: float, sharp: float) -> Floats:
+def throttled_seconds(seconds: Floats, throttle: float, settle: float, sharp: float) -> Floats:
     """`seconds` at full clock, longer by up to `throttle` as the power limit lowers the clock; monotone in `seconds`."""
     if throttle == 0.0:
         return seconds

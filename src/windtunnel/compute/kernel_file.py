@@ -179,21 +179,21 @@ def document(kernels: KernelCurves) -> dict[str, Any]:
     def section(key: str, constants: Any) -> dict[str, Any]:
         table = kernels.tables[key]
         section_of = {
-            "error": _short(table.error),
+            "error": _round_figure(table.error),
             "provenance": table.provenance.name.lower(),
             "source": table.source,
             "constants": constants,
         }
         for name in ("held_out", "trained"):
             if stats := getattr(table, name):
-                section_of[name] = {part: {k: _short(v) for k, v in asdict(value).items()} for part, value in stats.items()}
+                section_of[name] = {part: {k: _round_figure(v) for k, v in asdict(value).items()} for part, value in stats.items()}
         return section_of
 
     content: dict[str, Any] = {
         "format": FORMAT,
         "id": kernels.id,
         "architecture": kernels.architecture,
-        "reference": {name: _short(getattr(kernels, name), 9) for name in _Reference.model_fields},
+        "reference": {name: _round_figure(getattr(kernels, name), 9) for name in _Reference.model_fields},
         "gemm": section("gemm", _constants(kernels.gemm)),
     }
     if kernels.grouped is not None:
@@ -211,32 +211,32 @@ def document(kernels: KernelCurves) -> dict[str, Any]:
 
 def text(kernels: KernelCurves) -> str:
     """The file's text: indented JSON in which lists of numbers and short tables stay on one line."""
-    return _indented(document(kernels), 0) + "\n"
+    return _indent_value(document(kernels), 0) + "\n"
 
 
-def _indented(value: Any, depth: int) -> str:
+def _indent_value(value: Any, depth: int) -> str:
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_indented(item, 0) for item in value) + "]"
+        return "[" + ", ".join(_indent_value(item, 0) for item in value) + "]"
     if not isinstance(value, dict):
         return f"{value:.9g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
     if not any(isinstance(item, dict) for item in value.values()):
-        flat = "{" + ", ".join(f"{json.dumps(name)}: {_indented(item, 0)}" for name, item in value.items()) + "}"
+        flat = "{" + ", ".join(f"{json.dumps(name)}: {_indent_value(item, 0)}" for name, item in value.items()) + "}"
         if len(flat) + depth < 130:
             return flat
     inside = " " * (depth + 1)
-    rows = [f"{inside}{json.dumps(name)}: {_indented(item, depth + 1)}" for name, item in value.items()]
+    rows = [f"{inside}{json.dumps(name)}: {_indent_value(item, depth + 1)}" for name, item in value.items()]
     return "{\n" + ",\n".join(rows) + "\n" + " " * depth + "}"
 
 
 def _constants(curve: Any) -> dict[str, Any]:
     plain = {f.name: f.default for f in fields(curve)}
     return {
-        name: _short(value) if isinstance(value, int | float) else value
+        name: _round_figure(value) if isinstance(value, int | float) else value
         for name, value in asdict(curve).items()
         if value != plain[name]
     }
 
 
-def _short(value: float, digits: int = 4) -> float:
+def _round_figure(value: float, digits: int = 4) -> float:
     short = float(f"{value:.{digits}g}")
     return int(short) if short == int(short) and abs(short) < 1e15 else short

@@ -170,7 +170,7 @@ class Measured:
         same, lines = self._tables[key]
         requested = of_graph(ops)
         exact = same.exact(requested)
-        low, high, weight = lines.between(requested)
+        low, high, weight = lines.find_neighbours(requested)
         for end in (low, high):  # do not interpolate a chain of unfused kernels between fused ones
             off = (end >= 0) & ~self._alike(requested, end)
             low[off] = high[off] = -1
@@ -241,7 +241,7 @@ class _Table:
         at = np.minimum(np.searchsorted(self.key, _hash(shape)), len(self.key) - 1)
         return np.where((self.shape[at] == shape).all(axis=1), self.row[at], -1)
 
-    def between(self, wanted: KernelShapes) -> tuple[Int64s, Int64s, Floats]:
+    def find_neighbours(self, wanted: KernelShapes) -> tuple[Int64s, Int64s, Floats]:
         """Neighbours of each row on its axis, or -1, and its position between the lower and the upper one on a log scale."""
         none = np.full(len(wanted.op), -1, np.int64)
         if not len(self.key):

@@ -49,7 +49,7 @@ class GpuWatts:
 
 
 @lru_cache(maxsize=1)
-def stored() -> DrawShares:
+def stored_shares() -> DrawShares:
     """The shares of `catalog/calibration/power.toml`."""
     table = tomllib.loads(FILE.read_text(encoding="utf-8"))
     found = table["fitted"] | table["stated"]
@@ -65,9 +65,9 @@ def statics() -> dict[str, float]:
 def shares_of(gpu: GPU) -> DrawShares:
     """The stored shares under those that the GPU states."""
     if gpu.draw is None:
-        return stored()
+        return stored_shares()
     own = {field.name: getattr(gpu.draw, field.name) for field in fields(DrawShares)}
-    return DrawShares(**{name: getattr(stored(), name) if value is None else value for name, value in own.items()})
+    return DrawShares(**{name: getattr(stored_shares(), name) if value is None else value for name, value in own.items()})
 
 
 def watts_of(gpu: GPU) -> GpuWatts | None:
@@ -88,10 +88,10 @@ def watts_of(gpu: GPU) -> GpuWatts | None:
             cap,
             f"{least:.0f} to {gpu.power_w:g} W: {gpu.id} draws {shares.static * gpu.power_w:.0f} W with nothing running",
         )
-    return under(shares, gpu.power_w, cap, 1.0 if gpu.clock_lock is None else gpu.clock_lock)
+    return watts_under(shares, gpu.power_w, cap, 1.0 if gpu.clock_lock is None else gpu.clock_lock)
 
 
-def under(shares: DrawShares, power: float, cap: float, lock: float = 1.0) -> GpuWatts:
+def watts_under(shares: DrawShares, power: float, cap: float, lock: float = 1.0) -> GpuWatts:
     """Watts and stretches of a GPU of `power` watts under a cap in watts and a locked clock (a share)."""
     static = shares.static * power
     tensor, tensor_clock = _at(shares.tensor * power, static, cap, lock, shares.floor)

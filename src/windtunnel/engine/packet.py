@@ -305,7 +305,7 @@ def reroute(
         on_detour &= hit
         if not hit:
             continue
-        broken = _without(graph, down)
+        broken = _without_links(graph, down)
         for lane in sorted(hit):
             try:
                 way = route(broken, lanes.src[lane : lane + 1], lanes.dst[lane : lane + 1], np.array([lane]), options)
@@ -318,7 +318,7 @@ def reroute(
     return Paths(np.array(starts, np.int64), np.concatenate(links).astype(np.int32)), tuple(detours)
 
 
-def _without(graph: Graph, down: set[int]) -> Graph:
+def _without_links(graph: Graph, down: set[int]) -> Graph:
     up = graph.link_up.copy()
     up[list(down)] = 0
     return replace(graph, link_up=up)

@@ -43,7 +43,7 @@ def schedule_of_job(job: Job) -> tuple[GoalSchedule, float]:
 
 
 def _group(node: StepNode, groups: JobGroups, rank: int) -> tuple[int, ...]:
-    return groups.named(node.axis).get(rank) or groups.twins(rank)
+    return groups.groups_of(node.axis).get(rank) or groups.twins(rank)
 
 
 def _operations(node: StepNode, groups: JobGroups, rank: int) -> int:

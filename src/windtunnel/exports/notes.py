@@ -20,7 +20,7 @@ def left_out(job: Job, back: Imported) -> tuple[str, ...]:
         ("plan", job.plan, back.plan),
         ("runtime", job.runtime, back.runtime),
     ):
-        lines += [f"{noun}.{name} = {_shown(value)}" for name, value in different(ours, theirs, job)]
+        lines += [f"{noun}.{name} = {_format_value(value)}" for name, value in different(ours, theirs, job)]
     return tuple(lines)
 
 
@@ -71,7 +71,7 @@ def meant(name: str, value: Any, noun: Noun, job: Job) -> Any:
     return value
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, Noun):
         return str(value.model_dump(mode="json", exclude_defaults=True))
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -63,7 +63,7 @@ def workload_of(job: Job, stage: int) -> tuple[SimaiWorkload, tuple[str, ...]]:
     left: set[str] = set()
     blocks = [(source.blocks[at], repeats) for chunk in source.stages[stage] for at, repeats in chunk.blocks]
     one = [layer for block, repeats in blocks for layer in lines_of_block(source, costs, block, left) * repeats]
-    once = _once(job, source, costs, stage, left)
+    once = _step_lines(job, source, costs, stage, left)
     if len(once) + len(one) * job.micro_batches > MOST_LINES:
         raise SpecError("plan.global_batch", job.plan.global_batch, f"at most {MOST_LINES:,} lines of all micro batches")
     layers = sum(repeats for block, repeats in blocks if block.key.kind == BlockKind.LAYER)
@@ -119,7 +119,7 @@ def _parts(workload: Workload, costs: Costs, rows: Iterable[int], name: str, lef
     return [part for part in out if part.seconds or part.weights or part.call != "NONE"] or out[:1]
 
 
-def _once(job: Job, workload: Workload, costs: Costs, stage: int, left: set[str]) -> list[SimaiLayer]:
+def _step_lines(job: Job, workload: Workload, costs: Costs, stage: int, left: set[str]) -> list[SimaiLayer]:
     """Lines of the step: calls of weights and gradients, then the update."""
     sizes: dict[str, float] = {}
     for node in step_nodes(job)[0][stage]:

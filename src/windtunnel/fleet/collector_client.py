@@ -16,7 +16,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import Stamps
 from windtunnel.fleet.query_results import Heartbeat, IdSelection, OpenSection
 from windtunnel.fleet.ship.post import connection_to
-from windtunnel.records.sections import COLUMNS, Sections, joined
+from windtunnel.records.sections import COLUMNS, Sections, join_sections
 
 TIMEOUT = 120.0
 """Timeout of one query in seconds."""
@@ -89,7 +89,9 @@ class CollectorClient:
             middle = (low + high) // 2
             if not low < middle < high:
                 raise
-            return joined([self._span(low, middle, rank_query), self._span(middle, high if high <= last else ENDLESS, rank_query)])
+            return join_sections(
+                [self._span(low, middle, rank_query), self._span(middle, high if high <= last else ENDLESS, rank_query)]
+            )
 
     def _sections(self, steps: str, rank_query: str) -> Sections:
         import pyarrow as pa

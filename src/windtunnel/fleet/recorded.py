@@ -21,7 +21,7 @@ from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import open_rings, ring_sections, unrecorded_work
 from windtunnel.fleet.ship.policy import ShipPolicy
 from windtunnel.fleet.ship.process_state import ProcessState
-from windtunnel.records.sections import Sections, joined
+from windtunnel.records.sections import Sections, join_sections
 
 _STILL_NEW = 60.0
 """Seconds after the last received heartbeat during which a stored run counts as still running."""
@@ -73,7 +73,9 @@ def recorded_of_rings(folder: Path, rows: int | None = None) -> Recorded:
             )
             meshes.update({str(value): value for kind, value in reader.lines() if kind == "mesh"})
         first = readers[0].meta
-        return Recorded(first.run, first.world, joined(parts), tuple(meshes.values()), beats, _facts(readers), now, lost, pids)
+        return Recorded(
+            first.run, first.world, join_sections(parts), tuple(meshes.values()), beats, _facts(readers), now, lost, pids
+        )
 
 
 def recorded_of_store(folder: Path, last: int | None = None) -> Recorded:

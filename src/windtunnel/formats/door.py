@@ -12,7 +12,14 @@ from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.importers import ANYTHING, IMPORTERS, OWN_PREFIXES, TOGETHER, Importer, module_of
 from windtunnel.formats.reading import Context, ImporterModule, LinkingModule, Reading
-from windtunnel.formats.text.wrapped import bare, decoded, named, prefix_of, told, without_prefix
+from windtunnel.formats.text.wrapped import (
+    copy_decoded,
+    copy_without_prefix,
+    name_originals,
+    name_originals_in,
+    prefix_of,
+    without_prefix,
+)
 
 
 def importer_of(head: Head, name: str | None = None) -> Importer:
@@ -25,10 +32,10 @@ def importer_of(head: Head, name: str | None = None) -> Importer:
         if name not in named:
             raise UnknownName("--as", name, list(named))
         return named[name]
-    found = _first(head)
+    found = _first_importer(head)
     if found is None or found.name not in OWN_PREFIXES:
         prefix = prefix_of(head)
-        within = None if prefix is None else _first(without_prefix(head, prefix))
+        within = None if prefix is None else _first_importer(without_prefix(head, prefix))
         if within is not None and within.name not in ANYTHING:
             return within
     if found is not None:
@@ -48,7 +55,7 @@ def importer_of_folder(path: Path) -> Importer | None:
     return next((one for one in IMPORTERS if one.reads == "folder" and module_of(one).recognises_folder(path)), None)
 
 
-def _first(head: Head) -> Importer | None:
+def _first_importer(head: Head) -> Importer | None:
     return next((reader for reader in IMPORTERS if _recognises(reader, head)), None)
 
 
@@ -72,31 +79,31 @@ def _reader(importer: Importer) -> ImporterModule:
 
 def read_files(files: Sequence[str | Path], context: Context | None = None, name: str | None = None) -> Reading:
     """What the files of one source hold: one file, or the files of a run's ranks; a directory stands for the files in it, without
-    what `_beside` takes out and `ignored` names.
+    what `_drop_companion_files` takes out and `ignored` names.
 
     `name` says the format where content does not. Files of one source are of one format, or of two that belong together
     (`importers.TOGETHER`): SpecError where two differ.
     """
     if len(files) == 1 and (folder := importer_of_folder(Path(files[0]))) is not None and name in (None, folder.name):
         return _reader(folder).read([Path(files[0])], context or Context())
-    paths = [path for given in files for path in listed(Path(given))]
+    paths = [path for given in files for path in list_files(Path(given))]
     if not paths:
         raise SpecError("FILE", "no file", "one file or more")
     with ExitStack() as stack:
-        plain, copies = _plain(paths, name, stack)
-        beside = _beside(plain, [Path(given) for given in files], copies)
+        plain, copies = _unwrap_files(paths, name, stack)
+        beside = _drop_companion_files(plain, [Path(given) for given in files], copies)
         try:
             reading = _read(plain, context or Context())
         except SpecError as error:
             if not copies:
                 raise
-            raise SpecError(told(error.path, copies), error.got, error.allowed, error.hint) from None
+            raise SpecError(name_originals_in(error.path, copies), error.got, error.allowed, error.hint) from None
         if beside:
             reading = replace(reading, ignored=(*reading.ignored, f"beside them: {', '.join(beside)}"))
-        return named(reading, copies) if copies else reading
+        return name_originals(reading, copies) if copies else reading
 
 
-def _beside(files: dict[Importer, list[Path]], given: Sequence[Path], copies: Mapping[Path, Path]) -> list[str]:
+def _drop_companion_files(files: dict[Importer, list[Path]], given: Sequence[Path], copies: Mapping[Path, Path]) -> list[str]:
     """Takes out what lies in a given directory beside its ranks, and its names: texts that no reader of a trace or log knows, and
     files of other formats where most are of one."""
     texts = [importer for importer in files if importer.name in ANYTHING]
@@ -111,18 +118,18 @@ def _beside(files: dict[Importer, list[Path]], given: Sequence[Path], copies: Ma
     return [copies.get(path, path).name for importer in beside for path in files.pop(importer)]
 
 
-def _plain(paths: Sequence[Path], name: str | None, stack: ExitStack) -> tuple[dict[Importer, list[Path]], dict[Path, Path]]:
+def _unwrap_files(paths: Sequence[Path], name: str | None, stack: ExitStack) -> tuple[dict[Importer, list[Path]], dict[Path, Path]]:
     """The files by importer; a copy stands for a file whose text is wrapped. And the copies with what they are of."""
     by_importer: dict[Importer, list[Path]] = {}
     copies: dict[Path, Path] = {}
     for path in paths:
         head, copy = head_of(path), path
         if head.encoding:
-            copy = decoded(path, head.encoding, stack)
+            copy = copy_decoded(path, head.encoding, stack)
         importer = importer_of(head, name)
         prefix = None if importer.name in (*OWN_PREFIXES, *ANYTHING) else prefix_of(head)
         if prefix is not None and _recognises(importer, without_prefix(head, prefix)):
-            copy = bare(copy, prefix, stack)
+            copy = copy_without_prefix(copy, prefix, stack)
         if copy != path:
             copies[copy] = path
         by_importer.setdefault(importer, []).append(copy)
@@ -160,7 +167,7 @@ def _main(files: Mapping[Importer, list[Path]]) -> Importer | None:
     return None
 
 
-def listed(path: Path) -> list[Path]:
+def list_files(path: Path) -> list[Path]:
     """A file as it is; the files of a directory by name, without hidden ones. FileError for a directory without files."""
     if not path.is_dir():
         return [path]

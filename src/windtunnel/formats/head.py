@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
-from windtunnel.base.files import GZIP, bare, read_bytes
+from windtunnel.base.files import GZIP, read_bytes, without_gz
 
 SIZE = 256 * 1024
 """Bytes that a reader may look at to recognise its format."""
@@ -45,10 +45,10 @@ class Head:
         """The bytes as text, without terminal colours, and without a character that the end cuts through. A few bytes that are not
         UTF-8 become U+FFFD, as in logs that several processes write at once; with more of them, or with zeros between them, this
         is no text: empty."""
-        text = self._decoded()
+        text = self._decode_text()
         return COLOURS.sub("", text) if "\x1b" in text else text
 
-    def _decoded(self) -> str:
+    def _decode_text(self) -> str:
         try:
             return self.data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -68,7 +68,7 @@ class Head:
         for a table that is broken, and where the head is not the whole file."""
         from windtunnel.spec.loading.files import SUFFIXES, parse_table  # here: a trace needs no noun of a job
 
-        suffix = bare(self.path).suffix.lower()
+        suffix = without_gz(self.path).suffix.lower()
         suffix = ".json" if self.text.lstrip()[:1] == "{" else suffix
         if not self.complete or suffix not in SUFFIXES:
             return None
@@ -121,12 +121,12 @@ def head_of(path: Path) -> Head:
             data = data.decode(encoding, "ignore").encode()
         return Head(path, data, size, encoding=encoding)
     try:
-        return Head(path, _unpacked(data), size, packed=True)
+        return Head(path, _unpack_head(data), size, packed=True)
     except zlib.error as error:
         raise FileError(str(path), f"a broken gzip stream ({error})", "a .gz file") from None
 
 
-def _unpacked(packed: bytes) -> bytes:
+def _unpack_head(packed: bytes) -> bytes:
     """The first bytes of gzip streams, which may end early: what their reader makes of that is its own business."""
     data = b""
     while packed[:2] == GZIP and len(data) < SIZE:

@@ -65,12 +65,12 @@ _TABLES = (
 
 def recognises(head: Head) -> bool:
     """Whether the file is one of these."""
-    return _told(head) is not None
+    return _describe_file(head) is not None
 
 
 def read(files: Sequence[Path], context: Context) -> NoReturn:
     """FileError with what the first file is."""
-    what, allowed, hint = _told(head_of(files[0])) or (
+    what, allowed, hint = _describe_file(head_of(files[0])) or (
         "a file of no known kind",
         "a file that `windtunnel catalog formats` lists",
         "",
@@ -78,7 +78,7 @@ def read(files: Sequence[Path], context: Context) -> NoReturn:
     raise FileError(str(files[0]), what, allowed, hint)
 
 
-def _told(head: Head) -> tuple[str, str, str] | None:
+def _describe_file(head: Head) -> tuple[str, str, str] | None:
     """(what it is, what is allowed, a hint), or None."""
     if not head.data.strip():
         return "an empty file", "a file with content", ""

@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass, replace
 
 from windtunnel.goodput.conditions import Conditions, Rates, loses_work, strikes_recovery
-from windtunnel.goodput.interval import Wall, best_interval, smooth, trained
-from windtunnel.goodput.recovery import PHASES, recoveries, undisturbed
+from windtunnel.goodput.interval import Wall, best_interval, smooth, trained_seconds
+from windtunnel.goodput.recovery import PHASES, recoveries, undisturbed_seconds
 
 LONGEST = 30 * 86400.0
 """Seconds between checkpoints that are tried at most."""
@@ -65,7 +65,7 @@ def steady(run: Conditions) -> Steady:
     phases = _phases(run)
     around = _wall(run, rates, phases)
     interval = run.interval if run.interval is not None else best_interval(run, rates, LONGEST, around)
-    training, wall = trained(interval, rates, cost), around(interval)
+    training, wall = trained_seconds(interval, rates, cost), around(interval)
     calm = smooth(interval, rates, cost)
     saves = _saving(run, calm)
     drag = min(cost.flush, interval / rates.pace * (1.0 + cost.drag)) * cost.drag / (1.0 + cost.drag)
@@ -132,7 +132,11 @@ def _mean_recovery(run: Conditions) -> float:
     kinds = [kind for _, kind in run.kinds if loses_work(kind)]
     rates = [run.rate(kind) for kind in kinds]
     total = sum(rates)
-    return sum(rate / total * seconds for rate, seconds in zip(rates, undisturbed(run, kinds), strict=True)) if total > 0.0 else 0.0
+    return (
+        sum(rate / total * seconds for rate, seconds in zip(rates, undisturbed_seconds(run, kinds), strict=True))
+        if total > 0.0
+        else 0.0
+    )
 
 
 def _hopeless(run: Conditions, interval: float) -> Steady:

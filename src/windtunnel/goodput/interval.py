@@ -35,7 +35,7 @@ Wall = Callable[[float], float]
 """Seconds for each second of training, of an interval: training, stops that save first, and recoveries."""
 
 
-def trained(interval: float, rates: Rates, cost: CheckpointCost) -> float:
+def trained_seconds(interval: float, rates: Rates, cost: CheckpointCost) -> float:
     """A(t): seconds of training, lost ones included, for an interval of work; infinite where none is ever kept."""
     wall = interval / rates.pace
     c, g = smooth(interval, rates, cost), wall + cost.save + cost.flush
@@ -51,8 +51,8 @@ def trained(interval: float, rates: Rates, cost: CheckpointCost) -> float:
     flushing: Segment = (cost.flush, interval, beside)
     saving: Segment = (cost.save, interval, 0.0)
     ahead = min(beside * cost.flush, interval)  # work beside the flush, before the durable moment
-    begun = _kept(((wall, 0.0, rates.pace), saving, flushing), rate)
-    between = _kept(((wall - ahead / rates.pace, ahead, rates.pace), saving, flushing), rate)
+    begun = _kept_work(((wall, 0.0, rates.pace), saving, flushing), rate)
+    between = _kept_work(((wall - ahead / rates.pace, ahead, rates.pace), saving, flushing), rate)
     work = interval * moments + rates.saves * (begun + moments * between)
     return interval / rate / work
 
@@ -62,7 +62,7 @@ def smooth(interval: float, rates: Rates, cost: CheckpointCost) -> float:
     return max(interval / rates.pace + cost.price, cost.flush + cost.save)
 
 
-def _kept(segments: Sequence[Segment], rate: float) -> float:
+def _kept_work(segments: Sequence[Segment], rate: float) -> float:
     """The integral of the work since the last durable moment, weighed with exp(-rate u)."""
     total, decay = 0.0, 1.0
     for seconds, begin, slope in segments:
@@ -82,7 +82,7 @@ def best_interval(run: Conditions, rates: Rates, longest: float, wall: Wall) -> 
         return longest if rates.loses <= 0.0 else run.shortest
     best = rates.pace * _root(rates.loses * cost.price) / rates.loses
     if rates.saves > 0.0:  # stops that save first leave less to lose, so that the best is longer
-        best = _least(lambda each: trained(each, rates, cost) / each * wall(each), 0.5 * best, 4.0 * best)
+        best = _least(lambda each: trained_seconds(each, rates, cost) / each * wall(each), 0.5 * best, 4.0 * best)
     return min(max(best, run.shortest), longest)
 
 
@@ -121,7 +121,7 @@ def flat_range(run: Conditions, rates: Rates, best: float, longest: float, wall:
     """The shortest and the longest interval whose ETTR is within 1 % of the best one's."""
 
     def loss(interval: float) -> float:
-        return trained(interval, rates, run.checkpoint) / interval * wall(interval)
+        return trained_seconds(interval, rates, run.checkpoint) / interval * wall(interval)
 
     limit = loss(best) / (1.0 - LOSS)
     return _edge(loss, limit, best, run.shortest), _edge(loss, limit, best, longest)

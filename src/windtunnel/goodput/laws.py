@@ -13,7 +13,7 @@ _NODES = [(float(z), float(weight)) for z, weight in zip(_POINTS, _WEIGHTS / _WE
 """Gauss-Hermite points of a standard normal."""
 
 
-def struck(duration: Duration, rate: float) -> float:
+def failure_chance(duration: Duration, rate: float) -> float:
     """1 - E[exp(-rate X)]: the chance that a failure of `rate` (1/s) comes during X, without cancellation where it is small."""
     mean, spread = duration.mean, duration.spread
     if mean <= 0.0 or rate <= 0.0:
@@ -34,4 +34,4 @@ def struck(duration: Duration, rate: float) -> float:
 
 def spent(duration: Duration, rate: float) -> float:
     """E[min(X, time of the first failure)]: seconds in a step of a recovery, which a failure may cut short."""
-    return struck(duration, rate) / rate if rate > 0.0 else duration.mean
+    return failure_chance(duration, rate) / rate if rate > 0.0 else duration.mean

@@ -17,7 +17,7 @@ from windtunnel.goodput.closed import steady
 from windtunnel.goodput.conditions import DAY, CheckpointCost, Conditions
 from windtunnel.goodput.recovery import PHASES
 from windtunnel.goodput.simulate import simulate
-from windtunnel.records.incidents import Incident, ettr, replayed
+from windtunnel.records.incidents import Incident, ettr, replayed_seconds
 from windtunnel.spec.reliability import Duration, Failure
 
 REPLICAS = 400
@@ -58,7 +58,7 @@ class FleetRun:
         return ettr(self.incidents, self.began, self.ended, self.step, sum(self.saves))
 
     @property
-    def counted(self) -> tuple[Incident, ...]:
+    def counted_incidents(self) -> tuple[Incident, ...]:
         """Incidents without those that were ignored: a lost agent whose node was lost too stands in the log twice."""
         return tuple(one for one in self.incidents if one.outcome != "ignored")
 
@@ -67,10 +67,10 @@ class FleetRun:
         """Measured shares of the wall time, named as `goodput`'s."""
         seconds: dict[str, float] = dict.fromkeys((*PHASES, "replay"), 0.0)
         names = {"detect": "detect", "diagnose": "diagnose", "wait": "wait", "start": "init", "load": "load"}
-        for one in self.counted:
+        for one in self.counted_incidents:
             for name, part in names.items():
                 seconds[part] += getattr(one.seconds, name) or 0.0
-            seconds["replay"] += replayed(one, self.step)
+            seconds["replay"] += replayed_seconds(one, self.step)
         seconds["save"] = sum(self.saves)
         shares = {name: each / self.wall for name, each in seconds.items()}
         return {"useful": self.ettr, **shares}

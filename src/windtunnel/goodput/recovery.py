@@ -75,7 +75,7 @@ def recoveries(run: Conditions) -> dict[str, Recovery]:
     after_owing, after_free = _further(owing, free)
     answer = {}
     for name, one in begun.items():
-        phases = _sum(one.phases, _scaled(after_owing.phases, one.owing), _scaled(after_free.phases, one.free))
+        phases = _sum(one.phases, _scale_phases(after_owing.phases, one.owing), _scale_phases(after_free.phases, one.free))
         answer[name] = Recovery(phases, 1.0 + one.owing * after_owing.starts + one.free * after_free.starts)
     return answer
 
@@ -87,15 +87,15 @@ def _further(owing: _Start, free: _Start) -> tuple[Recovery, Recovery]:
         endless = (math.inf,) * 6
         return Recovery(endless, math.inf), Recovery(endless, math.inf)
 
-    def solved(a: float, b: float) -> tuple[float, float]:
+    def solve_pair(a: float, b: float) -> tuple[float, float]:
         return ((1.0 - free.free) * a + owing.free * b) / determinant, ((1.0 - owing.owing) * b + free.owing * a) / determinant
 
-    pairs = [solved(a, b) for a, b in zip(owing.phases, free.phases, strict=True)]
-    starts = solved(1.0, 1.0)
+    pairs = [solve_pair(a, b) for a, b in zip(owing.phases, free.phases, strict=True)]
+    starts = solve_pair(1.0, 1.0)
     return Recovery(_six([a for a, _ in pairs]), starts[0]), Recovery(_six([b for _, b in pairs]), starts[1])
 
 
-def undisturbed(run: Conditions, kinds: Sequence[Failure]) -> list[float]:
+def undisturbed_seconds(run: Conditions, kinds: Sequence[Failure]) -> list[float]:
     """Mean seconds of a recovery of each kind without failures during it."""
     shared = _Shared.of(run)
     return [sum(_start(shared, kind, 0.0, kind.replaces_node).phases) for kind in kinds]
@@ -130,14 +130,14 @@ def _start(shared: _Shared, kind: Failure, rate: float, owes: bool) -> _Start:
 
 def _mean(parts: list[tuple[float, _Start]]) -> _Start:
     return _Start(
-        _sum(*(_scaled(one.phases, share) for share, one in parts)),
+        _sum(*(_scale_phases(one.phases, share) for share, one in parts)),
         sum(share * one.ends for share, one in parts),
         sum(share * one.owing for share, one in parts),
         sum(share * one.free for share, one in parts),
     )
 
 
-def _scaled(phases: Seconds6, factor: float) -> Seconds6:
+def _scale_phases(phases: Seconds6, factor: float) -> Seconds6:
     return _six([each * factor if factor else 0.0 for each in phases])
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError, unknown_machine
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS
-from windtunnel.formats.jobs.several import together
+from windtunnel.formats.jobs.several import merge_texts
 from windtunnel.formats.own import cluster as cluster_file
 from windtunnel.jobs.imports import apply_deepspeed, import_on_machine, load_model_apart, put_on_machine
 from windtunnel.jobs.loaded import LoadedJob
@@ -45,7 +45,7 @@ def load_described_job(
         return apply_deepspeed(Path(source), on, changes, model)
     if model is not None and source is not None and (is_recipe(source) or leaves_model_open(source)):
         if leaves_model_open(model):
-            return import_on_machine(together([model, source]), on, changes)
+            return import_on_machine(merge_texts([model, source]), on, changes)
         return import_on_machine(Path(source), on, changes, beside=load_model_apart(model))
     if flags is not None or model is not None:
         if flags is not None and source is not None and Path(source).suffix in SCRIPTS:
@@ -71,7 +71,7 @@ def load_described_job(
 
 def load_parts(files: Sequence[str], overrides: Sequence[str] | None = None, on: str | None = None) -> LoadedJob:
     """The job that several files describe together: a simulator's model, how it runs, and its machine where `on` names none."""
-    return import_on_machine(together(files), on, list(overrides or ()))
+    return import_on_machine(merge_texts(files), on, list(overrides or ()))
 
 
 def load_cluster_alone(source: str | None, overrides: Sequence[str] | None = None) -> Cluster | None:
@@ -82,7 +82,7 @@ def load_cluster_alone(source: str | None, overrides: Sequence[str] | None = Non
     path = Path(source)
     if source not in names("clusters"):
         try:
-            if bare(path).suffix.lower() not in SUFFIXES or not path.is_file():
+            if without_gz(path).suffix.lower() not in SUFFIXES or not path.is_file():
                 return None
         except (OSError, ValueError):
             return None

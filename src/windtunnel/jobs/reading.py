@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.formats.door import importer_of, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.importers import CONFIGURATIONS
@@ -76,7 +76,7 @@ def is_configuration(file: str, form: str | None = None) -> bool:
 
 def are_parts_of_a_job(files: Sequence[str]) -> bool:
     """Whether every file is a part of one job. Only configurations are read whole: traces may be large, or cut off."""
-    if not all(bare(file).suffix.lower() in SUFFIXES and Path(file).is_file() for file in files):
+    if not all(without_gz(file).suffix.lower() in SUFFIXES and Path(file).is_file() for file in files):
         return False
     if not all(importer_of(head_of(Path(file))).name in CONFIGURATIONS for file in files):
         return False
@@ -88,13 +88,13 @@ def are_parts_of_a_job(files: Sequence[str]) -> bool:
 def _read_job(source: str | list[str], on: str | None, overrides: list[str]) -> Reading:
     """The job of a configuration, or of several files; without a machine and overrides the nouns that it states."""
     from windtunnel.formats import Imported, import_job  # here: a trace or a log needs no noun of a job
-    from windtunnel.formats.jobs.several import together
+    from windtunnel.formats.jobs.several import merge_texts
     from windtunnel.jobs.load import load_described_job, load_parts
     from windtunnel.workload import parameter_count
 
     found: Imported | LoadedJob
     if on is None and not overrides:
-        found = import_job(together(source) if isinstance(source, list) else Path(source))
+        found = import_job(merge_texts(source) if isinstance(source, list) else Path(source))
     else:
         found = load_parts(source, overrides, on) if isinstance(source, list) else load_described_job(source, overrides, on)
     model = found.model if isinstance(found, Imported) else found.job.model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from windtunnel.base.errors import FileError, nearest
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.formats.importers import MODEL_APART, OWN
 from windtunnel.formats.jobs.import_job import format_of_table
 from windtunnel.formats.jobs.recipes.names import split
@@ -55,7 +55,7 @@ def format_of_source(source: str) -> str | None:
             return None
     except (OSError, ValueError):
         return None
-    return format_of_table(read_table(path)) if bare(path).suffix.lower() in SUFFIXES else "command-line"
+    return format_of_table(read_table(path)) if without_gz(path).suffix.lower() in SUFFIXES else "command-line"
 
 
 def is_foreign(source: str) -> bool:

@@ -47,7 +47,7 @@ class PoolBlock:
         self.waits: set[int] = set()  # other streams that still use it
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         return not self.allocated and not self.waits
 
     @property
@@ -119,10 +119,10 @@ class CachingAllocator:
     def malloc(self, size: float, stream: int = 0) -> PoolBlock:
         """Allocates `size` bytes on `stream`; returns the block. Raises OutOfMemory."""
         requested = math.ceil(size)
-        rounded = self.settings.rounded(requested)
+        rounded = self.settings.round_size(requested)
         small = rounded <= SMALL
         pool = self._pools.get((stream, small)) or self._pools.setdefault((stream, small), Pool(stream, small))
-        block = self._cached(pool, rounded) or self._fresh(pool, rounded)
+        block = self._take_cached(pool, rounded) or self._allocate_block(pool, rounded)
         remaining = block.size - rounded
         if remaining and self._splits(pool, rounded, remaining):
             remainder = PoolBlock(pool, block.segment, block.address + rounded, remaining)
@@ -177,7 +177,7 @@ class CachingAllocator:
             return rest >= BLOCK
         return size < self.settings.max_split and rest > SMALL
 
-    def _cached(self, pool: Pool, size: int) -> PoolBlock | None:
+    def _take_cached(self, pool: Pool, size: int) -> PoolBlock | None:
         pool.searches += 1
         index = bisect_left(pool.keys, (size, 0))
         if index == len(pool.keys):
@@ -193,7 +193,7 @@ class CachingAllocator:
         pool.remove(block)
         return block
 
-    def _fresh(self, pool: Pool, size: int) -> PoolBlock:
+    def _allocate_block(self, pool: Pool, size: int) -> PoolBlock:
         if self.settings.collect_above > 0.0 and self.limit < math.inf:
             self._collect()
         block = self._from_cuda(pool, size)
@@ -258,10 +258,10 @@ class CachingAllocator:
             for block in segment.blocks():
                 if block.mapped:
                     continue
-                start = block.before if block.before is not None and block.before.idle else block
+                start = block.before if block.before is not None and block.before.is_idle else block
                 room = 0
                 at: PoolBlock | None = start
-                while room < size and at is not None and at.idle:
+                while room < size and at is not None and at.is_idle:
                     room, at = room + at.size, at.after
                 if room >= size:
                     return start
@@ -326,7 +326,7 @@ class CachingAllocator:
     def _merge(self, block: PoolBlock) -> None:
         """Merges `block` with idle neighbours that are mapped, or unmapped, like it."""
         before, after = block.before, block.after
-        if before is not None and before.idle and before.mapped == block.mapped:
+        if before is not None and before.is_idle and before.mapped == block.mapped:
             if before.mapped:
                 block.pool.remove(before)
             block.address, block.before = before.address, before.before
@@ -335,7 +335,7 @@ class CachingAllocator:
                 before.before.after = block
             else:
                 block.segment.first = block
-        if after is not None and after.idle and after.mapped == block.mapped:
+        if after is not None and after.is_idle and after.mapped == block.mapped:
             if after.mapped:
                 block.pool.remove(after)
             block.size += after.size

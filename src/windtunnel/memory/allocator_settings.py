@@ -29,7 +29,7 @@ class AllocatorSettings:
     power2_divisions: int = 0
     collect_above: float = 0.0
 
-    def rounded(self, size: int) -> int:
+    def round_size(self, size: int) -> int:
         """Bytes of the block that a request of `size` gets at least."""
         divisions = self.power2_divisions
         if divisions > 1 and size > BLOCK * divisions:

@@ -22,7 +22,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
     total = 2.0 * workload.boundary if plan.pp > 1 else 0.0  # the next activation and the next gradient arrive during a pass
     total += largest_copy(workload, stage)  # offload: a layer is copied out while the next one runs, or fetched ahead of its use
     if plan.shards_parameters and job.shard_ranks > 1:
-        return total + _sharded(workload, stage, habit, parameters + workload.held_weights(stage)[1])
+        return total + _sharded_bytes(workload, stage, habit, parameters + workload.held_weights(stage)[1])
     if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
         twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
@@ -30,7 +30,7 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
     return total
 
 
-def _sharded(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
+def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters: float) -> float:
     """Fully sharded: full-size copies of the blocks in flight, their gradients, and the reduce-scatter's input."""
     job = workload.job
     compute = job.runtime.compute_width

@@ -93,7 +93,7 @@ def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Tenso
     script = _Script()
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)
-    order = list(workload.schedule[stage]) if whole else shortened(workload, stage)
+    order = list(workload.schedule[stage]) if whole else shorten_order(workload, stage)
     moments = state.optimizer - state.master
     for number, name in enumerate(("first", "second")):
         player.step(order, f"{name} step")
@@ -106,7 +106,7 @@ def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Tenso
     return script.events
 
 
-def shortened(workload: Workload, stage: int) -> list[Action]:
+def shorten_order(workload: Workload, stage: int) -> list[Action]:
     """The stage's passes up to a few after its peak, then backward passes of micro batches that are still in flight."""
     order = list(workload.schedule[stage])
     highest = int(activation_walk(workload, stage).argmax())
@@ -138,7 +138,7 @@ def _start(script: _Script, workload: Workload, stage: int, habit: MemoryHabits,
     arriving = workload.boundary if job.plan.pp > 1 else 0.0
     _all(script, [arriving, arriving], Content.BUFFERS, "pipeline receive buffer")
     buffers = buffer_bytes(workload, stage, habit, parameters) - 2.0 * arriving
-    gathered = _Player.gathered(workload, stage)
+    gathered = _Player.gathered_bytes(workload, stage)
     moving = min(buffers, (1 + blocks_ahead(workload, stage)) * max(gathered.values(), default=0.0))
     script.take(buffers - moving, Content.BUFFERS, "framework buffer")
 
@@ -187,7 +187,7 @@ class _Player:
         used = {b for chunk in workload.stages[stage] for b, _ in chunk.blocks}
         self.passes: dict[int, Passes] = {b: passes_of(workload, workload.blocks[b], needs[b], raw) for b in used}
         self.names = [block.name for block in workload.blocks]
-        self.weights = self.gathered(workload, stage)
+        self.weights = self.gathered_bytes(workload, stage)
         self.in_flight = 1 + blocks_ahead(workload, stage)
         self.chunks = [[b for b, times in chunk.blocks for _ in range(times)] for chunk in workload.stages[stage]]
         # outputs of micro batches, if the framework keeps them
@@ -202,7 +202,7 @@ class _Player:
         self.ring: list[int] = []
 
     @staticmethod
-    def gathered(workload: Workload, stage: int) -> dict[int, float]:
+    def gathered_bytes(workload: Workload, stage: int) -> dict[int, float]:
         """Bytes of a block's gathered parameters where full sharding gathers and frees them block by block."""
         job = workload.job
         if not job.plan.shards_parameters or job.shard_ranks == 1 or not job.runtime.reshard_after_forward:

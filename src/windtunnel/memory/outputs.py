@@ -33,7 +33,7 @@ class Passes:
 def passes_of(workload: Workload, block: Block, need: Needs, raw_gradient: float) -> Passes:
     """Passes of `block`, whose sums are `need`; `raw_gradient` bytes per parameter outlive its backward pass."""
     habit = habits(workload.job.runtime.framework)
-    kept = _kept(workload, block, need)
+    kept = _kept_bytes(workload, block, need)
     outputs = [size for row in block.forward if (size := output_bytes(workload, row)) > 0.0]
     chain = [
         size for row in block.backward if workload.ops.phase[row] != Phase.RECOMPUTE and (size := output_bytes(workload, row)) > 0.0
@@ -47,7 +47,7 @@ def passes_of(workload: Workload, block: Block, need: Needs, raw_gradient: float
         gradients=() if loss else tuple(chain),
         raw=tuple(raw_gradient * count for count in block.tensors.trained) if raw_gradient else (),
         beside=loss or ((gathered,) if gathered else ()),
-        late=_late(workload, block, need),
+        late=_late_bytes(workload, block, need),
     )
 
 
@@ -76,7 +76,7 @@ def output_bytes(workload: Workload, row: int) -> float:
     return batch * m * n * width
 
 
-def _kept(workload: Workload, block: Block, need: Needs) -> list[float]:
+def _kept_bytes(workload: Workload, block: Block, need: Needs) -> list[float]:
     """The block's saved tensors, and one more for what the framework saves beyond them (see `habits`)."""
     kept = list(block.tensors.kept or ((block.saved,) if block.saved else ()))
     extra = need.saved - sum(kept)
@@ -95,7 +95,7 @@ def _loss(workload: Workload, block: Block, habit: MemoryHabits, need: Needs) ->
     return (*pieces, remainder) if remainder >= 1.0 else tuple(pieces)
 
 
-def _late(workload: Workload, block: Block, need: Needs) -> tuple[float, ...]:
+def _late_bytes(workload: Workload, block: Block, need: Needs) -> tuple[float, ...]:
     """Tensors kept for the weight gradients, one for each product; they add up to the block's `late` bytes."""
     table = workload.ops
     sizes = [

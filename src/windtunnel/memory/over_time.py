@@ -47,7 +47,7 @@ class OverTime:
         """[n] total bytes, as nvidia-smi shows them."""
         return self.reserved + self.context
 
-    def thinned(self, most: int) -> OverTime:
+    def thin(self, most: int) -> OverTime:
         """At most about `most` moments: of each interval the one with most allocated."""
         if len(self.time) <= most:
             return self
@@ -58,7 +58,7 @@ class OverTime:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data of at most `MOMENTS` moments: lists by part and in all, bytes at `time_s`."""
-        thin = self.thinned(MOMENTS)
+        thin = self.thin(MOMENTS)
         parts = {part: thin.parts[:, at] for at, part in enumerate(PARTS)}
         return {
             "stage": thin.stage,

@@ -31,7 +31,7 @@ class Pooled:
         return self.reserved - self.allocated
 
 
-def pooled(workload: Workload, stage: int, limit: float) -> Pooled:
+def replay_pool(workload: Workload, stage: int, limit: float) -> Pooled:
     """Bytes that `stage` reserves if CUDA can provide `limit` bytes."""
     pool = CachingAllocator(settings_of(workload.job.runtime.alloc_conf), limit)
     live: dict[int, PoolBlock] = {}
@@ -53,4 +53,4 @@ def replay(workload: Workload, memory: Sequence[StageMemory]) -> tuple[Pooled, .
     CUDA can provide the GPU's memory less the stage's context; a stage that does not fit gets what it asks for. Takes
     15 to 80 ms a stage. Raises SpecError for a `runtime.alloc_conf` that PyTorch would refuse.
     """
-    return tuple(pooled(workload, m.stage, m.usable - m.context if m.fits else math.inf) for m in memory)
+    return tuple(replay_pool(workload, m.stage, m.usable - m.context if m.fits else math.inf) for m in memory)

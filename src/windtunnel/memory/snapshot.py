@@ -85,7 +85,7 @@ def _until_highest(events: list[TensorEvent]) -> list[TensorEvent]:
 def _segment(segment: PoolSegment, frames_at: dict[int, list[Snapshot]], expandable: bool) -> Snapshot:
     mapped = [block for block in segment.blocks() if block.mapped]
     used = sum(block.size for block in mapped if block.allocated)
-    active = sum(block.size for block in mapped if not block.idle)
+    active = sum(block.size for block in mapped if not block.is_idle)
     return {
         "device": 0,
         "address": mapped[0].address,
@@ -103,7 +103,7 @@ def _segment(segment: PoolSegment, frames_at: dict[int, list[Snapshot]], expanda
                 "address": block.address,
                 "size": block.size,
                 "requested_size": block.requested if block.allocated else block.size,
-                "state": "active_allocated" if block.allocated else "inactive" if block.idle else "active_awaiting_free",
+                "state": "active_allocated" if block.allocated else "inactive" if block.is_idle else "active_awaiting_free",
                 "frames": frames_at.get(block.address, []),
             }
             for block in mapped

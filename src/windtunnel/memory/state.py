@@ -15,7 +15,7 @@ from windtunnel.spec.job import Job
 from windtunnel.spec.plan import Plan
 from windtunnel.workload.blocks.quantise import weight_bytes
 from windtunnel.workload.optimizers import Held
-from windtunnel.workload.passes.optimizer import sharded, state_bytes, updated_parameters
+from windtunnel.workload.passes.optimizer import shard_elements, state_bytes, updated_parameters
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def state_of(
     experts, and of `frozen` further ones, which have only weights; `quantised` of all are of linear layers in low precision.
     `moments`: bytes of the optimizer's state (`Workload.stage_states`); by default, as if no parameter were a matrix."""
     plan, runtime = job.plan, job.runtime
-    shard = sharded(job, parameters, experts)
+    shard = shard_elements(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
     unsharded_gradients = plan.gradient_accumulation == "local" or plan.shards_parameters and plan.pp > 1 and habits.torch_pipeline
     still = weight * frozen / job.shard_ranks

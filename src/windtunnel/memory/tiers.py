@@ -70,7 +70,7 @@ def tiers_of(workload: Workload, stage: int, habit: MemoryHabits, needs: Sequenc
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     plan = job.plan
     moments = workload.stage_states[stage]
-    without_offload = state_of(_without(job), habit, parameters, experts, moments=moments)
+    without_offload = state_of(_without_offload(job), habit, parameters, experts, moments=moments)
     on_gpu = state_of(job, habit, parameters, experts, moments=moments)
     offloaded = updated_parameters(job, parameters, experts) * (1.0 - offload.kept_state)
     if offload.optimizer != "none":
@@ -101,7 +101,7 @@ def _activations(workload: Workload, stage: int, needs: Sequence[Needs]) -> floa
     return float(np.cumsum(change).max(initial=0.0))
 
 
-def _without(job: Job) -> Job:
+def _without_offload(job: Job) -> Job:
     return job.model_copy(update={"plan": job.plan.model_copy(update={"offload": NO_OFFLOAD})})
 
 

@@ -110,13 +110,13 @@ class _Ranges:
 
     def most(self, column: Floats) -> Floats:
         """[B] largest value of a column of values of at least 0."""
-        return self._reduced(np.maximum, column)
+        return self._reduce_ranges(np.maximum, column)
 
     def total(self, column: Floats) -> Floats:
         """[B] sums of a column."""
-        return self._reduced(np.add, column)
+        return self._reduce_ranges(np.add, column)
 
-    def _reduced(self, way: np.ufunc, column: Floats) -> Floats:
+    def _reduce_ranges(self, way: np.ufunc, column: Floats) -> Floats:
         reduced = way.reduceat(np.append(column, 0.0), self.bounds)[::2]
         return np.where(self.bounds[::2] < self.bounds[1::2], reduced, 0.0)
 
@@ -178,14 +178,16 @@ def chunk_bytes(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tup
     return tuple(sizes)
 
 
-def _late(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tuple[float, ...]:
+def _late_bytes(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> tuple[float, ...]:
     """Bytes that one micro batch leaves between the halves of its backward pass in each virtual stage of `stage`."""
     return tuple(sum(needs[b].late * times for b, times in chunk.blocks) for chunk in workload.stages[stage])
 
 
 def _levels(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> npt.NDArray[np.float64]:
     """Bytes of activations after each action."""
-    saved, late = (np.array(size, np.float64) for size in (chunk_bytes(workload, stage, needs), _late(workload, stage, needs)))
+    saved, late = (
+        np.array(size, np.float64) for size in (chunk_bytes(workload, stage, needs), _late_bytes(workload, stage, needs))
+    )
     change = np.stack([saved, -saved, late - saved, -late])  # by `Pass`
     direction, chunk, _, _ = table(workload.schedule[stage]).T
     return np.cumsum(change[direction, chunk])

@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, ValidationError, ValidationInfo, field_validator
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.base.strict import Strict
 from windtunnel.base.units import parse_bandwidth, parse_size, parse_time
 from windtunnel.engine.control import Control, Parameter, controls
@@ -74,7 +74,7 @@ class Congestion:
         return Ecn(rate, row.kmin * scale, row.kmax * scale, row.pmax)
 
 
-def _parsed(unit: str, value: object) -> float:
+def _parse_number(unit: str, value: object) -> float:
     if unit == "B/s":
         return 0.0 if value in (0, "0") and not isinstance(value, bool) else parse_bandwidth(value, "link")
     if unit == "s":
@@ -96,7 +96,7 @@ def _parsed(unit: str, value: object) -> float:
 
 
 def _probability(value: object) -> float:
-    number = _parsed("", value)
+    number = _parse_number("", value)
     if not 0.0 <= number <= 1.0:
         raise ValueError
     return number
@@ -105,13 +105,13 @@ def _probability(value: object) -> float:
 def _read(parse: Callable[[object], float], allowed: str) -> BeforeValidator:
     """A validator that reads a number with its unit; `allowed` is what its error says."""
 
-    def checked(value: object) -> float:
+    def parse_checked(value: object) -> float:
         try:
             return parse(value)
         except ValueError:
             raise ValueError(allowed) from None
 
-    return BeforeValidator(checked)
+    return BeforeValidator(parse_checked)
 
 
 Threshold = Annotated[float, _read(parse_size, "a size such as '400KB'")]
@@ -158,7 +158,7 @@ class _CongestionFile(Strict):
 Checked = TypeVar("Checked", bound=Strict)
 
 
-def _checked(kind: type[Checked], table: object, path: str) -> Checked:
+def _check_table(kind: type[Checked], table: object, path: str) -> Checked:
     try:
         return kind.model_validate(table)
     except ValidationError as error:
@@ -185,7 +185,7 @@ def load_congestion(
         source, colon, rest = source.partition(":")
         if colon:
             chosen = {**_options(rest, path), **chosen}
-    file = _checked(_CongestionFile, _table(source, path, ()), path)
+    file = _check_table(_CongestionFile, _table(source, path, ()), path)
     if not file.algorithm:
         raise SpecError(f"{path}.algorithm", Nothing(), "the name of an algorithm: " + ", ".join(controls()))
     if file.algorithm not in controls():
@@ -208,7 +208,7 @@ def _congestion(
         if name not in known:
             raise UnknownName(f"{path}.{name}", name, (*known, *(_MARKING if file.ecn else ())))
         if isinstance(value, Mapping):
-            stated = _checked(_SourcedValue, value, f"{path}.parameters.{name}")
+            stated = _check_table(_SourcedValue, value, f"{path}.parameters.{name}")
             sources[name], value = stated.source, stated.value
         if name in chosen:
             sources[name] = "given"
@@ -243,7 +243,7 @@ def _table(source: object, path: str, trail: tuple[str, ...]) -> dict[str, Any]:
         table = dict(source)
     elif isinstance(source, Path) or isinstance(source, str) and source.lower().removesuffix(".gz").endswith(SUFFIXES):
         file = Path(source)
-        table = {"id": bare(file).stem, **read_table(file)}
+        table = {"id": without_gz(file).stem, **read_table(file)}
     elif isinstance(source, str):
         if source not in presets():
             raise UnknownName(path, source, presets())
@@ -270,7 +270,7 @@ def _value(parameter: Parameter, value: object, path: str) -> float:
     example = {"B/s": "a bandwidth such as '40Mb/s'", "s": "a time such as '55us'", "B": "a size such as '32KiB'",
               "0/1": "true or false", "": "a number"}[parameter.unit]  # fmt: skip
     try:
-        number = _parsed(parameter.unit, value)
+        number = _parse_number(parameter.unit, value)
     except ValueError:
         raise SpecError(path, value, example, f"{parameter.name}: {parameter.meaning}") from None
     if not parameter.least <= number <= parameter.most:
@@ -283,4 +283,4 @@ def _marking(rows: tuple[Ecn, ...], marking: dict[str, object], path: str) -> Ec
     """One marking for all ports from the given thresholds; they come in pairs, since those of the preset depend on the rate."""
     if "kmin" not in marking or "kmax" not in marking:
         raise SpecError(path, ", ".join(marking), "kmin and kmax together, with or without pmax")
-    return _checked(_MarkingRow, {"pmax": rows[-1].pmax if rows else 1.0, **marking}, path).ecn
+    return _check_table(_MarkingRow, {"pmax": rows[-1].pmax if rows else 1.0, **marking}, path).ecn

@@ -104,7 +104,7 @@ def of_job(job: Job) -> Case:
     if plan.cp > 1:
         raise SpecError("plan.cp", plan.cp, "1, as a slice of a sequence cannot be measured alone", "Add --set plan.cp=1.")
     attention = "flash" if runtime.attention == "flash" else "unfused"
-    return checked(
+    return check_case(
         Case(
             job.model,
             plan.seq,
@@ -119,7 +119,7 @@ def of_job(job: Job) -> Case:
     )
 
 
-def checked(case: Case) -> Case:
+def check_case(case: Case) -> Case:
     """Return `case`; SpecError for widths that tp does not divide and for formats that are not measured."""
     model = case.model
     if case.dtype not in DTYPES:

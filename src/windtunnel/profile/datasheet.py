@@ -28,7 +28,7 @@ def about(device: Device, meter: power.Silent | power.Nvml | power.Smi | None = 
         architecture=device.architecture,
         driver=power.driver(meter) if meter is not None else "",
         libraries=device.libraries(),
-        datasheet=sheet(device) if measure_sheet and not device.known else {},
+        datasheet=sheet(device) if measure_sheet and not device.in_catalogue else {},
         settings=settings,
         source="measured by windtunnel profile",
         licence="Apache-2.0",
@@ -38,7 +38,7 @@ def about(device: Device, meter: power.Silent | power.Nvml | power.Smi | None = 
 def sheet(device: Device) -> dict[str, float]:
     """Best GEMM rate of each format (peak.<dtype>, FLOP/s), best copy rate (memory_bandwidth, B/s), cache and memory (B), SMs."""
     from windtunnel.profile.kernels import Unavailable
-    from windtunnel.profile.sweep import timed
+    from windtunnel.profile.sweep import time_case
 
     quick = Protocol(warmup=3, repeats=5, most_seconds=0.2, flush=False)
     facts = {"l2": float(device.l2), "memory": float(device.memory), "sms": float(device.sms)}
@@ -47,11 +47,11 @@ def sheet(device: Device) -> dict[str, float]:
         for side in PRODUCT[device.cuda]:
             case = product(scope, "square", "forward", side, side, side, dtype, 0.0, None)
             try:
-                rate = float(case.flops or 0.0) / timed(case, device, protocol=quick).seconds_min
+                rate = float(case.flops or 0.0) / time_case(case, device, protocol=quick).seconds_min
             except (Unavailable, RuntimeError):
                 continue
             facts[f"peak.{dtype}"] = max(rate, facts.get(f"peak.{dtype}", 0.0))
     copied = copy_case("device_copy", COPIED[device.cuda], "bf16", None, 0.0)
-    facts["memory_bandwidth"] = float(copied.bytes or 0.0) / timed(copied, device, protocol=quick).seconds_min
+    facts["memory_bandwidth"] = float(copied.bytes or 0.0) / time_case(copied, device, protocol=quick).seconds_min
     device.forget()
     return facts

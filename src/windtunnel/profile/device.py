@@ -54,7 +54,7 @@ class Device:
             return name if self.cuda else f"cpu-{name}"
 
     @cached_property
-    def known(self) -> bool:
+    def in_catalogue(self) -> bool:
         """Whether its data sheet is in the catalogue."""
         try:
             match_gpu(self.name)
@@ -65,7 +65,7 @@ class Device:
     @cached_property
     def architecture(self) -> str:
         """Architecture: the catalogue's name, else sm_90, gfx942 or the CPU's instruction set."""
-        if self.known:
+        if self.in_catalogue:
             return match_gpu(self.name).architecture
         if not self.cuda:
             return platform.machine()
@@ -136,17 +136,17 @@ class Device:
         event.record()
         return event
 
-    def between(self, begin: Any, end: Any) -> float:
+    def seconds_between(self, begin: Any, end: Any) -> float:
         """Seconds between two marks that the device has passed."""
         return float(begin.elapsed_time(end)) * 1e-3 if self.cuda else float(end - begin)
 
     @cached_property
-    def _flushed(self) -> Any:
+    def _flush_buffer(self) -> Any:
         return self.torch.empty(max(1, 2 * self.l2 // 4), dtype=self.torch.int32, device=self.place)
 
     def flush(self) -> None:
         """Flush the last-level cache: write twice its size, so that the next kernel reads its operands from memory."""
-        self._flushed.zero_()
+        self._flush_buffer.zero_()
 
     def sleep(self, seconds: float) -> None:
         """Keep the device busy while the host enqueues the next kernels. Does nothing on a CPU."""

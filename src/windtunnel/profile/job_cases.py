@@ -183,7 +183,7 @@ class _Plan:
     def _loss(self) -> Iterator[KernelCase]:
         for tokens in self.fine:
             for phase in ("forward", "backward"):
-                yield cross_entropy.plain(tokens, self.case.vocab, phase, self.case.dtype, 0.0, self.case.model.name)
+                yield cross_entropy.plain_case(tokens, self.case.vocab, phase, self.case.dtype, 0.0, self.case.model.name)
 
     def _embedding(self) -> Iterator[KernelCase]:
         for tokens in self.fine:

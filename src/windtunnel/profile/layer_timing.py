@@ -70,7 +70,7 @@ class Clock:
         device.synchronize()
         if keep:
             for phase, begin, end in zip(PHASES, points, points[1:], strict=False):
-                self.times[phase].append(device.between(begin[0], end[0]))
+                self.times[phase].append(device.seconds_between(begin[0], end[0]))
                 self.hosts[phase].append(end[1] - begin[1])
 
     def timings(self, reading: Callable[[float], Reading] = lambda seconds: Reading()) -> dict[str, KernelTiming]:

@@ -55,9 +55,9 @@ class Storages(TorchDispatchMode):
         self.known.add(storage._cdata)
         self.count += 1
         self.begun[self.count] = (storage.data_ptr(), storage.nbytes(), time.time())
-        weakref.finalize(storage, self._gone, self.count, storage._cdata)
+        weakref.finalize(storage, self._note_freed, self.count, storage._cdata)
 
-    def _gone(self, number: int, key: int) -> None:
+    def _note_freed(self, number: int, key: int) -> None:
         self.known.discard(key)
         if number in self.begun:
             self.found.append(Allocation(*self.begun.pop(number), time.time()))
@@ -93,7 +93,7 @@ def _on_cuda(run: Run, device: Device) -> Memory:
     reserved: dict[str, float] = {}
     allocated: dict[str, float] = {}
 
-    def ended(phase: str) -> None:
+    def end_phase(phase: str) -> None:
         device.synchronize()
         peak[phase] = float(torch.cuda.max_memory_allocated(device.index))
         reserved[phase] = float(torch.cuda.max_memory_reserved(device.index))
@@ -103,7 +103,7 @@ def _on_cuda(run: Run, device: Device) -> Memory:
     torch.cuda.reset_peak_memory_stats(device.index)
     torch.cuda.memory._record_memory_history(max_entries=1_000_000, context=None, stacks="python")
     try:
-        phases, gradients = _step(run, ended)
+        phases, gradients = _step(run, end_phase)
         blocks = of_snapshot(torch.cuda.memory._snapshot()["device_traces"][device.index])
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)

@@ -25,7 +25,7 @@ from windtunnel.profile.case import Case
 from windtunnel.profile.datasheet import about
 from windtunnel.profile.device import Device, open_device
 from windtunnel.profile.kernels import scope_of
-from windtunnel.profile.session import Session, key_of, same
+from windtunnel.profile.session import Session, is_same_device, key_of
 from windtunnel.profile.sweep import plan, sweep
 from windtunnel.profile.sweep_names import name_kernels
 from windtunnel.profile.timing import Protocol
@@ -201,7 +201,7 @@ def _file(out: Path, name: str, described: About) -> tuple[Path, set[str]]:
             raise SpecError(f"{path}: about.gpu", earlier.about.gpu, f"{described.gpu}, measured now", "Take another folder.")
         # layers state more libraries than kernels do
         shared = {key: value for key, value in earlier.about.libraries.items() if key in described.libraries}
-        if same(replace(earlier.about, libraries=shared), described) and path.stat().st_size < FULL:
+        if is_same_device(replace(earlier.about, libraries=shared), described) and path.stat().st_size < FULL:
             break
         before |= {key_of(row) for row in earlier.rows()}
     return path, before

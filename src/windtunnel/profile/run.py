@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import EngineError, SpecError, UnknownName
-from windtunnel.profile.case import Case, checked
+from windtunnel.profile.case import Case, check_case
 from windtunnel.profile.closure import TOLERANCE
 from windtunnel.profile.device import Device, open_device
 from windtunnel.profile.power import meter
@@ -118,7 +118,7 @@ def run(
     place = open_device(device) if isinstance(device, str) else device
     how = (settings or RunSettings()).on(place.cuda)
     watch = meter(place.cuda, place.index)
-    units = [(checked(case), library, mode) for case in cases for library in how.libraries for mode in how.modes]
+    units = [(check_case(case), library, mode) for case in cases for library in how.libraries for mode in how.modes]
     description = about(place, watch, measure_sheet=not (resume and Path(out).exists()))
     description = replace(
         description, libraries={**description.libraries, **_transformers(how)}, settings={**description.settings, **how.words()}
@@ -159,7 +159,7 @@ def _one(
 
     case, library, mode = unit
     name = f"{case.model.name}, {library}, {mode}, {case.dtype}, {case.shape('layer')}"
-    if _done(session, case, library, mode, how):
+    if _has_all_rows(session, case, library, mode, how):
         outcome.resumed += 1
         return True
     family = family_of(library, case)
@@ -215,7 +215,7 @@ def _failed(error: RuntimeError, name: str, device: Device, session: Session) ->
         raise EngineError(f"{device.name} failed on {name}: {str(error)[:200]}") from error
 
 
-def _done(session: Session, case: Case, library: str, mode: str, how: RunSettings) -> bool:
+def _has_all_rows(session: Session, case: Case, library: str, mode: str, how: RunSettings) -> bool:
     """Whether the file already has all rows that a run would write for the case, as far as that is known in advance."""
     needed = {("layer", case.shape("layer", n)) for n in how.layers} if "layer" in how.levels else set()
     if "submodule" in how.levels:

@@ -34,7 +34,7 @@ def key_of(row: Mapping[str, Any]) -> str:
     return "|".join("" if row.get(name) is None else str(row[name]) for name in IDENTITY)
 
 
-def same(one: About, other: About) -> bool:
+def is_same_device(one: About, other: About) -> bool:
     """Whether two profiles are of the same device in the same environment."""
     return all(getattr(one, name) == getattr(other, name) for name in SAME)
 
@@ -55,7 +55,7 @@ class Session:
                 raise FileError(str(path), "a file that exists", "a new file", "Add --resume to go on with it.")
             self._take_up(read(self.path))
 
-    def done(self, key: str) -> bool:
+    def has_row(self, key: str) -> bool:
         """Whether there is a row with this key."""
         return key in self.rows
 
@@ -67,11 +67,11 @@ class Session:
         """
         stored = dict(row)
         try:
-            self._checked([stored])
+            self._checked_dataset([stored])
         except SpecError as error:
             stored = {**stored, "status": "open", "note": str(error)}
             try:
-                self._checked([stored])
+                self._checked_dataset([stored])
             except SpecError:
                 return str(error)
         self.rows[key_of(stored)] = stored
@@ -96,10 +96,10 @@ class Session:
 
     def dataset(self) -> Dataset:
         """The checked dataset of all rows so far."""
-        return self._checked(list(self.rows.values()))
+        return self._checked_dataset(list(self.rows.values()))
 
-    def _checked(self, rows: list[dict[str, Any]]) -> Dataset:
-        return dataset(replace(self.about, datasheet=raised(self.about.datasheet, rows)), rows)
+    def _checked_dataset(self, rows: list[dict[str, Any]]) -> Dataset:
+        return dataset(replace(self.about, datasheet=raise_rates(self.about.datasheet, rows)), rows)
 
     def __enter__(self) -> Session:
         return self
@@ -108,7 +108,7 @@ class Session:
         self.save()
 
     def _take_up(self, earlier: Dataset) -> None:
-        if not same(earlier.about, self.about):
+        if not is_same_device(earlier.about, self.about):
             name = next(name for name in SAME if getattr(earlier.about, name) != getattr(self.about, name))
             raise SpecError(
                 f"{self.path}: about.{name}",
@@ -120,7 +120,7 @@ class Session:
         self.rows = {key_of(row): row for row in earlier.rows()}
 
 
-def raised(stated: Mapping[str, float], rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+def raise_rates(stated: Mapping[str, float], rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """A measured data sheet in which no rate is below that of a row of the dataset."""
     sheet = dict(stated)
     if not sheet:

@@ -88,7 +88,7 @@ def sweep(
     """
     began = time.monotonic()
     outcome = SweepOutcome()
-    waiting = [case for case in cases if not session.done(case.key)]
+    waiting = [case for case in cases if not session.has_row(case.key)]
     outcome.resumed = len(cases) - len(waiting)
     with session:
         for number, case in enumerate(waiting):
@@ -117,7 +117,7 @@ def _one(
         _skip(outcome, "more than this host's free memory")
         return
     try:
-        timing = timed(case, device, meter, protocol)
+        timing = time_case(case, device, meter, protocol)
     except Unavailable as error:
         _skip(outcome, str(error))
         return
@@ -126,7 +126,7 @@ def _one(
             session.add({**row, "seconds": None, "status": "oom", "note": "does not fit"})
             outcome.oom += 1
             return
-        if device.cuda and _broken(device):
+        if device.cuda and _is_broken(device):
             session.save()
             what = f"{case.name} {case.phase} ({case.m} x {case.n} x {case.k} {case.dtype})"
             raise EngineError(f"{device.name} failed on {what}: {error}") from error
@@ -143,13 +143,13 @@ def _one(
         outcome.measured += 1
 
 
-def timed(case: KernelCase, device: Device, meter: Meter | None = None, protocol: Protocol | None = None) -> Any:
+def time_case(case: KernelCase, device: Device, meter: Meter | None = None, protocol: Protocol | None = None) -> Any:
     """`timing.measure` of a case in its mode. Raises Unavailable, or what its run raises."""
     with case.holding(device.torch):
-        return measure(made(case, device), device, protocol, meter)
+        return measure(make_run(case, device), device, protocol, meter)
 
 
-def made(case: KernelCase, device: Device) -> Run:
+def make_run(case: KernelCase, device: Device) -> Run:
     """The run of a case in its mode, operands and all."""
     bench = Bench(device, case.mode)
     if case.mode == "cuda_graph" and "cuda_graph" in case.modes:
@@ -166,7 +166,7 @@ def _skip(outcome: SweepOutcome, why: str) -> None:
     outcome.skipped[why] = outcome.skipped.get(why, 0) + 1
 
 
-def _broken(device: Device) -> bool:
+def _is_broken(device: Device) -> bool:
     """Whether the device no longer responds, as after an illegal access."""
     try:
         device.torch.zeros(1, device=device.place)

@@ -12,7 +12,7 @@ from typing import Any
 from windtunnel.profile.device import Device
 from windtunnel.profile.kernels import KernelCase
 from windtunnel.profile.session import Report, Session
-from windtunnel.profile.sweep import made
+from windtunnel.profile.sweep import make_run
 from windtunnel.profile.trace_events import events_of
 
 MARK = "windtunnel case "
@@ -34,7 +34,7 @@ def name_kernels(
     waiting = [
         case
         for case in cases
-        if session.done(case.key)
+        if session.has_row(case.key)
         and session.rows[case.key]["status"] == "ok"
         and session.rows[case.key].get("kernel") is None
         and case.mode != "compile"
@@ -46,19 +46,19 @@ def name_kernels(
             if spent > budget or report(max(first / len(waiting), spent / budget if budget else 0.0)):
                 break
             group = waiting[first : first + GROUP]
-            for index, (kernel, launches) in _traced(group, device).items():
+            for index, (kernel, launches) in _trace_group(group, device).items():
                 session.add({**session.rows[group[index].key], "kernel": kernel, "launches": launches})
                 named += 1
     return named
 
 
-def _traced(group: Sequence[KernelCase], device: Device) -> dict[int, tuple[str, int]]:
+def _trace_group(group: Sequence[KernelCase], device: Device) -> dict[int, tuple[str, int]]:
     profiler = device.torch.profiler
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]) as taken:
         for index, case in enumerate(group):
             try:
                 with case.holding(device.torch):
-                    run = made(case, device)
+                    run = make_run(case, device)
                     run()
                     device.synchronize()
                     with profiler.record_function(f"{MARK}{index}"):

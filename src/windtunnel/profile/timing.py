@@ -45,11 +45,11 @@ class Protocol:
     def lasts(self, seconds: float, flush: float) -> float:
         """About how long a measurement of an execution of `seconds` takes, each repetition with a flush of `flush` s."""
         loops = math.ceil(LOOP / max(seconds, 1e-7)) if seconds < SHORT else 1
-        count = self.within(self.repeats, seconds * loops)
+        count = self.fit_executions(self.repeats, seconds * loops)
         rough = 4 if seconds > MIDDLING else 10
-        return (self.within(self.warmup, 2 * seconds) + rough) * seconds + count * (loops * seconds + flush + 50e-6)
+        return (self.fit_executions(self.warmup, 2 * seconds) + rough) * seconds + count * (loops * seconds + flush + 50e-6)
 
-    def within(self, wanted: int, seconds: float) -> int:
+    def fit_executions(self, wanted: int, seconds: float) -> int:
         """`wanted` executions of `seconds`, or as many as `most_seconds` holds, but `least`."""
         return min(wanted, max(self.least, math.ceil(self.most_seconds / seconds)))
 
@@ -94,16 +94,16 @@ def measure(
     device.synchronize()
     tries = 3 if device.cuda and time.perf_counter() - clock < how.most_seconds / 10 else 1
     device.restart_peak()
-    one, host = _rough(run, device, tries)
-    for _ in range(how.within(how.warmup, 2 * one)):
+    one, host = _rough_seconds(run, device, tries)
+    for _ in range(how.fit_executions(how.warmup, 2 * one)):
         run()
     device.synchronize()
     if one < MIDDLING:
-        one, host = _rough(run, device, tries)
+        one, host = _rough_seconds(run, device, tries)
         if device.cuda:  # again with the host ahead: a host-bound execution may be short on the device
-            one, _ = _rough(run, device, tries, 5.0 * host)
+            one, _ = _rough_seconds(run, device, tries, 5.0 * host)
     loops = min(MOST_LOOPS, math.ceil(LOOP / max(one, 1e-7))) if one < SHORT and device.cuda else 1
-    count = how.within(how.repeats, one * loops)
+    count = how.fit_executions(how.repeats, one * loops)
     lead = 1.5 * host * loops + 20e-6
     marks, hosts = [], []
     used = watch.joules()
@@ -121,12 +121,12 @@ def measure(
     busy_to = device.mark()
     reading = watch.read()
     device.synchronize()
-    times = [device.between(begin, end) / loops for begin, end in marks]
+    times = [device.seconds_between(begin, end) / loops for begin, end in marks]
     # Power is only valid for this kernel if it filled nearly all of the board's time.
-    share = sum(times) * loops / max(device.between(busy_from, busy_to), 1e-12)
+    share = sum(times) * loops / max(device.seconds_between(busy_from, busy_to), 1e-12)
     after = watch.joules()
     joules = None if used is None or after is None else after - used
-    reading = reading.of(statistics.median(times), share, device.between(busy_from, busy_to), joules)
+    reading = reading.of(statistics.median(times), share, device.seconds_between(busy_from, busy_to), joules)
     # An execution with a host wait (a pageable copy) has also waited for the lead.
     enqueued = min(statistics.median(hosts), host) if device.cuda else None
     return timing_of(times, enqueued, loops, device.peak(), reading)
@@ -150,7 +150,7 @@ def timing_of(
     )
 
 
-def _rough(run: Callable[[], object], device: Device, times: int, lead: float = 0.0) -> tuple[float, float]:
+def _rough_seconds(run: Callable[[], object], device: Device, times: int, lead: float = 0.0) -> tuple[float, float]:
     """Device and host seconds of an execution, from `times` that the device begins `lead` s late."""
     device.sleep(lead)
     begin, clock = device.mark(), time.perf_counter()
@@ -159,4 +159,4 @@ def _rough(run: Callable[[], object], device: Device, times: int, lead: float = 
     host = (time.perf_counter() - clock) / times
     end = device.mark()
     device.synchronize()
-    return max(device.between(begin, end) / times, 1e-9), host
+    return max(device.seconds_between(begin, end) / times, 1e-9), host

@@ -69,7 +69,7 @@ class Trace:
         """s between kernels, from the first one's begin to the last one's end."""
         return sum(one.gap for one in self.slices[1:])
 
-    def scaled(self, share: float) -> Trace:
+    def scale(self, share: float) -> Trace:
         """All times scaled by `share`: the profiler's clock also runs while other programs use the CPU."""
         if share == 1.0:
             return self
@@ -101,20 +101,20 @@ def profile_call(run: Callable[[], object], device: Device, module: Any = None) 
     profiler = torch.profiler
     activities = [profiler.ProfilerActivity.CPU, *([profiler.ProfilerActivity.CUDA] if device.cuda else [])]
     recorded = profiler.profile(activities=activities, record_shapes=True)
-    with marked(torch, module), recorded, profiler.record_function(WINDOW):
+    with mark_modules(torch, module), recorded, profiler.record_function(WINDOW):
         begin, wall = device.mark(), time.perf_counter()
         run()
         device.synchronize()
         wall = time.perf_counter() - wall
-        share = 1.0 if device.cuda else min(1.0, device.between(begin, device.mark()) / wall)
+        share = 1.0 if device.cuda else min(1.0, device.seconds_between(begin, device.mark()) / wall)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(path))
-        return attribute(json.loads(path.read_text(encoding="utf-8")), device.cuda).scaled(share)
+        return attribute(json.loads(path.read_text(encoding="utf-8")), device.cuda).scale(share)
 
 
 @contextmanager
-def marked(torch: Any, module: Any) -> Iterator[None]:
+def mark_modules(torch: Any, module: Any) -> Iterator[None]:
     """While entered, every sub-module of `module` marks its forward pass. Modules inside a compiled region mark nothing."""
     handles, running = [], []
     for name, part in module.named_modules() if module is not None else ():
@@ -159,7 +159,7 @@ def _forward_modules(events: Sequence[Event], nest: Nest) -> dict[int, str]:
     modules: dict[int, str] = {}
     for event in events:
         if is_operator(event) and event.sequence is not None and not event.forward_thread:
-            modules[event.sequence] = _module(nest.around(event))
+            modules[event.sequence] = _module(nest.events_around(event))
     return modules
 
 
@@ -168,11 +168,11 @@ def _module(chain: Sequence[Event]) -> str:
     return next((around.name.removeprefix(MODULE) for around in chain if around.name.startswith(MODULE)), "")
 
 
-def _described(nest: Nest, event: Event | None, forward: Mapping[int, str]) -> tuple[str, str, str, Event | None, str]:
+def _describe_launch(nest: Nest, event: Event | None, forward: Mapping[int, str]) -> tuple[str, str, str, Event | None, str]:
     """(module, phase, operator's name, operator, compiled region) of a launch inside `event`."""
     if event is None:
         return "", "forward", NO_LAUNCH, None, ""
-    chain = [event, *nest.around(event)]
+    chain = [event, *nest.events_around(event)]
     op = next((e for e in chain if is_operator(e)), None)
     graph = next((graph_name for e in chain if (graph_name := graph_of(e))), "")
     name = op.name if op else event.name
@@ -193,7 +193,7 @@ def _device_slices(events: Sequence[Event], nest: Nest, forward: Mapping[int, st
         if event.category not in ("kernel", "gpu_memcpy", "gpu_memset") or event.begin < zero:
             continue
         call = launches.get(event.correlation)
-        module, phase, name, op, graph = _described(nest, call, forward)
+        module, phase, name, op, graph = _describe_launch(nest, call, forward)
         if call is not None and call.name.startswith(GRAPH_LAUNCHES):
             name, op = FROM_GRAPH, None
         yield Slice(
@@ -217,8 +217,8 @@ def _host_slices(events: Sequence[Event], nest: Nest, forward: Mapping[int, str]
     for event in events:
         if not is_operator(event) or not begin <= event.begin <= end:
             continue
-        module, phase, name, _, graph = _described(nest, event, forward)
+        module, phase, name, _, graph = _describe_launch(nest, event, forward)
         gap = 0.0
-        if not any(is_operator(around) for around in nest.around(event)):
+        if not any(is_operator(around) for around in nest.events_around(event)):
             gap, reached = max(0.0, event.begin - reached), max(reached, event.end)
-        yield Slice(module, phase, name, name, event.shapes, event.dtypes, event.begin - begin, nest.own(event), gap, graph)
+        yield Slice(module, phase, name, name, event.shapes, event.dtypes, event.begin - begin, nest.own_seconds(event), gap, graph)

@@ -101,11 +101,11 @@ class Nest:
             stack.append(event)
         for event in self.parent:
             if is_operator(event):
-                over = next((e for e in self.around(event) if is_operator(e)), None)
+                over = next((e for e in self.events_around(event) if is_operator(e)), None)
                 if over is not None:
                     self.inside[over] += event.end - event.begin
 
-    def around(self, event: Event) -> list[Event]:
+    def events_around(self, event: Event) -> list[Event]:
         """The events around `event`, the innermost first."""
         outer = []
         while event in self.parent:
@@ -113,6 +113,6 @@ class Nest:
             outer.append(event)
         return outer
 
-    def own(self, event: Event) -> float:
+    def own_seconds(self, event: Event) -> float:
         """s of an operator, excluding nested operators."""
         return max(0.0, event.end - event.begin - self.inside.get(event, 0.0))

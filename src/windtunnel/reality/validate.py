@@ -137,7 +137,7 @@ def _other_scores(text: str, predict: Predict, fitted: Fitted) -> list[Score] | 
 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:
     """The scores of one training run, one a measured quantity; `fitted` as `measurements.fitted_families` says it."""
-    measured = _measured(row)
+    measured = _measured_quantities(row)
     if failed(row):
         return [_score(row, "step_time_s", None, fitted, skipped="the run failed (see the verdicts on memory)")]
     if not measured:
@@ -150,7 +150,7 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     scores = []
     for quantity, value in measured:
         kind = drafted.row.mem_kind if isinstance(drafted, Draft) else None
-        predicted = _predicted(row, quantity, prediction, kind or "")
+        predicted = _predicted_value(row, quantity, prediction, kind or "")
         if isinstance(predicted, Skipped):
             scores.append(_score(row, quantity, value, fitted, skipped=predicted.reason))
         else:
@@ -172,7 +172,7 @@ def _scores(table: MeasuredTable, family: str | None, fitted: Fitted, predict: P
             yield None, [Score(bad.id, bad.family, quantity, skipped=bad.reason, fitted=(bad.family, quantity) in fitted)]
 
 
-def _measured(row: TrainingRow) -> list[tuple[str, float]]:
+def _measured_quantities(row: TrainingRow) -> list[tuple[str, float]]:
     quantities: list[tuple[str, float]] = []
     if row.iter_time_s:
         quantities.append(("step_time_s", row.iter_time_s))
@@ -185,7 +185,7 @@ def _measured(row: TrainingRow) -> list[tuple[str, float]]:
     return quantities
 
 
-def _predicted(row: TrainingRow, quantity: str, prediction: Prediction, kind: str) -> float | Skipped:
+def _predicted_value(row: TrainingRow, quantity: str, prediction: Prediction, kind: str) -> float | Skipped:
     """`kind`: what the row's memory figure counts."""
     if quantity == "step_time_s":
         return prediction.step_time_s
@@ -223,7 +223,7 @@ def _score(
         fitted=(row.family, quantity) in fitted,
         complete=row.complete == "y",
         claimed_pct=100.0 * prediction.relative_error if prediction and quantity == "step_time_s" else None,
-        job=_described(row, prediction),
+        job=_describe_row(row, prediction),
         precision=row.precision or "",
         framework=row.framework or "",
         gpu=prediction.job.cluster.gpu.name if prediction else "",
@@ -231,7 +231,7 @@ def _score(
     )
 
 
-def _described(row: TrainingRow, prediction: Prediction | None) -> str:
+def _describe_row(row: TrainingRow, prediction: Prediction | None) -> str:
     if prediction is None:
         return f"{row.model or '?'} on {row.gpus or '?'} {row.gpu or '?'}"
     plan = prediction.job.plan

@@ -165,18 +165,18 @@ def ettr(incidents: Iterable[Incident], began: float, ended: float, step: float,
     if not (math.isfinite(wall) and wall > 0.0):
         raise SpecError("ended", ended, f"a time after {began}")
     every = list(incidents)
-    lost = _covered([(max(one.began, began), min(one.ended, ended)) for one in every])
-    return max(0.0, wall - lost - sum(replayed(one, step) for one in every) - blocked) / wall
+    lost = _covered_seconds([(max(one.began, began), min(one.ended, ended)) for one in every])
+    return max(0.0, wall - lost - sum(replayed_seconds(one, step) for one in every) - blocked) / wall
 
 
-def replayed(incident: Incident, step: float) -> float:
+def replayed_seconds(incident: Incident, step: float) -> float:
     """Seconds of work of an incident that is done twice; `step`: seconds of a step."""
     if incident.seconds.replay is not None:
         return incident.seconds.replay
     return (incident.lost_steps or 0) * step
 
 
-def _covered(spans: list[tuple[float, float]]) -> float:
+def _covered_seconds(spans: list[tuple[float, float]]) -> float:
     """Length of the union of intervals."""
     total, reached = 0.0, -math.inf
     for start, end in sorted(spans):

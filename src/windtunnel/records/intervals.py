@@ -24,17 +24,17 @@ def length(intervals: Intervals) -> float:
     return float(np.sum(intervals[1] - intervals[0]))
 
 
-def within(intervals: Intervals, begin: Floats, end: Floats) -> Floats:
+def seconds_within(intervals: Intervals, begin: Floats, end: Floats) -> Floats:
     """How much of each [begin, end) lies in the intervals [N]."""
     return _before(intervals, end) - _before(intervals, begin)
 
 
 def overlap(one: Intervals, other: Intervals) -> float:
     """The length that two sets share."""
-    return float(np.sum(within(one, other[0], other[1])))
+    return float(np.sum(seconds_within(one, other[0], other[1])))
 
 
-def outside(intervals: Intervals, begin: float, end: float) -> Intervals:
+def gaps_between(intervals: Intervals, begin: float, end: float) -> Intervals:
     """The gaps of [begin, end) that the intervals leave."""
     starts, ends = np.clip(intervals[0], begin, end), np.clip(intervals[1], begin, end)
     left, right = np.append(begin, ends), np.append(starts, end)

@@ -92,7 +92,7 @@ COLUMNS: dict[str, tuple[Any, float]] = {
 _TABLES = ("names", "groups", "group_names", "hosts", "zero")
 
 
-def joined(parts: Sequence[Sections]) -> Sections:
+def join_sections(parts: Sequence[Sections]) -> Sections:
     """Several tables as one; names and groups are numbered anew. No parts: an empty table."""
     if not parts:
         return Sections.of([], [], [], [], [])
@@ -104,10 +104,10 @@ def joined(parts: Sequence[Sections]) -> Sections:
     for part in parts:
         own = {key: getattr(part, key) for key in COLUMNS}
         own["begin"] = own["begin"] + (part.zero - zero)
-        own["name"] = _renumbered(own["name"], [names.setdefault(name, len(names)) for name in part.names])
+        own["name"] = _renumber(own["name"], [names.setdefault(name, len(names)) for name in part.names])
         labels = part.group_names or ("",) * len(part.groups)
         keys = zip(labels, part.groups, strict=True)
-        own["group"] = _renumbered(own["group"], [groups.setdefault(key, len(groups)) for key in keys])
+        own["group"] = _renumber(own["group"], [groups.setdefault(key, len(groups)) for key in keys])
         hosts.update(part.hosts)
         for key in COLUMNS:
             columns[key].append(own[key])
@@ -118,7 +118,7 @@ def joined(parts: Sequence[Sections]) -> Sections:
     )  # fmt: skip
 
 
-def _renumbered(indices: Int32s, numbers: Sequence[int]) -> Int32s:
+def _renumber(indices: Int32s, numbers: Sequence[int]) -> Int32s:
     """Indices of one table as those of another; -1 stays."""
     table = np.array([*numbers, -1], np.int32)
     return table[indices]

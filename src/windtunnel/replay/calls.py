@@ -91,9 +91,9 @@ def live_network(
         if shape.nodes < 2 or key[1] <= 0:
             continue
         if key[0] == Comm.SEND_RECV:
-            rows = np.array([key[2:]], np.int64) if placed.whole else placed.pairs(key[2], key[3])
+            rows = np.array([key[2:]], np.int64) if placed.has_all_ranks else placed.pairs(key[2], key[3])
         else:
-            rows = placed.alone(key[2]) if placed.whole else placed.rows(key[2])
+            rows = placed.group_by_itself(key[2]) if placed.has_all_ranks else placed.rows(key[2])
         plans.append(plan_of(on, Comm(key[0]), key[1], rows, shape))
         named.append(NetworkCall(Comm(key[0]), Axis.WORLD, key[1], None))
         live.append(index)

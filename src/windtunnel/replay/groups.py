@@ -36,7 +36,7 @@ class PlacedGraph:
         """The groups [groups, ranks] that do the same at the same time as this one: those of the graph whose ranks lie alike."""
         return self._families[self._pattern(self.graph.groups[group])]
 
-    def alone(self, group: int) -> Int64s:
+    def group_by_itself(self, group: int) -> Int64s:
         """The group by itself [1, ranks]."""
         return np.array([sorted(self.graph.groups[group])], np.int64)
 
@@ -53,7 +53,7 @@ class PlacedGraph:
         return np.unique(np.concatenate([rows, like if dst > src else like[:, ::-1]]), axis=0)
 
     @cached_property
-    def whole(self) -> bool:
+    def has_all_ranks(self) -> bool:
         """Whether the graph holds every rank that its groups name."""
         named = {rank for ranks in self.graph.groups for rank in ranks}
         return named <= set(self.graph.numbers.tolist())

@@ -14,16 +14,16 @@ def by_key(items: Sequence[int], key: Sequence[int]) -> list[int]:
     """Items by their key, which is `key[item]`."""
     out = [(key[item], item) for item in items]
     if len(out) > THRESHOLD:
-        _partitioned(out, 0, len(out), 2 * (len(out).bit_length() - 1))
-        _inserted(out, 0, THRESHOLD)
+        _partition_ranges(out, 0, len(out), 2 * (len(out).bit_length() - 1))
+        _insert_all(out, 0, THRESHOLD)
         for at in range(THRESHOLD, len(out)):
             _sink(out, at)
     else:
-        _inserted(out, 0, len(out))
+        _insert_all(out, 0, len(out))
     return [item for _, item in out]
 
 
-def _partitioned(out: list[tuple[int, int]], first: int, last: int, depth: int) -> None:
+def _partition_ranges(out: list[tuple[int, int]], first: int, last: int, depth: int) -> None:
     while last - first > THRESHOLD:
         if depth == 0:  # there a heap sort, which a handful of distinct keys never comes to
             out[first:last] = sorted(out[first:last], key=lambda pair: pair[0])
@@ -31,7 +31,7 @@ def _partitioned(out: list[tuple[int, int]], first: int, last: int, depth: int) 
         depth -= 1
         _median_to_first(out, first, first + 1, first + (last - first) // 2, last - 1)
         cut = _partition(out, first + 1, last, first)
-        _partitioned(out, cut, last, depth)
+        _partition_ranges(out, cut, last, depth)
         last = cut
 
 
@@ -56,7 +56,7 @@ def _partition(out: list[tuple[int, int]], first: int, last: int, pivot: int) ->
         first += 1
 
 
-def _inserted(out: list[tuple[int, int]], first: int, last: int) -> None:
+def _insert_all(out: list[tuple[int, int]], first: int, last: int) -> None:
     for at in range(first + 1, last):
         _sink(out, at)
 

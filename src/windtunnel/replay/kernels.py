@@ -33,7 +33,10 @@ def kernel_seconds(graph: TraceGraph, gpu: GPU, rows: Bools) -> tuple[Floats, li
     shapes = graph.products if len(graph.products) else np.zeros((len(graph), 5), np.int64)
     product = rows & ~attention & (shapes[:, :4].min(axis=1) > 0) & np.isin(shapes[:, 4], list(formats))
     left = rows & ~product & ~attention
-    copies, named = left & _named(graph, _COPIES, start=True), left & _named(graph, _ATTENTION) & np.isfinite(graph.seconds)
+    copies, named = (
+        left & _tasks_named(graph, _COPIES, start=True),
+        left & _tasks_named(graph, _ATTENTION) & np.isfinite(graph.seconds),
+    )
     moves = left & ~copies & ~named & (np.nan_to_num(graph.bytes) > 0)
     if not (product | attention | moves).any():
         return seconds, ["no computation has a shape or bytes: all take the trace's time"]
@@ -51,7 +54,7 @@ def kernel_seconds(graph: TraceGraph, gpu: GPU, rows: Bools) -> tuple[Floats, li
     return seconds, notes
 
 
-def _named(graph: TraceGraph, parts: tuple[str, ...], start: bool = False) -> Bools:
+def _tasks_named(graph: TraceGraph, parts: tuple[str, ...], start: bool = False) -> Bools:
     """[N] the tasks whose name has one of the parts in it, or begins with it."""
     hits = [name.startswith(parts) if start else any(part in name.lower() for part in parts) for name in graph.names]
     return np.array(hits or [False])[graph.name]
@@ -65,16 +68,16 @@ def _formats(gpu: GPU) -> dict[int, str]:
 def _products(shapes: Int64s, gpu: GPU, formats: dict[int, str]) -> Floats:
     """Seconds of products [P, 5]."""
     distinct, which = np.unique(shapes, axis=0, return_inverse=True)
-    return _estimated([_product(shape, formats[shape[4]]) for shape in distinct.tolist()], gpu)[which.reshape(-1)]
+    return _estimate_seconds([_product(shape, formats[shape[4]]) for shape in distinct.tolist()], gpu)[which.reshape(-1)]
 
 
 def _by_bytes(sizes: Floats, gpu: GPU) -> Floats:
     distinct, which = np.unique(sizes, return_inverse=True)
     ops = [Op("bytes", Kind.ELEMENTWISE, Phase.FORWARD, bytes=size) for size in distinct.tolist()]
-    return _estimated(ops, gpu)[which.reshape(-1)]
+    return _estimate_seconds(ops, gpu)[which.reshape(-1)]
 
 
-def _estimated(ops: list[Op], gpu: GPU) -> Floats:
+def _estimate_seconds(ops: list[Op], gpu: GPU) -> Floats:
     from windtunnel.compute.estimate import estimate  # slow to import
     from windtunnel.spec.loading.load import load_runtime
     from windtunnel.workload.ops import OpTable

@@ -53,7 +53,7 @@ class LogGOPSRun:
         return max(self.hosts, default=0)
 
     @property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         return bool(self.unexpected or self.unmatched or self.unfinished)
 
     def as_dict(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class LogGOPSRun:
         return {
             "schema": "windtunnel.loggops/1",
             "loggops": {name: getattr(self.model, name) for name in ("L", "o", "g", "G", "O", "S")},
-            "host_ns": list(self.hosts), "max_ns": self.end, "events": self.events, "finished": not self.stuck,
+            "host_ns": list(self.hosts), "max_ns": self.end, "events": self.events, "finished": not self.is_stuck,
             "unexpected": self.unexpected, "unmatched": self.unmatched, "broken": list(self.broken),
         }  # fmt: skip
 
@@ -114,10 +114,10 @@ class _Host:
             if not self.waits[later]:
                 self.free.append(later)
 
-    def started(self, at: int) -> None:
+    def satisfy_starts(self, at: int) -> None:
         self.satisfy(self.after_start, at)
 
-    def done(self, at: int) -> None:
+    def satisfy_ends(self, at: int) -> None:
         self.left -= 1
         self.satisfy(self.after_end, at)
 
@@ -175,8 +175,8 @@ class _Simulation:
             self._push(host.cpu[event.cpu], serial, began, event)
             return ()
         host.cpu[event.cpu] = time + event.size
-        host.started(event.number)
-        host.done(event.number)
+        host.satisfy_starts(event.number)
+        host.satisfy_ends(event.number)
         return (event.host,)
 
     def _send(self, time: int, serial: int, began: int, event: _Event) -> tuple[int, ...]:
@@ -185,7 +185,7 @@ class _Simulation:
         if ready > time:
             self._push(ready, serial, began, event)
             return ()
-        host.started(event.number)
+        host.satisfy_starts(event.number)
         rest = event.size - 1
         host.cpu[event.cpu] = (time + model.o + rest * model.O) & _MASK
         host.sends[event.nic] = (time + model.g + rest * model.G) & _MASK
@@ -193,12 +193,12 @@ class _Simulation:
         self._push(time + model.o + model.L, self.serial, time, message)
         self.serial += 1
         if event.size <= model.S:
-            host.done(event.number)
+            host.satisfy_ends(event.number)
         return (event.host,)
 
     def _receive(self, time: int, serial: int, began: int, event: _Event) -> tuple[int, ...]:
         host = self.hosts[event.host]
-        host.started(event.number)
+        host.satisfy_starts(event.number)
         met = _take(host.arrived, event.peer, event.tag)
         if met is None:
             host.posted.append((event.peer, event.tag, event.number))
@@ -207,7 +207,7 @@ class _Simulation:
         if event.size > self.model.S:
             self._release(met[0], met[2], event, time)
             touched.append(met[0])
-        host.done(event.number)
+        host.satisfy_ends(event.number)
         return tuple(touched)
 
     def _message(self, time: int, serial: int, began: int, event: _Event) -> tuple[int, ...]:
@@ -227,13 +227,13 @@ class _Simulation:
         if event.size > model.S:
             self._release(event.peer, event.number, event, time)
             touched.append(event.peer)
-        host.done(met[2])
+        host.satisfy_ends(met[2])
         return tuple(touched)
 
     def _release(self, sender: int, number: int, event: _Event, time: int) -> None:
         """Ends the send of a message that waited for its receiver; the sender's CPU and NIC are not free before."""
         host = self.hosts[sender]
-        host.done(number)
+        host.satisfy_ends(number)
         host.cpu[event.cpu] = max(host.cpu[event.cpu], time)
         host.sends[event.nic] = max(host.sends[event.nic], time)
 

@@ -78,10 +78,10 @@ class ReplayResult:
         out = np.zeros(self.graph.ranks)
         for rank in range(self.graph.ranks):
             here = slice(int(self.graph.rank_start[rank]), int(self.graph.rank_start[rank + 1]))
-            out[rank] = self._covered(here, calls[here] | computes[here]) - self._covered(here, computes[here])
+            out[rank] = self._covered_seconds(here, calls[here] | computes[here]) - self._covered_seconds(here, computes[here])
         return out
 
-    def _covered(self, here: slice, which: Bools) -> float:
+    def _covered_seconds(self, here: slice, which: Bools) -> float:
         """Length of the union of the intervals of tasks."""
         start, end = self.times.start[here][which], self.times.end[here][which]
         order = np.argsort(start)

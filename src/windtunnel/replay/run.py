@@ -48,7 +48,7 @@ def replay(
         channel=channel.astype(np.int32), slot=slot.astype(np.int32), key=key,
     )  # fmt: skip
     times = run(tasks, table, channels, network=network)
-    return ReplayResult(graph, times, chosen.network, (*notes, *more), _stuck(graph, times.start, times.end))
+    return ReplayResult(graph, times, chosen.network, (*notes, *more), _stuck_notes(graph, times.start, times.end))
 
 
 def _of_calls(
@@ -128,7 +128,7 @@ def _channels(graph: TraceGraph) -> tuple[Int64s, Int64s, ChannelTable]:
     return channel, slot, ChannelTable(np.array(kinds, np.uint8), np.array(slots, np.int32))
 
 
-def _stuck(graph: TraceGraph, start: Floats, end: Floats) -> tuple[str, ...]:
+def _stuck_notes(graph: TraceGraph, start: Floats, end: Floats) -> tuple[str, ...]:
     """What never ended: how much, and the first tasks that wait for partners."""
     lost = np.nonzero(np.isnan(end))[0]
     if not len(lost):

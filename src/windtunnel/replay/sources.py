@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
-from windtunnel.formats.door import importer_of, listed, read_files
+from windtunnel.formats.door import importer_of, list_files, read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.reading import Content, Context
 from windtunnel.formats.traces.chakra import read_trace, sources
@@ -35,12 +35,12 @@ def read_graph_of(
     if len(files) == 1 and is_run(first):
         return graph_of(read_run(first)), ()
     if groups is not None:
-        paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
+        paths = [path for name in files for path in list_files(Path(name)) if path.suffix != ".json"]
         if paths and importer_of(head_of(paths[0]), form).name == "chakra":
             trace = read_trace(sources(paths)[0], read_groups(Path(groups)))
             return trace.graph, trace.assumed + trace.broken
         raise SpecError("--comm-groups", str(groups), "a Chakra trace; other formats name their groups themselves")
-    paths = [path for name in files for path in listed(Path(name))]
+    paths = [path for name in files for path in list_files(Path(name))]
     if compute == "kernels" and all(importer_of(head_of(path), form).name == "kineto" for path in paths):
         from windtunnel.formats.traces.pytorch_et.shaped import read_shaped
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from windtunnel.base.json_text import json_text, plain
+from windtunnel.base.json_text import json_text, plain_data
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.words.whole_run import whole_run
 
@@ -27,14 +27,14 @@ def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
         del answer["unequal"]
     if not detail:
         del answer["timeline"]
-    table: dict[str, Any] = plain(answer)
+    table: dict[str, Any] = plain_data(answer)
     if not detail:
         for stage in table["memory"]:
             stage.pop("curve", None)
         for drawing in ("boxes", "edges"):
             (table["traffic"] or {}).pop(drawing, None)
     if (run := whole_run(prediction)) is not None:
-        table["whole_run"] = plain(run)
+        table["whole_run"] = plain_data(run)
     table["schema"] = SCHEMA
     return table
 

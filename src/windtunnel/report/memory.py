@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,18 @@ from windtunnel.workload import Workload, build
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """What `windtunnel memory` finds. `stages`: bytes of the fullest GPU of each pipeline stage, by part. `fixes`: changes that
-    make a job fit, the cheapest first; none for one that fits. `replayed`: by stage a replay of PyTorch's allocator, and `moments`:
-    its memory over a step, where they were asked for."""
+    """What `windtunnel memory` finds."""
 
-    workload: Workload
+    workload: Workload = field(repr=False)
+    """The job's graph, whose memory this is."""
     stages: tuple[StageMemory, ...]
+    """Bytes of the fullest GPU of each pipeline stage, by part."""
     fixes: tuple[Fix, ...]
-    replayed: tuple[Pooled, ...] = ()
-    moments: tuple[OverTime, ...] = ()
+    """Changes that make the job fit, the cheapest first; none for one that fits."""
+    replayed: tuple[Pooled, ...] = field(default=(), repr=False)
+    """By stage a replay of PyTorch's allocator, where it was asked for."""
+    moments: tuple[OverTime, ...] = field(default=(), repr=False)
+    """By stage its memory over a step, where it was asked for."""
 
     @property
     def job(self) -> Job:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
-from windtunnel.records.intervals import Intervals, cut, length, outside, overlap, union, within
+from windtunnel.records.intervals import Intervals, cut, gaps_between, length, overlap, seconds_within, union
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace, Run
 from windtunnel.runs.kernel_classes import class_of
 from windtunnel.traces.windows import Window, launch_of, windows_of
@@ -80,7 +80,7 @@ def _of_rank(run: Run, trace: RankTrace) -> Iterator[StepTime]:
         compute, calls, copies = (cut(unions[kind], window.begin, window.end) for kind in ON_DEVICE)
         hidden = overlap(compute, calls)
         either = union(np.concatenate((compute[0], calls[0])), np.concatenate((compute[1], calls[1])))
-        gaps = outside(busy, window.begin, window.end)
+        gaps = gaps_between(busy, window.begin, window.end)
         host, sync, queue, unknown = _idle(events, gaps, first, launches, waiting)
         yield StepTime(
             trace.rank, window.step, window.begin, window.seconds, length(compute), length(calls) - hidden, hidden,
@@ -103,7 +103,7 @@ def _idle(
     late = (launch >= 0) & (events.begin[launch] > starts)
     at_end = ~known  # nothing follows: the host had nothing to launch
     by_host = late | at_end
-    held = np.minimum(within(waiting, starts, ends), sizes)
+    held = np.minimum(seconds_within(waiting, starts, ends), sizes)
     sync = float(np.sum(held[by_host]))
     host = float(np.sum(sizes[by_host])) - sync
     queued = (launch >= 0) & ~late

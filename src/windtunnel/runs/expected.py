@@ -18,7 +18,7 @@ from windtunnel.engine.timeline import OpTimes
 from windtunnel.network.groups.ranks import members
 from windtunnel.predict.price.calibrated import axis_group, kernel_name
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
-from windtunnel.predict.program.lower import Lowered, executed, lower
+from windtunnel.predict.program.lower import Lowered, count_executed, lower
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 from windtunnel.spec import Job, check
@@ -61,7 +61,7 @@ def expected_run(job: Job) -> Run:
     costs = Setting().price(workload)
     named = _EveryCall(costs.calls)
     lowered = lower(workload, costs, named)
-    count = executed(lowered.program, lowered.stages)
+    count = count_executed(lowered.program, lowered.stages)
     if count > MOST_EVENTS:
         raise SpecError("JOB", job.name, f"a step of at most {MOST_EVENTS:,} kernels and calls", f"It has {count:,}.")
     timeline = run(lowered.program, record_ops=range(lowered.stages), critical_path=False)

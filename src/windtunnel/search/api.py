@@ -64,18 +64,18 @@ def search(
     workers = workers_of(plans.jobs, margin, processes, ray)
     stopped = False
 
-    def ended(share: float) -> bool:
+    def has_ended(share: float) -> bool:
         nonlocal stopped
         stopped = stopped or stop is not None and stop(0.3 + 0.6 * share)
         return stopped
 
     try:
         found = Search(plans, chosen, workers, store)
-        ranked, left = found.run(limits=limits, stop=ended)
+        ranked, left = found.run(limits=limits, stop=has_ended)
         if not ranked:
             raise _no_plan_error(plans, found, stopped, limits.seconds, margin)
         certificate = found.certificate(left, ranked[0])
-        explanations = explain(found, ranked, lambda: ended(0.7), margin) if explained and not stopped else ()
+        explanations = explain(found, ranked, lambda: has_ended(0.7), margin) if explained and not stopped else ()
     finally:
         workers.close()
         if store is not None:

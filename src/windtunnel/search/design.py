@@ -228,14 +228,14 @@ class _Judge:
         try:
             space = self.space(fields)
             if self.fixed_plan:
-                return self.again(fields, number, Change(()), space)
+                return self.predict_again(fields, number, Change(()), space)
             plans = plans_of([space], self.chosen[:1])
             ranked, _ = Search(plans, self.chosen[:1], Here(plans.jobs, 0.0)).run(limits=SearchLimits(predictions=self.predictions))
         except WindtunnelError as error:
             return str(error).split("\n")[0]
-        return self.again(fields, number, ranked[0].change, space) if ranked else "no plan fits the memory"
+        return self.predict_again(fields, number, ranked[0].change, space) if ranked else "no plan fits the memory"
 
-    def again(self, fields: Mapping[str, str], number: int, change: Change, space: Space) -> Design | str:
+    def predict_again(self, fields: Mapping[str, str], number: int, change: Change, space: Space) -> Design | str:
         """The design with a known plan, predicted."""
         outcome = outcome_of(space.job, change)
         if not outcome.fits:
@@ -252,7 +252,7 @@ def _keep(judge: _Judge, number: int, kept: Mapping[str, Any], designs: list[Des
         failed[str(kept.get("refused", "stopped in the middle"))] += 1
         return
     change = Change(tuple((path, tuple(value) if isinstance(value, list) else value) for path, value in kept["plan"]))
-    one = judge.again(kept["fields"], number, change, judge.space(kept["fields"]))
+    one = judge.predict_again(kept["fields"], number, change, judge.space(kept["fields"]))
     if isinstance(one, Design):
         designs.append(one)
     else:

@@ -90,7 +90,7 @@ class Processes:
         try:
             self.under_way[self.pool.submit(_run, trial)] = trial
         except BrokenProcessPool:
-            self._again()
+            self._restart_pool()
             self.submit(trial)
 
     def next(self) -> tuple[Trial, PlanOutcome]:
@@ -100,11 +100,11 @@ class Processes:
             try:
                 outcome = future.result()
             except BrokenProcessPool:
-                self._again()
+                self._restart_pool()
                 continue
             return self.under_way.pop(future), outcome
 
-    def _again(self) -> None:
+    def _restart_pool(self) -> None:
         """Replaces a broken pool and submits again what was under way."""
         self.restarts += 1
         if self.restarts > self.RESTARTS:

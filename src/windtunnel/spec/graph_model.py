@@ -84,7 +84,7 @@ class GraphModel(Model):
                 raise ValueError(f"the fields {', '.join(sorted(OWN))} of a graph model; {foreign[0]} is a decoder's")
             order, blocks = value.get("order"), value.get("blocks")
             if isinstance(order, (list, tuple)) and isinstance(blocks, dict):
-                value = {**value, "layers": _checked(order, blocks)}
+                value = {**value, "layers": _check_order(order, blocks)}
         return handler(value)
 
     @model_serializer(mode="wrap")
@@ -105,7 +105,7 @@ class GraphModel(Model):
 OWN = frozenset({"kind", "name", "source", "blocks", "order", "batch", "tokens", "dtype"})
 
 
-def _checked(order: Any, blocks: dict[str, Any]) -> int:
+def _check_order(order: Any, blocks: dict[str, Any]) -> int:
     """Number of blocks in `order`; ValueError for an unknown name."""
     total = 0
     for entry in order:

@@ -22,7 +22,7 @@ def uneven(layers: int, stages: int, greedy: bool, further: bool = False) -> tup
         plan = [share] * stages
         plan[0] -= 1
         plan[-1] -= 1
-        return _checked(plan, "embedding and head count as one layer each: first and last stage hold one layer less")
+        return _check_layout(plan, "embedding and head count as one layer each: first and last stage hold one layer less")
     if greedy or further:
         share = -(-layers // stages)
         plan, remaining = [], layers
@@ -30,11 +30,11 @@ def uneven(layers: int, stages: int, greedy: bool, further: bool = False) -> tup
             plan.append(min(share, remaining))
             remaining -= plan[-1]
         whose = "DeepSpeed's balanced partition" if greedy else "where further tokens are predicted, too"
-        layout = _checked(plan, f"stages filled up to the largest share, the rest on the last ({whose})")
+        layout = _check_layout(plan, f"stages filled up to the largest share, the rest on the last ({whose})")
         if layout:
             return layout
     share, more = divmod(layers, stages)
-    return _checked([share + (stage < more) for stage in range(stages)], "stages differ by one layer, the large ones first")
+    return _check_layout([share + (stage < more) for stage in range(stages)], "stages differ by one layer, the large ones first")
 
 
 def by_work(layers: int, stages: int, head: float) -> tuple[tuple[int, ...], str] | None:
@@ -49,7 +49,7 @@ def by_work(layers: int, stages: int, head: float) -> tuple[tuple[int, ...], str
     if min(plan[:-1], default=1) == 0:
         few, more = divmod(layers, stages - 1)
         plan = [few + (stage < more) for stage in range(stages - 1)] + [0]
-    return _checked(plan, f"stages of equal work, the head as much as {head:.1f} layers")
+    return _check_layout(plan, f"stages of equal work, the head as much as {head:.1f} layers")
 
 
 def head_in_layers(model: Model) -> float:
@@ -57,5 +57,5 @@ def head_in_layers(model: Model) -> float:
     return model.vocab / (4.0 * model.q_heads_dim + 3.0 * model.ffn)
 
 
-def _checked(plan: list[int], rule: str) -> tuple[tuple[int, ...], str] | None:
+def _check_layout(plan: list[int], rule: str) -> tuple[tuple[int, ...], str] | None:
     return (tuple(plan), rule) if min(plan[1:-1], default=1) >= 1 and min(plan) >= 0 else None

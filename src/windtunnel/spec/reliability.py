@@ -40,7 +40,7 @@ class Duration(Noun):
 
     @model_validator(mode="before")
     @classmethod
-    def _plain(cls, value: Any) -> Any:
+    def _expand_mean(cls, value: Any) -> Any:
         if isinstance(value, dict) and "base" in value:  # fields set over an entry's plain time
             return {"mean": value["base"], **{key: item for key, item in value.items() if key != "base"}}
         return {"mean": value} if isinstance(value, (str, int, float)) and not isinstance(value, bool) else value
@@ -83,7 +83,7 @@ class Failure(Noun):
     source: str = ""
 
     @model_validator(mode="after")
-    def _apart(self) -> Failure:
+    def _check_failure(self) -> Failure:
         if self.gap is not None and self.gap.mean <= 0.0:
             raise ValueError("a gap between failures above zero, or none")
         return self
@@ -130,7 +130,7 @@ class CheckpointPolicy(Noun):
     source: str = ""
 
     @model_validator(mode="after")
-    def _once(self) -> CheckpointPolicy:
+    def _check_interval(self) -> CheckpointPolicy:
         if self.steps is not None and self.every != "best":
             raise ValueError("either `every` or `steps`, not both")
         if self.every == 0.0:

@@ -63,6 +63,6 @@ class Vision(Noun):
         return self.channels * self.frames * self.patch**2
 
     @property
-    def merged(self) -> int:
+    def merged_width(self) -> int:
         """Width of a token before the projector."""
         return self.hidden * (self.merge**2 if self.merge_by == "concat" else 1)

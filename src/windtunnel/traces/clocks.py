@@ -50,7 +50,7 @@ def align(run: Run, matches: MatchedCalls | None = None) -> tuple[Run, Clocks]:
     """The run on one clock: `zero` of every rank moved, begins and lengths stretched where a drift was fitted."""
     matches = match_calls(run) if matches is None else matches
     clocks = clocks_of(run, matches)
-    ranks = tuple(_moved(trace, clocks.offset[i], clocks.drift[i]) for i, trace in enumerate(run.ranks))
+    ranks = tuple(_move_clock(trace, clocks.offset[i], clocks.drift[i]) for i, trace in enumerate(run.ranks))
     return replace(run, ranks=ranks), clocks
 
 
@@ -98,7 +98,7 @@ def _fit(matches: MatchedCalls, local: Floats, zeros: Floats, drifts: bool, coun
         scale = sparse.diags(1.0 / total)
         normal = (weighted.T @ design - cross @ scale @ cross.T).toarray()
         right = weighted.T @ target - cross @ (scale @ (member.T @ (weight * target)))
-        fresh = _solved(normal, right, count)
+        fresh = _solve_least(normal, right, count)
         residual = _residuals(design, member, target, fresh, weight, total)
         sigma = max(1.4826 * float(np.median(np.abs(residual))), _FINEST)
         weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-300))
@@ -109,7 +109,7 @@ def _fit(matches: MatchedCalls, local: Floats, zeros: Floats, drifts: bool, coun
     return solution[:count], solution[count:] if drifts else np.zeros(count)
 
 
-def _solved(normal: Floats, right: Floats, count: int) -> Floats:
+def _solve_least(normal: Floats, right: Floats, count: int) -> Floats:
     """The smallest solution, moved so that the first rank of all stays where it is (components are free to move)."""
     solution = np.asarray(np.linalg.lstsq(normal, right, rcond=1e-12)[0])
     solution[:count] -= solution[0]
@@ -138,7 +138,7 @@ def _components(matches: MatchedCalls, count: int) -> Int64s:
     return np.asarray(connected_components(joined @ joined.T, directed=False)[1], np.int64)
 
 
-def _moved(trace: RankTrace, offset: float, drift: float) -> RankTrace:
+def _move_clock(trace: RankTrace, offset: float, drift: float) -> RankTrace:
     events = trace.events
     if drift:
         events = replace(events, begin=events.begin * (1.0 + drift), seconds=events.seconds * (1.0 + drift))

@@ -40,7 +40,7 @@ def graph_and_rows(run: Run, step: int | None = None) -> tuple[TraceGraph, Int64
     """The same, and [N] the event of its rank that each task stands for; -1 for the time between events."""
     matches = match_calls(run)
     run, _ = align(run, matches)
-    chosen = [_chosen(run, index, step) for index in range(len(run.ranks))]
+    chosen = [_rows_of_step(run, index, step) for index in range(len(run.ranks))]
     if not any(len(rows) for rows in chosen):
         wanted = "a run with events, such as profiler traces; a log has none" if step is None else f"a run with step {step}"
         raise SpecError("RUN", run.source, wanted)
@@ -54,10 +54,10 @@ def graph_and_rows(run: Run, step: int | None = None) -> tuple[TraceGraph, Int64
         mine = matches.trace == index
         match = dict(zip(matches.row[mine].tolist(), matches.call[mine].tolist(), strict=True))
         parts.append(rank_tasks(trace, rows, base, match, pure))
-    return _joined(run, parts, matches), np.array([row for part in parts for row in part.row], np.int64)
+    return _join_ranks(run, parts, matches), np.array([row for part in parts for row in part.row], np.int64)
 
 
-def _chosen(run: Run, index: int, step: int | None) -> Int64s:
+def _rows_of_step(run: Run, index: int, step: int | None) -> Int64s:
     """Rows of a rank that become tasks: device events (of the step), their launches, and waits of the host among those."""
     trace = run.ranks[index]
     events = trace.events
@@ -158,7 +158,7 @@ def _groups(run: Run, matches: MatchedCalls, parts: list[RankTasks]) -> tuple[li
     return of_task, tuple(ranks for ranks, _, _ in numbers)
 
 
-def _joined(run: Run, parts: list[RankTasks], matches: MatchedCalls) -> TraceGraph:
+def _join_ranks(run: Run, parts: list[RankTasks], matches: MatchedCalls) -> TraceGraph:
     """One graph of the ranks' tasks, rank by rank."""
     of_task, members = _groups(run, matches, parts)
     names: dict[str, int] = {}

@@ -70,7 +70,7 @@ class _Lane:
     ends: list[float] = field(default_factory=list)
     tasks: list[int] = field(default_factory=list)
 
-    def ended(self, task: int, end: float) -> None:
+    def note_end(self, task: int, end: float) -> None:
         """Notes the end of a task; ends grow within a lane."""
         self.ends.append(max(end, self.ends[-1]) if self.ends else end)
         self.tasks.append(task)
@@ -132,14 +132,14 @@ class _Writer:
         lane = self._lane_of(self.threads, self.lane[row])
         begin = self.begin[row]
         if begin - lane.until > LEAST:
-            other = self._other(self.threads, lane, lane.until, begin) if begin - lane.until > JUMP else None
+            other = self._last_of_other_lanes(self.threads, lane, lane.until, begin) if begin - lane.until > JUMP else None
             start, deps = (lane.until, []) if other is None else (min(other[0], begin), [other[1]])
             lane.last = self.tasks.add(HOST_GAP, start, begin - start, lane.number, deps, host=True)
             lane.until = begin
-            lane.ended(lane.last, begin)
+            lane.note_end(lane.last, begin)
         self.gate[row] = (lane.last, begin)
 
-    def _other(self, lanes: dict[int, _Lane], own: _Lane, after: float, before: float) -> tuple[float, int] | None:
+    def _last_of_other_lanes(self, lanes: dict[int, _Lane], own: _Lane, after: float, before: float) -> tuple[float, int] | None:
         """(end, task) of the task on another lane that ended last inside (after, before]: what the own lane may have waited for."""
         ended = [lane.before(before) for lane in lanes.values() if lane is not own]
         return max((one for one in ended if one[0] > after + LEAST), default=None)
@@ -151,7 +151,7 @@ class _Writer:
         begin, end = max(self.begin[row], lane.until), self.end[row]
         deps: list[int] = []
         if self.is_sync[row]:
-            latest = self._other(self.streams, lane, begin, end)
+            latest = self._last_of_other_lanes(self.streams, lane, begin, end)
         else:
             child = self.child.get(row, -1)  # a copy that blocks its caller
             done = child in self.task_of and self.begin[row] < self.end[child] <= end
@@ -162,7 +162,7 @@ class _Writer:
             name = self.names[self.named[row]]
             lane.last = self.tasks.add(name, begin, end - begin, lane.number, deps, host=True, row=row)
             lane.until = max(lane.until, end)
-            lane.ended(lane.last, lane.until)
+            lane.note_end(lane.last, lane.until)
 
     def _device(self, row: int) -> None:
         stream = self._lane_of(self.streams, self.lane[row])
@@ -171,7 +171,7 @@ class _Writer:
         has_launch = self.owner[row] >= 0
         deps = [gate]
         ready = max(stream.until, launched) if has_launch else stream.until
-        other = self._other(self.streams, stream, ready, begin) if begin - ready > LEAST else None
+        other = self._last_of_other_lanes(self.streams, stream, ready, begin) if begin - ready > LEAST else None
         if other is not None:
             deps.append(self._delay(other[1], other[0], begin))
         elif has_launch and launched > stream.until:
@@ -186,7 +186,7 @@ class _Writer:
             size=self.size[row], comm=self.comm[row], match=number, call=row if is_call else -1, row=row,
         )  # fmt: skip
         stream.until = max(end, begin)
-        stream.ended(stream.last, stream.until)
+        stream.note_end(stream.last, stream.until)
         self.task_of[row] = stream.last
 
     def _delay(self, after: int, since: float, begin: float) -> int:

@@ -40,7 +40,7 @@ def windows_of(run: Run, trace: RankTrace) -> tuple[Window, ...]:
     numbers = run.steps.step[mine][order]
     device = np.isin(events.kind, ON_DEVICE)
     if not len(begins):
-        return _whole(events, device)
+        return _whole_window(events, device)
     first, last = _on_device(events, device, begins)
     windows = []
     for at, number in enumerate(numbers):
@@ -81,7 +81,7 @@ def _on_device(events: Events, device: Bools, begins: Floats) -> tuple[Floats, F
     return first, last
 
 
-def _whole(events: Events, device: Bools) -> tuple[Window, ...]:
+def _whole_window(events: Events, device: Bools) -> tuple[Window, ...]:
     chosen = device if device.any() else np.ones(len(events), bool)
     if not chosen.any():
         return ()

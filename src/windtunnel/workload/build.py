@@ -83,7 +83,7 @@ class _Blocks:
         start = len(self.rows)
         parameters, frozen = sum(u.parameters for u in units), sum(u.frozen for u in units)
         before, _, _ = sharding_copies(self.job, parameters, frozen)
-        ahead = self.add(*link(_filled([before, *forward_rows(units)])))
+        ahead = self.add(*link(_fill_groups([before, *forward_rows(units)])))
         block = self._block(self.job, key, units, boundary, ahead)
         own = key.layer is not None and key.recompute == self.job.plan.recompute
         for job, blocks in self.others:
@@ -101,13 +101,13 @@ class _Blocks:
         self.rows += known.rows
         self.waits += known.waits
 
-        def here(block: Block) -> Block:
+        def copy_block(block: Block) -> Block:
             ahead, back = (range(rows.start + further, rows.stop + further) for rows in (block.forward, block.backward))
             return replace(block, forward=ahead, backward=back)
 
-        block = here(known.block)
+        block = copy_block(known.block)
         for (_, blocks), other in zip(self.others, known.others, strict=True):
-            blocks.append(block if other is known.block else here(other))
+            blocks.append(block if other is known.block else copy_block(other))
         return self._append(block)
 
     def _block(self, job: Job, key: BlockKey, units: list[Unit], boundary: float, ahead: range) -> Block:
@@ -115,7 +115,7 @@ class _Blocks:
         modules = job.plan.recompute_modules
         parameters, frozen = sum(u.parameters for u in units), sum(u.frozen for u in units)
         _, again, after = sharding_copies(job, parameters, frozen)
-        back = self.add(*link(_filled([again, *backward_rows(units, key.recompute, modules), after])))
+        back = self.add(*link(_fill_groups([again, *backward_rows(units, key.recompute, modules), after])))
         saved = saved_bytes(units, key.recompute, boundary, modules)
         working = max(0.0, sum(u.saved for u in units) - saved)
         tensors = BlockTensors(
@@ -200,14 +200,14 @@ def _workload(table: _Blocks) -> Workload:
     stages = _stages(table, front, tail, every)
     blocks = table.blocks
 
-    def each(size: Callable[[Block], float]) -> tuple[float, ...]:
+    def sum_by_stage(size: Callable[[Block], float]) -> tuple[float, ...]:
         """A sum over the blocks of each stage."""
         return tuple(sum(size(blocks[b]) * times for chunk in chunks for b, times in chunk.blocks) for chunks in stages)
 
     parameters_of_stage, experts, narrow = (
-        each(lambda b: b.parameters),
-        each(lambda b: b.expert_parameters),
-        each(lambda b: b.quantised),
+        sum_by_stage(lambda b: b.parameters),
+        sum_by_stage(lambda b: b.expert_parameters),
+        sum_by_stage(lambda b: b.quantised),
     )
     optimizer, states = [], []
     for chunks, parameters, of_experts, quantised in zip(stages, parameters_of_stage, experts, narrow, strict=True):
@@ -229,8 +229,8 @@ def _workload(table: _Blocks) -> Workload:
         narrow,
         (EMBEDDING, HEAD),
         tuple(states),
-        each(lambda b: b.frozen),
-        each(lambda b: b.frozen_quantised),
+        sum_by_stage(lambda b: b.frozen),
+        sum_by_stage(lambda b: b.frozen_quantised),
     )
 
 
@@ -312,7 +312,7 @@ def _layer_keys(job: Job, first: int, count: int) -> Iterator[BlockKey]:
         )
 
 
-def _filled(groups: list[list[Op]]) -> list[list[Op]]:
+def _fill_groups(groups: list[list[Op]]) -> list[list[Op]]:
     """Groups that have rows; one row without work if none has."""
     return [group for group in groups if group] or [[NOTHING]]
 

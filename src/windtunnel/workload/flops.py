@@ -44,7 +44,7 @@ def vision_parameters(model: Model) -> float:
 def _projector(model: Model) -> int:
     """Elements of the projector's matrices."""
     vision = model.vision
-    widths = (vision.merged, *vision.projector, model.hidden) if vision else ()
+    widths = (vision.merged_width, *vision.projector, model.hidden) if vision else ()
     return sum(a * b for a, b in pairwise(widths))
 
 
@@ -73,7 +73,7 @@ def _layers(model: Model) -> int:
         parts = (kind.mixer != "none") + (kind.feed != "none")
         norms = gain * (1 if model.parallel_block else parts * (2 if model.post_norms else 1))
         seen = model.seen_by(kind.local)
-        total += count * (_matrices(seen, kind, model.experts or 1) + _small(seen, kind) + norms)
+        total += count * (_matrices(seen, kind, model.experts or 1) + _small_parameters(seen, kind) + norms)
     return total
 
 
@@ -84,7 +84,7 @@ def active_parameters(model: Model) -> float:
     return parameter_count(model) - idle * expert_parameters
 
 
-def _small(model: Model, kind: LayerKind) -> int:
+def _small_parameters(model: Model, kind: LayerKind) -> int:
     """Biases and inner norms of a layer."""
     h, wide = model.hidden, 2 if model.gated else 1
     count = 0

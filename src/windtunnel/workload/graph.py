@@ -10,7 +10,7 @@ from windtunnel.spec.job import Job
 from windtunnel.workload.identity import BlockKey
 from windtunnel.workload.ops import OpTable
 from windtunnel.workload.optimizers import Matrix
-from windtunnel.workload.schedules import SCHEDULES, Order, overlapped
+from windtunnel.workload.schedules import SCHEDULES, Order, overlapped_order
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def schedule_of(job: Job) -> tuple[Order, ...]:
             f"This plan has {job.micro_batches:,}: raise plan.micro_batch, or write "
             f"--set plan.global_batch={most * plan.micro_batch * job.dp}.",
         )
-    write = overlapped if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
+    write = overlapped_order if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
     return write(plan.pp, plan.vpp, job.micro_batches)
 
 

@@ -168,7 +168,7 @@ class OpTable:
         return len(self.names)
 
     @classmethod
-    def joined(cls, tables: Sequence[OpTable]) -> OpTable:
+    def join(cls, tables: Sequence[OpTable]) -> OpTable:
         """The rows of all tables, one after the other."""
         if len(tables) == 1:
             return tables[0]

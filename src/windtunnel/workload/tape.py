@@ -65,10 +65,10 @@ class Unit:
         if any(op.phase is Phase.WGRAD and op.kind in (Kind.GEMM, Kind.GROUPED_GEMM) for op in self.backward):
             self.tensors = self.tensors[1:]  # the input comes first
             self.saved = sum(self.tensors)
-        self.backward = without(self.backward, Phase.WGRAD)
+        self.backward = without_phase(self.backward, Phase.WGRAD)
 
 
-def without(rows: list[Op], phase: Phase) -> list[Op]:
+def without_phase(rows: list[Op], phase: Phase) -> list[Op]:
     """Rows of a unit without those of `phase`, with the indices of waits renumbered."""
     remaining = [row for row, op in enumerate(rows) if op.phase is not phase]
     place = {row: new for new, row in enumerate(remaining)}
@@ -135,7 +135,7 @@ class Tape:
         moved = batch * (width * (m * k + k * n) + accumulate * out * m * n)
         return Op(name, Kind.GEMM, phase, self.module, dtype, batch, m, n, k, 1, 2.0 * batch * m * n * k, moved, waits=waits)
 
-    def grouped(self, name: str, phase: Phase, experts: int, m: int, n: int, k: int) -> Op:
+    def grouped_gemm(self, name: str, phase: Phase, experts: int, m: int, n: int, k: int) -> Op:
         """One product (m,k)x(k,n) for each local expert in one grouped GEMM; otherwise as `gemm`."""
         runtime = self.job.runtime
         launches = experts if runtime.moe_grouped_gemm == "each" and not runtime.moe_fused_mlp else 1

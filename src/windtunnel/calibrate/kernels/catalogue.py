@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.calibrate.kernels.fit import Fit, bare, fit
+from windtunnel.calibrate.kernels.fit import Fit, fit, starting_curves
 from windtunnel.calibrate.kernels.memory_classes import MemoryClass
 from windtunnel.calibrate.kernels.solve import statistics
 from windtunnel.compute.curves import Basis, KernelCurves, MemoryCurve, Provenance
@@ -41,7 +41,7 @@ STATED = {
 """Rates in B/s that SimuMax's system files state without rows: (rate, relative error, key of the file)."""
 
 
-def imported(path: Path, gpu: str, source: str) -> Dataset:
+def import_dataset(path: Path, gpu: str, source: str) -> Dataset:
     """A folder or file as a dataset whose rows cite `source`."""
     data = import_measurements(path, gpu).data
     return replace(data, about=replace(data.about, source=source))
@@ -80,7 +80,7 @@ def published_attention(path: Path = FOLDER / "published" / "attention.toml") ->
     return dataset(About(gpu=data["gpu"], source=PUBLISHED), rows)
 
 
-def stated(name: str, base: KernelCurves) -> dict[str, MemoryClass]:
+def stated_classes(name: str, base: KernelCurves) -> dict[str, MemoryClass]:
     """The classes whose rates a SimuMax file states, with the latency and cache gain of `base`'s pointwise kernels."""
     gpu = load_gpu({"a100_pcie": "a100-pcie-80gb", "b200_bf16_ceperm": "b200-sxm-180gb"}[name])
     plain, classes = base.memory["elementwise"], {}
@@ -92,16 +92,16 @@ def stated(name: str, base: KernelCurves) -> dict[str, MemoryClass]:
 
 def build(folder: Path) -> Iterator[Fit]:
     """The fits, in the order in which a later GPU uses constants of an earlier one: H100, A100 PCIe, A100 SXM, B200."""
-    data = imported(folder / "vidur" / "compute" / "h100", "h100-sxm-80gb", VIDUR.format("h100"))
-    h100 = fit([data, published_attention()], bare())
+    data = import_dataset(folder / "vidur" / "compute" / "h100", "h100-sxm-80gb", VIDUR.format("h100"))
+    h100 = fit([data, published_attention()], starting_curves())
     yield h100
-    data = imported(folder / "simumax" / "a100_pcie.json", "a100-pcie-80gb", SIMUMAX.format("a100_pcie"))
-    pcie = fit([data], h100.kernels, stated("a100_pcie", h100.kernels))
+    data = import_dataset(folder / "simumax" / "a100_pcie.json", "a100-pcie-80gb", SIMUMAX.format("a100_pcie"))
+    pcie = fit([data], h100.kernels, stated_classes("a100_pcie", h100.kernels))
     yield pcie
-    data = imported(folder / "vidur" / "compute" / "a100", "a100-sxm-80gb", VIDUR.format("a100"))
-    yield fit([data, imported(folder / "llmcompass_a100", "a100-sxm-80gb", LLMCOMPASS)], pcie.kernels)
-    data = imported(folder / "simumax" / "b200_bf16_ceperm.json", "b200-sxm-180gb", SIMUMAX.format("b200_bf16_ceperm"))
-    yield fit([data], h100.kernels, stated("b200_bf16_ceperm", h100.kernels))
+    data = import_dataset(folder / "vidur" / "compute" / "a100", "a100-sxm-80gb", VIDUR.format("a100"))
+    yield fit([data, import_dataset(folder / "llmcompass_a100", "a100-sxm-80gb", LLMCOMPASS)], pcie.kernels)
+    data = import_dataset(folder / "simumax" / "b200_bf16_ceperm.json", "b200-sxm-180gb", SIMUMAX.format("b200_bf16_ceperm"))
+    yield fit([data], h100.kernels, stated_classes("b200_bf16_ceperm", h100.kernels))
 
 
 def markdown(fits: Sequence[Fit]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.calibrate.kernels.samples import BACKWARD, Samples
-from windtunnel.calibrate.kernels.solve import Bounds, log_errors, solve, thinned
+from windtunnel.calibrate.kernels.solve import Bounds, log_errors, solve, thin_samples
 from windtunnel.compute.attention import attention_seconds
 from windtunnel.compute.curves import AttentionCurve, GemmCurve, MemoryCurve
 from windtunnel.compute.device import Device
@@ -75,7 +75,7 @@ SCALE = ("fraction", "latency", "memory")
 """Bounds of those constants of a matrix product."""
 
 
-def _determined(table: Bounds, rows: int) -> Bounds:
+def _determined_constants(table: Bounds, rows: int) -> Bounds:
     """The first constants of a processor's class, as many as its rows determine; at least one."""
     return dict(list(table.items())[: max(1, rows // CPU_ROWS)])
 
@@ -93,8 +93,8 @@ def gemm_predict(curve: GemmCurve, dev: Device, rows: Samples) -> Floats:
 
 def fit_gemm(start: GemmCurve, dev: Device, rows: Samples, cpu: bool = False, starts: int = 3) -> GemmCurve:
     """Constants of the tile/wave model; rows with fewer than 512 tokens have half the weight, because training seldom runs them."""
-    rows = thinned(rows)
-    bounds = _determined(CPU_GEMM, len(rows)) if cpu else dict(GEMM_BOUNDS)
+    rows = thin_samples(rows)
+    bounds = _determined_constants(CPU_GEMM, len(rows)) if cpu else dict(GEMM_BOUNDS)
     if not cpu and len(rows) < FEW:
         bounds = {name: bounds[name] for name in SCALE if name in bounds}
     for name in LAYOUT_BOUNDS:
@@ -111,7 +111,7 @@ def attention_predict(curve: AttentionCurve, dev: Device, rows: Samples) -> Floa
     return attention_seconds(curve, dev, way, rows.batch, rows.m, rows.n, rows.size, rows.dtype, rows.work)
 
 
-def told(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
+def determined_by_direction(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
     """The constants that rows of one direction determine: lengths, head sizes and masks must differ; few blocks show the
     latency."""
     names = ["fraction", "wave"]
@@ -126,7 +126,7 @@ def told(start: AttentionCurve, dev: Device, rows: Samples) -> tuple[str, ...]:
 
 def fit_attention(start: AttentionCurve, dev: Device, rows: Samples, names: tuple[str, ...], cpu: bool = False) -> AttentionCurve:
     """Fits the constants in `names`; the others stay as in `start`."""
-    bounds = _determined(CPU_ATTENTION, len(rows)) if cpu else {name: ATTENTION_BOUNDS[name] for name in names}
+    bounds = _determined_constants(CPU_ATTENTION, len(rows)) if cpu else {name: ATTENTION_BOUNDS[name] for name in names}
     curve = solve(start, bounds, lambda c: attention_predict(c, dev, rows), rows.seconds)
     return curve if isinstance(curve, AttentionCurve) else start
 
@@ -143,7 +143,7 @@ def fit_memory(start: MemoryCurve, dev: Device, rows: Samples, by_row: bool = Tr
     `by_row`: whether each of m rows of n elements is the work of one block, as in norms.
     """
     backward = np.isin(rows.phase, BACKWARD)
-    ahead = thinned(rows if backward.all() else rows.take(~backward))
+    ahead = thin_samples(rows if backward.all() else rows.take(~backward))
     start = replace(start, backward=1.0, row=0.0, element=0.0)
     names = ["efficiency", "latency"] if not cpu or len(ahead) >= CPU_ROWS else ["efficiency"]
     if float(ahead.moved.min()) < dev.l2 < float(ahead.moved.max()) and len(ahead) >= 6:

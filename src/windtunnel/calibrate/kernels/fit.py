@@ -15,7 +15,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.calibrate.kernels import classes
-from windtunnel.calibrate.kernels.memory_classes import MEMORY, MemoryClass, derived, named
+from windtunnel.calibrate.kernels.memory_classes import MEMORY, MemoryClass, derive_classes, rows_by_kernel
 from windtunnel.calibrate.kernels.reference import reference, reference_gpu
 from windtunnel.calibrate.kernels.samples import BACKWARD, Samples, samples
 from windtunnel.calibrate.kernels.solve import held_out, log_errors, sigma, statistics
@@ -169,7 +169,7 @@ def fit(
     return result
 
 
-def bare() -> KernelCurves:
+def starting_curves() -> KernelCurves:
     """A relative with only starting values: a fit with it depends only on its data."""
     table = Basis(0.35, Provenance.ASSUMED, "starting values")
     return KernelCurves(
@@ -263,7 +263,7 @@ class _FitSteps:
             rows = rows.take(~rows.host)
         tiles = TILES.get(self.gpu.architecture, self.relative.gemm.tiles)
         if len(rows) < least:
-            curve = replace(self.relative.gemm, fraction=self._scaled(self.relative.gemm.fraction))
+            curve = replace(self.relative.gemm, fraction=self._scale_fraction(self.relative.gemm.fraction))
             self._carry("gemm", len(rows), least)
         else:
             few = len(rows) < classes.FEW
@@ -282,13 +282,13 @@ class _FitSteps:
     def _products(self, key: str, start: GemmCurve, rows: Samples) -> GemmCurve:
         dev = self.dev
 
-        def fitted(part: Samples) -> GemmCurve:
+        def fit_part(part: Samples) -> GemmCurve:
             return classes.fit_gemm(start, dev, part, self.cpu)
 
         def predict(curve: GemmCurve, part: Samples) -> Floats:
             return classes.gemm_predict(curve, dev, part)
 
-        curve, errors = fitted(rows), _held(rows, fitted, predict)
+        curve, errors = fit_part(rows), _held_out_errors(rows, fit_part, predict)
         parts: dict[str, Bools] = {"all": np.ones(len(rows), np.bool_), "2048 tokens or more": rows.tokens >= 2048}
         parts |= {phase: rows.phase == phase for phase in ("forward", "dgrad", "wgrad") if len(set(rows.phase)) > 1}
         usual = rows.tokens >= 1024
@@ -307,7 +307,7 @@ class _FitSteps:
             for way in ("forward", "backward"):
                 part = rows.take((library == name) & (backward == (way == "backward")))
                 tall = lent[way].rows if self.cpu else QUERY_ROWS.get((self.gpu.architecture, way), 128)
-                start = replace(lent[way], rows=tall, fraction=self._scaled(lent[way].fraction))
+                start = replace(lent[way], rows=tall, fraction=self._scale_fraction(lent[way].fraction))
                 if len(part) >= least:
                     ways[way], errors[way] = self._attention(start, part)
                     self.use(f"attention {name} {way}", len(part), least)
@@ -334,21 +334,21 @@ class _FitSteps:
                 self.made.lines += [(f"attention {name} {way}", e) for way, e in held_out.items()]
         if not curves:
             for name, lent in self.relative.attention.items():
-                curves[name] = {way: replace(curve, fraction=self._scaled(curve.fraction)) for way, curve in lent.items()}
+                curves[name] = {way: replace(curve, fraction=self._scale_fraction(curve.fraction)) for way, curve in lent.items()}
                 self._carry(f"attention.{name}", len(rows), least)
         self.made.kernels = replace(self.made.kernels, attention=curves)
 
     def _attention(self, start: AttentionCurve, rows: Samples) -> tuple[AttentionCurve, tuple[Floats, Floats]]:
-        names = classes.told(start, self.dev, rows)
+        names = classes.determined_by_direction(start, self.dev, rows)
 
-        def fitted(part: Samples) -> AttentionCurve:
+        def fit_part(part: Samples) -> AttentionCurve:
             return classes.fit_attention(start, self.dev, part, names, self.cpu)
 
         def predict(curve: AttentionCurve, part: Samples) -> Floats:
             return classes.attention_predict(curve, self.dev, part)
 
-        curve = fitted(rows)
-        return curve, (_held(rows, fitted, predict), log_errors(predict(curve, rows), rows))
+        curve = fit_part(rows)
+        return curve, (_held_out_errors(rows, fit_part, predict), log_errors(predict(curve, rows), rows))
 
     def bytes_moved(self, stated: Mapping[str, MemoryClass]) -> None:
         """A curve for every kernel by name and library and one for every class; classes without rows are derived or taken from a
@@ -359,9 +359,9 @@ class _FitSteps:
         start = MemoryCurve(lent.efficiency, lent.latency, 1.0 if self.cpu else lent.cache)
         rows = self.rows.take(np.isin(self.rows.op, MEMORY))
         least = self.least("memory")
-        for key, part in named(rows):
+        for key, part in rows_by_kernel(rows):
             if len(part) >= least:
-                curve, table = self._moved(key, start, part)
+                curve, table = self._memory_curve(key, start, part)
                 curves[key] = curve
                 self.put(key, table)
         for op in MEMORY:
@@ -369,27 +369,27 @@ class _FitSteps:
             part = part.take(np.array([classes.trains(library) for library in part.library], np.bool_)) if len(part) else part
             plain = part.take(~part.host)
             if len(plain) >= least:
-                measured_classes[op] = MemoryClass(*self._moved(op, start, plain, op in BY_ROW))
+                measured_classes[op] = MemoryClass(*self._memory_curve(op, start, plain, op in BY_ROW))
             elif len(part) >= least:  # the launch in such times belongs to the timing method
                 large = part.take((part.moved > LARGE) & (part.n <= WIDE))
                 if len(large) >= least:
-                    curve, table = self._moved(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, False)
+                    curve, table = self._memory_curve(op, MemoryCurve(lent.efficiency, 2e-5, 1.0), large, False)
                     measured_classes.setdefault(op, MemoryClass(replace(curve, latency=0.0), table))
             if len(part):
                 self.use(op, len(part), least, FITTED if op in measured_classes else "from other classes")
-        for name, (curve, table) in derived(measured_classes, self.relative).items():
+        for name, (curve, table) in derive_classes(measured_classes, self.relative).items():
             curves[name] = curve
             self.put(name, table)
         self.made.kernels = replace(self.made.kernels, memory=curves)
 
-    def _moved(self, key: str, start: MemoryCurve, rows: Samples, by_row: bool = True) -> tuple[MemoryCurve, Basis]:
-        def fitted(part: Samples) -> MemoryCurve:
+    def _memory_curve(self, key: str, start: MemoryCurve, rows: Samples, by_row: bool = True) -> tuple[MemoryCurve, Basis]:
+        def fit_part(part: Samples) -> MemoryCurve:
             return classes.fit_memory(start, self.dev, part, by_row, self.cpu)
 
         def predict(curve: MemoryCurve, part: Samples) -> Floats:
             return classes.memory_predict(curve, self.dev, part)
 
-        curve, errors = fitted(rows), _held(_split(rows), fitted, predict)
+        curve, errors = fit_part(rows), _held_out_errors(_split(rows), fit_part, predict)
         parts: dict[str, Bools] = {"all": np.ones(len(rows), np.bool_), "above 10 us": rows.seconds > classes.LONG}
         usual = parts["above 10 us"] if parts["above 10 us"].any() else parts["all"]
         if self.cpu:  # an operator's time does not include a launch
@@ -419,7 +419,7 @@ class _FitSteps:
         self.put(key, Basis(float(np.hypot(table.error, CARRIED)), Provenance(founded), f"{self.relative.id}: {table.source}"))
         self.use(key.replace(".", " "), rows, least, "assumed" if self.cpu else f"{self.relative.id}'s")
 
-    def _scaled(self, fraction: float) -> float:
+    def _scale_fraction(self, fraction: float) -> float:
         """A relative's share of the peak, scaled by the ratio of the two GPUs' best measured shares of peak."""
         here, there = self.made.kernels, self.relative
         return min(1.0, fraction * (here.achievable / here.peak) / (there.achievable / there.peak))
@@ -433,7 +433,7 @@ def _split(rows: Samples) -> Samples:
     return replace(rows, group=np.array([f"{g} {m:.0f}" for g, m in zip(rows.group, rows.m, strict=True)], np.object_))
 
 
-def _held(rows: Samples, fitted: Callable[[Samples], Any], predict: Callable[[Any, Samples], Floats]) -> Floats:
+def _held_out_errors(rows: Samples, fitted: Callable[[Samples], Any], predict: Callable[[Any, Samples], Floats]) -> Floats:
     """Held-out errors; with fewer than three groups no group can be held out, and the errors are those of the fit, doubled."""
     if len(set(rows.group)) < 3:
         return 2.0 * log_errors(predict(fitted(rows), rows), rows)

@@ -21,18 +21,18 @@ class MemoryClass(NamedTuple):
     table: Basis
 
 
-def named(rows: Samples) -> Iterator[tuple[str, Samples]]:
+def rows_by_kernel(rows: Samples) -> Iterator[tuple[str, Samples]]:
     """The rows of each kernel by (name, library) under its key; those without a library belong only to their class."""
     for name, library in sorted(set(zip(rows.name, rows.library, strict=True))):
         if name and library:
             yield key_of(name, library), rows.of(name=name, library=library)
 
 
-def derived(known: Mapping[str, MemoryClass], relative: KernelCurves) -> dict[str, MemoryClass]:
+def derive_classes(known: Mapping[str, MemoryClass], relative: KernelCurves) -> dict[str, MemoryClass]:
     """All classes: the measured ones, those that follow from plain pointwise kernels by `DERIVED`, or a relative's."""
     known = {NATIVE if name == "softmax" else name: value for name, value in known.items()}
     lent = {
-        name: MemoryClass(relative.memory[name], _carried(relative, name))
+        name: MemoryClass(relative.memory[name], _carried_basis(relative, name))
         for name in ("elementwise", *DERIVED, "permute")
         if name in relative.memory
     }
@@ -63,7 +63,7 @@ def derived(known: Mapping[str, MemoryClass], relative: KernelCurves) -> dict[st
     return classes
 
 
-def _carried(relative: KernelCurves, name: str) -> Basis:
+def _carried_basis(relative: KernelCurves, name: str) -> Basis:
     table = relative.tables[name]
     provenance = max(table.provenance, Provenance.TRANSFERRED)
     return Basis(min(1.0, (table.error**2 + 0.01) ** 0.5), Provenance(provenance), f"{relative.id}: {table.source}")

@@ -87,7 +87,7 @@ def held_out(rows: Samples, fit: Callable[[Samples], Any], predict: Callable[[An
     return errors
 
 
-def thinned(rows: Samples, most: int = 40) -> Samples:
+def thin_samples(rows: Samples, most: int = 40) -> Samples:
     """At most `most` rows of each group and pass, spread evenly over the logarithm of their tokens, so that a dense sweep has no
     more weight."""
     keys: dict[tuple[str, str, str], list[int]] = {}

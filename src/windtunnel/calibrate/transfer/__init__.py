@@ -2,10 +2,10 @@
 
 from windtunnel.calibrate.transfer.best import Best, best_matmuls
 from windtunnel.calibrate.transfer.errors import errors
-from windtunnel.calibrate.transfer.judge import BEST, FOREIGN, METHODS, Background, Result, background, leave_out, pooled
+from windtunnel.calibrate.transfer.judge import BEST, FOREIGN, METHODS, Background, Result, background, leave_out, pool_results
 from windtunnel.calibrate.transfer.method import Known, Method, Predicted, Relative
-from windtunnel.calibrate.transfer.published import published
-from windtunnel.calibrate.transfer.rows import TOKENS, MeasuredGpu, TransferRows, case, merged
+from windtunnel.calibrate.transfer.published import published_cases
+from windtunnel.calibrate.transfer.rows import TOKENS, MeasuredGpu, TransferRows, case, merge_cases
 from windtunnel.compute.transfer.joint import JointCurves, Stored
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "case",
     "errors",
     "leave_out",
-    "merged",
-    "pooled",
-    "published",
+    "merge_cases",
+    "pool_results",
+    "published_cases",
 ]

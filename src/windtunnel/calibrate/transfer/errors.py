@@ -24,7 +24,9 @@ def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, flo
     for kind in ("gemm", "attention"):
         for side in ("other", "same"):
             some = [
-                r.errors for r in results if r.kind == kind and r.method == "ours" and r.n >= FEW and _near(r) == (side == "same")
+                r.errors
+                for r in results
+                if r.kind == kind and r.method == "ours" and r.n >= FEW and _is_near(r) == (side == "same")
             ]
             sigmas[f"{kind} {side}"] = _sigma(some) if some else sigmas[f"{kind} other"]
     kernels = [load(name) for name in available()]
@@ -40,7 +42,7 @@ def errors(results: Sequence[Result], bests: Sequence[Best]) -> Mapping[str, flo
     return sigmas
 
 
-def _near(result: Result) -> bool:
+def _is_near(result: Result) -> bool:
     """Whether a prediction rests on one GPU of the same architecture."""
     return "," not in result.source and load_gpu(result.source).architecture == load_gpu(result.gpu).architecture
 

@@ -65,7 +65,7 @@ BLOCK = 128
 def gemm_curve(on: Sheet, rows: TransferRows) -> GemmCurve:
     """One GPU's own curve, including throttling."""
     start = _gemm_start(0.1)
-    some = _thinned(rows)
+    some = _thin_rows(rows)
     bounds = {**GEMM, **THROTTLE, **(LAYOUTS if (rows.way != "forward").any() else {})}
     fitted = _least(bounds, lambda x: [_miss(evaluate.gemm(_with(start, x), on, some), some)])
     return _with(start, fitted)
@@ -76,7 +76,7 @@ def attention_curves(on: Sheet, rows: TransferRows) -> dict[str, AttentionCurve]
     curves = {}
     bounds = {**ATTENTION, "latency": SHARED["latency"]}
     for way in WAYS:
-        some = _thinned(rows.where(rows.way == way))
+        some = _thin_rows(rows.where(rows.way == way))
         start = AttentionCurve(rows=BLOCK, **{name: mid for name, (_, mid, _) in bounds.items()})
 
         def miss(x: dict[str, float], start: AttentionCurve = start, way: str = way, some: TransferRows = some) -> list[Floats]:
@@ -92,8 +92,8 @@ def joint(cases: Sequence[MeasuredGpu], own: Mapping[str, GemmCurve]) -> JointCu
     if not cases:
         raise SpecError("--leave", "every GPU", "at least one that stays")
     energy = frugal((sheets[name], curve) for name, curve in own.items() if name in sheets)
-    products = [(sheets[case.gpu.id], _thinned(case.gemm)) for case in cases if len(case.gemm) >= ENOUGH]
-    fused = [(sheets[case.gpu.id], _thinned(native(case))) for case in cases if len(native(case)) >= FEW]
+    products = [(sheets[case.gpu.id], _thin_rows(case.gemm)) for case in cases if len(case.gemm) >= ENOUGH]
+    fused = [(sheets[case.gpu.id], _thin_rows(native(case))) for case in cases if len(native(case)) >= FEW]
     gemm = _gemm_start(0.0)
     solution = _least(
         {**GEMM, **LAYOUTS},
@@ -134,7 +134,7 @@ def _miss(predicted: Floats, rows: TransferRows) -> Floats:
     return np.asarray(np.log(predicted / rows.seconds), dtype=np.float64)
 
 
-def _thinned(rows: TransferRows) -> TransferRows:
+def _thin_rows(rows: TransferRows) -> TransferRows:
     """At most `MOST` of them, spread evenly over the sizes."""
     if len(rows) <= MOST:
         return rows

@@ -18,7 +18,7 @@ from windtunnel.calibrate.transfer.rows import MeasuredGpu, TransferRows
 from windtunnel.calibrate.transfer.two_formula import two_formula
 from windtunnel.compute.curves import Provenance
 from windtunnel.compute.kernel_file import available, load
-from windtunnel.compute.transfer.joint import JointCurves, stored
+from windtunnel.compute.transfer.joint import JointCurves, stored_curves
 from windtunnel.compute.transfer.law import sheet, sheet_of
 
 METHODS: dict[str, Method] = {"naive": naive, "two_formula": two_formula, "ours": ours}
@@ -83,17 +83,17 @@ def background(cases: Sequence[MeasuredGpu]) -> Background:
         relatives[case.gpu.id] = Relative(on, gemm, fit.attention_curves(on, fused) if both else {})
     own = {name: one.gemm for name, one in relatives.items() if one.gemm is not None}
 
-    def without(left: Left) -> JointCurves:
+    def fit_without(left: Left) -> JointCurves:
         return fit.joint(
             [case for case in cases if case.gpu.id not in left], {key: curve for key, curve in own.items() if key not in left}
         )
 
-    return Background(relatives, without)
+    return Background(relatives, fit_without)
 
 
 def stored_without(left: Left) -> JointCurves:
     """The catalogue's curves without one GPU; SpecError for more than one, which it does not hold."""
-    file = stored()
+    file = stored_curves()
     fitted = sorted(left & set(file.every.fitted_on))
     if len(fitted) > 1:
         raise SpecError("--leave", ", ".join(fitted), "one GPU without datasets", "Several at once need --data of the others.")
@@ -148,14 +148,14 @@ def _parts(case: MeasuredGpu) -> Iterable[tuple[str, str, TransferRows]]:
 POINTS = np.linspace(0.0, 1.0, 1001)
 
 
-def pooled(results: Sequence[Result]) -> list[Result]:
+def pool_results(results: Sequence[Result]) -> list[Result]:
     """Products and attention together, by GPU and method; then over all GPUs ("all").
 
     In "all" every GPU has the same weight; GPUs with fewer than `fit.FEW` rows are left out.
     """
     some = [r for r in results if r.kind in ("gemm", "attention")]
     methods = dict.fromkeys(r.method for r in some)
-    by_gpu = [_together(gpu, method, some) for gpu in dict.fromkeys(r.gpu for r in some) for method in methods]
+    by_gpu = [_join_results(gpu, method, some) for gpu in dict.fromkeys(r.gpu for r in some) for method in methods]
     pool = [one for one in by_gpu if one.n]
     for method in methods:
         parts = [np.quantile(one.errors, POINTS) for one in pool if one.method == method and one.n >= fit.FEW]
@@ -164,6 +164,6 @@ def pooled(results: Sequence[Result]) -> list[Result]:
     return pool
 
 
-def _together(gpu: str, method: str, results: Sequence[Result]) -> Result:
+def _join_results(gpu: str, method: str, results: Sequence[Result]) -> Result:
     parts = [r.errors for r in results if r.gpu == gpu and r.method == method]
     return Result(gpu, POOLED, method, "", np.concatenate(parts) if parts else np.zeros(0))

@@ -62,9 +62,9 @@ def nearest(kind: str, on: Sheet, known: Known) -> Relative:
     """The relative with curves of a class: nearest architecture first, then own rows before borrowed curves, slower, of similar
     power."""
 
-    def far(one: Relative) -> tuple[float, bool, float, float, str]:
+    def order_key(one: Relative) -> tuple[float, bool, float, float, str]:
         a, b = one.on.power, on.power
         power = abs(float(np.log(a / one.on.peak / (b / on.peak)))) if a and b else 0.0
         return distance(one.on.architecture, on.architecture), not one.direct, one.on.peak > on.peak, power, one.on.id
 
-    return min((one for one in known.relatives if one.has(kind)), key=far)
+    return min((one for one in known.relatives if one.has(kind)), key=order_key)

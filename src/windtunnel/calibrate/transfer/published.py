@@ -12,7 +12,7 @@ from windtunnel.spec import load_gpu
 LIBRARIES = ("fa2", "cudnn", "fa3")
 
 
-def published() -> list[MeasuredGpu]:
+def published_cases() -> list[MeasuredGpu]:
     """A case for each file."""
     return [rates(path) for path in sorted((FOLDER / "published").glob("attention*.toml"))]
 

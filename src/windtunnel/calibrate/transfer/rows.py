@@ -55,7 +55,7 @@ def rows_of(values: Sequence[tuple[Any, ...]]) -> TransferRows:
     return TransferRows(words[0], words[1], *numbers)
 
 
-def joined(parts: Sequence[TransferRows]) -> TransferRows:
+def join_rows(parts: Sequence[TransferRows]) -> TransferRows:
     """All rows of several."""
     return TransferRows(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(TransferRows)))
 
@@ -88,7 +88,7 @@ def case(gpu: GPU, data: Dataset) -> MeasuredGpu:
     return MeasuredGpu(gpu, rows_of(gemm), rows_of(attention), tuple(sorted({str(row["source"]) for row in rows})))
 
 
-def merged(cases: Sequence[MeasuredGpu]) -> list[MeasuredGpu]:
+def merge_cases(cases: Sequence[MeasuredGpu]) -> list[MeasuredGpu]:
     """One case a GPU, in the order in which they first appear."""
     by_gpu: dict[str, list[MeasuredGpu]] = {}
     for one in cases:
@@ -96,8 +96,8 @@ def merged(cases: Sequence[MeasuredGpu]) -> list[MeasuredGpu]:
     return [
         MeasuredGpu(
             same[0].gpu,
-            joined([c.gemm for c in same]),
-            joined([c.attention for c in same]),
+            join_rows([c.gemm for c in same]),
+            join_rows([c.attention for c in same]),
             tuple(sorted({s for c in same for s in c.sources})),
         )
         for same in by_gpu.values()

@@ -11,9 +11,9 @@ from typing import Any
 from windtunnel.base.errors import FileError, SpecError, UnknownName
 from windtunnel.calibrate.transfer.best import Best, best_matmuls
 from windtunnel.calibrate.transfer.errors import errors
-from windtunnel.calibrate.transfer.judge import Result, background, leave_out, pooled
-from windtunnel.calibrate.transfer.published import published
-from windtunnel.calibrate.transfer.rows import MeasuredGpu, case, merged
+from windtunnel.calibrate.transfer.judge import Result, background, leave_out, pool_results
+from windtunnel.calibrate.transfer.published import published_cases
+from windtunnel.calibrate.transfer.rows import MeasuredGpu, case, merge_cases
 from windtunnel.compute.transfer.joint import JointCurves, Stored, text
 from windtunnel.formats.machines.kernels.measurements import import_all
 from windtunnel.reality.score.kernel_rows import gpu_of
@@ -61,7 +61,7 @@ def read_cases(paths: Sequence[str | Path] = ()) -> list[MeasuredGpu]:
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else []
         for one in files or [path]:
             cases += [case(gpu_of(imported.data.about), imported.data) for imported in import_all(one)]
-    return merged([*published(), *cases])
+    return merge_cases([*published_cases(), *cases])
 
 
 def study_transfer(cases: Sequence[MeasuredGpu], leave: Sequence[str] = ()) -> TransferStudy:
@@ -75,7 +75,7 @@ def study_transfer(cases: Sequence[MeasuredGpu], leave: Sequence[str] = ()) -> T
     without: Callable[[frozenset[str]], JointCurves] = lru_cache(maxsize=None)(behind.without)
     results = leave_out(cases, behind, without, frozenset(leave))
     bests = [] if leave else best_matmuls(lambda left: without(left & frozenset(behind.relatives)))
-    return TransferStudy(tuple(results), tuple(pooled(results)), tuple(bests), without)
+    return TransferStudy(tuple(results), tuple(pool_results(results)), tuple(bests), without)
 
 
 def _row(one: Result) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from windtunnel.cli.shared.verbs import Verbs
 
 VERBS: Verbs = {
@@ -20,3 +22,10 @@ VERBS: Verbs = {
     "checkpoints": ("fleet.checkpoints", "Folders of checkpoints: list, verify, delete, export."),
     "hang": ("fleet.hang", "Which rank blocks a job that does not move, from its records or flight-recorder dumps."),
 }
+
+
+def main() -> int:
+    """The command `windtunnel-fleet`: `windtunnel fleet`, where the wheel of that name is installed alone."""
+    from windtunnel.cli import main as run
+
+    return run(["fleet", *sys.argv[1:]])

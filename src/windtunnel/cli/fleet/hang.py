@@ -28,7 +28,7 @@ def command(
 
     from windtunnel.fleet.api import find_hang
     from windtunnel.fleet.sources import is_url
-    from windtunnel.formats.door import listed
+    from windtunnel.formats.door import list_files
     from windtunnel.formats.traces.flight_recorder.reader import read_dumps
     from windtunnel.report.fleet.hang import show_hang
 
@@ -36,7 +36,7 @@ def command(
     if len(files) == 1 and (is_url(files[0]) or _watched(Path(files[0]))):
         facts = find_hang(files[0])
     else:
-        dumps = [path for one in files for path in listed(Path(one))]
+        dumps = [path for one in files for path in list_files(Path(one))]
         reading = read_dumps(dumps)
         told(reading.broken, "could not be read")
         facts = reading.facts["hang"]

@@ -62,12 +62,12 @@ def _show(incidents: tuple[Incident, ...], kept: FleetRun | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from windtunnel.records.incidents import replayed
+    from windtunnel.records.incidents import replayed_seconds
     from windtunnel.report.words import numbers as say
 
     table = Table("", "what", "where", "action", "no training", "repeating steps", "outcome", "why", box=None, pad_edge=False)
     for one in incidents:
-        again = say.seconds(replayed(one, kept.step)) if kept else str(one.lost_steps or "")
+        again = say.seconds(replayed_seconds(one, kept.step)) if kept else str(one.lost_steps or "")
         cost = say.seconds(one.seconds.down)
         why = say.clean(kept.story(one) if kept else one.evidence)
         table.add_row(str(one.number), one.what, one.node or "", one.action, cost, again, one.outcome, why)

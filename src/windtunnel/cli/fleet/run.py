@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.addresses import host_port
-from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.base.errors import SpecError, WindtunnelError, explain_missing_module
 from windtunnel.cli.fleet import run_options as kept
 
 EXAMPLES = """\b
@@ -157,11 +157,12 @@ def _summary(folder: Path, url: str, code: int) -> None:
     from windtunnel.fleet.findings.judge import judge
     from windtunnel.fleet.monitor import killed_ranks
     from windtunnel.fleet.sources import read_aligned_run
-    from windtunnel.report.fleet.run import fleet_short
 
     console = notes()
     try:
         recorded, _ = read_aligned_run(folder, SUMMARY_STEPS)
+        from windtunnel.report.fleet.run import fleet_short  # here: the wheel windtunnel-fleet alone has no reports
+
         lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed_ranks(recorded), code)
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""
@@ -171,6 +172,8 @@ def _summary(folder: Path, url: str, code: int) -> None:
             soft_wrap=True,
         )
         return
+    except ModuleNotFoundError as error:
+        lines = [f"windtunnel fleet: no summary: {explain_missing_module(error) or error}"]
     except Exception as error:
         lines = [f"windtunnel fleet: no summary: {type(error).__name__}: {error}"]
     for line in lines:

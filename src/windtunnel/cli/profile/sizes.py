@@ -63,7 +63,7 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
 def of_model(name: str, sets: list[str] | None, job: str | None, options: dict[str, str], dtype: str) -> list[Case]:
     from windtunnel.formats import import_job
     from windtunnel.jobs.sources import is_foreign
-    from windtunnel.profile.case import Case, checked
+    from windtunnel.profile.case import Case, check_case
     from windtunnel.spec import load_model
 
     if job is not None:
@@ -81,7 +81,7 @@ def of_model(name: str, sets: list[str] | None, job: str | None, options: dict[s
         raise SpecError("--seq", Nothing(), "tokens of a sequence", "For example --seq 2048.")
     sizes = {option: numbers(option, text) for option, text in options.items()}
     return [
-        checked(Case(loaded, seq, batch, tp, dtype))
+        check_case(Case(loaded, seq, batch, tp, dtype))
         for tp in sizes["--tp"]
         for batch in sizes["--micro-batch"]
         for seq in sizes["--seq"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from windtunnel.compute.curves import AttentionCurve, Basis, Choice, KernelCurves, Provenance
-from windtunnel.compute.transfer.joint import Stored, stored
+from windtunnel.compute.transfer.joint import Stored, stored_curves
 from windtunnel.compute.transfer.law import sheet, sheet_of
 from windtunnel.compute.transfer.moved import attention_for, gemm_for
 from windtunnel.spec import load_gpu
@@ -22,19 +22,19 @@ SAME = 0.005
 """Figures of a data sheet that differ by less are equal, because catalogues round."""
 
 
-def unchanged(gpu: GPU, found: KernelCurves) -> bool:
+def has_same_figures(gpu: GPU, found: KernelCurves) -> bool:
     """Whether `gpu` equals the GPU that `found` was fitted on in all figures of the data sheet that the laws use."""
     mine, fitted = sheet(gpu), sheet_of(found)
     pairs = ((mine.peak, fitted.peak), (mine.bandwidth, fitted.bandwidth), (mine.sms, fitted.sms), (mine.power, fitted.power))
     return all(a is None or b is None or abs(a / b - 1.0) < SAME for a, b in pairs)
 
 
-def carried(found: KernelCurves, gpu: GPU, provenance: Provenance = Provenance.TRANSFERRED) -> Choice:
+def carry_curves(found: KernelCurves, gpu: GPU, provenance: Provenance = Provenance.TRANSFERRED) -> Choice:
     """`found`'s constants scaled to `gpu`: its curves within an architecture, else shared ones with its memory-bound classes.
 
     Errors are those of leaving a measured GPU out (`Stored.error`); `assumed` adds those of other vendors' best matmuls.
     """
-    laws, base, gpu = stored(), sheet_of(found), _without_foreign_best(gpu)
+    laws, base, gpu = stored_curves(), sheet_of(found), _without_foreign_best(gpu)
     near = found.architecture == gpu.architecture
     added = laws.error["foreign"] if provenance is Provenance.ASSUMED else 0.0
     gemm = gemm_for(gpu, laws.every, (found.gemm, base) if near else None)

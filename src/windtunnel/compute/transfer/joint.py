@@ -57,7 +57,7 @@ class _JointFile(BaseModel):
 
 
 @lru_cache(maxsize=1)
-def stored() -> Stored:
+def stored_curves() -> Stored:
     """The catalogue's file. Raises FileError as `read` does."""
     return read(FILE)
 
@@ -76,7 +76,7 @@ def text(content: Stored) -> str:
     data = {
         "all": _table(content.every),
         "without": {name: _table(each) for name, each in content.without.items()},
-        "error": {name: _short(value) for name, value in content.error.items()},
+        "error": {name: _round_figure(value) for name, value in content.error.items()},
     }
     return json.dumps(data, indent=1) + "\n"
 
@@ -85,8 +85,8 @@ def _table(joint: JointCurves) -> dict[str, Any]:
     attention = {way: _numbers(curve) for way, curve in joint.attention.items()}
     return {
         "fitted_on": list(joint.fitted_on),
-        "energy": _short(joint.energy),
-        "exposed": _short(joint.exposed),
+        "energy": _round_figure(joint.energy),
+        "exposed": _round_figure(joint.exposed),
         "gemm": _numbers(joint.gemm),
         "attention": attention,
     }
@@ -95,8 +95,8 @@ def _table(joint: JointCurves) -> dict[str, Any]:
 def _numbers(curve: GemmCurve | AttentionCurve) -> dict[str, Any]:
     """Constants that differ from a curve's defaults."""
     given = {f.name: getattr(curve, f.name) for f in fields(curve) if getattr(curve, f.name) != f.default}
-    return {name: _short(value) if isinstance(value, float) else value for name, value in given.items()}
+    return {name: _round_figure(value) if isinstance(value, float) else value for name, value in given.items()}
 
 
-def _short(value: float) -> float:
+def _round_figure(value: float) -> float:
     return float(f"{value:.4g}")

@@ -166,7 +166,7 @@ class _StageWriter:
         part = int(self.program.part_start[at])
         key, seconds = int(self.program.part_key[part]), float(self.program.part_seconds[part])
         stream, task = int(self.program.rv_stream[at]), Task(self.labels[instance][0])
-        call = self.calls.get(key) or self._priced(seconds)
+        call = self.calls.get(key) or self._call_of_seconds(seconds)
         name = task.key
         if call.comm != Comm.SEND_RECV:
             kind = "COMM_COLL" if self.book.group(call.axis).ranks > 1 else "COMP"
@@ -183,7 +183,7 @@ class _StageWriter:
             done = self._add(gather, [done], end - call.extra, end)
         self.last[instance] = [done]
 
-    def _priced(self, seconds: float) -> NetworkCall:
+    def _call_of_seconds(self, seconds: float) -> NetworkCall:
         """The call between stages that takes so long: of a meeting that no network would carry."""
         for key in self.lowered.calls[self.stage]:
             if self.book.price_of(key).seconds == seconds:

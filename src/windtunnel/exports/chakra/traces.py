@@ -9,7 +9,7 @@ import numpy as np
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError
 from windtunnel.exports.chakra.steps import StepNode, step_nodes
-from windtunnel.exports.chakra.writing import encoded
+from windtunnel.exports.chakra.writing import encode_trace
 from windtunnel.exports.exporters import Written
 from windtunnel.formats.traces.chakra.node import SECONDS, WORLD_SIZE, Attributes, ChakraNode
 from windtunnel.formats.traces.chakra.schema import COLLECTIVES
@@ -44,8 +44,8 @@ def export(job: Job, options: dict[str, str]) -> Written:
     for rank in ranks:
         stage = int(owners[rank])
         nodes = [_node(at, one, rank, groups) for at, one in enumerate(stages[stage])]
-        files[f"{prefix}.{rank}.et"] = encoded(nodes, {"step_seconds": seconds, WORLD_SIZE: len(owners)})
-    groups.named(Axis.PP)
+        files[f"{prefix}.{rank}.et"] = encode_trace(nodes, {"step_seconds": seconds, WORLD_SIZE: len(owners)})
+    groups.groups_of(Axis.PP)
     files["comm_group.json"] = json.dumps(groups.table(), separators=(",", ":")) + "\n"
     left = ["what the host launches, but where the device waited for it"]
     if any(node.kind == "COMP" and node.call == Comm.SEND_RECV for nodes in stages for node in nodes):
@@ -89,7 +89,7 @@ class JobGroups:
         self.places = [members(job, Axis.PP, stage)[:, 0] for stage in range(job.plan.pp)] if job.plan.pp > 1 else []
         self.of: dict[Axis, dict[int, tuple[int, ...]]] = {}
 
-    def named(self, axis: Axis) -> dict[int, tuple[int, ...]]:
+    def groups_of(self, axis: Axis) -> dict[int, tuple[int, ...]]:
         """The group of an axis that each rank is in."""
         if axis not in self.of:
             if axis == Axis.PP and self.job.plan.pp < 2:
@@ -127,7 +127,7 @@ def _node(at: int, one: StepNode, rank: int, groups: JobGroups) -> ChakraNode:
         if not one.on_host:
             said["tensor_size"] = max(1, round(one.size))
     elif kind == "COMM_COLL":
-        group = groups.named(one.axis).get(rank) or groups.twins(rank)
+        group = groups.groups_of(one.axis).get(rank) or groups.twins(rank)
         share = len(group) if one.call == Comm.ALL_GATHER else 1
         said |= {"comm_type": COLLECTIVES.index(CODES[one.call]), "comm_size": max(1, round(one.size / share))}
         if len(group) < groups.job.cluster.gpus:

@@ -11,12 +11,12 @@ from windtunnel.formats.traces.chakra.schema import NODE_TYPES, messages
 VERSION = "0.0.4"
 
 
-def encoded(nodes: Iterable[ChakraNode], metadata: Attributes | None = None) -> bytes:
+def encode_trace(nodes: Iterable[ChakraNode], metadata: Attributes | None = None) -> bytes:
     """A trace file: its metadata, then the nodes."""
     known = messages()
     first = known["GlobalMetadata"](version=VERSION.encode())
     _put(first, metadata or {})
-    out = [framed(first.SerializeToString())]
+    out = [frame_message(first.SerializeToString())]
     make = known["Node"]
     for node in nodes:
         raw = make(
@@ -24,11 +24,11 @@ def encoded(nodes: Iterable[ChakraNode], metadata: Attributes | None = None) -> 
             data_deps=node.data_deps, start_time_micros=node.start, duration_micros=node.micros,
         )  # fmt: skip
         _put(raw, node.attributes)
-        out.append(framed(raw.SerializeToString()))
+        out.append(frame_message(raw.SerializeToString()))
     return b"".join(out)
 
 
-def framed(message: bytes) -> bytes:
+def frame_message(message: bytes) -> bytes:
     """A message with its length before it."""
     size = len(message)
     lead = bytearray()

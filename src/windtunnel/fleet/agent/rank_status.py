@@ -12,7 +12,7 @@ from windtunnel.fleet.findings.liveness import Beat, group_labels, rank_states
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path, ring_sections
 from windtunnel.fleet.wire.messages import PendingReport, RankStatus
-from windtunnel.records.sections import joined
+from windtunnel.records.sections import join_sections
 
 
 def read_rank_status(
@@ -35,7 +35,7 @@ def read_rank_status(
             silent = max(0.0, now - tail.beat_ns * 1e-9)
             beats[rank] = Beat(rank, silent, tail.first + len(tail.rows), tail.step, process, tail.ended)
         reader.close()
-    sections = joined(parts)
+    sections = join_sections(parts)
     found, _ = rank_states(sections, beats, now)
     groups = dict(zip(group_labels(sections), sections.groups, strict=True))
     return tuple(_to_message(state) for state in found.values()), groups

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from windtunnel.base.version import __version__
 from windtunnel.fleet.checkpoint.commit import Save, acknowledge
 from windtunnel.fleet.checkpoint.flush_process import FlushProcess
 from windtunnel.fleet.checkpoint.layout import ShardLayout
@@ -34,7 +34,7 @@ class FlushManager:
         self.failed: dict[int, str] = {}
         self.committed: int | None = None
         self._copier = PieceCopier(torch.get_num_threads())
-        self._version = version("windtunnel")  # takes milliseconds
+        self._version = __version__
         self._slots: list[Slot] = []
         self._layout: ShardLayout | None = None
         self._pending: dict[int, Save] = {}

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 from torch.distributed._shard.sharded_tensor import ShardedTensor
+from torch.distributed.checkpoint import filesystem as dcp_files
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import CURRENT_DCP_VERSION, DEFAULT_SUFFIX, _StorageInfo
+from torch.distributed.checkpoint.filesystem import DEFAULT_SUFFIX, _StorageInfo
 from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, WriteItemType
 from torch.distributed.tensor import DTensor
@@ -150,7 +151,9 @@ def plan_layout(state: dict[str, Any], ranks: RankGroup) -> ShardLayout:
     metadata = b""
     if ranks.rank == 0:
         whole.storage_data = {index: info for one in infos for index, info in one}
-        whole.version, whole.storage_meta = CURRENT_DCP_VERSION, StorageMeta()
+        whole.storage_meta = StorageMeta()
+        if (version := getattr(dcp_files, "CURRENT_DCP_VERSION", None)) is not None:  # torch 2.8 has no version of the format
+            whole.version = version
         metadata = pickle.dumps(whole)
     return ShardLayout(name, size, tuple(tensors), tuple(objects), metadata, signature_of(flat))
 

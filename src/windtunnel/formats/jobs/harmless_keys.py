@@ -18,7 +18,7 @@ def _table() -> dict[str, Any]:
     return read_table(ROOT / "harmless_keys.toml")
 
 
-def harmless(key: str, form: str = "") -> bool:
+def is_harmless(key: str, form: str = "") -> bool:
     """Whether an ignored key of a format changes nothing that is predicted. A flag may have its value behind it."""
     path = key.partition(" ")[0].lstrip("-").replace("-", "_")
     first, last = path.partition(".")[0], path.rpartition(".")[2]
@@ -32,5 +32,5 @@ def harmless(key: str, form: str = "") -> bool:
 
 def split(ignored: Sequence[str], form: str) -> tuple[list[str], list[str]]:
     """(keys that may matter, keys without effect)."""
-    matter = [key for key in ignored if not harmless(key, form)]
-    return matter, [key for key in ignored if harmless(key, form)]
+    matter = [key for key in ignored if not is_harmless(key, form)]
+    return matter, [key for key in ignored if is_harmless(key, form)]

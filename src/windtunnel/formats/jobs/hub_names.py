@@ -26,10 +26,10 @@ def catalogue_model(name: str) -> Model | None:
     short = re.sub(_AFTER, "", re.sub(_TUNED, "", short))
     short = re.sub(r"(?<=\d)p(?=\d)", ".", re.sub(r"provider|config|model", "", short))
     short = re.sub(r"(\d)00m$", r"0.\1b", short)
-    wanted = _squashed(short)
+    wanted = _squash_name(short)
     if len(wanted) < 4:
         return None
-    known = {_squashed(entry): entry for entry in names("models")}
+    known = {_squash_name(entry): entry for entry in names("models")}
     bare = re.sub(r"^(meta|nvidia)", "", wanted)
     for spelled in (wanted, bare, bare.replace("vl", "", 1), _OTHERWISE.get(bare, "")):
         if spelled in known:
@@ -38,6 +38,6 @@ def catalogue_model(name: str) -> Model | None:
     return load_model(longer[0]) if len(longer) == 1 else None
 
 
-def _squashed(name: str) -> str:
+def _squash_name(name: str) -> str:
     """A name without what separates its words: qwen3.5-35b-a3b and Qwen3_5_35B_A3B are one."""
     return re.sub(r"[-_. ]", "", name)

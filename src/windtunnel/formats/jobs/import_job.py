@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.formats.importers import IMPORTERS, Importer, module_of
-from windtunnel.formats.jobs.deepspeed.named_files import opened
+from windtunnel.formats.jobs.deepspeed.named_files import open_named_files
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.importer import from_arguments
 from windtunnel.formats.jobs.overrides import Stated
@@ -67,12 +67,12 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     text, where = read_source(source)
     if not text.strip():
         raise SpecError(where, "", _KNOWN)
-    if isinstance(source, Path) and bare(source).suffix.lower() in (".yaml", ".yml"):
-        table: Mapping[str, Any] = opened(read_table(source), source.parent)
-        return _import_table(primus_files.opened(table, source.parent, stated.environment if stated else {}), on, stated)
+    if isinstance(source, Path) and without_gz(source).suffix.lower() in (".yaml", ".yml"):
+        table: Mapping[str, Any] = open_named_files(read_table(source), source.parent)
+        return _import_table(primus_files.open_experiment(table, source.parent, stated.environment if stated else {}), on, stated)
     if text.lstrip()[0] in "{[" and not _sections(text):
         read = parse_json(text, where)
-        return _import_table(opened(read, source.parent) if isinstance(source, Path) else read, on, stated)
+        return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated)
     texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
     if any("--" in one for one in texts) and not _sections(text):
         if isinstance(source, Path) and not any(map(_MEGATRON.search, texts)):

@@ -14,17 +14,17 @@ _WHOLE = re.compile(r"\$\{([\w.-]+)\}")
 _MOST = 1_000_000
 
 
-def interpolated(table: Mapping[str, Any]) -> dict[str, Any]:
+def interpolate(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with the values in place; one that points to itself, or grows past a million characters, stays as written."""
     room = [_MOST]
-    return {key: _filled(value, table, 0, room) for key, value in table.items()}
+    return {key: _fill_value(value, table, 0, room) for key, value in table.items()}
 
 
-def _filled(value: Any, table: Mapping[str, Any], depth: int, room: list[int]) -> Any:
+def _fill_value(value: Any, table: Mapping[str, Any], depth: int, room: list[int]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _filled(one, table, depth, room) for key, one in value.items()}
+        return {key: _fill_value(one, table, depth, room) for key, one in value.items()}
     if isinstance(value, list):
-        return [_filled(one, table, depth, room) for one in value]
+        return [_fill_value(one, table, depth, room) for one in value]
     if not isinstance(value, str) or "${" not in value or depth > _DEEPEST:
         return value
     if (whole := _WHOLE.fullmatch(value)) is not None:
@@ -41,4 +41,4 @@ def _at(path: str, written: str, table: Mapping[str, Any], depth: int, room: lis
             return written
         value = value[part]
     room[0] -= 1
-    return _filled(value, table, depth + 1, room) if room[0] > 0 and not isinstance(value, (Mapping, list)) else written
+    return _fill_value(value, table, depth + 1, room) if room[0] > 0 and not isinstance(value, (Mapping, list)) else written

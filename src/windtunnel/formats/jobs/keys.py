@@ -28,7 +28,7 @@ class Keys:
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
-    def typed(self, path: str, kind: type[Any]) -> Any:
+    def get_typed(self, path: str, kind: type[Any]) -> Any:
         """As `get`, None for "auto" too; SpecError for a value of another kind."""
         value = self.get(path)
         if value is None or value == "auto" and kind is not str:
@@ -38,9 +38,9 @@ class Keys:
             raise SpecError(path, value, _WANTED[kind])
         return value
 
-    def whole(self, path: str) -> int | None:
+    def whole_number(self, path: str) -> int | None:
         """A whole number; DeepSpeed writes some as 5e8."""
-        value = self.typed(path, float)
+        value = self.get_typed(path, float)
         if value is None:
             return None
         if value != value or abs(value) > 1e15 or value != int(value):
@@ -49,12 +49,12 @@ class Keys:
 
     def count(self, path: str) -> int | None:
         """A whole number of 1 or more."""
-        value = self.whole(path)
+        value = self.whole_number(path)
         if value is not None and not 1 <= value <= 10**9:
             raise SpecError(path, value, COUNT)
         return value
 
-    def needed(self, path: str) -> int:
+    def required_count(self, path: str) -> int:
         """As `count`; SpecError where nothing is."""
         value = self.count(path)
         if value is None:
@@ -62,11 +62,11 @@ class Keys:
         return value
 
     def text(self, path: str) -> str | None:
-        value: str | None = self.typed(path, str)
+        value: str | None = self.get_typed(path, str)
         return value
 
     def flag(self, path: str) -> bool:
-        return bool(self.typed(path, bool))
+        return bool(self.get_typed(path, bool))
 
     def built(self) -> tuple[str, ...]:
         """Paths that something looked at and found, in order."""
@@ -74,9 +74,9 @@ class Keys:
 
     def left_over(self) -> tuple[str, ...]:
         """Paths that nothing looked at."""
-        return tuple(sorted(path for path in _leaves(self.table, "") if not self._covered(path)))
+        return tuple(sorted(path for path in _leaves(self.table, "") if not self._is_covered(path)))
 
-    def _covered(self, path: str) -> bool:
+    def _is_covered(self, path: str) -> bool:
         return any(path == used or path.startswith(f"{used}.") for used in self.used)
 
 

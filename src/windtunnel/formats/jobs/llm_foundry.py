@@ -13,7 +13,7 @@ from typing import Any
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.hub_names import catalogue_model
 from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.interpolation import interpolated
+from windtunnel.formats.jobs.interpolation import interpolate
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import plan_of
@@ -38,7 +38,7 @@ def recognises_table(table: Mapping[str, Any]) -> bool:
 def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """Model, plan and runtime; with `on`, also a job on that job's cluster. What the user has `stated` beats the file."""
     stated, assumed = stated or Stated(), list[str]()
-    keys = Keys({key: value for key, value in interpolated(table).items() if key != "variables"})
+    keys = Keys({key: value for key, value in interpolate(table).items() if key != "variables"})
     model = _model(keys, stated, assumed)
     gpus = stated.gpus_on(on, assumed)
     plan = _plan(keys, model, gpus, stated, assumed)
@@ -72,8 +72,8 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
 
 
 def _mpt(keys: Keys, stated: Stated) -> Model:
-    hidden = stated.whole("model.hidden") or keys.count("model.d_model") or 2048
-    layers = stated.whole("model.layers") or keys.count("model.n_layers") or 24
+    hidden = stated.whole_number("model.hidden") or keys.count("model.d_model") or 2048
+    layers = stated.whole_number("model.layers") or keys.count("model.n_layers") or 24
     for path in ("model.block_overrides", "model.attn_config.kv_dim"):
         if keys.get(path) is not None:
             raise SpecError(path, "…", "layers that are all alike", "Not modelled in this version.")
@@ -85,12 +85,12 @@ def _mpt(keys: Keys, stated: Stated) -> Model:
         "name": f"mpt-{hidden}x{layers}",
         "layers": layers,
         "hidden": hidden,
-        "vocab": stated.whole("model.vocab") or keys.count("model.vocab_size") or 50368,
+        "vocab": stated.whole_number("model.vocab") or keys.count("model.vocab_size") or 50368,
         "max_seq": keys.count("model.max_seq_len") or keys.count("max_seq_len") or 2048,
         "norm": norm,
         "tied_embeddings": tied is not False,
         "linear_bias": not keys.flag("model.no_bias"),
-        "dropout": any((keys.typed(path, float) or 0.0) > 0.0 for path in rates),
+        "dropout": any((keys.get_typed(path, float) or 0.0) > 0.0 for path in rates),
         "source": "llm-foundry configuration",
         **_attention(keys, stated),
         **_feed(keys, hidden, stated),
@@ -100,9 +100,9 @@ def _mpt(keys: Keys, stated: Stated) -> Model:
 
 def _attention(keys: Keys, stated: Stated) -> dict[str, Any]:
     head = "model.attn_config"
-    heads, kind = stated.whole("model.heads") or keys.count("model.n_heads") or 16, keys.text(f"{head}.attn_type")
+    heads, kind = stated.whole_number("model.heads") or keys.count("model.n_heads") or 16, keys.text(f"{head}.attn_type")
     grouped = keys.count(f"{head}.kv_n_heads")
-    window = keys.whole(f"{head}.sliding_window_size")
+    window = keys.whole_number(f"{head}.sliding_window_size")
     learned = keys.get("model.learned_pos_emb") is not False
     position = "alibi" if keys.flag(f"{head}.alibi") else "rope" if keys.flag(f"{head}.rope") else "learned" if learned else "none"
     return {
@@ -117,10 +117,10 @@ def _attention(keys: Keys, stated: Stated) -> dict[str, Any]:
 
 def _feed(keys: Keys, hidden: int, stated: Stated) -> dict[str, Any]:
     head = "model.ffn_config"
-    kind, ratio = keys.text(f"{head}.ffn_type") or "mptmlp", keys.typed("model.expansion_ratio", float)
+    kind, ratio = keys.text(f"{head}.ffn_type") or "mptmlp", keys.get_typed("model.expansion_ratio", float)
     if kind not in _FFNS:
         raise SpecError(f"{head}.ffn_type", kind, ", ".join(_FFNS))
-    width = keys.count(f"{head}.ffn_hidden_size") or stated.whole("model.ffn")
+    width = keys.count(f"{head}.ffn_hidden_size") or stated.whole_number("model.ffn")
     if width is None:
         if ratio is not None and not 0.0 < ratio < 1e3:
             raise SpecError("model.expansion_ratio", ratio, "a number above 0")
@@ -136,12 +136,12 @@ def _feed(keys: Keys, hidden: int, stated: Stated) -> dict[str, Any]:
 
 
 def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
-    batch = stated.whole("plan.global_batch") or keys.count("global_train_batch_size")
-    seq = stated.whole("plan.seq") or keys.count("max_seq_len")
+    batch = stated.whole_number("plan.global_batch") or keys.count("global_train_batch_size")
+    seq = stated.whole_number("plan.seq") or keys.count("max_seq_len")
     if batch is None or seq is None:
         path = "max_seq_len" if seq is None else "global_train_batch_size"
         raise SpecError(path, Nothing(), "a whole number of 1 or more")
-    micro = stated.whole("plan.micro_batch")
+    micro = stated.whole_number("plan.micro_batch")
     if micro is None and keys.get("device_train_microbatch_size") not in (None, "auto"):
         micro = keys.count("device_train_microbatch_size")
     if micro is None:

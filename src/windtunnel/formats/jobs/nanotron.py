@@ -93,20 +93,20 @@ def _experts(keys: Keys, layers: int) -> dict[str, Any]:
 
 def _plan(keys: Keys, model: Model, stated: Stated, assumed: list[str]) -> Plan:
     degrees = {"tp": "tp", "pp": "pp", "cp": "context_parallel_size", "dp": "dp"}
-    tp, pp, cp, dp = (stated.whole(f"plan.{name}") or keys.count(f"parallelism.{key}") or 1 for name, key in degrees.items())
+    tp, pp, cp, dp = (stated.whole_number(f"plan.{name}") or keys.count(f"parallelism.{key}") or 1 for name, key in degrees.items())
     if (experts := keys.count("parallelism.expert_parallel_size") or 1) > 1:
         raise SpecError("parallelism.expert_parallel_size", experts, "1", "nanotron counts these ranks in no group of the world.")
     if (gpus := stated.own_gpus) is not None:
         if gpus % (tp * pp * cp):
             raise SpecError("world size", gpus, f"a multiple of tp x pp x context_parallel_size = {tp * pp * cp}")
         dp = gpus // (tp * pp * cp)
-    micro = stated.whole("plan.micro_batch") or keys.count("tokens.micro_batch_size")
-    seq = stated.whole("plan.seq") or keys.count("tokens.sequence_length")
+    micro = stated.whole_number("plan.micro_batch") or keys.count("tokens.micro_batch_size")
+    seq = stated.whole_number("plan.seq") or keys.count("tokens.sequence_length")
     if micro is None or seq is None:
         missing = "micro_batch_size" if micro is None else "sequence_length"
         raise SpecError(f"tokens.{missing}", Nothing(), "a whole number of 1 or more")
     steps = keys.count("tokens.batch_accumulation_per_replica") or 1
-    stage = keys.whole("optimizer.zero_stage") or 0
+    stage = keys.whole_number("optimizer.zero_stage") or 0
     if stage not in (0, 1):
         raise SpecError("optimizer.zero_stage", stage, "0 or 1")
     engine = (keys.text("parallelism.pp_engine") or "afab").lower()
@@ -118,7 +118,7 @@ def _plan(keys: Keys, model: Model, stated: Stated, assumed: list[str]) -> Plan:
         assumed.append(layout[1])
     fields: dict[str, Any] = {
         "tp": tp, "pp": pp, "cp": cp, "dp": dp, "micro_batch": micro, "seq": seq, "stages": layout[0] if layout else None,
-        "global_batch": stated.whole("plan.global_batch") or micro * steps * dp,
+        "global_batch": stated.whole_number("plan.global_batch") or micro * steps * dp,
         "sequence_parallel": tp > 1 and mode == "REDUCE_SCATTER", "sharding": f"zero{stage}" if stage else "none",
         "recompute": "full" if keys.flag("parallelism.recompute_layer") else "none",
         "schedule": _ENGINES[engine] if pp > 1 else None,

@@ -62,8 +62,8 @@ def import_table(config: Mapping[str, Any], on: Job | None = None, stated: State
 
 
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
-    layers = stated.whole("model.layers") or keys.needed("num_layers")
-    hidden = stated.whole("model.hidden") or keys.needed("hidden_size")
+    layers = stated.whole_number("model.layers") or keys.required_count("num_layers")
+    hidden = stated.whole_number("model.hidden") or keys.required_count("hidden_size")
     activation = keys.text("activation") or "gelu"
     if activation not in _GATED and activation not in _PLAIN:
         raise SpecError("activation", activation, ", ".join((*_PLAIN, *_GATED)))
@@ -71,15 +71,15 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
     for key, value, known in (("pos_emb", position, _POSITIONS), ("norm", norm, _NORMS)):
         if value not in known:
             raise SpecError(key, value, ", ".join(known))
-    rates = [keys.typed(f"{name}_dropout", float) for name in ("hidden", "attention")]
+    rates = [keys.get_typed(f"{name}_dropout", float) for name in ("hidden", "attention")]
     table: dict[str, Any] = {
         "name": f"neox-{hidden}x{layers}",
         "layers": layers,
         "hidden": hidden,
-        "heads": stated.whole("model.heads") or keys.needed("num_attention_heads"),
+        "heads": stated.whole_number("model.heads") or keys.required_count("num_attention_heads"),
         "kv_heads": keys.count("num_kv_heads"),
         "ffn": _width(keys, hidden, activation in _GATED, assumed),
-        "vocab": stated.whole("model.vocab") or _vocabulary(keys, assumed),
+        "vocab": stated.whole_number("model.vocab") or _vocabulary(keys, assumed),
         "max_seq": keys.count("max_position_embeddings") or keys.count("seq_length"),
         "activation": {**_PLAIN, **_GATED}[activation],
         "norm": _NORMS[norm],
@@ -98,7 +98,7 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
 
 def _width(keys: Keys, hidden: int, gated: bool, assumed: list[str]) -> int:
     """The inner width of the MLP: a gated one has a third of what is stated, in multiples of 256."""
-    factor = keys.typed("expansion_factor", float)
+    factor = keys.get_typed("expansion_factor", float)
     width = keys.count("intermediate_size") or (int(factor * hidden) if factor is not None and 0 < factor < 1e3 else 4 * hidden)
     if gated:
         width = int(width * 2 / 3) // 2
@@ -142,13 +142,16 @@ def _experts(keys: Keys) -> dict[str, Any]:
 
 
 def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
-    tp = stated.whole("plan.tp") or keys.count("model_parallel_size") or 1
-    pp = stated.whole("plan.pp") or max(1, keys.whole("pipe_parallel_size") or 1)
+    tp = stated.whole_number("plan.tp") or keys.count("model_parallel_size") or 1
+    pp = stated.whole_number("plan.pp") or max(1, keys.whole_number("pipe_parallel_size") or 1)
     dp = gpus // (tp * pp) if gpus else None
     if gpus and (not dp or dp * tp * pp != gpus):
         raise SpecError("world size", gpus, f"a multiple of model_parallel_size x pipe_parallel_size = {tp * pp}")
-    micro = stated.whole("plan.micro_batch") or keys.count("train_micro_batch_size_per_gpu")
-    steps, total = keys.count("gradient_accumulation_steps"), stated.whole("plan.global_batch") or keys.count("train_batch_size")
+    micro = stated.whole_number("plan.micro_batch") or keys.count("train_micro_batch_size_per_gpu")
+    steps, total = (
+        keys.count("gradient_accumulation_steps"),
+        stated.whole_number("plan.global_batch") or keys.count("train_batch_size"),
+    )
     if micro is None:
         micro = max(1, total // (dp * (steps or 1))) if total and dp else 4
         assumed.append(f"micro batch {micro} (train_micro_batch_size_per_gpu left out)")
@@ -156,7 +159,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
         total = micro * (dp or 1) * (steps or 1)
         ranks = f"{dp} data-parallel ranks" if dp else "one data-parallel rank, as no number of GPUs is stated"
         assumed.append(f"global batch {total} on {ranks} (train_batch_size left out)")
-    stage = keys.whole("zero_optimization.stage") or 0
+    stage = keys.whole_number("zero_optimization.stage") or 0
     if stage not in (0, 1, 2, 3):
         raise SpecError("zero_optimization.stage", stage, "0, 1, 2 or 3")
     stages = None
@@ -171,7 +174,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
         "stages": stages,
         "micro_batch": micro,
         "global_batch": total,
-        "seq": stated.whole("plan.seq") or keys.count("seq_length") or model.max_seq,
+        "seq": stated.whole_number("plan.seq") or keys.count("seq_length") or model.max_seq,
         "sequence_parallel": keys.flag("sequence_parallel") and tp > 1,
         "sharding": f"zero{stage}" if stage else "none",
         "recompute": "full" if keys.flag("checkpoint_activations") else "none",
@@ -186,7 +189,7 @@ def _runtime(keys: Keys) -> Runtime:
     if not half:
         half = "bf16" if keys.get("bf16.enabled") is True else "fp16" if keys.get("fp16.enabled") is True else "fp16"
     reduce = "fp32" if keys.flag("fp32_allreduce") else half
-    elements = keys.whole("zero_optimization.reduce_bucket_size") or 500_000_000
+    elements = keys.whole_number("zero_optimization.reduce_bucket_size") or 500_000_000
     listed = keys.get("attention_config") or []
     flash = "flash" in str(listed)
     fields: dict[str, Any] = {

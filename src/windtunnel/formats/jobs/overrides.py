@@ -31,7 +31,7 @@ class Stated:
         """From the nested table that `--set`s add up to."""
         return cls(dict(_leaves(table, "")), gpus, model)
 
-    def whole(self, path: str) -> int | None:
+    def whole_number(self, path: str) -> int | None:
         """The whole number that is stated at a path."""
         value = self.fields.get(path)
         return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**12 else None
@@ -39,7 +39,7 @@ class Stated:
     @property
     def own_gpus(self) -> int | None:
         """GPUs that the user typed, which beat a source's launcher."""
-        return self.whole("cluster.gpus")
+        return self.whole_number("cluster.gpus")
 
     def gpus_on(self, on: Job | None, assumed: list[str]) -> int | None:
         """GPUs that the user typed, else all that the machine has, which `assumed` says then."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.formats.jobs.deepspeed.configuration import implied_ranks
 from windtunnel.formats.jobs.import_job import format_of_table
 from windtunnel.formats.jobs.simulators import calculon, llm_analysis, simumax
@@ -27,7 +27,7 @@ _NEOX = frozenset(
 
 def part_alone(path: Path) -> Reading | None:
     """What a part of a job says, as facts; None for a file that is a whole job or a model, or that cannot be read."""
-    if bare(path).suffix.lower() not in SUFFIXES:
+    if without_gz(path).suffix.lower() not in SUFFIXES:
         return None
     try:
         table = read_table(path)
@@ -53,13 +53,13 @@ def part_alone(path: Path) -> Reading | None:
 
 
 def _leaves(table: Mapping[str, Any], head: str) -> list[tuple[str, Any]]:
-    return list(_walked(table, head))[:MOST_FACTS]
+    return list(_walk_keys(table, head))[:MOST_FACTS]
 
 
-def _walked(table: Mapping[str, Any], head: str) -> Iterator[tuple[str, Any]]:
+def _walk_keys(table: Mapping[str, Any], head: str) -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         path = f"{head}.{key}" if head else str(key)
         if isinstance(value, Mapping):
-            yield from _walked(value, path)
+            yield from _walk_keys(value, path)
         elif not isinstance(value, list):
             yield path, value

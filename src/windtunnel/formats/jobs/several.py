@@ -1,6 +1,6 @@
 """Simulators whose job is several files (a model, how it runs, a machine): Calculon, SimuMax, llm-analysis.
 
-A file alone, or all of them in one text as `together` writes it: `{"parts": [...]}`.
+A file alone, or all of them in one text as `merge_texts` writes it: `{"parts": [...]}`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.deepspeed.named_files import opened
+from windtunnel.formats.jobs.deepspeed.named_files import open_named_files
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
@@ -38,9 +38,9 @@ class Simulator:
     gpus: Callable[[Keys], int | None]
 
 
-def together(files: Sequence[str]) -> str:
+def merge_texts(files: Sequence[str]) -> str:
     """The text of several JSON or YAML files as one. FileError for a file that is neither."""
-    return json.dumps({PARTS: [opened(read_table(Path(file)), Path(file).parent) for file in files]}, default=str)
+    return json.dumps({PARTS: [open_named_files(read_table(Path(file)), Path(file).parent) for file in files]}, default=str)
 
 
 def table_importer(reader: Simulator) -> tuple[Callable[[Mapping[str, Any]], bool], Callable[..., Imported]]:

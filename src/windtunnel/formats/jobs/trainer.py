@@ -16,7 +16,7 @@ from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import PARTS, plan_of
-from windtunnel.formats.jobs.trainer_keys import first_count, flagged, lora_of, named_stage, optimizer_of
+from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, optimizer_of
 from windtunnel.spec import Job, Model, Plan, Runtime, check, load_runtime
 
 _ACCELERATE = {"distributed_type", "compute_environment", "fsdp_config", "megatron_lm_config"}
@@ -94,9 +94,13 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
 
 def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
     head, lm = "parallelism_config.parallelism_config_", "megatron_lm_config.megatron_lm_"
-    tp = stated.whole("plan.tp") or first_count(keys, ("tensor_parallel_size", f"{head}tp_size", f"{lm}tp_degree")) or 1
-    pp = stated.whole("plan.pp") or first_count(keys, (f"{lm}pp_degree",)) or 1
-    cp = stated.whole("plan.cp") or first_count(keys, ("context_parallel_size", "sequence_parallel_degree", f"{head}cp_size")) or 1
+    tp = stated.whole_number("plan.tp") or first_count(keys, ("tensor_parallel_size", f"{head}tp_size", f"{lm}tp_degree")) or 1
+    pp = stated.whole_number("plan.pp") or first_count(keys, (f"{lm}pp_degree",)) or 1
+    cp = (
+        stated.whole_number("plan.cp")
+        or first_count(keys, ("context_parallel_size", "sequence_parallel_degree", f"{head}cp_size"))
+        or 1
+    )
     if gpus is None:
         raise SpecError("num_processes", Nothing(), "how many GPUs: --set cluster.gpus=N, or a machine with --on")
     if gpus % (tp * pp * cp):
@@ -104,19 +108,19 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
     dp = gpus // (tp * pp * cp)
     inside = ("deepspeed.train_micro_batch_size_per_gpu",) if _file(keys) is not None else ()
     batches = ("per_device_train_batch_size", "per_gpu_train_batch_size", "micro_batch_size", *inside)
-    micro = stated.whole("plan.micro_batch") or first_count(keys, batches)
+    micro = stated.whole_number("plan.micro_batch") or first_count(keys, batches)
     if micro is None:
         micro = 1
         assumed.append("micro batch 1 (per_device_train_batch_size left out)")
     accumulated = ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps")
     steps = first_count(keys, (*accumulated, *([f"deepspeed.{accumulated[0]}"] if inside else []))) or 1
-    sequence = stated.whole("plan.seq") or first_count(keys, _SEQUENCES)
+    sequence = stated.whole_number("plan.seq") or first_count(keys, _SEQUENCES)
     if sequence is None:
         sequence = _USUAL_SEQ
         assumed.append(f"sequences of {sequence} tokens (none of {', '.join(_SEQUENCES[:4])} is there; --set plan.seq=N)")
     group = first_count(keys, ("dp_shard_size", f"{head}dp_shard_size"))
     sharding = _sharding(keys, assumed)
-    recompute = flagged(keys, "gradient_checkpointing") or flagged(keys, "fsdp_config.fsdp_activation_checkpointing")
+    recompute = is_on(keys, "gradient_checkpointing") or is_on(keys, "fsdp_config.fsdp_activation_checkpointing")
     return plan_of(
         {
             "tp": tp,
@@ -124,7 +128,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
             "cp": cp,
             "dp": dp,
             "micro_batch": micro,
-            "global_batch": stated.whole("plan.global_batch") or micro * steps * dp,
+            "global_batch": stated.whole_number("plan.global_batch") or micro * steps * dp,
             "seq": sequence,
             "sharding": "hsdp" if group and sharding == "fsdp" and group < dp else sharding,
             "shard_group": group
@@ -181,7 +185,7 @@ def _sharding(keys: Keys, assumed: list[str]) -> str:
 def _offload(keys: Keys) -> dict[str, Any]:
     devices = {"cpu": "host", "nvme": "nvme"}
     optimizer, parameters = (keys.get(f"deepspeed_config.offload_{name}_device") for name in ("optimizer", "param"))
-    whole = flagged(keys, "fsdp_config.fsdp_offload_params") or flagged(keys, "fsdp_config.offload_params")
+    whole = is_on(keys, "fsdp_config.fsdp_offload_params") or is_on(keys, "fsdp_config.offload_params")
     fields = {"optimizer": devices.get(str(optimizer), "none"), "parameters": devices.get(str(parameters), "none")}
     return {"optimizer": "host", "parameters": "host"} if whole else fields
 
@@ -197,9 +201,9 @@ def _runtime(keys: Keys, plan: Plan, assumed: list[str]) -> Runtime:
         )
     fields: dict[str, Any] = {"precision": precision, **optimizer_of(keys, assumed)}
     attention = str(keys.get("attn_implementation") or keys.get("flash_attn") or "")
-    flagged(keys, "flash_attention")
+    is_on(keys, "flash_attention")
     fields["attention"] = "unfused" if attention in ("eager", "disabled") else "flash"
-    compiled = flagged(keys, "torch_compile") or str(keys.get("dynamo_config.dynamo_backend") or "no").lower() not in ("no", "none")
+    compiled = is_on(keys, "torch_compile") or str(keys.get("dynamo_config.dynamo_backend") or "no").lower() not in ("no", "none")
     deepspeed = plan.sharding.startswith("zero") and (keys.get("deepspeed") or keys.get("deepspeed_config"))
     if deepspeed:
         return load_runtime("deepspeed", **fields)

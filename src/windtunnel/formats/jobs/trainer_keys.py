@@ -38,7 +38,7 @@ def first_count(keys: Keys, paths: Sequence[str]) -> int | None:
     return None
 
 
-def flagged(keys: Keys, path: str) -> bool:
+def is_on(keys: Keys, path: str) -> bool:
     """Whether a switch is on; text such as "true" counts."""
     value = keys.get(path)
     return value is True or isinstance(value, str) and value.lower() in ("true", "yes", "unsloth", "offload")
@@ -67,12 +67,12 @@ def optimizer_of(keys: Keys, assumed: list[str]) -> dict[str, Any]:
 def lora_of(keys: Keys, assumed: list[str]) -> Lora | None:
     """Adapters of peft: rank and target modules; None where everything is trained."""
     kind = keys.get("adapter") or keys.get("finetuning_type")
-    peft = flagged(keys, "use_peft")
+    peft = is_on(keys, "use_peft")
     rank = first_count(keys, ("lora_r", "lora_rank"))
-    listed, everything = keys.get("lora_target_modules") or keys.get("lora_target"), flagged(keys, "lora_target_linear")
+    listed, everything = keys.get("lora_target_modules") or keys.get("lora_target"), is_on(keys, "lora_target_linear")
     if str(kind).lower() not in ("lora", "qlora", "dora") and not (peft and rank):
         return None
-    if str(kind).lower() == "qlora" or flagged(keys, "load_in_4bit") or flagged(keys, "load_in_8bit"):
+    if str(kind).lower() == "qlora" or is_on(keys, "load_in_4bit") or is_on(keys, "load_in_8bit"):
         assumed.append("frozen weights in 16 bits: their quantisation (QLoRA) is not modelled")
     words = listed.split(",") if isinstance(listed, str) else listed if isinstance(listed, list) else []
     targets = {_TARGETS[word.strip()] for word in map(str, words) if word.strip() in _TARGETS}

@@ -53,7 +53,9 @@ class OneLineReader:
         head = self._form.step.search(text)
         if head is None:
             return
-        found = {name: _scaled(match[1]) for name, one in self._form.fields.items() if (match := one.search(text, head.start()))}
+        found = {
+            name: _parse_scaled(match[1]) for name, one in self._form.fields.items() if (match := one.search(text, head.start()))
+        }
         seconds = found.get("seconds", NAN) * self._form.unit
         rate = found.get("rate", NAN) * (self.log.number("world_size") if self._form.per_device else 1.0)
         batch = found.get("batch", NAN)
@@ -69,7 +71,7 @@ class OneLineReader:
         """Nothing stays open between lines."""
 
 
-def _scaled(text: str) -> float:
+def _parse_scaled(text: str) -> float:
     """A number that may end with K, M, B or T."""
     scale = _SCALES.get(text[-1:].upper(), 1.0)
     return as_number(text[:-1] if scale > 1 else text) * scale

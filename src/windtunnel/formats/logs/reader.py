@@ -13,7 +13,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_counted
 from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
-from windtunnel.formats.logs.step_log import StepLog, described, plain
+from windtunnel.formats.logs.step_log import StepLog, parse_numbers, summarise
 from windtunnel.formats.machines.nccl.debug_lines import WORD as DEBUG_WORD
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.reading import Content, Context, Reading
@@ -45,9 +45,9 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
     if not logs:
         wanted = "lines of " + ", ".join(framework.NAME for framework in FRAMEWORKS)
         raise FileError(str(files[0]), "a log without a step", wanted, broken[0] if broken else "")
-    steps = _together([log.steps() for log in logs])
+    steps = _join_steps([log.steps() for log in logs])
     arguments = {key: text for log in logs for key, text in log.arguments.items() if text != "None"}
-    shown = plain({key: arguments[key] for key in arguments if key in SHOWN_ARGUMENTS or name != megatron.NAME})
+    shown = parse_numbers({key: arguments[key] for key in arguments if key in SHOWN_ARGUMENTS or name != megatron.NAME})
     facts = {"framework": name, "files": len(files), "steps": len(steps), **facts, "args": shown}
     facts |= _summary(steps, sum(log.attempt for log in logs))
     known: dict[str, str | int | float] = {"framework": name, **shown}
@@ -55,7 +55,7 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
     built = (f"a run of {show_counted(len(steps), 'step')} of {name}",)
     more = len(arguments) - len(shown)
     ignored = (f"{more} arguments that are not listed",) if more else ()
-    return Reading("training-log", Content.RUN, run, facts, built, ignored, _assumed(logs, name), tuple(broken))
+    return Reading("training-log", Content.RUN, run, facts, built, ignored, _list_assumptions(logs, name), tuple(broken))
 
 
 def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, FrameworkReader | None, dict[str, Any]]:
@@ -91,16 +91,16 @@ def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, Framewor
     for _, other in readers:
         for key, text in other.log.arguments.items():
             best.log.arguments.setdefault(key, text)
-    return name, best, _counted(lines.count, best, debug)
+    return name, best, _count_facts(lines.count, best, debug)
 
 
-def _counted(count: int, reader: FrameworkReader, debug: DebugLines) -> dict[str, Any]:
+def _count_facts(count: int, reader: FrameworkReader, debug: DebugLines) -> dict[str, Any]:
     log = reader.log
     facts: dict[str, Any] = {"lines": count, "iteration_lines": reader.step_lines}
     seconds = [line.seconds for line in log.lines]
     if log.lines:
         facts |= {"first": [log.lines[0].step, log.total_steps], "last": [log.lines[-1].step, log.total_steps]}
-    if elapsed := described([1e3 * value for value in seconds]):
+    if elapsed := summarise([1e3 * value for value in seconds]):
         facts["elapsed_ms"] = {key: round(value, 6) for key, value in elapsed.items()}
     if isinstance(reader, megatron.MegatronLines):
         facts |= {
@@ -123,7 +123,7 @@ def _add_counts(facts: dict[str, Any], more: dict[str, Any]) -> None:
             facts.setdefault(key, value)
 
 
-def _together(parts: list[Steps]) -> Steps:
+def _join_steps(parts: list[Steps]) -> Steps:
     return Steps(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Steps)))
 
 
@@ -143,7 +143,7 @@ def _summary(steps: Steps, restarts: int) -> dict[str, Any]:
     return facts
 
 
-def _assumed(logs: list[StepLog], name: str) -> tuple[str, ...]:
+def _list_assumptions(logs: list[StepLog], name: str) -> tuple[str, ...]:
     assumed = []
     untimed = sum(line.seconds != line.seconds for log in logs for line in log.lines)
     if untimed:

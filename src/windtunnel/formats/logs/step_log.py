@@ -122,7 +122,7 @@ def epoch_seconds(text: str) -> float:
         return NAN
 
 
-def described(values: list[float]) -> dict[str, float] | None:
+def summarise(values: list[float]) -> dict[str, float] | None:
     """Median, smallest and largest of finite values; None without any."""
     finite = [value for value in values if value == value]
     if not finite:
@@ -130,7 +130,7 @@ def described(values: list[float]) -> dict[str, float] | None:
     return {"median": float(np.median(finite)), "min": min(finite), "max": max(finite)}
 
 
-def plain(values: dict[str, str]) -> dict[str, Any]:
+def parse_numbers(values: dict[str, str]) -> dict[str, Any]:
     """Arguments as numbers where they are whole numbers."""
     return {name: int(text) if text.lstrip("-").isdigit() and len(text) < 18 else text for name, text in values.items()}
 

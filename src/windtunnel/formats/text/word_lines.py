@@ -57,7 +57,7 @@ class WordLines(LogLines):
         starts = np.concatenate(([0], ends))
         self.count += len(ends)
         nearest = 0
-        for at in self._found(data, starts):
+        for at in self._find_lines(data, starts):
             while self.following and nearest < at:
                 yield _text(data, starts, nearest)
                 nearest += 1
@@ -67,7 +67,7 @@ class WordLines(LogLines):
             yield _text(data, starts, nearest)
             nearest += 1
 
-    def _found(self, data: bytes, starts: Any) -> list[int]:
+    def _find_lines(self, data: bytes, starts: Any) -> list[int]:
         """Numbers of the lines with a word."""
         if len(data) < _SMALL:
             found: set[int] = set()

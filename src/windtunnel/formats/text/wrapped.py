@@ -44,9 +44,9 @@ def without_prefix(head: Head, prefix: re.Pattern[str]) -> Head:
     return replace(head, data="".join(prefix.sub("", line, count=1) + "\n" for line in head.lines).encode())
 
 
-def decoded(path: Path, encoding: str, stack: ExitStack) -> Path:
+def copy_decoded(path: Path, encoding: str, stack: ExitStack) -> Path:
     """A copy of the file in UTF-8 without a mark. FileError for bytes that the encoding does not have."""
-    copy = _beside(path, stack)
+    copy = _new_path(path, stack)
     try:
         with path.open(encoding=encoding, newline="") as source, copy.open("w", encoding="utf-8", newline="") as target:
             shutil.copyfileobj(source, target, _CHUNK)
@@ -55,31 +55,31 @@ def decoded(path: Path, encoding: str, stack: ExitStack) -> Path:
     return copy
 
 
-def bare(path: Path, prefix: re.Pattern[str], stack: ExitStack) -> Path:
+def copy_without_prefix(path: Path, prefix: re.Pattern[str], stack: ExitStack) -> Path:
     """A copy of the file without the prefix of its lines."""
     from windtunnel.formats.text.lines import LogLines
 
-    copy = _beside(path, stack)
+    copy = _new_path(path, stack)
     with copy.open("w", encoding="utf-8") as target:
         target.writelines(prefix.sub("", line, count=1) + "\n" for line in LogLines(path))
     return copy
 
 
-def named(reading: Reading, copies: dict[Path, Path]) -> Reading:
+def name_originals(reading: Reading, copies: dict[Path, Path]) -> Reading:
     """The reading with the user's files in its notes, in place of their copies, and a note that says what was taken off."""
     notes = (reading.built, reading.ignored, reading.assumed, reading.broken)
-    built, ignored, assumed, broken = (tuple(told(note, copies) for note in listed) for listed in notes)
+    built, ignored, assumed, broken = (tuple(name_originals_in(note, copies) for note in listed) for listed in notes)
     off = "what stands before each line, or marks the encoding, was taken off"
     return replace(reading, built=built, ignored=(*ignored, off), assumed=assumed, broken=broken)
 
 
-def told(note: str, copies: dict[Path, Path]) -> str:
+def name_originals_in(note: str, copies: dict[Path, Path]) -> str:
     """A note with the user's files in place of their copies."""
     for copy, path in copies.items():
         note = note.replace(str(copy), str(path))
     return note
 
 
-def _beside(path: Path, stack: ExitStack) -> Path:
+def _new_path(path: Path, stack: ExitStack) -> Path:
     """A new path of the same name, since ranks may be told by it; it goes with the stack."""
     return Path(stack.enter_context(TemporaryDirectory(prefix="windtunnel-"))) / path.name.removesuffix(".gz")

@@ -72,7 +72,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 def _reading(threads: Sequence[_Thread], processes: int, broken: Sequence[str]) -> Reading:
     main = [(thread, thread.frames) for thread in threads if thread.name in ("MainThread", "")]
     if not processes:
-        main = _shared([thread for thread, _ in main])
+        main = _share_frames([thread for thread, _ in main])
     groups = Counter(tuple(frames) for _, frames in main).most_common()
     names: dict[tuple[str, ...], list[str]] = {}
     for thread, frames in main:
@@ -96,7 +96,7 @@ def _reading(threads: Sequence[_Thread], processes: int, broken: Sequence[str]) 
     return Reading("py-spy", Content.SETTINGS, facts, facts, tuple(built), (), assumed if shortened else (), tuple(broken))
 
 
-def _shared(threads: Sequence[_Thread]) -> list[tuple[_Thread, list[str]]]:
+def _share_frames(threads: Sequence[_Thread]) -> list[tuple[_Thread, list[str]]]:
     """Threads with their frames; one without takes those of the next, as people shorten dumps of several processes."""
     frames: list[str] = []
     found = []

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.closed.cost import Cost, achieved, nvls_cuts
+from windtunnel.network.closed.cost import Cost, achieved_cost, nvls_cuts
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
-from windtunnel.network.closed.measured import scaled
+from windtunnel.network.closed.measured import scale_constants
 from windtunnel.network.fabrics.check import check_fabric
 from windtunnel.network.groups.bandwidth import GroupLinks, group_links, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group
@@ -64,7 +64,7 @@ class Setup:
 
     def cost(self, size: float, algorithm: str, protocol: str) -> Cost:
         """Cost of `size` bytes with that algorithm and protocol."""
-        return achieved(self.comm, size, self.group, self.links, self.graph, algorithm, protocol, self.node, self.net)
+        return achieved_cost(self.comm, size, self.group, self.links, self.graph, algorithm, protocol, self.node, self.net)
 
     @cached_property
     def open(self) -> tuple[tuple[str, str], ...]:
@@ -207,7 +207,7 @@ def _setup(key: ClusterKey, comm: Comm, group: Group, settings: Settings) -> Set
     provenance = "modelled" if exact else "transferred" if links.nvidia else "assumed"
     error = error if exact else max(NCCL_TRANSFERRED if links.nvidia else OTHER_LIBRARY, error)
     if cluster.achieved is not None:
-        node, net = scaled(node, net, cluster.achieved)
+        node, net = scale_constants(node, net, cluster.achieved)
         provenance, error = "modelled", cluster.achieved.relative_error or error
     return Setup(comm, group, settings, links, graph(group, links, settings), node, net, provenance, error)
 

@@ -28,7 +28,7 @@ class Cost(NamedTuple):
     latency: float
 
 
-def achieved(
+def achieved_cost(
     comm: Comm,
     size: float,
     group: Group,
@@ -45,7 +45,7 @@ def achieved(
     if comm == Comm.ALL_TO_ALL:
         return _all_to_all(size, group, links, graph, node, net)
     if comm in (Comm.GATHER, Comm.SCATTER):
-        return _rooted(size, group, links, graph, node, net)
+        return _rooted_cost(size, group, links, graph, node, net)
     if algorithm == c.RING:
         return _ring(comm, size, group, links, graph, protocol, node, net)
     if algorithm == c.TREE:
@@ -202,7 +202,9 @@ def _send_recv(size: float, group: Group, links: GroupLinks, graph: ChannelSearc
     return Cost(latency + size / rate, latency)
 
 
-def _rooted(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
+def _rooted_cost(
+    size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants
+) -> Cost:
     """Gather and scatter are sends between the root and all others: the root's links and its single NIC bound them."""
     n, here = group.ranks, group.per_node
     part, latency = size / n, node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]

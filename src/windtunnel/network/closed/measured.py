@@ -8,7 +8,7 @@ from windtunnel.network.closed.fitted import NetConstants, NodeConstants, Triple
 from windtunnel.spec.machine.cluster import Achieved
 
 
-def scaled(node: NodeConstants, net: NetConstants, achieved: Achieved) -> tuple[NodeConstants, NetConstants]:
+def scale_constants(node: NodeConstants, net: NetConstants, achieved: Achieved) -> tuple[NodeConstants, NetConstants]:
     """Seconds of launches and hops times their factors, fractions of links times the factor of the rate."""
     hop, rate = achieved.inside_hop, achieved.inside_rate
     rates = achieved.inside_ll_rate, achieved.inside_ll128_rate, rate
@@ -20,8 +20,8 @@ def scaled(node: NodeConstants, net: NetConstants, achieved: Achieved) -> tuple[
         tree_hop=_times(node.tree_hop, hop),
         nvls_hop=node.nvls_hop * hop,
         nvls_head=node.nvls_head * hop,
-        ring=_each(node.ring, rates),
-        tree=_each(node.tree, rates),
+        ring=_multiply_each(node.ring, rates),
+        tree=_multiply_each(node.tree, rates),
         nvls=node.nvls * rate,
         p2p=node.p2p * rate,
         p2p_channel=node.p2p_channel * rate,
@@ -47,5 +47,5 @@ def _times(triple: Triple, factor: float) -> Triple:
     return triple[0] * factor, triple[1] * factor, triple[2] * factor
 
 
-def _each(triple: Triple, factors: Triple) -> Triple:
+def _multiply_each(triple: Triple, factors: Triple) -> Triple:
     return triple[0] * factors[0], triple[1] * factors[1], triple[2] * factors[2]

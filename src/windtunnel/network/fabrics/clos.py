@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s
 from windtunnel.engine.graph import NodeKind
-from windtunnel.network.fabrics.columns import Columns, numbered
+from windtunnel.network.fabrics.columns import Columns, numbered_names
 
 
 def up_links(down: float, link: float, oversubscription: float) -> tuple[int, float]:
@@ -25,7 +25,7 @@ def leaves(columns: Columns, ports: Int32s, servers: int, rail: bool, rate: floa
     """
     groups = -(-len(ports) // servers)
     width = ports.shape[1] if rail else 1
-    names = numbered(name, groups, width) if rail else numbered(name, groups)
+    names = numbered_names(name, groups, width) if rail else numbered_names(name, groups)
     switches = columns.nodes(NodeKind.SWITCH, names).reshape(groups, width)
     home = switches[np.arange(len(ports)) // servers]
     columns.cables(ports, home if rail else np.broadcast_to(home, ports.shape), rate, latency)
@@ -37,9 +37,9 @@ def spines(
 ) -> Int32s:
     """`count` switches over each row of `below` [pods, n], each joined to all of its row by `parallel` cables; [pods, count]."""
     pods = len(below)
-    switches = columns.nodes(NodeKind.SWITCH, numbered(name, pods, count) if pods > 1 else numbered(name, count)).reshape(
-        pods, count
-    )
+    switches = columns.nodes(
+        NodeKind.SWITCH, numbered_names(name, pods, count) if pods > 1 else numbered_names(name, count)
+    ).reshape(pods, count)
     a = np.broadcast_to(below[:, :, None, None], (pods, below.shape[1], count, parallel))
     columns.cables(a, switches[:, None, :, None], rate, latency)
     return switches
@@ -48,6 +48,6 @@ def spines(
 def cores(columns: Columns, pods: Int32s, count: int, rate: float, latency: float, name: str = "core") -> Int32s:
     """Over `pods` [pods, spines]: for each spine position `count` switches that join that spine of every pod; [spines, count]."""
     width = pods.shape[1]
-    switches = columns.nodes(NodeKind.SWITCH, numbered(name, width, count)).reshape(width, count)
+    switches = columns.nodes(NodeKind.SWITCH, numbered_names(name, width, count)).reshape(width, count)
     columns.cables(pods[:, :, None], switches[None, :, :], rate, latency)
     return switches

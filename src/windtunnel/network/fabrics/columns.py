@@ -85,7 +85,7 @@ def _woven(a: Int32s, b: Int32s) -> Int32s:
     return both
 
 
-def numbered(prefix: str, *sizes: int) -> list[str]:
+def numbered_names(prefix: str, *sizes: int) -> list[str]:
     """`leaf0`, `leaf1`, ... or `leaf0.0`, `leaf0.1`, ... for more than one size (the last one varies fastest)."""
     names = [f"{prefix}{i}" for i in range(sizes[0])]
     for size in sizes[1:]:

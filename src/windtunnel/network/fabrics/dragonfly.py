@@ -12,7 +12,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s
 from windtunnel.engine.graph import Graph, NodeKind
-from windtunnel.network.fabrics.columns import Columns, numbered
+from windtunnel.network.fabrics.columns import Columns, numbered_names
 from windtunnel.network.fabrics.parameters import MOST_NODES, Builder, count, rate, time
 
 
@@ -34,8 +34,8 @@ class Dragonfly(Builder):
         if groups * self.a * (self.p + 1) > MOST_NODES:
             raise self.wrong("groups", f"a graph of at most {MOST_NODES} nodes")
         columns = Columns()
-        hosts = columns.nodes(NodeKind.HOST, numbered("host", groups * self.a * self.p))
-        routers = columns.nodes(NodeKind.SWITCH, numbered("router", groups, self.a)).reshape(groups, self.a)
+        hosts = columns.nodes(NodeKind.HOST, numbered_names("host", groups * self.a * self.p))
+        routers = columns.nodes(NodeKind.SWITCH, numbered_names("router", groups, self.a)).reshape(groups, self.a)
         columns.cables(hosts, np.repeat(routers.ravel(), self.p), self.link, self.latency)
         one, two = np.triu_indices(self.a, 1)
         columns.cables(routers[:, one], routers[:, two], self.link, self.latency, 0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.clos import spines
-from windtunnel.network.fabrics.columns import Columns, numbered
+from windtunnel.network.fabrics.columns import Columns, numbered_names
 from windtunnel.network.fabrics.dragonfly import global_cables
 from windtunnel.network.fabrics.parameters import MOST_NODES, Builder, count, rate, time
 
@@ -32,8 +32,8 @@ class DragonflyPlus(Builder):
         if groups * (self.leaves * (self.p + 1) + self.spines) > MOST_NODES:
             raise self.wrong("groups", f"a graph of at most {MOST_NODES} nodes")
         columns = Columns()
-        hosts = columns.nodes(NodeKind.HOST, numbered("host", groups * self.leaves * self.p))
-        leaf = columns.nodes(NodeKind.SWITCH, numbered("leaf", groups, self.leaves)).reshape(groups, self.leaves)
+        hosts = columns.nodes(NodeKind.HOST, numbered_names("host", groups * self.leaves * self.p))
+        leaf = columns.nodes(NodeKind.SWITCH, numbered_names("leaf", groups, self.leaves)).reshape(groups, self.leaves)
         columns.cables(hosts, np.repeat(leaf.ravel(), self.p), self.link, self.latency)
         spine = spines(columns, leaf, self.spines, self.link, self.latency)
         a, b = global_cables(self, spine, self.h)

@@ -12,7 +12,7 @@ import numpy as np
 
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.clos import cores, spines, up_links
-from windtunnel.network.fabrics.columns import Columns, numbered
+from windtunnel.network.fabrics.columns import Columns, numbered_names
 from windtunnel.network.fabrics.parameters import MOST_NODES, Builder, count, rate, ratio, time
 
 
@@ -39,8 +39,8 @@ class FatTree(Builder):
         if tors * half > MOST_NODES:
             raise self.wrong("k", f"a tree of at most {MOST_NODES} hosts")
         columns = Columns()
-        hosts = columns.nodes(NodeKind.HOST, numbered("host", tors * half))
-        leaf = columns.nodes(NodeKind.SWITCH, numbered("tor", tors))
+        hosts = columns.nodes(NodeKind.HOST, numbered_names("host", tors * half))
+        leaf = columns.nodes(NodeKind.SWITCH, numbered_names("tor", tors))
         columns.cables(hosts, leaf[np.arange(len(hosts)) // half], self.link, self.latency)
         up, up_rate = up_links(half * self.link, self.link, self.oversubscription)
         if self.tiers == 2:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.engine.graph import Graph, NodeKind
-from windtunnel.network.fabrics.columns import Columns, numbered
+from windtunnel.network.fabrics.columns import Columns, numbered_names
 from windtunnel.network.fabrics.grid import accelerators, chain, lines
-from windtunnel.network.fabrics.parameters import Builder, each, rates, sizes, times, words
+from windtunnel.network.fabrics.parameters import Builder, per_dimension, rates, sizes, times, words
 
 KINDS = ("ring", "fully_connected", "switch")
 
@@ -33,8 +33,8 @@ class NDim(Builder):
         dimensions = len(self.sizes)
         if len(self.kinds) != dimensions:
             raise self.wrong("kinds", f"{dimensions} names, one for each of the sizes {'x'.join(map(str, self.sizes))}")
-        rates = each(self.link, dimensions, f"{self.NAME}.link")
-        latencies = each(self.latency, dimensions, f"{self.NAME}.latency")
+        rates = per_dimension(self.link, dimensions, f"{self.NAME}.link")
+        latencies = per_dimension(self.latency, dimensions, f"{self.NAME}.latency")
         columns = Columns()
         points = accelerators(self, columns, self.sizes)
         for axis, kind in enumerate(self.kinds):
@@ -45,6 +45,6 @@ class NDim(Builder):
                 one, two = np.triu_indices(self.sizes[axis], 1)
                 columns.cables(along[:, one], along[:, two], rates[axis], latencies[axis], axis)
             else:
-                switches = columns.nodes(NodeKind.SWITCH, numbered(f"switch{axis}.", len(along)))
+                switches = columns.nodes(NodeKind.SWITCH, numbered_names(f"switch{axis}.", len(along)))
                 columns.cables(along, switches[:, None], rates[axis], latencies[axis], axis)
         return columns.graph(points.ravel(order="F"))

@@ -146,7 +146,7 @@ def words(default: str, text: str, allowed: tuple[str, ...]) -> Any:
     return _field(ParameterKind(read, f"names of {', '.join(allowed)} with + between them"), default, text)
 
 
-def each(values: tuple[float, ...], dimensions: int, path: str) -> tuple[float, ...]:
+def per_dimension(values: tuple[float, ...], dimensions: int, path: str) -> tuple[float, ...]:
     """One value for each dimension; a single value stands for all."""
     if len(values) == 1:
         return values * dimensions

@@ -10,7 +10,7 @@ from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError, UnknownName
 
 
-def _packed(home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s, seed: int) -> Int32s:
+def _place_packed(home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s, seed: int) -> Int32s:
     """Rank r on GPU r: node by node."""
     return np.arange(len(home), dtype=np.int32)
 
@@ -44,7 +44,7 @@ def _dealt(home: Int32s, block: Int32s) -> Int32s:
 
 
 PLACEMENTS: dict[str, Callable[[Int32s, Int32s, Int32s, Int32s, int], Int32s]] = {
-    "packed": _packed, "rail": _rail, "pod": _pod, "leaf": _leaf, "random": _random,
+    "packed": _place_packed, "rail": _rail, "pod": _pod, "leaf": _leaf, "random": _random,
 }  # fmt: skip
 """Name -> (node, leaf, pod, rail of each GPU, seed) -> GPU of each rank."""
 
@@ -56,7 +56,7 @@ def place(text: str, home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s) -> I
     """
     name, _, rest = text.partition(":")
     if name == "list":
-        return _given(rest, len(home))
+        return _place_given(rest, len(home))
     if name not in PLACEMENTS:
         raise UnknownName("placement", name, [*PLACEMENTS, "list"])
     try:
@@ -68,7 +68,7 @@ def place(text: str, home: Int32s, leaf: Int32s, pod: Int32s, rail: Int32s) -> I
     return PLACEMENTS[name](home, leaf, pod, rail, seed)
 
 
-def _given(text: str, gpus: int) -> Int32s:
+def _place_given(text: str, gpus: int) -> Int32s:
     try:
         gpu_of_rank = np.array([int(part) for part in text.split(",")], np.int64)
     except (ValueError, OverflowError):

@@ -11,7 +11,7 @@ from typing import ClassVar
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.grid import accelerators, chain, lines
-from windtunnel.network.fabrics.parameters import Builder, each, rates, sizes, times
+from windtunnel.network.fabrics.parameters import Builder, per_dimension, rates, sizes, times
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Torus(Builder):
         dimensions = len(self.sizes)
         if dimensions > 4:
             raise self.wrong("sizes", "one to four dimensions")
-        rates = each(self.link, dimensions, f"{self.NAME}.link")
-        latencies = each(self.latency, dimensions, f"{self.NAME}.latency")
+        rates = per_dimension(self.link, dimensions, f"{self.NAME}.link")
+        latencies = per_dimension(self.latency, dimensions, f"{self.NAME}.latency")
         columns = Columns()
         points = accelerators(self, columns, self.sizes)
         for axis in range(dimensions):

@@ -63,12 +63,12 @@ def make_flows(
             good &= column == np.floor(column)
         if not good.all():
             row = int(np.argmin(good))
-            raise SpecError(f"{source}: row {row + 1}, {name}", _plain(float(column[row])), text)
+            raise SpecError(f"{source}: row {row + 1}, {name}", _plain_number(float(column[row])), text)
     ends = [column.astype(np.int32) for column in raw[:2]]
     return Flows(ends[0], ends[1], raw[2].astype(np.int64), np.ascontiguousarray(raw[3]), source)
 
 
-def _plain(value: float) -> int | float:
+def _plain_number(value: float) -> int | float:
     return int(value) if value == value and abs(value) < 2**53 and value == int(value) else value
 
 

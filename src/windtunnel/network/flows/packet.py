@@ -50,7 +50,7 @@ def packet_flows(
     return np.asarray((result.acked if acked else result.delivered) - flows.start), result
 
 
-def described(graph: Graph, control: Congestion, options: PacketOptions) -> dict[str, object]:
+def describe_run(graph: Graph, control: Congestion, options: PacketOptions) -> dict[str, object]:
     """Assumptions of a packet run, for the result: constants of the congestion control, marking, buffers, recovery."""
     outside = (graph.node_site[graph.link_from] < 0) | (graph.node_site[graph.link_to] < 0)
     fastest = float(graph.link_rate[outside].max(initial=0.0))

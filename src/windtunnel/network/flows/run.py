@@ -22,7 +22,7 @@ from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.packet import PacketSeries
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
 from windtunnel.network.flows.flow_list import Flows
-from windtunnel.network.flows.packet import described, packet_flows
+from windtunnel.network.flows.packet import describe_run, packet_flows
 from windtunnel.network.simulate.collisions import Collisions, collisions, loads
 from windtunnel.network.simulate.packet_settings import PacketSettings
 
@@ -186,7 +186,7 @@ def _after(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions) -> Fl
     return there + back if options.until == "acked" else there
 
 
-def _closed(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> NetworkAnswer:
+def _run_closed(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> NetworkAnswer:
     fct = closed_flows(graph, paths, flows.bytes, flows.start) + _after(graph, flows, paths, options)
     assumed: dict[str, object] = {
         "sharing": "equal among the flows on each link, one link at a time",
@@ -200,7 +200,7 @@ class _Stop(Exception):
 
 
 def _fluid(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progress: Progress) -> NetworkAnswer:
-    def told(share: float) -> None:
+    def report_progress(share: float) -> None:
         if progress(share):
             raise _Stop
 
@@ -210,7 +210,7 @@ def _fluid(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, progr
     }
     variables = Variables(begin=flows.start, size=flows.bytes.astype(np.float64))
     try:
-        run = run_fluid(graph.link_rate, Demands.of_paths(paths), variables, progress=told)
+        run = run_fluid(graph.link_rate, Demands.of_paths(paths), variables, progress=report_progress)
     except _Stop:
         return NetworkAnswer(np.full(len(flows), np.nan), {}, np.zeros(graph.links), assumed, finished=False)
     stats = {name: run.stats[name] for name in ("events", "solves", "incremental", "full")}
@@ -224,8 +224,8 @@ def _packet(graph: Graph, flows: Flows, paths: Paths, options: FlowOptions, prog
     stats = {**run.stats, "partitions": run.partitions}
     moved = (run.link_data + run.link_control).astype(np.float64)
     series = run.series if options.packet.sample > 0 else None
-    return NetworkAnswer(fct, stats, moved, described(graph, control, settings), not run.stopped, series)
+    return NetworkAnswer(fct, stats, moved, describe_run(graph, control, settings), not run.stopped, series)
 
 
 Network = Callable[[Graph, Flows, Paths, FlowOptions, Progress], NetworkAnswer]
-_RUN: dict[str, Network] = {CLOSED: _closed, FLOW: _fluid, PACKET: _packet}
+_RUN: dict[str, Network] = {CLOSED: _run_closed, FLOW: _fluid, PACKET: _packet}

@@ -19,7 +19,7 @@ from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.lanes import Lanes
 from windtunnel.network.closed.collective import Setup, prepare
-from windtunnel.network.closed.cost import achieved
+from windtunnel.network.closed.cost import achieved_cost
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.algorithms import LOWERINGS, OTHERS, CollectiveCall, Pattern
 from windtunnel.network.lanes.join_sends import join
@@ -212,7 +212,7 @@ def _bytes_only(ready: Setup, call: CollectiveCall, algorithm: str, comm: Comm) 
     inside = {f.name: _HUGE for f in fields(ready.links) if f.name in ("intra", "chain", "pair")}
     seconds = []
     for links in (replace(ready.links, inter=_HUGE), replace(ready.links, **inside)):  # type: ignore[arg-type]
-        cost = achieved(comm, call.size, ready.group, links, ready.graph, algorithm, call.protocol, node, net)
+        cost = achieved_cost(comm, call.size, ready.group, links, ready.graph, algorithm, call.protocol, node, net)
         seconds.append(max(0.0, cost.seconds - cost.latency))
     return seconds[0], seconds[1] if ready.group.nodes > 1 else 0.0
 
@@ -287,7 +287,7 @@ def lanes_of_sends(
     """
     if sends.ranks > len(ranks):
         raise SpecError("algorithm", sends.ranks, f"at most {len(ranks)} ranks", "The file names more ranks than the call has.")
-    scaled = sends.scaled(size)
+    scaled = sends.scale(size)
     setup = prepare(cluster, comm, group, settings)
     call = call_of(setup, comm, size, OTHERS[0], c.SIMPLE)
     speed = speed_of(cluster, setup, replace(call, size=max(call.size, 1.0)), OTHERS[0])

@@ -9,7 +9,7 @@ import numpy as np
 from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.errors import EngineError
 from windtunnel.engine.lanes import ALL, Lanes
-from windtunnel.network.lanes.timing import allowed, slices_of
+from windtunnel.network.lanes.timing import allowed_slices, slices_of
 
 MOST = 100_000
 
@@ -50,7 +50,7 @@ def transfers(lanes: Lanes, channel: Int32s, ranks: Int32s | None = None, most: 
     rows_lane, rows_slice, rows_step = [], [], []
     step = listed = 0
     while listed < min(total, most):
-        go = np.nonzero((sent < slices) & (sent < allowed(sent, slices, lanes.dep_start, lanes.dep_lane, lanes.dep_lead)))[0]
+        go = np.nonzero((sent < slices) & (sent < allowed_slices(sent, slices, lanes.dep_start, lanes.dep_lane, lanes.dep_lead)))[0]
         if not len(go):
             stuck = int(np.nonzero(sent < slices)[0][0])
             raise EngineError(f"lane {stuck} ({lanes.src[stuck]} to {lanes.dst[stuck]}) waits for itself in a circle")

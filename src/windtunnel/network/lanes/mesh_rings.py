@@ -61,12 +61,12 @@ def _rings(count: int, links: tuple[tuple[Pair, int], ...], through: tuple[tuple
     best: list[Ring] = []
     steps = 0
 
-    def over(pair: Pair) -> list[Pair]:
+    def links_of_way(pair: Pair) -> list[Pair]:
         """Links of a way."""
         return [(pair[0], relays[pair]), (relays[pair], pair[1])] if pair in relays else [pair]
 
     def width(pair: Pair) -> int:
-        return min(room.get(link, 0) for link in over(pair))
+        return min(room.get(link, 0) for link in links_of_way(pair))
 
     def cycles(way: list[int]) -> list[Ring]:
         """Cycles that still fit and start with `way`; links with the most room first."""
@@ -88,7 +88,7 @@ def _rings(count: int, links: tuple[tuple[Pair, int], ...], through: tuple[tuple
             steps += 1
             if steps > _MOST_STEPS:
                 return True
-            used = [link for pair in _pairs(ring) for link in over(pair)]
+            used = [link for pair in _pairs(ring) for link in links_of_way(pair)]
             for link in used:
                 room[link] -= 1
             complete = min(room[link] for link in used) >= 0 and add([*chosen, ring])

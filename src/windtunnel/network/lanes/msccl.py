@@ -64,7 +64,7 @@ def read_msccl(text: str, path: str) -> tuple[list[Row], int, float]:
     sends, sent, send_at = _sends(program)
     if not sends:
         raise SpecError(path, 0, "a program that sends something")
-    waits = _waits(program, _received(program, sent), sent, send_at)
+    waits = _waits(program, _match_receives(program, sent), sent, send_at)
     return (
         [(src, dst, nbytes, waits[at], channel) for at, (src, dst, nbytes, channel) in enumerate(sends)],
         ranks,
@@ -93,7 +93,7 @@ def _sends(program: _Program) -> tuple[list[tuple[int, int, int, int]], dict[Con
     return sends, sent, send_at
 
 
-def _received(program: _Program, sent: dict[Connection, list[int]]) -> dict[Step, tuple[Connection, int]]:
+def _match_receives(program: _Program, sent: dict[Connection, list[int]]) -> dict[Step, tuple[Connection, int]]:
     """For each step that receives: the connection, and the index of the send in it."""
     received: dict[Step, tuple[Connection, int]] = {}
     for key, steps in program.steps.items():

@@ -61,7 +61,7 @@ class Sends:
     ranks: int
     size: float | None = None
 
-    def scaled(self, size: float) -> Sends:
+    def scale(self, size: float) -> Sends:
         """Scaled to a call of another size, with at least one byte per send. Unchanged if the file states no size."""
         if self.size is None or self.size == size or self.size <= 0:
             return self
@@ -84,7 +84,7 @@ def read_sends(path: str) -> Sends:
     text = read_text(path, MOST_BYTES, "a text file with an algorithm")
     if kind == ".xml":
         connections, ranks, call_size = read_msccl(text, path)
-        return checked([Send(*row) for row in connections], ranks, call_size)
+        return check_sends([Send(*row) for row in connections], ranks, call_size)
     try:
         rows, size = _csv(text) if kind == ".csv" else _table(json.loads(text) if kind == ".json" else tomllib.loads(text), path)
     except SpecError:
@@ -108,19 +108,19 @@ def from_rows(rows: Sequence[Mapping[str, Any]], size: float | None = None) -> S
         Send(
             _end(row, "src", at),
             _end(row, "dst", at),
-            _whole(row, "bytes", at, most=_MOST_SIZE),
+            _whole_number(row, "bytes", at, most=_MOST_SIZE),
             tuple(waits[at]),
-            _whole(row, "channel", at, 0, most=_MOST_CHANNELS),
+            _whole_number(row, "channel", at, 0, most=_MOST_CHANNELS),
             _real(row, "delay_s", at, 0.0, _MOST_SECONDS),
             _real(row, "rate", at, 1.0, 1e15),
             _real(row, "begin_s", at, 0.0, _MOST_SECONDS),
         )
         for at, row in enumerate(rows)
     ]
-    return checked(sends, max(1, 1 + max(max(s.src, s.dst) for s in sends)), size)
+    return check_sends(sends, max(1, 1 + max(max(s.src, s.dst) for s in sends)), size)
 
 
-def checked(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:
+def check_sends(sends: Sequence[Send], ranks: int, size: float | None) -> Sends:
     """Returns the sends if they can be run; else raises SpecError for the first that cannot."""
     for at, send in enumerate(sends):
         if send.src == send.dst:
@@ -164,7 +164,7 @@ def _after_steps(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
     """For each send the sends of earlier steps that end at its source. Only those of the latest such step are listed: the others
     follow."""
     into: dict[int, list[tuple[int, int]]] = {}  # rank -> (step, number) of the sends that end there
-    steps = [_whole(row, "step", at, 0) for at, row in enumerate(rows)]
+    steps = [_whole_number(row, "step", at, 0) for at, row in enumerate(rows)]
     for at, row in enumerate(rows):
         into.setdefault(_end(row, "dst", at), []).append((steps[at], at))
     for ended in into.values():
@@ -217,10 +217,10 @@ def _end(row: Mapping[str, Any], name: str, at: int) -> int:
     text = str(row.get(name, "")).strip()
     if text.startswith("s") and text[1:].isdecimal() and text.isascii() and len(text) < 9:
         return -1 - int(text[1:])
-    return _whole(row, name, at, most=_MOST_RANKS)
+    return _whole_number(row, name, at, most=_MOST_RANKS)
 
 
-def _whole(row: Mapping[str, Any], name: str, at: int, default: int | None = None, most: int = 10**15) -> int:
+def _whole_number(row: Mapping[str, Any], name: str, at: int, default: int | None = None, most: int = 10**15) -> int:
     value = row.get(name)
     if value is None or value == "":
         if default is None:
@@ -258,7 +258,7 @@ def _number(value: object) -> float:
 
 def _numbers(value: object, at: int) -> list[int]:
     words = value if isinstance(value, list) else str(value if value is not None else "").replace(";", " ").split()
-    return [_whole({"after": word}, "after", at) for word in words]
+    return [_whole_number({"after": word}, "after", at) for word in words]
 
 
 def rows_of(listing: TransferList, ranks: int) -> list[dict[str, Any]]:

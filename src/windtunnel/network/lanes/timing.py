@@ -76,7 +76,7 @@ def slices_of(lanes: Lanes) -> Int64s:
     return -(-lanes.bytes // lanes.slice)
 
 
-def allowed(done: Int64s, slices: Int64s, start: Int64s, on: Int32s, lead: Int64s) -> Int64s:
+def allowed_slices(done: Int64s, slices: Int64s, start: Int64s, on: Int32s, lead: Int64s) -> Int64s:
     """[K] number of slices of each lane that may have been sent when `done` [K] of each have arrived."""
     none = np.int64(2**62)
     if not len(on):

@@ -47,14 +47,14 @@ class ChannelSearch:
 def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
     """Rings of `group` on `links`."""
     if not links.nvidia:
-        running = _within(OTHER_CHANNELS, settings)
+        running = _limit_channels(OTHER_CHANNELS, settings)
         rates = links.intra * 1e-9 / running, links.line * 1e-9 / running
         each = links.whole * 1e-9 / OTHER_CHANNELS  # what one workgroup moves, whatever the group
         return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0)
     counted = links.intra * 1e-9 * (NVLINK_COUNTED[links.generation] if links.medium == "nvlink" else 0.92)
     late = links.generation in ("hopper", "blackwell")
     if group.nodes == 1:
-        channels, intra = _inside(counted, links)
+        channels, intra = _domain_channels(counted, links)
         inter = tree = intra
     else:
         inter = links.line * 1e-9 * NET_COUNTED / max(1.0, round(links.nics))
@@ -75,7 +75,7 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
     usual = min(MAX_CHANNELS, usual * 2)
     if late and group.nodes > 1 and speed > 45.0 and usual < 16 and group.per_node > 1:
         usual *= 2
-    running = _within(usual, settings)
+    running = _limit_channels(usual, settings)
     own = NVLS_CHANNELS.get(links.generation, (0, 0))[0 if group.nodes == 1 else 1] if links.nvls else 0
     nvls_running = min(own, settings.max_ctas or MAX_CHANNELS)
     if group.nodes > 1:  # between nodes at most as many channels as rings; as a share, since the usual rates were fitted that way
@@ -83,12 +83,12 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
     return ChannelSearch(channels, intra, inter, tree, running, own, counted / own if own else 0.0, usual, each, nvls_running)
 
 
-def _within(usual: int, settings: Settings) -> int:
+def _limit_channels(usual: int, settings: Settings) -> int:
     """Channels that run, if NCCL's default is `usual`."""
     return min(max(usual, settings.min_channels or 1), settings.max_channels or MAX_CHANNELS, MAX_CHANNELS)
 
 
-def _inside(counted: float, links: GroupLinks) -> tuple[int, float]:
+def _domain_channels(counted: float, links: GroupLinks) -> tuple[int, float]:
     """(channels, GB/s each) inside one domain: the speed of the list that uses most of the links, the fastest at a tie."""
     if links.medium == "pci":
         return 1, counted

@@ -108,34 +108,37 @@ def parse_settings(variables: Mapping[str, str | int] | None, path: str = "setti
     for name in variables:
         if name not in KNOWN and name not in IGNORED:
             raise UnknownName(path, str(name), [*KNOWN, *IGNORED])
-    low, high = _whole(variables, "NCCL_MIN_NCHANNELS"), _whole(variables, "NCCL_MAX_NCHANNELS")
+    low, high = _whole_number(variables, "NCCL_MIN_NCHANNELS"), _whole_number(variables, "NCCL_MAX_NCHANNELS")
     if low is not None and high is not None and low > high:
         raise SpecError(f"{path}.NCCL_MIN_NCHANNELS", low, f"at most NCCL_MAX_NCHANNELS ({high})")
     protocols = {p.lower(): p for p in PROTOCOLS}
     buffers = {SIMPLE: "NCCL_BUFFSIZE", LL: "NCCL_LL_BUFFSIZE", LL128: "NCCL_LL128_BUFFSIZE"}
-    sizes = {p: _whole(variables, name, low=4096, high=2**30) for p, name in buffers.items()}
-    level = _whole(variables, "NCCL_P2P_PXN_LEVEL", low=0, high=2)
+    sizes = {p: _whole_number(variables, name, low=4096, high=2**30) for p, name in buffers.items()}
+    level = _whole_number(variables, "NCCL_P2P_PXN_LEVEL", low=0, high=2)
     off = _switch(variables, "NCCL_P2P_DISABLE", False) or _level(variables, "NCCL_P2P_LEVEL") == 0
-    cross = _whole(variables, "NCCL_CROSS_NIC", low=0, high=2)
-    timeout, retries = _whole(variables, "NCCL_IB_TIMEOUT", low=1, high=31), _whole(variables, "NCCL_IB_RETRY_CNT", low=0, high=7)
+    cross = _whole_number(variables, "NCCL_CROSS_NIC", low=0, high=2)
+    timeout, retries = (
+        _whole_number(variables, "NCCL_IB_TIMEOUT", low=1, high=31),
+        _whole_number(variables, "NCCL_IB_RETRY_CNT", low=0, high=7),
+    )
     _switch(variables, "NCCL_IB_SPLIT_DATA_ON_QPS", False)
     return Settings(
-        algorithms=_listed("NCCL_ALGO", variables, _ALIASES, ALGORITHMS),
-        protocols=_listed("NCCL_PROTO", variables, protocols, PROTOCOLS),
+        algorithms=_list_names("NCCL_ALGO", variables, _ALIASES, ALGORITHMS),
+        protocols=_list_names("NCCL_PROTO", variables, protocols, PROTOCOLS),
         protocols_forced="NCCL_PROTO" in variables,
-        min_channels=_whole(variables, "NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"),
+        min_channels=_whole_number(variables, "NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"),
         max_channels=_smaller(variables, "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"),
-        max_ctas=_whole(variables, "NCCL_MAX_CTAS"),
+        max_ctas=_whole_number(variables, "NCCL_MAX_CTAS"),
         nvls=_switch(variables, "NCCL_NVLS_ENABLE", True),
         collnet=_switch(variables, "NCCL_COLLNET_ENABLE", False),
         pat=_switch(variables, "NCCL_PAT_ENABLE", True),
-        threads=_whole(variables, "NCCL_NTHREADS", low=32, high=1024),
+        threads=_whole_number(variables, "NCCL_NTHREADS", low=32, high=1024),
         buffer=tuple((p, n) for p, n in sizes.items() if n is not None),
-        channels_per_peer=_whole(variables, "NCCL_NCHANNELS_PER_NET_PEER"),
+        channels_per_peer=_whole_number(variables, "NCCL_NCHANNELS_PER_NET_PEER"),
         pxn=not _switch(variables, "NCCL_PXN_DISABLE", False),
         p2p_pxn=level != 0,
         cross_nic=2 if cross is None else cross,
-        qps=_whole(variables, "NCCL_IB_QPS_PER_CONNECTION", low=1, high=128) or 1,
+        qps=_whole_number(variables, "NCCL_IB_QPS_PER_CONNECTION", low=1, high=128) or 1,
         peer_access=not off,
         shared_memory=not _switch(variables, "NCCL_SHM_DISABLE", False),
         ib_timeout=20 if timeout is None else timeout,
@@ -161,7 +164,7 @@ def as_set(cluster: Cluster, settings: Settings) -> Cluster:
     return cluster.model_copy(update={"node": node.model_copy(update={"scale_up": scale})})
 
 
-def _listed(
+def _list_names(
     name: str, variables: Mapping[str, str | int], aliases: Mapping[str, str], everything: tuple[str, ...]
 ) -> frozenset[str]:
     if name not in variables:
@@ -176,7 +179,7 @@ def _listed(
     return frozenset(everything) - chosen if inverse else frozenset(chosen)
 
 
-def _whole(variables: Mapping[str, str | int], *names: str, low: int = 1, high: int = 64) -> int | None:
+def _whole_number(variables: Mapping[str, str | int], *names: str, low: int = 1, high: int = 64) -> int | None:
     for name in names:
         if name in variables:
             text = str(variables[name]).strip()
@@ -188,7 +191,7 @@ def _whole(variables: Mapping[str, str | int], *names: str, low: int = 1, high: 
 
 def _smaller(variables: Mapping[str, str | int], *names: str) -> int | None:
     """The smallest of those that are set."""
-    return min((value for name in names if (value := _whole(variables, name)) is not None), default=None)
+    return min((value for name in names if (value := _whole_number(variables, name)) is not None), default=None)
 
 
 def _switch(variables: Mapping[str, str | int], name: str, default: bool) -> bool:

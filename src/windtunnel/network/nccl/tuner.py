@@ -91,7 +91,7 @@ def options(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, s
     """Every enabled (algorithm, protocol) with its latency and algorithm bandwidth before the corrections by size."""
     candidates = []
     for algorithm in c.ALGORITHMS:
-        if not _allowed(algorithm, comm, group, links, graph, settings):
+        if not _is_allowed(algorithm, comm, group, links, graph, settings):
             continue
         for index, protocol in enumerate(c.PROTOCOLS):
             if protocol not in settings.protocols or algorithm not in (c.RING, c.TREE) and protocol != c.SIMPLE:
@@ -106,7 +106,7 @@ def options(comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, s
     return tuple(candidates) or ((c.RING, c.SIMPLE, 0.0, 1.0),)
 
 
-def _allowed(algorithm: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
+def _is_allowed(algorithm: str, comm: Comm, group: Group, links: GroupLinks, graph: ChannelSearch, settings: Settings) -> bool:
     reduce = comm == Comm.ALL_REDUCE
     if algorithm not in settings.algorithms:
         return comm not in _REDUCING and algorithm == c.RING

@@ -21,8 +21,16 @@ from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.lanes.send_files import Sends
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.simulate.fluid import at_once, fluid
-from windtunnel.network.simulate.packets import packet_options, packet_size, settled, sprays
-from windtunnel.network.simulate.paths import PlacedRanks, lane_paths, latencies, narrowed, nics_each, place_ranks, route_options
+from windtunnel.network.simulate.packets import packet_options, packet_size, settle_delays, sprays
+from windtunnel.network.simulate.paths import (
+    PlacedRanks,
+    lane_paths,
+    latencies,
+    narrow_lanes,
+    nics_each,
+    place_ranks,
+    route_options,
+)
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -173,7 +181,7 @@ class RunOptions:
     progress: Callable[[float], None] | None
 
 
-def _closed(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
+def _run_closed(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
     return CallResult(routed.lowered.seconds, routed.lowered, routed.links.graph, np.zeros(0), 0, {})
 
 
@@ -183,7 +191,7 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
         share = (pattern.bytes / pattern.pace)[routed.old]
         demands, variables = at_once(lanes, routed.paths, share, routed.extra, routed.lowered.seconds)
     else:
-        narrow = narrowed(routed.links.graph, routed.paths, lanes)
+        narrow = narrow_lanes(routed.links.graph, routed.paths, lanes)
         slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
         in_delays = min(slower, float((lanes.delay - narrow.delay).max()))
         demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays)
@@ -194,13 +202,13 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
 def _packet(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
     graph, mtu = routed.links.graph, options.mtu or packet_size(float(routed.lanes.bytes.sum()))
     packets = replace(packet_options(cluster, mtu, options.settings, options.seed), skip=options.skip)
-    lanes = settled(graph, routed.paths, routed.lanes, mtu)
+    lanes = settle_delays(graph, routed.paths, routed.lanes, mtu)
     run = run_packets(graph, routed.paths, lanes, packets, progress=options.progress)
     stats = {**run.stats, "skipped_share": run.skipped_share, "skip_error_s": run.skip_error}
     return CallResult(float(run.delivered.max()), routed.lowered, graph, run.link_data.astype(np.float64), mtu, stats)
 
 
-_RUN: dict[str, Callable[[RoutedCall, Cluster, RunOptions], CallResult]] = {CLOSED: _closed, FLOW: _flow, PACKET: _packet}
+_RUN: dict[str, Callable[[RoutedCall, Cluster, RunOptions], CallResult]] = {CLOSED: _run_closed, FLOW: _flow, PACKET: _packet}
 
 
 class _Stopped(Exception):
@@ -234,7 +242,7 @@ def engine_sweep(
     rows: list[dict[str, object]] = []
     all_sizes = list(sizes)
 
-    def told(share: float) -> None:
+    def report_progress(share: float) -> None:
         if progress is not None and progress((len(rows) + share) / len(all_sizes)):
             raise _Stopped
 
@@ -254,7 +262,7 @@ def engine_sweep(
                 dims=dims,
                 mtu=mtu,
                 skip=skip,
-                progress=told,
+                progress=report_progress,
             )
         except _Stopped:
             break

@@ -44,7 +44,7 @@ def loads(graph: Graph, paths: Paths, weight: npt.ArrayLike) -> Floats:
     return np.bincount(paths.links, weights, minlength=graph.links).astype(np.float64, copy=False)
 
 
-def alone(graph: Graph, paths: Paths, bytes: npt.ArrayLike) -> Floats:
+def seconds_alone(graph: Graph, paths: Paths, bytes: npt.ArrayLike) -> Floats:
     """[P] seconds of the bytes on each path's slowest link; 0 for an empty path."""
     slowest = np.full(len(paths), np.inf)
     used = np.diff(paths.start) > 0
@@ -69,7 +69,7 @@ def collisions(
     same = len(sizes) > 0 and sizes[0] > 0 and bool((sizes == sizes[0]).all())
     even_flows = even / sizes[0] if same else spread(graph, src, dst, np.ones(len(paths)), options=options)
     longest = np.zeros(graph.links)
-    np.maximum.at(longest, paths.links, np.repeat(alone(graph, paths, bytes), np.diff(paths.start)))
+    np.maximum.at(longest, paths.links, np.repeat(seconds_alone(graph, paths, bytes), np.diff(paths.start)))
     needed = np.maximum(even / graph.link_rate, longest)
     chosen = choosable(graph) & (needed > 0.0)
     if not chosen.any():

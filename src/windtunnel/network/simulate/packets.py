@@ -11,7 +11,7 @@ from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import PacketOptions
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.packet_settings import PacketSettings
-from windtunnel.network.simulate.paths import latencies, narrowed, path_sums
+from windtunnel.network.simulate.paths import latencies, narrow_lanes, path_sums
 from windtunnel.spec.machine.cluster import Cluster
 
 SMALLEST, LARGEST = 4096, 32768
@@ -68,7 +68,7 @@ def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, see
     )
 
 
-def settled(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
+def settle_delays(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
     """Lanes whose delays exclude what the engine simulates, so that it is not counted twice.
 
     A fitted hop contains the latency of the cables and the queueing between the library's own channels, which run at the same pace
@@ -81,7 +81,7 @@ def settled(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
         delay'  = delay - latency - max(0, way + beside - last packet / rate)
         hold    = delay - delay' + latency between switches, which the fitted hop does not contain
     """
-    lanes = narrowed(graph, paths, lanes)
+    lanes = narrow_lanes(graph, paths, lanes)
     own, extra = latencies(graph, paths)
     slow = 1.0 / graph.link_rate
     users = np.bincount(paths.links, minlength=len(slow))

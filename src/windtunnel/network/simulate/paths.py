@@ -151,10 +151,10 @@ def lane_paths(
     over the GPU's `nics` and the `ports` of each (ports.py)."""
     keys = key.astype(np.uint64)
     paths = route_by_port(links.graph, lanes.src, lanes.dst, keys, options, part, nics, ports)
-    return _relayed(links, lanes, keys, options, paths) if links.through else paths
+    return _relay_paths(links, lanes, keys, options, paths) if links.through else paths
 
 
-def _relayed(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths) -> Paths:
+def _relay_paths(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths) -> Paths:
     """The paths, where those of `links.through` pass the GPU named there."""
     between = dict(links.through)
     mid = np.array([between.get(pair, -1) for pair in zip(lanes.src.tolist(), lanes.dst.tolist(), strict=True)], dtype=np.int32)
@@ -177,7 +177,7 @@ def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
     return own, extra
 
 
-def narrowed(graph: Graph, paths: Paths, lanes: Lanes) -> Lanes:
+def narrow_lanes(graph: Graph, paths: Paths, lanes: Lanes) -> Lanes:
     """Lanes with rates limited by the slowest link of their path; the additional time of a slice is subtracted from its delay.
 
     The closed form uses all of a node's NICs for a call, however few channels it has. The fitted hops contain the additional time

@@ -17,7 +17,7 @@ MODELLED_NETWORK = 0.15
 """Relative error assumed for the part of a step outside of kernels: communication, waiting, host."""
 
 
-def overlapped(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[str, float]:
+def overlapped_seconds(timeline: Timeline, stage: int, parts: dict[str, float]) -> dict[str, float]:
     """Seconds of communication that ran beside computation, by category: busy time of its streams less what was exposed."""
     streams = timeline.busy[stage, 1:].sum(axis=0)
     hidden = {}

@@ -91,13 +91,13 @@ def tariff_of(cluster: Cluster) -> Tariff:
         raise SpecError(
             "cluster.economics.dollars_per_kwh", None, "a price of power", f"Region {region.id} states none; write one with --set."
         )
-    owned = _owned(cluster)
+    owned = _owned_rates(cluster)
     if not math.isfinite(sum(owned.values())):
         raise SpecError("cluster.economics", max(owned, key=lambda part: owned[part]), "prices and times whose sum is finite")
     return Tariff(cluster, owned, per_kwh, region.g_co2_per_kwh)
 
 
-def _owned(cluster: Cluster) -> dict[str, float]:
+def _owned_rates(cluster: Cluster) -> dict[str, float]:
     """Dollars an hour of a bought cluster by part, without power."""
     economics, node = cluster.economics, cluster.node
     each = economics.node_dollars if economics.node_dollars is not None else node.dollars

@@ -101,7 +101,7 @@ def warnings(job: Job, memory: tuple[StageMemory, ...]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def unanswered(job: Job, profile: Profile, sources: Mapping[str, float]) -> tuple[str, ...]:
+def unanswered_notes(job: Job, profile: Profile, sources: Mapping[str, float]) -> tuple[str, ...]:
     """Says that a profile has no measurement of this job, with the usual reasons."""
     if any(source.startswith(f"{profile.name}: ") for source in sources):
         return ()

@@ -48,7 +48,7 @@ class OnDemand(Sequence[T], Generic[T]):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, type(self)):
-            return _same(self._key(), other._key())
+            return _is_equal(self._key(), other._key())
         return tuple(other) == self._all() if isinstance(other, Sequence) else NotImplemented
 
     def __hash__(self) -> int:
@@ -58,12 +58,12 @@ class OnDemand(Sequence[T], Generic[T]):
         return f"{type(self).__name__}(…)"
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_equal(one: Any, other: Any) -> bool:
     """Equality of nested plain data that may contain arrays."""
     if isinstance(one, np.ndarray):
         return isinstance(other, np.ndarray) and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
     if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return isinstance(other, dict) and one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
     if isinstance(one, tuple):
-        return isinstance(other, tuple) and len(one) == len(other) and all(map(_same, one, other))
+        return isinstance(other, tuple) and len(one) == len(other) and all(map(_is_equal, one, other))
     return bool(one == other)

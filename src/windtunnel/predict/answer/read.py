@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from windtunnel.predict.answer.metrics import collective_rows, evidence, kernel_rows, overlapped
+from windtunnel.predict.answer.metrics import collective_rows, evidence, kernel_rows, overlapped_seconds
 from windtunnel.predict.answer.money import DAY, bill
-from windtunnel.predict.answer.notes import assumptions, unanswered, warnings
+from windtunnel.predict.answer.notes import assumptions, unanswered_notes, warnings
 from windtunnel.predict.answer.startup import startup
 from windtunnel.predict.answer.timeline import KernelTimeline, critical_path, timeline_of, with_curves
 from windtunnel.predict.prediction import Prediction
@@ -34,7 +34,7 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
         hfu=hardware / (ran.peak * step),
         breakdown=ran.by_stage[stage],
         by_stage=ran.by_stage,
-        overlapped=overlapped(ran.timeline, stage, ran.by_stage[stage]),
+        overlapped=overlapped_seconds(ran.timeline, stage, ran.by_stage[stage]),
         memory=memory,
         fits=all(stage.fits for stage in memory),
         provenance=shares,
@@ -45,7 +45,7 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
         collectives=collective_rows(ran),
         critical_path=critical_path(ran.lowered, ran.timeline),
         assumptions=assumptions(job, setting.network),
-        warnings=warnings(job, memory) + (unanswered(job, profile, sources) if profile is not None else ()),
+        warnings=warnings(job, memory) + (unanswered_notes(job, profile, sources) if profile is not None else ()),
         parameters=parameter_count(job.model),
         init_time_s=startup(job).seconds,
         traffic=ran.traffic,

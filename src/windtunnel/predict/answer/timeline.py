@@ -15,7 +15,7 @@ from windtunnel.memory import StageMemory, curve
 from windtunnel.predict.answer.on_demand import OnDemand
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.prediction import Span
-from windtunnel.predict.program.lower import Lowered, executed
+from windtunnel.predict.program.lower import Lowered, count_executed
 from windtunnel.predict.program.stage import PASSES, Label
 from windtunnel.predict.runs.run import program_of
 from windtunnel.predict.runs.setting import Setting
@@ -103,7 +103,7 @@ class KernelTimeline(OnDemand[Span]):
     def _make(self) -> tuple[Span, ...]:
         program = program_of(self.job, self.setting, self.draw)
         lowered, ops = program.lowered, program.workload.ops
-        kernels = executed(lowered.program, lowered.stages)
+        kernels = count_executed(lowered.program, lowered.stages)
         if kernels > MOST_KERNELS:
             raise PlanError(
                 "plan.global_batch",

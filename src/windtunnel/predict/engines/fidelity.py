@@ -26,8 +26,8 @@ class EngineStep(Protocol):
     """The calls of a step, ready to run over an engine. `ran`: a network that `network` built, after its run."""
 
     def network(self, key: Int64s, plan: Int64s, progress: Progress | None = None) -> _core.Network | None: ...
-    def alone(self) -> list[float]: ...
-    def seen(self, ran: Any) -> Executions: ...
+    def seconds_alone(self) -> list[float]: ...
+    def read_executions(self, ran: Any) -> Executions: ...
     def traffic(self, ran: Any, seconds: float, seen: Executions) -> Traffic: ...
 
 
@@ -71,7 +71,7 @@ class Fidelity:
                 rows.setdefault(key, []).append(row)
         if not rows:
             return costs
-        call_seconds = self.step(costs.calls, [NetworkCall(*key, None) for key in rows]).alone()
+        call_seconds = self.step(costs.calls, [NetworkCall(*key, None) for key in rows]).seconds_alone()
         seconds = costs.seconds.copy()
         for at, value in zip(rows.values(), call_seconds, strict=True):
             seconds[at] = value
@@ -90,7 +90,7 @@ class EngineRun:
 
     def finish(self, ran: _core.Network, seconds: float) -> tuple[Traffic, dict[CallKey, float]]:
         """Traffic on the links in a step of so many seconds, and the mean seconds of each call."""
-        seen = self.step.seen(ran)
+        seen = self.step.read_executions(ran)
         total: dict[CallKey, tuple[int, float]] = {}
         for call, (times, mean) in zip(self.live.calls, seen, strict=True):
             key = CallKey(call.comm, call.axis, call.size)

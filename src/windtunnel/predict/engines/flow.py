@@ -12,7 +12,7 @@ from windtunnel.engine._core import FlowNetwork
 from windtunnel.engine.flow import Demands, Variables
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, demand_of
 from windtunnel.network.simulate.traffic import Traffic, traffic
-from windtunnel.predict.engines.traffic import Executions, collided, plans, slowed
+from windtunnel.predict.engines.traffic import Executions, collision_ratios, plans, slowed_calls
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall
 
@@ -23,16 +23,16 @@ class FlowStep:
     engine = "flow"
 
     def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> None:
-        self._over(on, calls, plans(on, book, calls))
+        self._set_up(on, calls, plans(on, book, calls))
 
     @classmethod
     def of_plans(cls, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall]) -> FlowStep:
         """Calls whose traffic is known already."""
         step = cls.__new__(cls)
-        step._over(on, calls, traffic)
+        step._set_up(on, calls, traffic)
         return step
 
-    def _over(self, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall]) -> None:
+    def _set_up(self, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall]) -> None:
         self.on, self.calls, self.plans = on, list(calls), list(traffic)
         loads = [demand_of(on, plan) for plan in self.plans]
         links = [np.nonzero(load)[0] for load in loads]
@@ -58,12 +58,12 @@ class FlowStep:
         starts = np.arange(len(self.plans) + 1, dtype=np.int64)
         return flow.network(self.on.graph.link_rate, self.demands, starts, self.variables, key, plan.astype(np.int32))
 
-    def alone(self) -> list[float]:
+    def seconds_alone(self) -> list[float]:
         """Seconds of each call with nothing else on the links."""
         none = np.zeros(0, np.int64)
         return flow.report(self.network(none, none)).alone.tolist() if self.plans else []
 
-    def seen(self, ran: FlowNetwork) -> Executions:
+    def read_executions(self, ran: FlowNetwork) -> Executions:
         """Number of runs and mean seconds of each call."""
         use = flow.report(ran)
         return [(int(n), float(total) / n if n else 0.0) for n, total in zip(use.starts.tolist(), use.total.tolist(), strict=True)]
@@ -71,5 +71,5 @@ class FlowStep:
     def traffic(self, ran: FlowNetwork, seconds: float, seen: Executions) -> Traffic:
         """The run's traffic on the links."""
         use = flow.report(ran).use
-        return traffic(self.on.placed.graph, self.engine, use.bytes, seconds, use.full, collided(self.on, self.plans),
-                       slowest=slowed(self.calls, self.plans, seen))  # fmt: skip
+        return traffic(self.on.placed.graph, self.engine, use.bytes, seconds, use.full, collision_ratios(self.on, self.plans),
+                       slowest=slowed_calls(self.calls, self.plans, seen))  # fmt: skip

@@ -13,9 +13,9 @@ from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network, run_packets
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, connections_of
-from windtunnel.network.simulate.packets import packet_size, settled
+from windtunnel.network.simulate.packets import packet_size, settle_delays
 from windtunnel.network.simulate.traffic import Traffic, traffic
-from windtunnel.predict.engines.traffic import Executions, collided, plans, slowed
+from windtunnel.predict.engines.traffic import Executions, collision_ratios, plans, slowed_calls
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall
 
@@ -72,23 +72,25 @@ class PacketStep:
                 f"at most {MOST_HOPS:.0e} packet-hops a step",
                 f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow. --skip may take long too.",
             )
-        lanes = _joined([settled(self.on.graph, p.paths, p.lanes, mtu) for p in self.plans], [call.extra for call in self.calls])
+        lanes = _join_lanes(
+            [settle_delays(self.on.graph, p.paths, p.lanes, mtu) for p in self.plans], [call.extra for call in self.calls]
+        )
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
         paths = _joined_paths([p.paths for p in self.plans])
         return packet_network(
             self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.on.packets(mtu), skip=self.skip, progress=progress
         )
 
-    def alone(self) -> list[float]:
+    def seconds_alone(self) -> list[float]:
         """Seconds of each call with nothing else on the links."""
         seconds = []
         for p, call in zip(self.plans, self.calls, strict=True):
             mtu = packet_size(float(p.lanes.bytes.sum()))
-            lanes = settled(self.on.graph, p.paths, p.lanes, mtu)
+            lanes = settle_delays(self.on.graph, p.paths, p.lanes, mtu)
             seconds.append(float(run_packets(self.on.graph, p.paths, lanes, self.on.packets(mtu)).delivered.max()) + call.extra)
         return seconds
 
-    def seen(self, ran: PacketNetwork | ReplayNetwork) -> Executions:
+    def read_executions(self, ran: PacketNetwork | ReplayNetwork) -> Executions:
         """Number of runs and mean seconds of each call."""
         raw = ran.report()
         return [(int(n), float(t) / n if n else 0.0) for n, t in zip(raw["starts"].tolist(), raw["total"].tolist(), strict=True)]
@@ -100,11 +102,11 @@ class PacketStep:
         events = {name: float(number) for name, number in raw["stats"].items() if name not in ("events", "cpu_s")}
         replay = raw.get("replay", {})
         events |= {f"{name} by replay": float(replay[name]) for name in ("skipped_share", "error_share") if name in replay}
-        return traffic(self.on.placed.graph, self.engine, moved, seconds, None, collided(self.on, self.plans), events,
-                       slowed(self.calls, self.plans, seen))  # fmt: skip
+        return traffic(self.on.placed.graph, self.engine, moved, seconds, None, collision_ratios(self.on, self.plans), events,
+                       slowed_calls(self.calls, self.plans, seen))  # fmt: skip
 
 
-def _joined(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:
+def _join_lanes(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:
     """Lanes of all plans, one plan after the other; waits are numbered within their plan."""
 
     def column(name: str) -> np.ndarray:

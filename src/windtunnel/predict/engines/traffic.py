@@ -33,7 +33,7 @@ def plans(on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> list[Axi
     return calls_on_graph
 
 
-def slowed(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: Executions) -> tuple[dict[str, object], ...]:
+def slowed_calls(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: Executions) -> tuple[dict[str, object], ...]:
     """Calls with the largest ratio of measured seconds to seconds without other traffic, the worst first."""
     rows = [
         (mean / max(plan.seconds + call.extra, 1e-12), name_of(call), times, mean)
@@ -45,7 +45,7 @@ def slowed(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: Execut
     )
 
 
-def collided(on: Machine, plans: Sequence[AxisCall]) -> dict[str, float]:
+def collision_ratios(on: Machine, plans: Sequence[AxisCall]) -> dict[str, float]:
     """Hash collisions of the worst call: load over that of an even spread, for the worst link and for the mean byte."""
     if on.sprays or on.flows > 1:
         return {}

@@ -67,7 +67,7 @@ class CallBook:
             return estimate
         return replace(estimate, seconds=estimate.seconds * factor, bus_bandwidth=estimate.bus_bandwidth / factor)
 
-    def over(self, groups: Mapping[Axis, Group]) -> CallBook:
+    def with_groups(self, groups: Mapping[Axis, Group]) -> CallBook:
         """A book of the same job with these groups behind their axes."""
         return replace(self, _groups=dict(groups), _known={})
 

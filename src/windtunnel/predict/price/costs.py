@@ -61,7 +61,7 @@ def price_together(workloads: Sequence[Workload], books: Sequence[CallBook]) -> 
         alike.setdefault((workload.job.cluster.gpu, workload.job.kernel_runtime), []).append(place)
     out: dict[int, Costs] = {}
     for (gpu, runtime), places in alike.items():
-        whole = estimate(OpTable.joined([workloads[place].ops for place in places]), gpu, runtime)
+        whole = estimate(OpTable.join([workloads[place].ops for place in places]), gpu, runtime)
         begin = 0
         for place in places:
             end = begin + len(workloads[place].ops)

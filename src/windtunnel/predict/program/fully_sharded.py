@@ -5,7 +5,7 @@ from __future__ import annotations
 from windtunnel.predict.category import Task
 from windtunnel.predict.program.demands import Moment, Quantity, at, gathered_elements, only_at
 from windtunnel.predict.program.offload import OffloadCopies
-from windtunnel.predict.program.shards import WEIGHTS, gather, held, label_of, reduce, shares, whole
+from windtunnel.predict.program.shards import WEIGHTS, gather, held_parameters, label_of, reduce, shares, template_of
 from windtunnel.predict.program.stage import HOST, REDUCE, Stage
 from windtunnel.workload.passes.fsdp import blocks_ahead, persistent
 from windtunnel.workload.schedules import Action, Order, Pass
@@ -66,7 +66,7 @@ class FullySharded:
         return last
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
-        return whole(self.stage, action, beside)
+        return template_of(self.stage, action, beside)
 
     def reduce(self, last: int) -> tuple[int, ...]:
         return (last, self.pending[-1]) if self.pending else (last,)
@@ -106,7 +106,7 @@ class FullySharded:
         rows = self.last_reductions if last else self.reductions
         if not rows:
             return
-        size = held(self.stage, ((block, 1),))
+        size = held_parameters(self.stage, ((block, 1),))
         if self.copies.reduces_in_switch:
             self.pending.append(self.copies.store_reduced(size, after))
             return

@@ -24,7 +24,7 @@ class Alone:
     host: float
 
 
-def alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host: float = 0.0, calls: bool = True) -> Alone:
+def run_alone(workload: Workload, costs: Costs, rows: Sequence[int], module_host: float = 0.0, calls: bool = True) -> Alone:
     """`rows` of `workload`, ascending, launched in order on their streams by the engine, behind an idle device.
 
     `module_host`: seconds of the host before the first launch. Without `calls`, communication is left out: one GPU that

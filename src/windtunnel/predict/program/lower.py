@@ -28,7 +28,7 @@ from windtunnel.predict.program.tax import compute_tax
 from windtunnel.predict.program.templates import Templates
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Workload
-from windtunnel.workload.passes.optimizer import sharded
+from windtunnel.workload.passes.optimizer import shard_elements
 from windtunnel.workload.schedules import Order, table
 
 MOST_INSTANCES = 2_000_000
@@ -79,10 +79,10 @@ def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) ->
         stage = Stage(index, builder.rank(), templates, workload, costs, live)
         write_step(stage, transfers)
         stages.append(stage)
-    return finished(builder, stages)
+    return finish_program(builder, stages)
 
 
-def finished(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[str, ...] = ("",)) -> Lowered:
+def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[str, ...] = ("",)) -> Lowered:
     """The program of `stages`, whose templates share their rows."""
     templates = stages[0].templates
     program = builder.build()
@@ -100,7 +100,7 @@ def finished(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[
 
 def _check_operators(job: Job, program: Program) -> None:
     """Raises PlanError if the engine would execute more than MOST_OPERATORS."""
-    operators = executed(program, program.ranks)
+    operators = count_executed(program, program.ranks)
     if operators > MOST_OPERATORS:
         most = max(1, job.micro_batches * MOST_OPERATORS // operators)
         raise PlanError(
@@ -112,7 +112,7 @@ def _check_operators(job: Job, program: Program) -> None:
         )
 
 
-def executed(program: Program, ranks: int) -> int:
+def count_executed(program: Program, ranks: int) -> int:
     """Operators that the first `ranks` of a program execute."""
     rows = slice(0, int(program.rank_start[ranks]))
     template, runs = program.template[rows], program.template[rows] >= 0
@@ -198,7 +198,7 @@ def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
     twin, tied = stage_reductions(job, stage.demands.widths, index)
     if twin.axis is not Axis.NONE:
         parameters, experts = stage.workload.stage_parameters[index], stage.workload.stage_experts[index]
-        updated = parameters if plan.sharding == "none" else sharded(job, parameters, experts)
+        updated = parameters if plan.sharding == "none" else shard_elements(job, parameters, experts)
         reduced = (stage.twin(twin, twin.size(updated), reduced),)
     if tied.axis is not Axis.NONE:
         size = tied.size(job.padded_vocab // plan.tp * job.model.hidden)

@@ -22,7 +22,7 @@ from windtunnel.spec.machine.host import Place
 from windtunnel.workload import Stream
 from windtunnel.workload.identity import BlockKind
 from windtunnel.workload.passes.offload import windows
-from windtunnel.workload.passes.optimizer import MOMENTS, sharded, updated_parameters
+from windtunnel.workload.passes.optimizer import MOMENTS, shard_elements, updated_parameters
 from windtunnel.workload.schedules import Action, Pass
 
 TILE = 64 * 2**20
@@ -176,7 +176,7 @@ class OffloadCopies:
             return ()
         plan, runtime = self.job.plan, self.job.runtime
         width = 4.0 if plan.sharding in ("fsdp", "hsdp") and runtime.master_weights else DTYPE_BYTES[runtime.weight_dtype]
-        return (self.back(self.offload.parameters, sharded(self.job, sum(size), size[1]) * width, waits),)
+        return (self.back(self.offload.parameters, shard_elements(self.job, sum(size), size[1]) * width, waits),)
 
     def load_gathered(self, size: Held, waits: tuple[int, ...]) -> int:
         """Loads a block's parameters from the pool, gathered by its switches."""
@@ -199,7 +199,9 @@ class OffloadCopies:
     def send_gradients(self, size: Held, after: int) -> None:
         """Copies reduced gradients out, and adds them to those of earlier micro batches, as soon as they are ready."""
         if self.leaves or self.offload.updated_away and self.offload.overlap:
-            self._gradients(sharded(self.job, sum(size), size[1]) if self.job.plan.sharding != "none" else sum(size), (after,))
+            self._gradients(
+                shard_elements(self.job, sum(size), size[1]) if self.job.plan.sharding != "none" else sum(size), (after,)
+            )
 
     def _gradients(self, elements: float, waits: tuple[int, ...]) -> None:
         place = self.offload.optimizer

@@ -82,7 +82,7 @@ def in_a_row(parts: list[PassRows], block_host: float, pass_host: float) -> Pass
     return PassRows(np.concatenate([part.rows for part in parts]), waits, np.concatenate([part.live for part in parts]), host)
 
 
-def beside(one: PassRows, other: PassRows, streams: npt.NDArray[np.int32], seconds: npt.NDArray[np.float64]) -> PassRows:
+def interleave_passes(one: PassRows, other: PassRows, streams: npt.NDArray[np.int32], seconds: npt.NDArray[np.float64]) -> PassRows:
     """Interleaves two passes: of the two next rows, the one that can start earlier goes first; ties: communication, then the pass
     that is further behind. `streams`, `seconds` are columns of the workload's rows."""
     passes = (one, other)

@@ -92,7 +92,7 @@ class PipelineTransfers:
                 call = NetworkCall(*sent, stage - int(self.backs[chunk]), back, extra, self.only)
                 live.bind(transfer_keys, call)
 
-    def _over(self, stage: Stage, action: Action, ahead: bool) -> int | None:
+    def _boundary_of(self, stage: Stage, action: Action, ahead: bool) -> int | None:
         """The boundary over which the action's result is sent (with `ahead`: over which its input is received), or None."""
         gradient = int(action.direction != Pass.FORWARD)
         boundary: int = self._places[stage.index][action.chunk] - (1 - gradient if ahead else gradient)
@@ -101,7 +101,7 @@ class PipelineTransfers:
 
     def send(self, stage: Stage, action: Action, after: int) -> int | None:
         """Append the transfer after `action`; None if the result stays on the stage."""
-        boundary = self._over(stage, action, ahead=False)
+        boundary = self._boundary_of(stage, action, ahead=False)
         if boundary is None:
             return None
         stage.sent += 1
@@ -109,7 +109,7 @@ class PipelineTransfers:
 
     def receive(self, stage: Stage, action: Action) -> int | None:
         """Append the transfer that `action` needs first; None if it needs none. It is posted as soon as the host reaches it."""
-        boundary = self._over(stage, action, ahead=True)
+        boundary = self._boundary_of(stage, action, ahead=True)
         if boundary is None:
             return None
         stage.received += 1

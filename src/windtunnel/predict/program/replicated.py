@@ -7,7 +7,17 @@ import math
 from windtunnel.predict.category import Task
 from windtunnel.predict.program.demands import Moment, Quantity, at, only_at
 from windtunnel.predict.program.offload import OffloadCopies
-from windtunnel.predict.program.shards import WEIGHTS, Held, Pieces, amounts_of, gather, held, label_of, reduce, whole
+from windtunnel.predict.program.shards import (
+    WEIGHTS,
+    Held,
+    Pieces,
+    amounts_of,
+    gather,
+    held_parameters,
+    label_of,
+    reduce,
+    template_of,
+)
 from windtunnel.predict.program.stage import HOST, Stage
 from windtunnel.workload import Axis
 from windtunnel.workload.schedules import Action, Order, Pass
@@ -48,7 +58,9 @@ class Replicated:
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
                 for group, pieces in enumerate(self._groups(chunk, Pass.FORWARD)):
-                    last = gather(stage, (Task.GATHER, -1, chunk), self.gathers_first, amounts_of(held(stage, pieces)), ())
+                    last = gather(
+                        stage, (Task.GATHER, -1, chunk), self.gathers_first, amounts_of(held_parameters(stage, pieces)), ()
+                    )
                     self.gathers[chunk, group] = () if last is None else (last,)
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
@@ -87,12 +99,15 @@ class Replicated:
                 last = stage.run(stage.templates.pieces(part, direction, first), label_of(action), awaited)
                 self.copies.after(action, at, last)
                 waits, gathered, first, at = (), (), False, at + step
-            if self._combines(action) and (call := self._combine(held(stage, pieces), (last,), chunk, self._calls(pieces))) != last:
+            if (
+                self._combines(action)
+                and (call := self._combine(held_parameters(stage, pieces), (last,), chunk, self._calls(pieces))) != last
+            ):
                 self.pending.append(call)  # blocks without parameters have no call
         return last
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
-        return whole(self.stage, action, beside)
+        return template_of(self.stage, action, beside)
 
     def reduce(self, last: int) -> tuple[int, ...]:
         if self.pending:

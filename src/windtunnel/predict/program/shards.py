@@ -22,7 +22,7 @@ WEIGHTS = (Pass.BACKWARD, Pass.WEIGHT_GRADIENT)
 """Passes that produce gradients of parameters."""
 
 
-def held(stage: Stage, pieces: Pieces) -> Held:
+def held_parameters(stage: Stage, pieces: Pieces) -> Held:
     """Parameters of blocks with repeats."""
     blocks = stage.workload.blocks
     experts = sum(blocks[b].expert_parameters * times for b, times in pieces)
@@ -89,7 +89,7 @@ def reduce(
     return last_call
 
 
-def whole(stage: Stage, action: Action, beside: Action | None) -> int:
+def template_of(stage: Stage, action: Action, beside: Action | None) -> int:
     """Template of `action`, or of it and the one `beside` it."""
     chunks = stage.workload.stages[stage.index]
     if beside is not None:

@@ -63,7 +63,7 @@ class Speeds:
         self.attention = None
         if unequal.documents is not None:
             sequences = group.micro_batches, replicas, job.plan.micro_batch
-            self.attention = packed(unequal.documents, job.plan.seq, sequences, same).mean(axis=2).max(axis=1)
+            self.attention = packed_work(unequal.documents, job.plan.seq, sequences, same).mean(axis=2).max(axis=1)
         self.drawn = bool(unequal.jitter or unequal.documents or unequal.experts)
         self.segments: dict[int, Segments | None] = {}
 
@@ -134,7 +134,7 @@ def _spread(normal: Floats, wide: Floats, shape: str) -> Floats:
     return np.asarray(np.exp(of_log * normal - of_log**2 / 2.0))
 
 
-def packed(documents: Documents, seq: int, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
+def packed_work(documents: Documents, seq: int, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
     """Attention's work in sequences [shape] of packed documents over that of one document of the same length: sum of l^2 over
     seq^2."""
     count = int(np.prod(shape))

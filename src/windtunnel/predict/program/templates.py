@@ -11,7 +11,7 @@ from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.demands import StepDemands
 from windtunnel.predict.program.overlap import calls_beside_computation
-from windtunnel.predict.program.passes import PassRows, beside, half, host_of_pass, in_a_row
+from windtunnel.predict.program.passes import PassRows, half, host_of_pass, in_a_row, interleave_passes
 from windtunnel.workload import Kind, Stream, Workload
 from windtunnel.workload.identity import Role
 from windtunnel.workload.schedules import Pass
@@ -70,7 +70,7 @@ class Templates:
         key = (ahead, back)
         if key not in self.known:
             passes = (self._pass(ahead, Pass.FORWARD, True), self._pass(back, Pass.BACKWARD, True))
-            self.known[key] = self._add(beside(*passes, self.stream, self.costs.seconds))
+            self.known[key] = self._add(interleave_passes(*passes, self.stream, self.costs.seconds))
         return self.known[key]
 
     def _pass(self, blocks: Blocks, direction: Pass, opens: bool) -> PassRows:

@@ -9,7 +9,7 @@ from windtunnel.engine import ProgramBuilder
 from windtunnel.predict.category import Category
 from windtunnel.predict.price.mixed import MixedCosts
 from windtunnel.predict.program.calls import NetworkCalls
-from windtunnel.predict.program.lower import Lowered, finished, write_step
+from windtunnel.predict.program.lower import Lowered, finish_program, write_step
 from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.rendezvous import RendezvousKeys, UnequalStage
 from windtunnel.predict.program.speeds import DISPATCH, Speeds, columns
@@ -61,7 +61,7 @@ def lower_unequal(
             write_step(written, transfers[pace.kinds])
             apart.stretch(written.rank, written.labels)
             stages.append(written)
-    return finished(builder, stages, tuple(name_of(group) for group in groups))
+    return finish_program(builder, stages, tuple(name_of(group) for group in groups))
 
 
 def graph_of(workload: Workload, group: Replicas) -> Workload:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int64s
-from windtunnel.predict.ranks.places import named, places_of
+from windtunnel.predict.ranks.places import places_of, ranks_named
 from windtunnel.predict.ranks.streams import Chance, stream
 from windtunnel.spec import Job
 from windtunnel.spec.unequal import Unequal
@@ -37,7 +37,7 @@ def draws_of(job: Job, unequal: Unequal) -> list[Draw]:
     places = places_of(job)
     rates = [chance]
     for at, pause in enumerate(unequal.pauses):
-        hit = np.flatnonzero(named(job, places, pause, "pauses", at))
+        hit = np.flatnonzero(ranks_named(job, places, pause, "pauses", at))
         together = [hit] if pause.synchronised else list(hit[:, None])
         pausing += [(at, ranks) for ranks in together]
         rates.append(np.full(len(together), 1.0 / pause.every))

@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.predict.ranks.draws import Draw
-from windtunnel.predict.ranks.places import Ranks, joined, smallest_connected, units_of
+from windtunnel.predict.ranks.places import Ranks, joined_replicas, smallest_connected, units_of
 from windtunnel.spec import Job
 from windtunnel.spec.requirements.unequal_ranks import micro_batches
 from windtunnel.spec.unequal import Unequal
@@ -75,10 +75,10 @@ def fold(job: Job, unequal: Unequal, ranks: Ranks, draw: Draw) -> list[Replicas]
     colour = np.unique(np.column_stack([*columns, batches[first]]), axis=0, return_inverse=True)[1].ravel()
     if unequal.jitter or unequal.documents or unequal.experts:  # equal units are drawn separately
         colour = colour * count + np.arange(count) % min(count, unequal.unfold)
-    meets = {axis: _units(unit, joined(job, places, axis)) for axis in PARTIAL}
+    meets = {axis: _units(unit, joined_replicas(job, places, axis)) for axis in PARTIAL}
     apart = np.unique(np.column_stack([columns[2], batches[first]]), axis=0, return_inverse=True)[1].ravel()
     lag = slow.reshape(count, stages).sum(axis=1)
-    colour = _limited(_refined(colour, meets), lag, columns[3].max(axis=1) > 0.0, apart, unequal.unfold)
+    colour = _limit_colours(_refine_colours(colour, meets), lag, columns[3].max(axis=1) > 0.0, apart, unequal.unfold)
     groups = [np.flatnonzero(colour == c) for c in np.unique(colour)]
     groups.sort(key=lambda units: (-len(units), int(units[0])))
     groups_of_equal = []
@@ -107,7 +107,7 @@ def _units(unit: Int64s, label: Int64s) -> Int64s:
     return np.asarray(least[component], np.int64)
 
 
-def _refined(colour: Int64s, meets: dict[Axis, Int64s]) -> Int64s:
+def _refine_colours(colour: Int64s, meets: dict[Axis, Int64s]) -> Int64s:
     """Splits colours until units of one colour meet the same colours on every axis."""
     while True:
         columns = [colour]
@@ -124,7 +124,7 @@ def _refined(colour: Int64s, meets: dict[Axis, Int64s]) -> Int64s:
         colour = np.asarray(finer, np.int64)
 
 
-def _limited(colour: Int64s, lag: np.ndarray, paused: np.ndarray, apart: Int64s, most: int) -> Int64s:
+def _limit_colours(colour: Int64s, lag: np.ndarray, paused: np.ndarray, apart: Int64s, most: int) -> Int64s:
     """Merges colours to at most about `most`: the fastest units are merged, and take the pace of the slowest of them.
 
     By unit: `lag`: its slowness; `paused`: it pauses, and so is not merged; units with different numbers `apart` are never merged.

@@ -36,7 +36,7 @@ class Ranks:
     clusters: tuple[Cluster, ...]
     names: tuple[str, ...]
 
-    def named(self, kinds: int) -> str:
+    def kind_names(self, kinds: int) -> str:
         """Names of all kinds whose bit is set."""
         return " and ".join(dict.fromkeys(name for k, name in enumerate(self.names) if kinds >> k & 1))
 
@@ -50,7 +50,7 @@ def places_of(job: Job) -> Places:
     return Places(ids // job.cluster.node.gpus, at["dp"].astype(np.int64), at["pp"].astype(np.int64))
 
 
-def named(job: Job, places: Places, where: Where, field: str, number: int) -> Bools:
+def ranks_named(job: Job, places: Places, where: Where, field: str, number: int) -> Bools:
     """[W] whether `where`, an entry of `unequal`'s list `field`, names the rank. Raises PlanError if its fields have no rank in
     common."""
     hit = np.ones(len(places.node), np.bool_)
@@ -76,12 +76,12 @@ def ranks_of(job: Job, unequal: Unequal, down: Bools) -> Ranks:
     if unequal.spread:
         slow = np.maximum(1.0 + unequal.spread * stream(job.seed, Chance.SPEEDS).standard_normal(world), 0.5)
     for at, entry in enumerate(unequal.slow):
-        hit = named(job, places, entry, "slow", at)
+        hit = ranks_named(job, places, entry, "slow", at)
         slow[hit] *= entry.factor
         product[hit] /= entry.clock
     clusters, names = [job.cluster], [job.cluster.gpu.name]
     for at, mixed in enumerate(unequal.mixed):
-        hit = named(job, places, mixed, "mixed", at)
+        hit = ranks_named(job, places, mixed, "mixed", at)
         node = mixed.node or job.cluster.node.model_copy(update={"gpu": mixed.gpu})
         if mixed.node is not None and np.isin(places.node[~hit], places.node[hit]).any():
             raise PlanError(
@@ -92,7 +92,7 @@ def ranks_of(job: Job, unequal: Unequal, down: Bools) -> Ranks:
         names.append(node.gpu.name)
     for at, link in enumerate(unequal.links):
         if down[at]:
-            hit = named(job, places, link, "links", at)
+            hit = ranks_named(job, places, link, "links", at)
             for old in np.unique(kind[hit]).tolist():
                 kind[hit & (kind == old)] = len(clusters)
                 clusters.append(_slower(clusters[old], link.rate))
@@ -109,7 +109,7 @@ def _slower(cluster: Cluster, rate: float) -> Cluster:
     return cluster.model_copy(update={"node": cluster.node.model_copy(update={"nic": slower})})
 
 
-def joined(job: Job, places: Places, axis: Axis) -> Int64s:
+def joined_replicas(job: Job, places: Places, axis: Axis) -> Int64s:
     """[dp] for each replica the smallest one that it is connected with by groups of `axis`, directly or through others."""
     rows = np.unique(np.sort(places.replica[members(job, axis, 0)], axis=1), axis=0)
     return smallest_connected(rows[:, :-1].ravel(), rows[:, 1:].ravel(), job.dp)
@@ -128,12 +128,16 @@ def smallest_connected(one: Int64s, other: Int64s, count: int) -> Int64s:
 
 def units_of(job: Job, places: Places) -> Int64s:
     """[dp] number of the unit of each replica: replicas that exchange tokens in every layer share a pace."""
-    label = joined(job, places, Axis.EP) if job.plan.ep > 1 else np.arange(job.dp)
+    label = joined_replicas(job, places, Axis.EP) if job.plan.ep > 1 else np.arange(job.dp)
     if job.plan.etp > 1:
-        label = np.minimum(label, label[joined(job, places, Axis.ETP)])
+        label = np.minimum(label, label[joined_replicas(job, places, Axis.ETP)])
     return np.unique(label, return_inverse=True)[1].astype(np.int64)
 
 
 def slow_nics(job: Job, unequal: Unequal, places: Places, down: Bools) -> list[tuple[Int64s, float]]:
     """(ranks, rate) of each link entry that is slow in this step."""
-    return [(np.flatnonzero(named(job, places, link, "links", at)), link.rate) for at, link in enumerate(unequal.links) if down[at]]
+    return [
+        (np.flatnonzero(ranks_named(job, places, link, "links", at)), link.rate)
+        for at, link in enumerate(unequal.links)
+        if down[at]
+    ]

@@ -77,7 +77,7 @@ class Loading:
         mean, cv = self.busy / self.workers, self.worker_cv
         if cv < 1e-3 or self.busy == 0.0:
             return slow + max(0.0, mean - interval)
-        if self._late(interval) < NEGLIGIBLE * interval:
+        if self._most_late(interval) < NEGLIGIBLE * interval:
             return slow
         return slow + max(0.0, self._between_items(interval) - interval)
 
@@ -86,7 +86,7 @@ class Loading:
         """Standard deviation of the logarithm of a worker's time."""
         return math.sqrt(math.log1p(self.worker_cv**2))
 
-    def _late(self, interval: float) -> float:
+    def _most_late(self, interval: float) -> float:
         """Most seconds that an item can be late in the mean: readers E max(S - k I, 0), as a worker has k intervals at least."""
         given, sigma = self.workers * interval, self._sigma
         z = math.log(self.busy / given) / sigma

@@ -177,7 +177,7 @@ def _result(job: Job, equal: float, runs: Sequence[DrawnRun], shown: DrawnRun) -
                 name=name_of(group),
                 replicas=group.indices,
                 micro_batches=group.micro_batches,
-                gpus=tuple(program.ranks.named(pace.kinds) for pace in group.paces),
+                gpus=tuple(program.ranks.kind_names(pace.kinds) for pace in group.paces),
                 slow=tuple(max(p.slow, p.product) for p in group.paces),
                 computing_s=tuple(computing.tolist()),
                 waiting_s=tuple(idle[:, Category.SLOWER_RANKS].tolist()),
@@ -210,7 +210,7 @@ def culprit(job: Job, shown: DrawnRun) -> str:
     for stage, pace in enumerate(group.paces):
         prefix = f"stage {stage}: " if pp > 1 else ""
         if pace.kinds != 1 << usual:
-            odd.append(prefix + program.ranks.named(pace.kinds))
+            odd.append(prefix + program.ranks.kind_names(pace.kinds))
         if max(pace.slow, pace.product) > ODD:
             odd.append(f"{prefix}{max(pace.slow, pace.product) - 1.0:.1%} slower")
         if pace.pauses:

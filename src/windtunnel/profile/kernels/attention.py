@@ -74,7 +74,7 @@ def _shape(
                 continue
             library = "aten" if name == "sdpa_flash" else "aten_math"
         for phase, again in (("forward", 0.0), ("backward", 0.1)):
-            yield case(name, library, phase, heads, seq, causal, window, scope.wide[0], rank + more + again, model)
+            yield case(name, library, phase, heads, seq, causal, window, scope.wide_dtypes[0], rank + more + again, model)
 
 
 def case(
@@ -130,7 +130,7 @@ def case(
         flops=times * flops,
         bytes=times * moved,
         rank=rank,
-        around=_around(name),
+        around=_backend_context(name),
     )
 
 
@@ -148,22 +148,22 @@ def _function(bench: Bench, name: str, causal: bool, window: int | None) -> Any:
     if name == WINDOWED:
         keys_before = (window or 0) - 1  # keys before the query's own
 
-        def windowed(q: Any, k: Any, v: Any) -> Any:
+        def windowed_attention(q: Any, k: Any, v: Any) -> Any:
             return torch.ops.aten._flash_attention_forward(
                 q, k, v, None, None, q.shape[1], k.shape[1], 0.0, causal, False, window_size_left=keys_before, window_size_right=0
             )[0]
 
-        return windowed
+        return windowed_attention
     if name in PACKAGES:
         return _package(PACKAGES[name][1], causal)
     attention = torch.nn.functional.scaled_dot_product_attention
 
-    def fused(q: Any, k: Any, v: Any) -> Any:
+    def fused_attention(q: Any, k: Any, v: Any) -> Any:
         return attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=causal, enable_gqa=q.shape[2] != k.shape[2]
         )
 
-    return fused
+    return fused_attention
 
 
 def _package(module: str, causal: bool) -> Any:
@@ -172,14 +172,14 @@ def _package(module: str, causal: bool) -> Any:
     except (ImportError, OSError, AttributeError) as error:
         raise Unavailable(f"the package {module}") from error
 
-    def packaged(q: Any, k: Any, v: Any) -> Any:
+    def packaged_attention(q: Any, k: Any, v: Any) -> Any:
         result = function(q, k, v, causal=causal)
         return result[0] if isinstance(result, tuple) else result
 
-    return packaged
+    return packaged_attention
 
 
-def _around(name: str) -> Any:
+def _backend_context(name: str) -> Any:
     if name not in BACKENDS:
         return None
 

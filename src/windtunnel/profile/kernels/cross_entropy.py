@@ -18,7 +18,7 @@ CHUNK = 1024
 def cases(scope: Scope) -> Iterator[KernelCase]:
     """Every shard's padded vocabulary."""
     seen: set[int] = set()
-    dtype = scope.wide[0]
+    dtype = scope.wide_dtypes[0]
     for shard in shards(scope):
         if shard.vocab in seen:
             continue
@@ -26,11 +26,11 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
         for tokens in scope.tokens[:6]:
             rank = scope.rank(shard.index, shard.tp, tokens)
             for phase in ("forward", "backward"):
-                yield plain(tokens, shard.vocab, phase, dtype, rank, shard.model.name)
-            yield chunked(tokens, shard.vocab, shard.model.hidden, dtype, rank + 1.5, shard.model.name)
+                yield plain_case(tokens, shard.vocab, phase, dtype, rank, shard.model.name)
+            yield chunked_case(tokens, shard.vocab, shard.model.hidden, dtype, rank + 1.5, shard.model.name)
 
 
-def plain(m: int, n: int, phase: str, dtype: str, rank: float, model: str | None = None) -> KernelCase:
+def plain_case(m: int, n: int, phase: str, dtype: str, rank: float, model: str | None = None) -> KernelCase:
     """m tokens, n classes."""
 
     def make(bench: Bench) -> Run:
@@ -53,7 +53,7 @@ def plain(m: int, n: int, phase: str, dtype: str, rank: float, model: str | None
     )
 
 
-def chunked(m: int, n: int, k: int, dtype: str, rank: float, model: str | None = None) -> KernelCase:
+def chunked_case(m: int, n: int, k: int, dtype: str, rank: float, model: str | None = None) -> KernelCase:
     """Head and loss, with the gradients of hidden state and weight: three products of m x n x k."""
 
     def make(bench: Bench) -> Run:

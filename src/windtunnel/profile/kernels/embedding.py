@@ -11,7 +11,7 @@ from windtunnel.profile.kernels.scope import Scope, shards
 def cases(scope: Scope) -> Iterator[KernelCase]:
     """Every shard's padded vocabulary and hidden width."""
     seen: set[tuple[int, int]] = set()
-    dtype = scope.wide[0]
+    dtype = scope.wide_dtypes[0]
     for shard in shards(scope):
         size = (shard.vocab, shard.model.hidden)
         if size in seen:

@@ -38,7 +38,7 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
             for dtype in scope.dtypes:
                 yield from passes(scope, "square", size, size, size, dtype, scope.rank(dtype=dtype, more=2.0 + 0.5 * at), None)
         for at, seq in enumerate(BATCHED):
-            yield from batched(scope, 16, seq, 128, 4.0 + at)
+            yield from batched_cases(scope, 16, seq, 128, 4.0 + at)
 
 
 def products(shard: Shard) -> list[tuple[str, int, int]]:
@@ -84,11 +84,11 @@ def product(
 
     def make(bench: Bench) -> Run:
         if dtype == "fp8":
-            return _scaled(bench, phase, m, n, k)
-        return _accumulating(bench, m, n, k, dtype) if add else _plain(bench, phase, batch, m, n, k, dtype)
+            return _scaled_run(bench, phase, m, n, k)
+        return _accumulating(bench, m, n, k, dtype) if add else _plain_run(bench, phase, batch, m, n, k, dtype)
 
     @contextmanager
-    def around(torch: Any) -> Iterator[None]:
+    def set_precision(torch: Any) -> Iterator[None]:
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
         try:
@@ -115,18 +115,18 @@ def product(
         bytes=float(batch * (width * (m * k + k * n) + out * (2 if add else 1) * m * n)),
         rank=rank,
         modes=("cuda_graph",),
-        around=around if width == 4 else None,
+        around=set_precision if width == 4 else None,
     )
 
 
-def batched(scope: Scope, heads: int, seq: int, dim: int, rank: float) -> Iterator[KernelCase]:
+def batched_cases(scope: Scope, heads: int, seq: int, dim: int, rank: float) -> Iterator[KernelCase]:
     """Scores and context of unfused attention."""
-    dtype, cost = scope.wide[0], scope.rank(more=rank)
+    dtype, cost = scope.wide_dtypes[0], scope.rank(more=rank)
     yield product(scope, "attention_scores", "forward", seq, seq, dim, dtype, cost, None, batch=heads)
     yield product(scope, "attention_context", "forward", seq, dim, seq, dtype, cost, None, batch=heads)
 
 
-def _plain(bench: Bench, phase: str, batch: int, m: int, n: int, k: int, dtype: str) -> Run:
+def _plain_run(bench: Bench, phase: str, batch: int, m: int, n: int, k: int, dtype: str) -> Run:
     """Operands with the strides that the phase has in training: y = x W^T, dx = dy W, dW = dy^T x."""
     lead = (batch,) if batch > 1 else ()
     a = bench.randn(*lead, k, m, dtype=dtype).transpose(-1, -2) if phase == "wgrad" else bench.randn(*lead, m, k, dtype=dtype)
@@ -150,7 +150,7 @@ def _accumulating(bench: Bench, m: int, n: int, k: int, dtype: str) -> Run:
     return lambda: torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
 
 
-def _scaled(bench: Bench, phase: str, m: int, n: int, k: int) -> Run:
+def _scaled_run(bench: Bench, phase: str, m: int, n: int, k: int) -> Run:
     """8-bit operands with one scale each, bf16 result. A gradient is e5m2 and sums in full precision; both operands lie along k, as
     the hardware wants them, so the transposes of a training step are kernels of their own (`quantise_fp8`)."""
     torch = bench.torch

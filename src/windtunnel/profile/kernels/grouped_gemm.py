@@ -29,13 +29,13 @@ def layer(scope: Scope, shape: ExpertShapes, ep: int, tokens: int, fashion: str,
     """Both projections of an expert layer cut over `ep` ranks that hold `tokens` each, all passes."""
     experts = shape.experts // ep
     rows = max(1, tokens * shape.top_k // experts)  # the tokens of ep ranks, of which each holds 1/ep of the experts
-    dtype = scope.wide[0]
+    dtype = scope.wide_dtypes[0]
     for name, n, k in ((f"{fashion}_up", 2 * shape.ffn, shape.hidden), (f"{fashion}_down", shape.hidden, shape.ffn)):
         for phase, (m, columns, inner) in {"forward": (rows, n, k), "dgrad": (rows, k, n), "wgrad": (n, k, rows)}.items():
             width = WIDTH[dtype]
 
             def make(bench: Bench, shape: tuple[int, int, int] = (m, columns, inner), phase: str = phase) -> Run:
-                return (_grouped if fashion == "grouped_mm" else _loop)(bench, experts, *shape, dtype, phase)
+                return (_grouped_run if fashion == "grouped_mm" else _loop)(bench, experts, *shape, dtype, phase)
 
             yield KernelCase(
                 "grouped_gemm",
@@ -56,7 +56,7 @@ def layer(scope: Scope, shape: ExpertShapes, ep: int, tokens: int, fashion: str,
             )
 
 
-def _grouped(bench: Bench, experts: int, m: int, n: int, k: int, dtype: str, phase: str) -> Run:
+def _grouped_run(bench: Bench, experts: int, m: int, n: int, k: int, dtype: str, phase: str) -> Run:
     torch = bench.torch
     if not hasattr(torch, "_grouped_mm"):
         raise Unavailable("torch._grouped_mm")

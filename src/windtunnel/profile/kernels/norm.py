@@ -26,11 +26,11 @@ def rms(torch: Any) -> Callable[..., Any]:
 def rms_composed(torch: Any) -> Callable[..., Any]:
     """As modules that predate the operator write it: squares, mean and scale in fp32, a kernel each in eager mode."""
 
-    def composed(x: Any, weight: Any) -> Any:
+    def composed_norm(x: Any, weight: Any) -> Any:
         wide = x.float()
         return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
 
-    return composed
+    return composed_norm
 
 
 def layer(torch: Any) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from windtunnel.profile.kernels.scope import Scope
 
 def cases(scope: Scope) -> Iterator[KernelCase]:
     """Known expert layers at every token count."""
-    dtype = scope.wide[0]
+    dtype = scope.wide_dtypes[0]
     for at, layer in enumerate(LAYERS):
         for tokens in scope.tokens:
             for name in ("moe_permute", "moe_unpermute"):

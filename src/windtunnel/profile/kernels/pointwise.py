@@ -28,7 +28,7 @@ def rows_of(scope: Scope, kernels: Sequence[PointwiseKernel], columns: dict[int,
     for kernel in kernels:
         for n, (cost, model) in columns.items():
             for tokens in scope.tokens:
-                for dtype in scope.wide:
+                for dtype in scope.wide_dtypes:
                     for phase, times in zip(("forward", "backward"), kernel.moved, strict=True):
                         if times:
                             rank = scope.rank(tokens=tokens, dtype=dtype, more=cost + kernel.more)

@@ -18,7 +18,7 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
     """Every way at every size, fp32 and the 16-bit format."""
     for at, (n, count) in enumerate(SIZES if scope.variants else SIZES[2:]):
         for name in WAYS:
-            for dtype in dict.fromkeys(("fp32", scope.wide[0])):
+            for dtype in dict.fromkeys(("fp32", scope.wide_dtypes[0])):
                 yield case(name, n, count, dtype, scope.rank(dtype=dtype, more=0.7 * at + 0.5))
 
 

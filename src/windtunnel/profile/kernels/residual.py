@@ -20,7 +20,7 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
         widths.setdefault(model.hidden, (float(index), model.name))
     yield from rows_of(scope, (PointwiseKernel("elementwise", "residual_add", add, (1, 1), (3, 0)),), widths)
     for at, size in enumerate(SIZES if scope.variants else SIZES[:1]):
-        for dtype in scope.wide:
+        for dtype in scope.wide_dtypes:
             yield accumulation(size, dtype, scope.rank(dtype=dtype, more=0.5 + at))
 
 

@@ -19,7 +19,7 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
         seen.add((heads, size))
         for tokens in scope.tokens:
             for phase in ("forward", "backward"):
-                dtype = scope.wide[0]
+                dtype = scope.wide_dtypes[0]
                 yield case(tokens, heads, size, phase, dtype, scope.rank(shard.index, shard.tp, tokens), shard.model.name)
 
 

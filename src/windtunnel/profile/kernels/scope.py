@@ -65,7 +65,7 @@ class Scope:
         )
 
     @property
-    def wide(self) -> tuple[str, ...]:
+    def wide_dtypes(self) -> tuple[str, ...]:
         """The formats of kernels that do not multiply: 8-bit formats are for products only."""
         return tuple(name for name in self.dtypes if name != "fp8") or ("bf16",)
 

@@ -25,7 +25,7 @@ def cases(scope: Scope) -> Iterator[KernelCase]:
     """Scores of 8 and 32 heads over the scope's sequences up to 8192; routers of known expert layers."""
     for at, heads in enumerate(HEADS if scope.variants else HEADS[:1]):
         for seq in (s for s in scope.sequences if s <= LONGEST):
-            for dtype in scope.wide:
+            for dtype in scope.wide_dtypes:
                 for phase, times in zip(("forward", "backward"), KERNEL.moved, strict=True):
                     moved = times * WIDTH[dtype] * heads * seq * seq
                     rank = scope.rank(tokens=seq, dtype=dtype, more=1.0 + 1.5 * at)

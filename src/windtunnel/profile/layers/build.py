@@ -28,23 +28,23 @@ class LayerBench:
 
     def stack(self, layers: int) -> tuple[Run, Placed]:
         """`layers` in a row on a random input that needs a gradient, with their update."""
-        with self._here():
-            placed = self._placed(layers)
-        return self._run(placed, (self._hidden(),), self._hidden().detach()), placed
+        with self._new_tensors():
+            placed = self._place_stack(layers)
+        return self._run(placed, (self._hidden_state(),), self._hidden_state().detach()), placed
 
     def step(self, layers: int) -> tuple[dict[str, Run], dict[str, str]]:
         """A small model of embedding, `layers`, final norm and head with loss: the whole `step` with its update, and each of
         `stack`, `embedding`, `norm` and `head` alone, without. Also their classes' names."""
-        with self._here():
-            parts = (self.family.embedding(self.case), self._placed(layers), norm(self.case), self.family.head(self.case))
+        with self._new_tensors():
+            parts = (self.family.embedding(self.case), self._place_stack(layers), norm(self.case), self.family.head(self.case))
             small = Small(*parts)
-        tokens, labels, gradient = self._tokens(0), self._tokens(1), self._hidden().detach()
+        tokens, labels, gradient = self._tokens(0), self._tokens(1), self._hidden_state().detach()
         modules = dict(zip(("embedding", "stack", "norm", "head"), parts, strict=True))
         arguments = {
             "embedding": (tokens,),
-            "stack": (self._hidden(),),
-            "norm": (self._hidden(),),
-            "head": (self._hidden(), labels),
+            "stack": (self._hidden_state(),),
+            "norm": (self._hidden_state(),),
+            "head": (self._hidden_state(), labels),
         }
         runs = {"step": self._run(small, (tokens, labels), None)}
         for name, module in modules.items():
@@ -56,7 +56,7 @@ class LayerBench:
         if self.mode == "compile":
             torch._dynamo.reset()
 
-    def needed(self, layers: int) -> float:
+    def needed_bytes(self, layers: int) -> float:
         """Least memory of the weights, gradients and optimizer state of `layers`, B."""
         with torch.device("meta"):
             parameters = sum(p.numel() for p in self.family.layer(self.case).parameters())
@@ -67,7 +67,7 @@ class LayerBench:
     # -- parts ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _here(self) -> Iterator[None]:
+    def _new_tensors(self) -> Iterator[None]:
         """New tensors lie on the device, in the case's format, with weights that only the seed decides."""
         before = torch.get_default_dtype()
         torch.manual_seed(self.seed)
@@ -78,11 +78,11 @@ class LayerBench:
         finally:
             torch.set_default_dtype(before)
 
-    def _placed(self, layers: int) -> Placed:
+    def _place_stack(self, layers: int) -> Placed:
         stack = [self.family.layer(self.case) for _ in range(layers)]
         return Placed(Stack(stack, self.case.recompute), self.case, self.device.place)
 
-    def _hidden(self) -> Tensor:
+    def _hidden_state(self) -> Tensor:
         case = self.case
         shape = (case.micro_batch, case.seq, case.model.hidden)
         return random_tensor(shape, self.device.place, self.dtype, self.seed).requires_grad_()

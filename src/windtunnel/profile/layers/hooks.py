@@ -44,7 +44,7 @@ class Hooks:
         total: dict[tuple[str, str], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
         for name, phase, (begin, clock), (end, later) in self.intervals:
             device, host = total[name, phase]
-            total[name, phase] = device + self.device.between(begin, end), host + later - clock
+            total[name, phase] = device + self.device.seconds_between(begin, end), host + later - clock
         self.intervals.clear()
         return dict(total)
 
@@ -56,7 +56,7 @@ class Hooks:
         back: list[Point] = []
 
         def enter(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            args, kwargs, own = _viewed(args, kwargs)
+            args, kwargs, own = _view_first(args, kwargs)
             if own is not None:
                 own.register_hook(lambda grad: self.intervals.append((name, "backward", back.pop(), self._point())))
             began.append(self._point())
@@ -72,7 +72,7 @@ class Hooks:
         self.handles.append(module.register_forward_hook(leave))
 
 
-def _viewed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Tensor | None]:
+def _view_first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Tensor | None]:
     """The arguments with a view in place of the first tensor that needs a gradient, and that view."""
     for i, value in enumerate(args):
         if isinstance(value, torch.Tensor) and value.requires_grad:

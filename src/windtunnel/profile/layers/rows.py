@@ -9,7 +9,7 @@ from windtunnel.profile.case import Case
 from windtunnel.profile.closure import Sides, Way, describe, gate
 from windtunnel.profile.layer_timing import PHASES, per_layer, slope
 from windtunnel.profile.layers.study import Effort, StudyResult, Timed
-from windtunnel.profile.layers.trace import Busy, busy, by_part, kernel_rows
+from windtunnel.profile.layers.trace import Busy, busy_times, by_part, kernel_rows
 from windtunnel.profile.timing import KernelTiming
 
 Row = dict[str, Any]
@@ -37,7 +37,7 @@ def sides_of(measured: StudyResult, phase: str) -> Sides:
 
 def busy_of(measured: StudyResult, phase: str) -> Busy | None:
     """Kernels and gaps of the profiled stack; None for the optimizer and without a profile."""
-    return None if measured.traced is None or phase == "optimizer" else busy(measured.traced.traces, phase)
+    return None if measured.traced is None or phase == "optimizer" else busy_times(measured.traced.traces, phase)
 
 
 class Rows:

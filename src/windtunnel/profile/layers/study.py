@@ -13,7 +13,7 @@ from windtunnel.profile.device import Device
 from windtunnel.profile.layer_timing import Tick, time_in_turn, time_phases
 from windtunnel.profile.layers.build import LayerBench
 from windtunnel.profile.layers.parts import Parts, time_parts
-from windtunnel.profile.layers.trace import Traced, traced
+from windtunnel.profile.layers.trace import Traced, trace_passes
 from windtunnel.profile.memory_run import Memory, memory_of
 from windtunnel.profile.modules.family import ModuleFamily
 from windtunnel.profile.power import Meter
@@ -74,7 +74,7 @@ class Study:
 
     def measure(self) -> StudyResult:
         """Measures everything that fits. Raises `Stopped` through `tick`; then nothing of this case is kept."""
-        stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed(n)) for n in sorted(set(self.effort.layers))}
+        stacks = {n: self._fitting(partial(self._stack, n), self.bench.needed_bytes(n)) for n in sorted(set(self.effort.layers))}
         fitting = [n for n, timed in stacks.items() if timed is not None]
         if not fitting:
             return StudyResult(stacks, 0, None, None, {}, self.device.cuda)
@@ -102,7 +102,7 @@ class Study:
         run, placed = self.bench.stack(layers)
         ops = {id(part): op for layer in placed.stack.layers for op, same in self.family.parts(layer).items() for part in same}
         part_of = {path: ops[id(module)] for path, module in placed.named_modules() if id(module) in ops}
-        return traced(run, placed, part_of, self.device, max(3, self.effort.repeats // 2), self.tick)
+        return trace_passes(run, placed, part_of, self.device, max(3, self.effort.repeats // 2), self.tick)
 
     def _sees_inside(self) -> bool:
         """Hooks break a compiled graph, a replayed one calls none, and a recomputed layer calls them twice."""

@@ -64,7 +64,7 @@ class Traced:
     part_of: dict[str, str]
 
 
-def traced(run: Run, module: Any, part_of: dict[str, str], device: Device, repeats: int, tick: Tick) -> Traced:
+def trace_passes(run: Run, module: Any, part_of: dict[str, str], device: Device, repeats: int, tick: Tick) -> Traced:
     """One trace of forward and backward a repetition, and plain passes in turn.
 
     The profiler's clock also runs while other programs use a CPU, so a trace is scaled to the thread's own time: each pass by its
@@ -73,7 +73,7 @@ def traced(run: Run, module: Any, part_of: dict[str, str], device: Device, repea
     clock = Clock(replace(run, update=None), device)
     points: list[tuple[Any, float]] = []
 
-    def once() -> None:
+    def run_once() -> None:
         tick()
         run.clear()
         points[:] = [(device.mark(), time.perf_counter())]
@@ -84,7 +84,7 @@ def traced(run: Run, module: Any, part_of: dict[str, str], device: Device, repea
 
     traces = []
     for _ in range(repeats):
-        trace = profile_call(once, device, module)
+        trace = profile_call(run_once, device, module)
         traces.append(trace if device.cuda else trace.scaled_by_phase(shares(points, device)))
         for number in range(3):
             clock.repeat(keep=number > 0)  # the first pass after the profiler differs from the others
@@ -94,7 +94,7 @@ def traced(run: Run, module: Any, part_of: dict[str, str], device: Device, repea
 
 def shares(points: list[tuple[Any, float]], device: Device) -> dict[str, float]:
     """The device's seconds over those of the clock, of the two passes between three points, relative to both passes together."""
-    own = [device.between(begin[0], end[0]) for begin, end in pairwise(points)]
+    own = [device.seconds_between(begin[0], end[0]) for begin, end in pairwise(points)]
     wall = [end[1] - begin[1] for begin, end in pairwise(points)]
     both = sum(own) / sum(wall)
     return {phase: mine / seconds / both for phase, mine, seconds in zip(PHASES, own, wall, strict=False)}
@@ -116,11 +116,11 @@ def operator_cost(device: Device, count: int = 300) -> float:
         for _ in range(3):
             begin = device.mark()
             chain()
-            plain.append(device.between(begin, device.mark()))
+            plain.append(device.seconds_between(begin, device.mark()))
     return max(0.0, min(slow) - min(plain)) / count
 
 
-def busy(taken: list[Trace], phase: str) -> Busy:
+def busy_times(taken: list[Trace], phase: str) -> Busy:
     """Medians over traces. The wait before the first kernel of all is not a gap."""
     kernels, gaps, launches = [], [], []
     for trace in taken:

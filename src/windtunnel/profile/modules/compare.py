@@ -50,12 +50,12 @@ def compare_or_reason(case: Case, theirs: ModuleFamily, device: Device, seed: in
 
 
 def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[str, str]:
-    from windtunnel.profile.modules.huggingface import renamed
+    from windtunnel.profile.modules.huggingface import rename_weights
 
     dtype, own = TORCH[case.dtype], Own()
     torch.manual_seed(seed)
     a, b = (f.layer(case).to(device, dtype) for f in (own, theirs))
-    b.load_state_dict(renamed(a.state_dict()))
+    b.load_state_dict(rename_weights(a.state_dict()))
     angles = tables(case.seq, case.model.dim_per_head, device, dtype)
     x = random_tensor((1, case.seq, case.model.hidden), device, dtype, seed)
     tolerance = TOLERANCE[case.dtype]
@@ -68,7 +68,7 @@ def _in_dtype(case: Case, theirs: ModuleFamily, device: Any, seed: int) -> dict[
             if difference:
                 off[op] = difference
     difference = _differs(
-        x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: renamed(_gradients(a)), lambda: _gradients(b), tolerance
+        x, lambda v: a(v, angles), lambda v: b(v, angles), lambda: rename_weights(_gradients(a)), lambda: _gradients(b), tolerance
     )
     if difference:
         off["layer"] = difference

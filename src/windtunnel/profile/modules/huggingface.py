@@ -54,7 +54,7 @@ class Wrapped(nn.Module):
         self.inner, self.masked = inner, masked
 
     def forward(self, x: Tensor, angles: Angles) -> Tensor:
-        out = self.inner(x, attention_mask=self.mask(x), position_embeddings=_batched(angles))
+        out = self.inner(x, attention_mask=self.mask(x), position_embeddings=_batch_angles(angles))
         first: Tensor = out[0] if isinstance(out, tuple) else out
         return first
 
@@ -126,14 +126,14 @@ class HuggingFace:
     def call(self, op: str, part: nn.Module, x: Tensor, angles: Angles) -> Tensor:
         if op == "attention":
             mask = Wrapped(part, part.config._attn_implementation == "eager").mask(x)
-            out = part(hidden_states=x, position_embeddings=_batched(angles), attention_mask=mask)
+            out = part(hidden_states=x, position_embeddings=_batch_angles(angles), attention_mask=mask)
         else:
             out = part(x)
         first: Tensor = out[0] if isinstance(out, tuple) else out
         return first
 
 
-def renamed(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_weights(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """windtunnel's weights of a layer (or their gradients), by name, as Hugging Face names and lays them out."""
     tensors: dict[str, Tensor] = {}
     for name, tensor in named.items():
@@ -147,5 +147,5 @@ def renamed(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _batched(angles: Angles) -> tuple[Tensor, Tensor] | None:
+def _batch_angles(angles: Angles) -> tuple[Tensor, Tensor] | None:
     return None if angles is None else (angles[0][None], angles[1][None])

@@ -42,7 +42,7 @@ class MLP(nn.Module):
         return cast(Tensor, self.down(inner))
 
 
-def grouped(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     """x (tokens, in), sorted by expert, times each expert's weight (experts, in, out); `ends`: where each expert's tokens end.
 
     One grouped kernel where PyTorch has it (bf16 on CUDA), else one product an expert.

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from windtunnel.profile.case import Case
-from windtunnel.profile.modules.mlp import ACTIVATIONS, grouped
+from windtunnel.profile.modules.mlp import ACTIVATIONS, grouped_product
 
 
 class MoE(nn.Module):
@@ -34,11 +34,11 @@ class MoE(nn.Module):
         order = chosen.reshape(-1).argsort(stable=True)
         ends = functional.one_hot(chosen.reshape(-1), self.experts).sum(dim=0).cumsum(dim=0).to(torch.int32)
         source = order // self.top_k
-        inner = grouped(tokens[source], self.up, ends)
+        inner = grouped_product(tokens[source], self.up, ends)
         if self.gated:
             gate, up = inner.chunk(2, dim=-1)
             inner = self.act(gate) * up
         else:
             inner = self.act(inner)
-        out = grouped(inner, self.down, ends) * share[order].unsqueeze(-1)
+        out = grouped_product(inner, self.down, ends) * share[order].unsqueeze(-1)
         return torch.zeros_like(tokens).index_add(0, source, out).view_as(x)

@@ -52,7 +52,7 @@ def model_of(row: TrainingRow, software: tuple[int, int] | None, assumed: list[s
         assumed.append(f"vocabulary {DEFAULT_VOCAB} (not published)")
     if row.kv_heads is None:
         assumed.append("as many key/value heads as heads (not published)")
-    facts |= _published(row, software, seq, assumed)
+    facts |= _published_fields(row, software, seq, assumed)
     return Model(
         name=row.model or f"{arch}-{hidden}x{layers}",
         layers=layers,
@@ -86,7 +86,7 @@ def _usual_layers(row: TrainingRow) -> int | None:
     return layers if abs(layers * layer + rest - size) <= _SIZE_TOLERANCE * size else None
 
 
-def _published(row: TrainingRow, software: tuple[int, int] | None, seq: int, assumed: list[str]) -> dict[str, Any]:
+def _published_fields(row: TrainingRow, software: tuple[int, int] | None, seq: int, assumed: list[str]) -> dict[str, Any]:
     """Fields of the model that the row's publication states: switches of the network, window, adapters."""
     fields: dict[str, Any] = {}
     for fact in publications.facts_for(publications.columns_of(row) | dates_of(row, software)):

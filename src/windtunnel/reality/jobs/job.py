@@ -69,7 +69,7 @@ def draft(row: TrainingRow) -> Draft | Skipped:
         model = model_of(row, software, assumed)
         if isinstance(model, Skipped):
             return model
-        if reason := _unsupported(row):
+        if reason := _unsupported_reason(row):
             return Skipped(reason)
         cluster = cluster_of(row, assumed)
         if isinstance(cluster, Skipped):
@@ -102,7 +102,7 @@ def _with_known_columns(row: TrainingRow, software: tuple[int, int] | None, assu
     return row
 
 
-def _unsupported(row: TrainingRow) -> str | None:
+def _unsupported_reason(row: TrainingRow) -> str | None:
     blank = [name for name in ("gbs", "gpu", "gpus", "tp", "pp", "precision") if not getattr(row, name)]
     if blank:
         return f"{', '.join(blank)} not published"

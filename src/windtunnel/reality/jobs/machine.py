@@ -64,13 +64,13 @@ def cluster_of(row: TrainingRow, assumed: list[str]) -> Cluster | Skipped:
     place = Place(
         row.gpu, row.gpus_per_node or 8, _share(row, assumed), row.nics_per_node, row.nic_gbit_s, row.fabric, row.gpus, text
     )
-    cluster = machine(_networked(place, assumed))
+    cluster = machine(_add_network(place, assumed))
     if isinstance(cluster, Cluster) and row.gpu.casefold() not in (cluster.gpu.id, *map(str.casefold, cluster.gpu.names)):
         assumed.append(f"GPU {row.gpu!r} is the catalogue's {cluster.gpu.id}")
     return cluster
 
 
-def _networked(place: Place, assumed: list[str]) -> Place:
+def _add_network(place: Place, assumed: list[str]) -> Place:
     """`place` with NICs and fabric of a catalogue machine, if a job of several nodes does not state them."""
     domain = max(place.gpus_per_node, place.scaleup_gpus or 0)
     if place.gpus <= domain or (place.nics_per_node and place.nic_gbit_s):
@@ -81,7 +81,7 @@ def _networked(place: Place, assumed: list[str]) -> Place:
         return place  # `machine` refuses it
     kinds = [KINDS.get(place.fabric.lower())] if place.fabric else GENERIC
     for kind in kinds:
-        similar = _known(place, gpu, kind) if kind else None
+        similar = _known_cluster(place, gpu, kind) if kind else None
         nic = similar.node.nic if similar else None
         if similar is None or nic is None:
             continue
@@ -113,7 +113,7 @@ def machine(place: Place) -> Cluster | Skipped:
     kind = KINDS.get((place.fabric or "none").lower())
     if kind is None:
         return Skipped(f"fabric {place.fabric!r} is not modelled")
-    similar = _known(place, gpu.id, kind)
+    similar = _known_cluster(place, gpu.id, kind)
     node = similar.node if similar else _node(place, gpu.id)
     if node is None:
         return Skipped(f"no node with GPU {place.gpu!r} in the catalogue")
@@ -141,7 +141,7 @@ def machine(place: Place) -> Cluster | Skipped:
         return Skipped(f"cluster: {error.errors()[0]['msg']}")
 
 
-def _known(place: Place, gpu: str, kind: str) -> Cluster | None:
+def _known_cluster(place: Place, gpu: str, kind: str) -> Cluster | None:
     """The catalogue's cluster with this GPU and kind of fabric: one that the text names, else a generic one, else the first."""
     words = re.findall(r"[a-z]+", place.text.lower())
     stated_words = {*words, *(a + b for a, b in zip(words, words[1:], strict=False))}

@@ -22,7 +22,7 @@ def mixture_of(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
             assumed.append(f"dimensions that the row does not print: the released {name}")
             return _without_mtp(row, model)
         assumed.append(f"not the released {name}: {', '.join(differs)} differ")
-    return _printed(row, assumed)
+    return _printed_model(row, assumed)
 
 
 def released_of(row: TrainingRow, assumed: list[str]) -> Model | None:
@@ -56,7 +56,7 @@ def _without_mtp(row: TrainingRow, model: Model) -> Model:
     return model.model_copy(update={"mtp_layers": 0}) if "w/o mtp" in (row.notes or "").lower() else model
 
 
-def _printed(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
+def _printed_model(row: TrainingRow, assumed: list[str]) -> Model | Skipped:
     mixture = ("experts", "topk", "moe_ffn") if row.experts or row.arch == "moe" else ()
     needs = ("layers", "hidden", "heads", "ffn", "vocab", "seq", *mixture)
     if blank := [column for column in needs if not getattr(row, column)]:

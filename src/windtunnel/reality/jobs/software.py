@@ -49,7 +49,7 @@ def software_date(row: TrainingRow) -> tuple[int, int] | None:
 def catalogue_date(row: TrainingRow) -> tuple[int, int] | None:
     """(year, month) of a framework that the catalogue knows in one version named by its year, for a source without a date."""
     release = release_of(row, None)
-    if release is None or release[0] in publications.dated() or (row.framework or "").lower() in publications.releases():
+    if release is None or release[0] in publications.dated_versions() or (row.framework or "").lower() in publications.releases():
         return None
     match = _YEAR.search(load_runtime(release[0]).version)
     return (int(match.group(1)), MIDDLE) if match else None
@@ -131,7 +131,7 @@ def release_of(row: TrainingRow, software: tuple[int, int] | None) -> tuple[str,
         return [release[1:] for release in releases if release[0] <= date or release is releases[0]][-1]
     if name not in names("frameworks"):
         return None
-    form = publications.dated().get(name)
+    form = publications.dated_versions().get(name)
     return name, form.format(year=software[0], short=software[0] - 2000, month=software[1]) if form and software else None
 
 

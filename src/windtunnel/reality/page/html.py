@@ -12,7 +12,7 @@ from statistics import median
 from markupsafe import Markup
 
 from windtunnel.base.units import show_time
-from windtunnel.reality.page.labels import NAMES, UNITS, label, shared_gpu, shown
+from windtunnel.reality.page.labels import NAMES, UNITS, format_value, label, shared_gpu
 from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import FamilySummary, Score
 from windtunnel.records import PHASES
@@ -128,8 +128,8 @@ def _mark(x: float, y: float, level: int, title: str = "") -> str:
 def _point(score: Score, scale: _Scale, level: int) -> str:
     x, y = scale.x(score.measured or 1.0), scale.y(score.predicted or 1.0)
     title = (
-        f"{label(score.family)}, {score.id}: {score.job}, {shown(score, score.measured)} measured, "
-        f"{shown(score, score.predicted)} predicted, {score.error_pct:+.1f} %"
+        f"{label(score.family)}, {score.id}: {score.job}, {format_value(score, score.measured)} measured, "
+        f"{format_value(score, score.predicted)} predicted, {score.error_pct:+.1f} %"
     )
     return _mark(x, y, level, f"<title>{escape(title)}</title>")
 
@@ -189,7 +189,8 @@ def _families(families: Sequence[FamilySummary], gpu: str, several: bool) -> Mar
 
 def _rows(scores: Sequence[Score], gpu: str) -> Markup:
     rows = [
-        [label(s.family, gpu), s.id, s.job, shown(s, s.measured), shown(s, s.predicted), f"{s.error_pct:+.1f} %"] for s in scores
+        [label(s.family, gpu), s.id, s.job, format_value(s, s.measured), format_value(s, s.predicted), f"{s.error_pct:+.1f} %"]
+        for s in scores
     ]
     return _table(("family", "row", "what", "measured", "predicted", "error"), rows, 3)
 

@@ -21,7 +21,7 @@ NAMES = {
 }
 
 
-def shown(score: Score, value: float | None) -> str:
+def format_value(score: Score, value: float | None) -> str:
     """A value of the score's quantity with its unit."""
     number = value or 0.0
     return show_time(1e-6 * number) if score.quantity == "time_us" else f"{number:.4g} {UNITS.get(score.quantity, '')}"

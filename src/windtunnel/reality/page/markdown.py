@@ -34,8 +34,8 @@ def markdown(report: Report, command: str = "windtunnel validate") -> str:
         _choices(report),
         _peers(),
         _worst(report),
-        _unexplained(report),
-        _skipped(report),
+        _known_misses(report),
+        _skipped_rows(report),
         _method(),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -59,8 +59,8 @@ def _bars(report: Report) -> str:
             _percent(scored.bias_pct, sign=True),
             _percent(scored.max_abs_pct),
         )
-        verdict = "" if line.wanted == NO_BAR else "yes" if line.holds else "**no**"
-        bar = "" if line.wanted == NO_BAR else line.wanted
+        verdict = "" if line.target_text == NO_BAR else "yes" if line.holds else "**no**"
+        bar = "" if line.target_text == NO_BAR else line.target_text
         rows.append(
             f"| {scored.family} | {UNITS.get(scored.quantity, scored.quantity)} | {scored.n} of {scored.n + scored.skipped} | "
             f"{' | '.join(figures)} | {bar} | {verdict} |"
@@ -90,7 +90,7 @@ def _families(report: Report) -> str:
     ):
         chosen = [family for family in report.families if family.fitted is fitted]
         if chosen:
-            names = {family.family: _named(report, family, family.family in recalled) for family in chosen}
+            names = {family.family: _family_name(report, family, family.family in recalled) for family in chosen}
             parts += [f"### {title}", _table(chosen, "family", names)]
     if any(report.label(family) == "rules in view" for family in report.families):
         parts.append(
@@ -124,7 +124,7 @@ def _choices(report: Report) -> str:
     return rows[0] + "\n\n" + "\n".join(rows[1:])
 
 
-def _named(report: Report, family: FamilySummary, recalled: bool) -> str:
+def _family_name(report: Report, family: FamilySummary, recalled: bool) -> str:
     return family.family + (" (*)" if recalled else "") + (" (rules in view)" if report.label(family) == "rules in view" else "")
 
 
@@ -200,14 +200,14 @@ def _worst(report: Report) -> str:
     return f"## The {len(scored)} worst rows\n\n" + "\n".join(rows)
 
 
-def _unexplained(report: Report) -> str:
+def _known_misses(report: Report) -> str:
     families = {score.family for score in report.rows}
     misses = [miss for publication in publications().values() for miss in publication.misses if miss.family in families]
     lines = [f"* **{miss.title}.** {miss.text}" for miss in misses]
     return "\n\n".join(["## Known misses", "\n".join(lines)]) if lines else ""
 
 
-def _skipped(report: Report) -> str:
+def _skipped_rows(report: Report) -> str:
     reasons: Counter[str] = Counter()
     who: dict[str, set[str]] = defaultdict(set)
     examples: dict[str, list[Score]] = defaultdict(list)

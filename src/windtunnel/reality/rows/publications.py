@@ -158,7 +158,7 @@ class Fact(Strict):
 
     @field_validator("when", mode="before")
     @classmethod
-    def _plain(cls, table: Any) -> Any:
+    def _expand_when(cls, table: Any) -> Any:
         return _as_when(table)
 
     @field_validator("row", "corrects")
@@ -190,7 +190,7 @@ class BarEntry(Strict):
 
     @field_validator("rows", mode="before")
     @classmethod
-    def _plain(cls, tables: Any) -> Any:
+    def _expand_rows(cls, tables: Any) -> Any:
         return [_as_when(table) for table in tables] if isinstance(tables, list) else tables
 
 
@@ -211,7 +211,7 @@ class Aside(Strict):
 
     @field_validator("when", mode="before")
     @classmethod
-    def _plain(cls, table: Any) -> Any:
+    def _expand_when(cls, table: Any) -> Any:
         return _as_when(table)
 
 
@@ -233,7 +233,7 @@ class Publication(Strict):
 
     @field_validator("rows", mode="before")
     @classmethod
-    def _plain(cls, table: Any) -> Any:
+    def _expand_rows(cls, table: Any) -> Any:
         return _as_when(table)
 
 
@@ -286,7 +286,7 @@ def releases() -> dict[str, tuple[tuple[str, str, str], ...]]:
     return {name: rows for each in publications().values() for name, rows in each.releases.items()}
 
 
-def dated() -> dict[str, str]:
+def dated_versions() -> dict[str, str]:
     """Frameworks whose versions are dates: how a year and month are written."""
     return {name: form for each in publications().values() for name, form in each.dated.items()}
 

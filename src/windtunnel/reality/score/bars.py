@@ -50,13 +50,13 @@ class Line:
     def as_dict(self) -> dict[str, Any]:
         return {
             "name": self.bar.name,
-            "wanted": self.wanted,
-            "holds": self.holds if self.wanted != NO_BAR else None,
+            "wanted": self.target_text,
+            "holds": self.holds if self.target_text != NO_BAR else None,
             **{key: value for key, value in self.found.as_dict().items() if key not in ("family", "fitted")},
         }
 
     @property
-    def wanted(self) -> str:
+    def target_text(self) -> str:
         """The bar in words."""
         limits = (("mean", self.bar.mean), ("median", self.bar.median))
         parts = [f"{name} ≤ {limit:g} %" for name, limit in limits if limit is not None]

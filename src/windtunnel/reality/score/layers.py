@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict.price.costs import price
-from windtunnel.predict.program.isolated import alone
+from windtunnel.predict.program.isolated import run_alone
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.score.scores import Score
 from windtunnel.spec import check, load_job
@@ -45,7 +45,7 @@ def layer_seconds(job: str, sets: Sequence[str], which: str) -> tuple[float, flo
     for name, rows in zip(PASSES, (block.forward, block.backward), strict=False):
         if which in (name, "total"):
             part = slice(rows.start, rows.stop)
-            seconds += alone(workload, costs, rows, loaded.runtime.host.layer).seconds
+            seconds += run_alone(workload, costs, rows, loaded.runtime.host.layer).seconds
             doubt += float((costs.seconds[part] * costs.estimate.relative_error[part]).sum())
     return seconds, doubt / seconds
 

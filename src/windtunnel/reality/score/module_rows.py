@@ -19,7 +19,7 @@ from windtunnel.base.errors import WindtunnelError
 from windtunnel.compute import Measured, Modules, Profile
 from windtunnel.compute.modules import parts, shape_of
 from windtunnel.predict.price.costs import price
-from windtunnel.predict.program.isolated import alone
+from windtunnel.predict.program.isolated import run_alone
 from windtunnel.reality.jobs.bench import bench, on_host
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.rows.skipped import Skipped
@@ -54,7 +54,7 @@ def score_module_rows(data: Dataset, gpu: GPU, fitted: Fitted = frozenset(), fro
 
 def module_score(number: int, row: Row, gpu: GPU, fitted: Fitted = frozenset(), profile: Profile | None = None) -> Score:
     """The score of one such row, the `number`-th of its dataset; `profile` has priority over the curves."""
-    result = predicted(row, gpu, profile)
+    result = predict_module(row, gpu, profile)
     family = f"{gpu.id} {row['level']} {row['op']} {row['phase']}"
     score = Score(
         f"{number}:{row['name']}",
@@ -71,7 +71,7 @@ def module_score(number: int, row: Row, gpu: GPU, fitted: Fitted = frozenset(), 
     return replace(score, predicted=1e6 * seconds, claimed_pct=100.0 * error, complete=True, assumptions=assumed)
 
 
-def predicted(row: Row, gpu: GPU, profile: Profile | None = None) -> tuple[float, float, tuple[str, ...]] | Skipped:
+def predict_module(row: Row, gpu: GPU, profile: Profile | None = None) -> tuple[float, float, tuple[str, ...]] | Skipped:
     """Seconds that a module's pass takes, from the first launch to the last end, their stated relative error, what was assumed."""
     if row["status"] != "ok":
         return Skipped(f"status {row['status']}" + (f": {row['note']}" if row["note"] else ""))
@@ -87,7 +87,7 @@ def predicted(row: Row, gpu: GPU, profile: Profile | None = None) -> tuple[float
         workload = build(check(job))
         costs = price(workload, profile=profile)
         rows = _rows(workload, row["op"], row["phase"])
-        timed = alone(workload, costs, rows.tolist(), job.runtime.host.layer, calls=False)
+        timed = run_alone(workload, costs, rows.tolist(), job.runtime.host.layer, calls=False)
     except WindtunnelError as error:
         return Skipped(str(error).splitlines()[0])
     layers = int(read_shape(row["shape"]).get("layers", 1))

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from windtunnel.compute.power import DrawShares, stored, under
+from windtunnel.compute.power import DrawShares, stored_shares, watts_under
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.score.scores import Score
 
@@ -92,14 +92,14 @@ def under_cap(pair: CapPair, shares: DrawShares) -> tuple[float, float]:
     memory = min(shares.memory * board, mean)
     mine = replace(shares, memory=memory / board, static=min(shares.static, 0.9 * memory / board))
     tensor_share = (mean - memory) / (board * shares.tensor - memory) if board * shares.tensor > memory else 1.0
-    watts = under(mine, board, pair.row.cap)
+    watts = watts_under(mine, board, pair.row.cap)
     tensor, other = min(1.0, tensor_share) * watts.tensor_stretch, max(0.0, 1.0 - tensor_share) * watts.memory_stretch
     return tensor + other, (tensor * watts.tensor + other * watts.memory) / min(mean, board)
 
 
 def board_shares(gpu: str, statics: dict[str, float], shares: DrawShares | None = None) -> DrawShares:
     """The stored shares with the static share that was fitted for this board, if there is one."""
-    base = stored() if shares is None else shares
+    base = stored_shares() if shares is None else shares
     return replace(base, static=statics.get(gpu, base.static))
 
 

@@ -56,7 +56,7 @@ class Blocks:
             self.deps.append(deps)
         return index
 
-    def sorted(self, done: Sequence[Int64s]) -> list[Int64s]:
+    def sort_ends(self, done: Sequence[Int64s]) -> list[Int64s]:
         """Of each rank the ends of these tasks in order of time, as the first, second, … of as many new tasks: tokens through a
         channel, whose n-th receiver gets the n-th that was sent."""
         channel = np.arange(self.channels, self.channels + len(done[0]))

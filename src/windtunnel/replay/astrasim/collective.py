@@ -10,7 +10,7 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.formats.simulators.astrasim.configuration import System
 from windtunnel.replay.astrasim.blocks import Blocks
-from windtunnel.replay.astrasim.folded import folded
+from windtunnel.replay.astrasim.folded import fold_phase
 from windtunnel.replay.astrasim.members import Members
 from windtunnel.replay.astrasim.phases import RingPhase, chunks, phases_of
 from windtunnel.replay.astrasim.unfolded import lower
@@ -55,10 +55,10 @@ class Collectives:
         if (entered == entered[0]).all() and (lengths := self._lengths(streams[0], members)) is not None:
             ends = self._queues(Blocks(), [list(zip(one, lengths, strict=True)) for one in streams], np.zeros(1))
             return np.full(len(ranks), entered[0] + ends[0])
-        return self._each(streams, members, entered)
+        return self._run_each_rank(streams, members, entered)
 
     def _lengths(self, phases: list[RingPhase], members: Members) -> list[int] | None:
-        out = [folded(self.system, phase, members) for phase in phases]
+        out = [fold_phase(self.system, phase, members) for phase in phases]
         return None if any(one is None for one in out) else [one for one in out if one is not None]
 
     def _queues(self, blocks: Blocks, streams: list[list[tuple[RingPhase, int]]], entered: np.ndarray) -> np.ndarray:
@@ -73,7 +73,7 @@ class Collectives:
         end = blocks.add(0, leaves)
         return blocks.run(len(self.wires.strides), self._width(len(self.wires.strides))).end[end]
 
-    def _each(self, streams: list[list[RingPhase]], members: Members, entered: np.ndarray) -> np.ndarray:
+    def _run_each_rank(self, streams: list[list[RingPhase]], members: Members, entered: np.ndarray) -> np.ndarray:
         """Every rank of its own. A queue is a lane of the rank that a phase holds from its begin to its end."""
         blocks, count = Blocks(), len(members.ranks)
         dims = len(self.wires.strides)

@@ -21,7 +21,7 @@ def run_custom(trace: ChakraTrace, members: Members, entered: np.ndarray) -> np.
     blocks = Blocks()
     start = blocks.start(entered)
     rank = graph.rank_of()
-    receives = _matched(trace)
+    receives = _match_sends(trace)
     end = np.full(len(graph), -1, np.int64)
     open_ = np.diff(graph.dep_start).astype(np.int64)
     for receive in receives:
@@ -53,7 +53,7 @@ def run_custom(trace: ChakraTrace, members: Members, entered: np.ndarray) -> np.
     return blocks.run(links, np.ones(links)).end[np.concatenate(leaves)]
 
 
-def _matched(trace: ChakraTrace) -> dict[int, int]:
+def _match_sends(trace: ChakraTrace) -> dict[int, int]:
     """The send that each receive waits for: the n-th of a sender, receiver and tag. SpecError where the numbers differ."""
     graph, rank = trace.graph, trace.graph.rank_of().tolist()
     sides: dict[tuple[int, int, int], tuple[list[int], list[int]]] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.door import listed
+from windtunnel.formats.door import list_files
 from windtunnel.formats.simulators.astrasim.configuration import (
     AnalyticalNetwork,
     RemoteMemory,
@@ -73,7 +73,7 @@ def replay_astra_sim(
     `groups`: its file of communicator groups; `congestion_aware`: its backend of that name. FileError and SpecError for files that
     are none of these.
     """
-    paths = [path for name in files for path in listed(Path(name)) if path.suffix != ".json"]
+    paths = [path for name in files for path in list_files(Path(name)) if path.suffix != ".json"]
     if not paths:
         raise FileError("TRACE", "no file", "Chakra traces")
     remote = RemoteMemory() if memory is None else read_memory(Path(memory))
@@ -91,7 +91,7 @@ def run_setting(trace: ChakraTrace, setting: AstraSetting) -> Finish:
     def custom(call: str, members: Members, entered: np.ndarray) -> np.ndarray:
         prefix = setting.system.custom[call]
         if prefix not in described:
-            described[prefix] = _described(prefix, setting.system.folder)
+            described[prefix] = _read_custom_trace(prefix, setting.system.folder)
         return run_custom(described[prefix], members, entered)
 
     collectives = Collectives(setting.system, wires, custom if setting.system.custom else None)
@@ -107,7 +107,7 @@ def read_workload(prefix: str, groups: Mapping[str, tuple[int, ...]] | None = No
     return read_trace(sources(files)[0], groups)
 
 
-def _described(prefix: str, folder: str) -> ChakraTrace:
+def _read_custom_trace(prefix: str, folder: str) -> ChakraTrace:
     """The trace of a custom collective: its path counts from where ASTRA-sim is started, or else it lies beside the system file."""
     given, beside = Path(prefix), Path(folder).resolve()
     for path in (given, *(base / given for base in (beside, *beside.parents)), beside / given.parent.name / given.name):

@@ -8,7 +8,7 @@ from windtunnel.replay.astrasim.messages import Direct, Step, bundle, chain, dir
 from windtunnel.replay.astrasim.phases import RingPhase
 
 
-def folded(system: System, phase: RingPhase, members: Members) -> int | None:
+def fold_phase(system: System, phase: RingPhase, members: Members) -> int | None:
     """ns of a phase whose ranks all begin together; None where they are not equal: trees, links that are shared, uneven
     distances."""
     if members.wires.aware or phase.algorithm == "doublebinarytree":

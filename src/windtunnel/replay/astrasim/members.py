@@ -25,13 +25,13 @@ class Members:
 
     def peer(self, ring: Ring, offset: int, back: bool = False) -> Int64s:
         """The member that many places ahead of each [G]."""
-        return self._moved(ring, np.full(len(self.ranks), -offset if back else offset))
+        return self._move_along(ring, np.full(len(self.ranks), -offset if back else offset))
 
     def partner(self, ring: Ring, offset: int) -> Int64s:
         """The member with which each swaps: that many ahead for even blocks of that many, behind for odd ones [G]."""
-        return self._moved(ring, np.where((self.index(ring) // offset) % 2 == 0, offset, -offset))
+        return self._move_along(ring, np.where((self.index(ring) // offset) % 2 == 0, offset, -offset))
 
-    def _moved(self, ring: Ring, by: Int64s) -> Int64s:
+    def _move_along(self, ring: Ring, by: Int64s) -> Int64s:
         at = np.arange(len(self.ranks))
         if ring.local or ring.dim < 0:
             return (at + by) % ring.count

@@ -68,7 +68,7 @@ def _direct(blocks: Blocks, system: System, phase: RingPhase, members: Members, 
     arrived, done = round_([first] * shape.window, shape.after)
     if shape.returns:
         opens = blocks.gate(arrived, done)
-        _, done = round_([blocks.add(0, [one, opens]) for one in blocks.sorted(done)], shape.last)
+        _, done = round_([blocks.add(0, [one, opens]) for one in blocks.sort_ends(done)], shape.last)
     return blocks.add(0, done)
 
 

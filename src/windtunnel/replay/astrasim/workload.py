@@ -66,7 +66,7 @@ def simulate(trace: ChakraTrace, system: System, wires: Wires, memory: RemoteMem
     if system.replay_only:
         computes = ~graph.on_host
     busy = np.bincount(rank[computes], seconds[computes], minlength=graph.ranks)
-    return Finish(ends, ends - busy, times, _stuck(trace, times), tuple(notes))
+    return Finish(ends, ends - busy, times, _stuck_notes(trace, times), tuple(notes))
 
 
 def _durations(trace: ChakraTrace, system: System, wires: Wires, memory: RemoteMemory) -> tuple[Int64s, list[str]]:
@@ -174,7 +174,7 @@ class _Channels:
         self.slot[at] = 0 if sends else 1
 
 
-def _stuck(trace: ChakraTrace, times: TaskTimes) -> tuple[str, ...]:
+def _stuck_notes(trace: ChakraTrace, times: TaskTimes) -> tuple[str, ...]:
     """What never ended, by what it is."""
     lost = np.nonzero(np.isnan(times.end))[0]
     if not len(lost):

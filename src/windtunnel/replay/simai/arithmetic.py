@@ -14,7 +14,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.formats.simulators.simai.ratios import DEFAULT, MULTI, Ratios, ratio
 from windtunnel.formats.simulators.simai.workload import POLICIES, SimaiLayer, SimaiWorkload
 from windtunnel.replay.simai.busbw import group_rate
-from windtunnel.replay.simai.setting import GPU_RATES, NIC_RATES, SimaiSetting, scaled, single, ticks
+from windtunnel.replay.simai.setting import GPU_RATES, NIC_RATES, SimaiSetting, scale_ns, single, ticks
 
 GIB = 2**30
 SMALL = 2**20
@@ -81,8 +81,8 @@ def end_to_end(workload: SimaiWorkload, setting: SimaiSetting, ratios: Ratios = 
     check(workload, setting)
     sizes = Degrees.of(workload, setting.gpus)
     timer = Timer(setting, sizes, ratios)
-    again = recomputed(workload)
-    lines = tuple(_timed(layer, timer, again.get(at, 0), setting) for at, layer in enumerate(workload.layers))
+    again = recomputed_lines(workload)
+    lines = tuple(_time_layer(layer, timer, again.get(at, 0), setting) for at, layer in enumerate(workload.layers))
     dp = dp_ep = tp = ep = compute = exposed = bubble = 0.0
     for line in lines:
         fwd, ig, wg = (one / 1000.0 for one in line.compute)
@@ -124,7 +124,7 @@ def check(workload: SimaiWorkload, setting: SimaiSetting) -> None:
         raise SpecError("--nic-type", setting.nic_type, ", ".join(NIC_RATES))
 
 
-def recomputed(workload: SimaiWorkload) -> dict[int, int]:
+def recomputed_lines(workload: SimaiWorkload) -> dict[int, int]:
     """How often the forward pass of a line runs again: from the last checkpoint before a line that initiates it. SimAI's reader
     takes the first number of each list only."""
     starts, ends = workload.checkpoints[:1], workload.initiates[:1]
@@ -185,7 +185,7 @@ class Timer:
         return 1.0
 
 
-def _timed(layer: SimaiLayer, timer: Timer, again: int, setting: SimaiSetting) -> TimedLayer:
+def _time_layer(layer: SimaiLayer, timer: Timer, again: int, setting: SimaiSetting) -> TimedLayer:
     size = layer.bytes
     if 0 < size[0] < LEAST:
         size = (LEAST, *size[1:])
@@ -197,7 +197,7 @@ def _timed(layer: SimaiLayer, timer: Timer, again: int, setting: SimaiSetting) -
         calls.append(timer.nanoseconds(call, group, ranks[at], size[at]))
     hidden = setting.ep_overlap if groups[0] == "EP" else setting.tp_overlap
     open_ = single(1 - single(hidden))
-    shown = (scaled(calls[0], open_), scaled(calls[1], open_), scaled(calls[2], single(1 - single(setting.dp_overlap))))
+    shown = (scale_ns(calls[0], open_), scale_ns(calls[1], open_), scale_ns(calls[2], single(1 - single(setting.dp_overlap))))
     compute = (layer.compute[0] * (1 + again), *layer.compute[1:])
     return TimedLayer(layer, compute, (calls[0], calls[1], calls[2]), shown, (groups[0], groups[1], groups[2]),
                  (ranks[0], ranks[1], ranks[2]), size)  # fmt: skip
@@ -207,4 +207,4 @@ def _between_stages(workload: SimaiWorkload, setting: SimaiSetting, sizes: Degre
     """us of messages between stages: SimAI's bandwidth for them is `pp_overlap` GiB/s."""
     size, overlap = workload.keys.get("pp_bytes", 0) % 2**32, single(setting.pp_overlap)
     seconds = size / GIB / overlap if overlap else (math.inf if size else math.nan)
-    return float(scaled(ticks(2 * sizes.vpp * sizes.ga * (seconds * 1e9) / 1000.0), single(1 - overlap)))
+    return float(scale_ns(ticks(2 * sizes.vpp * sizes.ga * (seconds * 1e9) / 1000.0), single(1 - overlap)))

@@ -43,10 +43,10 @@ def differences(
     calls = [call for line in result.lines for call in _calls(line)]
     listed = [
         _units(calls),
-        _small(calls),
+        _small_sizes(calls),
         *_nics(calls, setting, sizes, ratios),
         _one_server(calls, setting, sizes),
-        _alone(calls),
+        _one_rank_calls(calls),
         *_stages(workload, setting, sizes, result),
         _lists(workload),
     ]
@@ -68,7 +68,7 @@ def _units(calls: list[_Call]) -> Difference:
     return Difference("rates in GB/s are taken as GiB/s: calls of 1 MiB and more are 6.9 % too short", len(large), longer)
 
 
-def _small(calls: list[_Call]) -> Difference:
+def _small_sizes(calls: list[_Call]) -> Difference:
     """Sizes between two that have a constant would take about that of the larger one."""
     missing = [call for call in calls if 1 < call.bytes < SMALL and call.ranks not in SMALL_NS and call.ranks > 1]
     most = max(SMALL_NS)
@@ -107,7 +107,7 @@ def _one_server(calls: list[_Call], setting: SimaiSetting, sizes: Degrees) -> Di
     return Difference("data-parallel groups inside one server are timed over NICs", len(touched), change)
 
 
-def _alone(calls: list[_Call]) -> Difference:
+def _one_rank_calls(calls: list[_Call]) -> Difference:
     touched = [call for call in calls if call.ranks == 1 and call.nanoseconds >= 2**62]
     what = "a call among one rank divides by zero and takes 2^63 ns"
     return Difference(what, len(touched), -sum(call.shown for call in touched))

@@ -62,6 +62,6 @@ def ticks(value: float) -> int:
 
 
 @lru_cache(maxsize=4096)
-def scaled(value: int, factor: float) -> int:
+def scale_ns(value: int, factor: float) -> int:
     """Unsigned ns times a single-precision factor, which rounds the ns to single precision too."""
     return ticks(single(single(float(value)) * factor))

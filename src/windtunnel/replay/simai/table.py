@@ -21,8 +21,8 @@ RUN = "Analytical_test"
 def summary_of(result: EndToEnd, name: str) -> dict[str, str]:
     """Cells of the summary row: us, and the share of the total time."""
     times = (result.dp, result.dp_ep, result.tp, result.ep, result.pp, result.bubble, result.compute, result.exposed)
-    cells = [f"{_whole(one)} ({_share(one, result.total)}%)" for one in times]
-    return dict(zip(SUMMARY, (name, *cells, _whole(result.total)), strict=True))
+    cells = [f"{_format_whole(one)} ({_share(one, result.total)}%)" for one in times]
+    return dict(zip(SUMMARY, (name, *cells, _format_whole(result.total)), strict=True))
 
 
 def csv_lines(result: EndToEnd, name: str) -> Iterator[str]:
@@ -38,10 +38,10 @@ def _cells(line: TimedLayer) -> Iterator[str]:
     order = (0, 2, 1)
     for values in (line.compute, line.exposed):
         for at in order:
-            yield _whole(values[at] / 1000.0)
+            yield _format_whole(values[at] / 1000.0)
     for at in order:
         algbw, busbw = rates(line, at)
-        yield _whole(line.calls[at] / 1000.0)
+        yield _format_whole(line.calls[at] / 1000.0)
         yield _rate(algbw)
         yield _rate(busbw)
 
@@ -57,7 +57,7 @@ def rates(line: TimedLayer, at: int) -> tuple[float, float]:
     return algbw, algbw * (ranks - 1) / ranks if known and ranks else 0.0
 
 
-def _whole(value: float) -> str:
+def _format_whole(value: float) -> str:
     return f"{value:.0f}" if math.isfinite(value) else "NaN or Inf"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from windtunnel.goodput.measured import FleetRun, Twin
-from windtunnel.records.incidents import Incident, replayed
+from windtunnel.records.incidents import Incident, replayed_seconds
 from windtunnel.report.fleet.twin import shares, twin_lines
 from windtunnel.report.page import frame
 from windtunnel.report.page.frame import Cell
@@ -39,21 +39,25 @@ WIDE, TALL, LEFT = 1180.0, 30.0, 64.0
 def incidents_page(name: str, run: FleetRun, found: Twin | None, command: str = "") -> str:
     """The page's text. `found`: what the run's own laws predict, None without an incident that the run recovered from."""
     incidents = run.incidents
-    down = sum(one.seconds.down for one in run.counted)
-    again = sum(replayed(one, run.step) for one in run.counted)
+    down = sum(one.seconds.down for one in run.counted_incidents)
+    again = sum(replayed_seconds(one, run.step) for one in run.counted_incidents)
     parts = [section("The run", _timeline(run)), section("Where the time went", _shares(run, found))]
     if found is not None:
         lines = Markup().join(Markup("<li>{}</li>").format(line) for line in twin_lines(found, run))
         parts.append(section("What the run's own rates predict", Markup('<ul class="notes">{}</ul>').format(lines)))
     parts.append(section("Incidents", _table(run) if incidents else Markup("<p>None.</p>")))
-    worst = max(incidents, key=lambda one: one.seconds.down + replayed(one, run.step), default=None)
+    worst = max(incidents, key=lambda one: one.seconds.down + replayed_seconds(one, run.step), default=None)
     cards = [
         ("ETTR measured", say.percent(run.ettr), ""),
         ("ETTR predicted", say.percent(found.predicted) if found is not None else "unknown", ""),
         ("incidents", f"{len(incidents):,}", ""),
         ("without training", say.seconds(down), ""),
         ("repeated steps", say.seconds(again), ""),
-        ("costliest incident", "none" if worst is None else say.seconds(worst.seconds.down + replayed(worst, run.step)), ""),
+        (
+            "costliest incident",
+            "none" if worst is None else say.seconds(worst.seconds.down + replayed_seconds(worst, run.step)),
+            "",
+        ),
     ]
     kinds = ", ".join(f"{count} {what}" for what, count in Counter(one.what for one in incidents).most_common())
     begun = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.began))
@@ -76,7 +80,7 @@ def incidents_dict(run: FleetRun) -> dict[str, Any]:
         "incidents": [
             {"number": one.number, "what": one.what, "node": one.node, "action": one.action, "outcome": one.outcome,
              "evidence": one.evidence, "went_on": run.went_on.get(one.number),
-             "down_s": one.seconds.down, "replay_s": replayed(one, run.step)}
+             "down_s": one.seconds.down, "replay_s": replayed_seconds(one, run.step)}
             for one in run.incidents
         ],
     }  # fmt: skip
@@ -110,7 +114,7 @@ def _spans(one: Incident, run: FleetRun) -> list[tuple[float, float, str, str]]:
     """(start, end, word, colour) of an incident's phases, in seconds from the run's begin, one after the other."""
     now, spans = one.began - run.began, []
     for field, word, colour in PHASES:
-        seconds = replayed(one, run.step) if field == "replay" else getattr(one.seconds, field) or 0.0
+        seconds = replayed_seconds(one, run.step) if field == "replay" else getattr(one.seconds, field) or 0.0
         if seconds > 0.0:
             spans.append((now, now + seconds, word, colour))
         now += seconds
@@ -159,7 +163,7 @@ def _table(run: FleetRun) -> Markup:
 
 
 def _row(one: Incident, run: FleetRun) -> Sequence[Cell]:
-    again, after = replayed(one, run.step), one.began - run.began
+    again, after = replayed_seconds(one, run.step), one.began - run.began
     ranks = f"rank{'s' if len(one.ranks) > 1 else ''} {', '.join(map(str, one.ranks[:8]))}{' …' if len(one.ranks) > 8 else ''}"
     place = " ".join(part for part in (one.node or "", ranks if one.ranks else "") if part) or "unknown"
     steps = "unknown" if one.lost_steps is None else f"{one.lost_steps:,}"

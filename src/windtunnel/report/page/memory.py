@@ -36,7 +36,7 @@ def write(stages: Sequence[OverTime], name: str, path: str) -> None:
 
 def svg(stages: Sequence[OverTime], name: str) -> str:
     """All stages below each other, on one clock and one scale."""
-    thin = [stage.thinned(MOMENTS) for stage in stages]
+    thin = [stage.thin(MOMENTS) for stage in stages]
     end = max(float(stage.time[-1]) for stage in thin) or 1.0
     top = 1.05 * max(max(float(stage.shown.max()) for stage in thin), max(stage.capacity for stage in thin))
     height = 44.0 + len(thin) * (TALL + GAP)

@@ -14,7 +14,7 @@ from windtunnel.predict import Prediction, predict
 from windtunnel.predict.answer.metrics import MODELLED_NETWORK
 from windtunnel.predict.category import SPAN_GROUPS, Category, StepGroup, Task, idle_key
 from windtunnel.predict.prediction import Span
-from windtunnel.records.intervals import union, within
+from windtunnel.records.intervals import seconds_within, union
 from windtunnel.records.sections import Section
 from windtunnel.runs.causes import with_factor
 from windtunnel.runs.expected import expected_run
@@ -140,15 +140,15 @@ def _exposed(span: Span, calls: Mapping[int, _Intervals], busy: Mapping[int, _In
     here, there = np.array([span.start]), np.array([span.end])
     moving = calls[span.stage]
     inside = (np.clip(moving[0], span.start, span.end), np.clip(moving[1], span.start, span.end))
-    hidden = within(busy[span.stage], *inside).sum() if span.stage in busy else 0.0
-    return float(within(moving, here, there)[0] - hidden)
+    hidden = seconds_within(busy[span.stage], *inside).sum() if span.stage in busy else 0.0
+    return float(seconds_within(moving, here, there)[0] - hidden)
 
 
 def _empty(span: Span, under_way: Mapping[int, _Intervals]) -> float:
     """Seconds of a span in which its stage has nothing under way: the host launches. They are in the span's section."""
     if span.stage not in under_way:
         return 0.0
-    return span.end - span.start - float(within(under_way[span.stage], np.array([span.start]), np.array([span.end]))[0])
+    return span.end - span.start - float(seconds_within(under_way[span.stage], np.array([span.start]), np.array([span.end]))[0])
 
 
 def _errors(answer: Prediction) -> dict[Section, float]:

@@ -14,7 +14,7 @@ import numpy as np
 from windtunnel.base.errors import FileError, Nothing, SpecError
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.goodput.measured import FleetRun
-from windtunnel.records.incidents import FILE, Incident, read_incidents, replayed
+from windtunnel.records.incidents import FILE, Incident, read_incidents, replayed_seconds
 from windtunnel.records.sections import Section
 
 EVENTS = "checkpoints-*.jsonl"
@@ -157,7 +157,7 @@ def _span(
     for rank in saves:
         if rank:
             first = rank[0]
-            cost = sum(one.seconds.down + replayed(one, step) for one in incidents if one.began < first.unix)
+            cost = sum(one.seconds.down + replayed_seconds(one, step) for one in incidents if one.began < first.unix)
             begins.append(first.unix - (first.blocking_seconds or 0.0) - first.step * step - cost)
     ends = [one.ended for one in incidents] + [rank[-1].unix for rank in ranks] + ([last] if last is not None else [])
     return min(begins), max(ends)

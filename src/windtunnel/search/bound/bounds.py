@@ -155,7 +155,7 @@ def _bound_rows(
         cases = Cases(tuple(jobs[number] for number in used.tolist()), at)
         pairs = Pairs(stack, staged, *np.divmod(paired, len(staged.layouts)))
         some = replace(plans.take(here), pair=np.repeat(np.arange(len(ends) - 1), np.diff(ends)))
-        least.computing[here] = pairs.each(staged.computing)[some.pair] * (some.micro_batches // jobs[0].copies)[:, None]
+        least.computing[here] = pairs.take_pairs(staged.computing)[some.pair] * (some.micro_batches // jobs[0].copies)[:, None]
         least.seconds[here] = StepFloor(cases, pairs, floors.calls, floors.numbers).seconds(some)
         least.bytes[here] = floors.memory.least_bytes(cases, pairs, some)
 

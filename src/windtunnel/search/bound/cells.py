@@ -117,7 +117,7 @@ def _book(job: Job, plan: Job) -> CallBook:
     if not lies_apart(plan.plan.placement):
         return CallBook(job)
     placed = Change.of(cluster=job.cluster).apply_unchecked(plan)
-    return CallBook(job).over({axis: group(placed, axis) for axis in INSIDE_STAGE})
+    return CallBook(job).with_groups({axis: group(placed, axis) for axis in INSIDE_STAGE})
 
 
 def _leave_out_amax(workload: Workload, costs: Costs) -> Costs:

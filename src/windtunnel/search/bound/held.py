@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.workload.schedules import SCHEDULES, Pass, overlapped, table
+from windtunnel.workload.schedules import SCHEDULES, Pass, overlapped_order, table
 
 GROWING = ("gpipe", "breadth-first")
 """Schedules whose stages hold more the more micro batches there are."""
@@ -29,7 +29,7 @@ def micro_batches_held(schedule: str, pairs: bool, pp: int, vpp: int, micro_batc
 
 @lru_cache(maxsize=4096)
 def _count_held(schedule: str, pairs: bool, pp: int, vpp: int, micro_batches: int) -> Int64s:
-    orders = (overlapped if pairs else SCHEDULES[schedule])(pp, vpp, micro_batches)
+    orders = (overlapped_order if pairs else SCHEDULES[schedule])(pp, vpp, micro_batches)
     chunks = 1 + max(action.chunk for action in orders[0])
     most = np.zeros((pp, chunks), np.int64)
     for stage, order in enumerate(orders):

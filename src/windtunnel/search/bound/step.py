@@ -70,7 +70,7 @@ class Pairs:
     cell: Int64s
     layout: Int64s
 
-    def each(self, values: Floats) -> Floats:
+    def take_pairs(self, values: Floats) -> Floats:
         """Those of [C, L, ...] `values` that belong to the pairs."""
         return np.asarray(values[self.cell, self.layout], np.float64)
 
@@ -130,7 +130,7 @@ class StepFloor:
 
     def seconds(self, rows: PlanRows) -> Floats:
         """[N] least seconds of a step."""
-        staged, each, layouts = self.staged, self.pairs.each, self.staged.layouts
+        staged, each, layouts = self.staged, self.pairs.take_pairs, self.staged.layouts
         send = self._transfer_seconds()[:, None]  # [Q, 1]
         head_sends, sends = staged.head_sends[self.pairs.layout], staged.sends[self.pairs.layout]
         heads, tails = each(staged.head) + head_sends * send, each(staged.tail) + head_sends * send
@@ -160,7 +160,7 @@ class StepFloor:
 
     def _slowest_work(self) -> Floats:
         """[Q, S] work of each stage's slowest rank, if ranks differ."""
-        by_kind = self.pairs.each(self.staged.by_kind)  # [Q, 2, kinds, S]
+        by_kind = self.pairs.take_pairs(self.staged.by_kind)  # [Q, 2, kinds, S]
         out = np.asarray(by_kind[:, 0, 0], np.float64)
         if self.job.unequal is None:
             return out
@@ -235,7 +235,7 @@ class StepFloor:
 
     def _stream_seconds(self, ahead: list[DemandColumn]) -> Floats:
         """[Q, S] seconds of a micro batch on its slowest stream beside that of computation, or on the host."""
-        each, staged = self.pairs.each, self.staged
+        each, staged = self.pairs.take_pairs, self.staged
         passes = np.maximum(np.maximum(each(staged.host), each(staged.locked)), each(staged.calls))
         return np.maximum(passes, self._busiest_stream(ahead)) if ahead else passes
 
@@ -285,7 +285,7 @@ class StepFloor:
         if not reduced.ndim:
             return reduced
         slowest = max((1.0, *(float(ranks.slow.max()) for ranks in self._ranks)))
-        exposed = self._of_pairs(reduced) - self.pairs.each(self.staged.last) * slowest
+        exposed = self._of_pairs(reduced) - self.pairs.take_pairs(self.staged.last) * slowest
         return np.asarray(np.maximum(0.0, exposed.min(axis=2)), np.float64)
 
     def _kernel_seconds(self, part: int) -> Floats:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError, unknown_machine
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.predict.answer.money import DAY, RunPrice, run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.predict.prediction import Prediction
@@ -165,7 +165,7 @@ def _machines(wish: Wish, machines: Sequence[str], gpus: Sequence[int], override
 
 def _table(name: str) -> dict[str, Any]:
     """A cluster as a job's table has it: a name of the catalogue, or the fields of a file."""
-    if bare(name).suffix.lower() in SUFFIXES:
+    if without_gz(name).suffix.lower() in SUFFIXES:
         return load_cluster(Path(name)).model_dump(mode="json", exclude_none=True)
     if name not in names("clusters"):
         raise unknown_machine(name, names("clusters"))

@@ -27,7 +27,7 @@ def framework_name(job: Job) -> str:
     return _NAMES.get(job.runtime.framework, job.runtime.framework)
 
 
-def _valued(word: str, joint: str = " ") -> Writer:
+def _flag_with_value(word: str, joint: str = " ") -> Writer:
     return lambda _, value: f"{word}{joint}{str(value).lower() if isinstance(value, bool) else value}"
 
 
@@ -35,7 +35,7 @@ def _switch(on: str, off: str | None = None) -> Writer:
     return lambda _, value: on if value else off
 
 
-def _chosen(words: Mapping[Any, str]) -> Writer:
+def _flag_of_value(words: Mapping[Any, str]) -> Writer:
     return lambda _, value: words.get(value)
 
 
@@ -54,18 +54,18 @@ def _megatron_recompute_layers(job: Job, value: int) -> str | None:
 
 
 _MEGATRON: dict[str, Writer] = {
-    "plan.tp": _valued("--tensor-model-parallel-size"),
-    "plan.pp": _valued("--pipeline-model-parallel-size"),
-    "plan.cp": _valued("--context-parallel-size"),
-    "plan.ep": _valued("--expert-model-parallel-size"),
-    "plan.etp": _valued("--expert-tensor-parallel-size"),
+    "plan.tp": _flag_with_value("--tensor-model-parallel-size"),
+    "plan.pp": _flag_with_value("--pipeline-model-parallel-size"),
+    "plan.cp": _flag_with_value("--context-parallel-size"),
+    "plan.ep": _flag_with_value("--expert-model-parallel-size"),
+    "plan.etp": _flag_with_value("--expert-tensor-parallel-size"),
     "plan.vpp": _megatron_vpp,
     "plan.cp_kind": lambda _, value: f"--cp-comm-type {str(value).replace('_', '')}",
-    "plan.micro_batch": _valued("--micro-batch-size"),
-    "plan.global_batch": _valued("--global-batch-size"),
+    "plan.micro_batch": _flag_with_value("--micro-batch-size"),
+    "plan.global_batch": _flag_with_value("--global-batch-size"),
     "plan.sequence_parallel": _switch("--sequence-parallel"),
-    "plan.sharding": _chosen({"zero1": "--use-distributed-optimizer"}),
-    "plan.recompute": _chosen(
+    "plan.sharding": _flag_of_value({"zero1": "--use-distributed-optimizer"}),
+    "plan.recompute": _flag_of_value(
         {
             "none": "(without --recompute-granularity)",
             "selective": "--recompute-granularity selective",
@@ -73,7 +73,7 @@ _MEGATRON: dict[str, Writer] = {
         }
     ),
     "plan.recompute_layers": _megatron_recompute_layers,
-    "plan.offload.optimizer": _chosen({"host": "--optimizer-cpu-offload"}),
+    "plan.offload.optimizer": _flag_of_value({"host": "--optimizer-cpu-offload"}),
     "plan.offload.optimizer_fraction": lambda _, value: f"--optimizer-offload-fraction {value}" if value < 1.0 else None,
     "plan.offload.activations": lambda _, value: f"--cpu-offloading --cpu-offloading-num-layers {value}" if value else None,
     "runtime.overlap_tp": _switch("--tp-comm-overlap"),
@@ -82,7 +82,7 @@ _MEGATRON: dict[str, Writer] = {
     "runtime.overlap_p2p": _switch("--overlap-p2p-communication"),
     "runtime.fused_cross_entropy": _switch("--cross-entropy-loss-fusion"),
     "runtime.moe_a2a_overlap": _switch("--overlap-moe-expert-parallel-comm"),
-    "runtime.moe_dispatch": _chosen(
+    "runtime.moe_dispatch": _flag_of_value(
         {
             "alltoall": "--moe-token-dispatcher-type alltoall",
             "allgather": "--moe-token-dispatcher-type allgather",
@@ -91,41 +91,41 @@ _MEGATRON: dict[str, Writer] = {
         }
     ),
     "runtime.exp_avg_dtype": lambda _, value: f"--use-precision-aware-optimizer --exp-avg-dtype {value}",
-    "runtime.exp_avg_sq_dtype": _valued("--exp-avg-sq-dtype"),
-    "runtime.launch": _chosen({"cuda_graph": "--cuda-graph-impl local"}),
+    "runtime.exp_avg_sq_dtype": _flag_with_value("--exp-avg-sq-dtype"),
+    "runtime.launch": _flag_of_value({"cuda_graph": "--cuda-graph-impl local"}),
 }
 
 _TORCHTITAN: dict[str, Writer] = {
-    "plan.tp": _valued("--parallelism.tensor_parallel_degree"),
-    "plan.pp": _valued("--parallelism.pipeline_parallel_degree"),
-    "plan.cp": _valued("--parallelism.context_parallel_degree"),
-    "plan.ep": _valued("--parallelism.expert_parallel_degree"),
-    "plan.shard_group": _valued("--parallelism.data_parallel_shard_degree"),
-    "plan.global_batch": _valued("--training.global_batch_size"),
+    "plan.tp": _flag_with_value("--parallelism.tensor_parallel_degree"),
+    "plan.pp": _flag_with_value("--parallelism.pipeline_parallel_degree"),
+    "plan.cp": _flag_with_value("--parallelism.context_parallel_degree"),
+    "plan.ep": _flag_with_value("--parallelism.expert_parallel_degree"),
+    "plan.shard_group": _flag_with_value("--parallelism.data_parallel_shard_degree"),
+    "plan.global_batch": _flag_with_value("--training.global_batch_size"),
     "plan.micro_batch": lambda job, value: f"--training.local_batch_size {value}" if job.plan.pp == 1 else None,
-    "plan.recompute": _chosen(
+    "plan.recompute": _flag_of_value(
         {
             "none": "--activation_checkpoint.mode none",
             "full": "--activation_checkpoint.mode full",
             "ops": "--activation_checkpoint.mode selective --activation_checkpoint.selective_ac_option op",
         }
     ),
-    "plan.offload.parameters": _chosen({"host": "--training.enable_cpu_offload"}),
+    "plan.offload.parameters": _flag_of_value({"host": "--training.enable_cpu_offload"}),
     "runtime.overlap_tp": _switch("--parallelism.enable_async_tensor_parallel"),
-    "runtime.launch": _chosen({"compile": "--compile.enable"}),
+    "runtime.launch": _flag_of_value({"compile": "--compile.enable"}),
     "runtime.reshard_after_forward": _switch(
         "--parallelism.fsdp_reshard_after_forward always", "--parallelism.fsdp_reshard_after_forward never"
     ),
 }
 
 _DEEPSPEED: dict[str, Writer] = {
-    "plan.sharding": _chosen({f"zero{stage}": f"zero_optimization.stage = {stage}" for stage in (1, 2, 3)}),
-    "plan.micro_batch": _valued("train_micro_batch_size_per_gpu", " = "),
-    "plan.global_batch": _valued("train_batch_size", " = "),
+    "plan.sharding": _flag_of_value({f"zero{stage}": f"zero_optimization.stage = {stage}" for stage in (1, 2, 3)}),
+    "plan.micro_batch": _flag_with_value("train_micro_batch_size_per_gpu", " = "),
+    "plan.global_batch": _flag_with_value("train_batch_size", " = "),
     "plan.offload.optimizer": _device("offload_optimizer"),
     "plan.offload.parameters": _device("offload_param"),
-    "runtime.overlap_grad_reduce": _valued("zero_optimization.overlap_comm", " = "),
-    "runtime.contiguous_gradients": _valued("zero_optimization.contiguous_gradients", " = "),
+    "runtime.overlap_grad_reduce": _flag_with_value("zero_optimization.overlap_comm", " = "),
+    "runtime.contiguous_gradients": _flag_with_value("zero_optimization.contiguous_gradients", " = "),
 }
 
 _TABLES: dict[str, dict[str, Writer]] = {

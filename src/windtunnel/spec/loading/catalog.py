@@ -26,9 +26,9 @@ def entry(kind: str, name: str, path: str) -> dict[str, Any]:
     """A fresh copy of the table of catalogue entry `name`; UnknownName at `path` if the kind has no such entry."""
     if name not in names(kind):
         raise UnknownName(path, name, names(kind))
-    return copy.deepcopy(_parsed(kind, name))
+    return copy.deepcopy(_parse_entry(kind, name))
 
 
 @functools.cache
-def _parsed(kind: str, name: str) -> dict[str, Any]:
+def _parse_entry(kind: str, name: str) -> dict[str, Any]:
     return read_table(ROOT / kind / f"{name}.toml")

@@ -39,8 +39,8 @@ def follow(table: dict[str, Any], stated: frozenset[str]) -> list[str]:
     if not isinstance(plan, dict) or not isinstance(cluster, dict):
         return []
     changes = _stages(plan, table.get("model"), stated)
-    split = math.prod(_whole(plan.get(path.removeprefix("plan."), 1)) for path in _SPLIT)
-    gpus, dp = _whole(cluster.get("gpus")), _whole(plan.get("dp"))
+    split = math.prod(_whole_number(plan.get(path.removeprefix("plan."), 1)) for path in _SPLIT)
+    gpus, dp = _whole_number(cluster.get("gpus")), _whole_number(plan.get("dp"))
     if not split or not gpus or not dp or split * dp == gpus:
         return changes
     if "plan.dp" not in stated:
@@ -62,8 +62,8 @@ def _stages(plan: dict[str, Any], model: object, stated: frozenset[str]) -> list
     if causes and plan.get("stages") is not None and "plan.stages" not in stated:
         del plan["stages"]
         changes.append(f"plan.stages left out: equal stages, to follow {causes[-1]}")
-    pp, vpp = _whole(plan.get("pp", 1)), _whole(plan.get("vpp", 1))
-    layers = _whole(model.get("layers")) if isinstance(model, dict) else 0
+    pp, vpp = _whole_number(plan.get("pp", 1)), _whole_number(plan.get("vpp", 1))
+    layers = _whole_number(model.get("layers")) if isinstance(model, dict) else 0
     if pp == 1 and vpp > 1 and causes and "plan.vpp" not in stated:
         plan["vpp"] = 1
         changes.append(f"plan.vpp {vpp} -> 1, to follow {causes[-1]}")
@@ -75,6 +75,6 @@ def _stages(plan: dict[str, Any], model: object, stated: frozenset[str]) -> list
     return changes
 
 
-def _whole(value: object) -> int:
+def _whole_number(value: object) -> int:
     """A positive whole number of a sane size, or 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**9 else 0

@@ -58,7 +58,7 @@ def explain(error: ValidationError, noun: type[BaseModel], path: str) -> SpecErr
     first = min(complaints, key=lambda one: one["type"] != "extra_forbidden")
     where = _path(first, path)
     got: object = Nothing() if first["type"] == "missing" else first["input"]
-    allowed, hint = _allowed(first, noun)
+    allowed, hint = _allowed_values(first, noun)
     others = [name for one in complaints if one is not first and (name := _path(one, path)) != where]
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
@@ -77,7 +77,7 @@ def _path(one: Any, head: str) -> str:
     return path or "job"
 
 
-def _allowed(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
+def _allowed_values(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
     kind, context = one["type"], one.get("ctx", {})
     if kind == "missing" and "plan" in noun.model_fields and len(one["loc"]) == 1:
         return _ALLOWED[kind], f"For example: {_NOUNS[str(one['loc'][0])]}." if one["loc"][0] in _NOUNS else ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, SpecError
-from windtunnel.base.files import bare, read_unpacked
+from windtunnel.base.files import read_unpacked, without_gz
 
 MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 50
@@ -20,7 +20,7 @@ _WANTED = "a TOML, YAML or JSON file (.toml, .yaml, .yml, .json, or one of these
 
 def read_table(path: Path) -> dict[str, Any]:
     """The table in the file at `path`; FileError if it cannot be read, decoded or parsed, or is not a table."""
-    return parse_table(read_text(path, MAX_BYTES, _WANTED), bare(path).suffix, str(path))
+    return parse_table(read_text(path, MAX_BYTES, _WANTED), without_gz(path).suffix, str(path))
 
 
 def parse_table(text: str, suffix: str, where: str) -> dict[str, Any]:
@@ -92,14 +92,14 @@ def read_text(path: Path, largest: int, wanted: str) -> str:
 
 def parse_json(text: str) -> object:
     """The document in `text`; ValueError if it is cut off, repeats a key or holds NaN, RecursionError if it nests without end."""
-    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_once)
+    return json.loads(text, parse_constant=_refuse, object_pairs_hook=_refuse_duplicates)
 
 
 def _refuse(name: str) -> object:
     raise ValueError(f"{name} is not a number that can be used")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) != len(pairs):
         names = [key for key, _ in pairs]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.base.files import bare
+from windtunnel.base.files import without_gz
 from windtunnel.spec.common import Noun
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
@@ -123,7 +123,7 @@ def load_law(source: Source, overrides: Sequence[str] = ()) -> LossLaw:
     for text in overrides:
         table = merge(table, override(text))
     if isinstance(source, str | Path) and "id" not in table and "base" not in table:
-        table["id"] = bare(source).stem
+        table["id"] = without_gz(source).stem
     return _build(LossLaw, resolve("laws", table, "law"), "law")
 
 
@@ -177,7 +177,7 @@ def _table(kind: str, source: object, path: str) -> dict[str, Any]:
         if kind == "models" and isinstance(table.get("model"), dict):  # as `windtunnel import` writes it
             table = table["model"]
         if kind in ("jobs", "models") and "base" not in table:
-            table.setdefault("name", bare(file).stem)
+            table.setdefault("name", without_gz(file).stem)
         return table
     if isinstance(source, str):
         raise UnknownName(path, source, names(kind))

@@ -149,10 +149,10 @@ def _runtime(value: object, path: str) -> object:
     if not isinstance(name, str):
         return table
     low = _entry("frameworks", name, f"{path}.framework", ())
-    return merge(_chosen(low, table), {**table, "framework": name})
+    return merge(_apply_when(low, table), {**table, "framework": name})
 
 
-def _chosen(low: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+def _apply_when(low: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     """`low` without its `when`, under the sections that its fields and those of `table` choose; sections may hold others."""
     when = low.pop("when", {})
     for field in _CONDITIONS:
@@ -160,7 +160,7 @@ def _chosen(low: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(chosen, str):  # the noun refuses it
             continue
         for section in _sections(field, chosen, when.get(field, {})):
-            low = _chosen(merge(low, section), table)
+            low = _apply_when(merge(low, section), table)
     return low
 
 

@@ -7,9 +7,9 @@ last rank, if each rank has one contiguous chunk.
 
 from __future__ import annotations
 
-from windtunnel.workload.blocks.core import CoreHeads, flash, fused_unit, kernel, unfused, whole
+from windtunnel.workload.blocks.core import CoreHeads, flash, fused_attention, fused_unit, kernel, unfused_attention
 from windtunnel.workload.blocks.ring import Rows, parts_of, ring, seen_by
-from windtunnel.workload.blocks.ulysses import swapped
+from windtunnel.workload.blocks.ulysses import swap_heads
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape, Unit
 
@@ -19,28 +19,28 @@ def over_context(tape: Tape, heads: int, groups: int, dim: int, value: int) -> N
     job, core_heads = tape.job, CoreHeads(heads, groups, dim, value)
     kind, fused = job.cp_kind, job.runtime.attention == "flash"
     if kind is None:
-        flash(tape, core_heads) if fused else unfused(tape, core_heads, tape.seq)
+        flash(tape, core_heads) if fused else unfused_attention(tape, core_heads, tape.seq)
         return
     if not fused:
-        _unfused(tape, core_heads)
+        _unfused_attention(tape, core_heads)
         return
     swap, around = job.cp_sizes
-    part = core_heads.over(swap)
+    part = core_heads.share_of_heads(swap)
     if around == 1:
-        ahead, back = whole(tape, part)
+        ahead, back = fused_attention(tape, part)
         rows: Rows = ([ahead], [back])
     elif job.cp_blocks:
         rows = ring(tape, part, around, Axis.CP_RING if swap > 1 else Axis.CP, swap)
     else:
-        rows = _gathered(tape, part)
+        rows = _gathered_attention(tape, part)
     if swap > 1:
-        rows = swapped(tape, core_heads, swap, Axis.CP_HEADS if around > 1 else Axis.CP, rows)
+        rows = swap_heads(tape, core_heads, swap, Axis.CP_HEADS if around > 1 else Axis.CP, rows)
     unit = fused_unit(tape, core_heads)
     unit.forward, unit.backward = rows
     tape.add(unit)
 
 
-def _gathered(tape: Tape, heads: CoreHeads) -> Rows:
+def _gathered_attention(tape: Tape, heads: CoreHeads) -> Rows:
     """Gathers keys and values of all ranks, then runs one kernel over this rank's queries. Only the rank's own keys and values are
     kept: backward gathers again."""
     plan = tape.job.plan
@@ -52,25 +52,25 @@ def _gathered(tape: Tape, heads: CoreHeads) -> Rows:
     def call(name: str, phase: Phase, comm: Comm) -> Op:
         return tape.comm(name, phase, comm, Axis.CP, size, Stream.CP)
 
-    forward = [call("kv gather", Phase.FORWARD, Comm.ALL_GATHER), *_sorted(tape, Phase.FORWARD, size), ahead]
+    forward = [call("kv gather", Phase.FORWARD, Comm.ALL_GATHER), *_sort_chunks(tape, Phase.FORWARD, size), ahead]
     backward = [
         call("kv gather again", Phase.DGRAD, Comm.ALL_GATHER),
-        *_sorted(tape, Phase.DGRAD, size),
+        *_sort_chunks(tape, Phase.DGRAD, size),
         back,
-        *_sorted(tape, Phase.DGRAD, size),
+        *_sort_chunks(tape, Phase.DGRAD, size),
         call("kv grad scatter", Phase.DGRAD, Comm.REDUCE_SCATTER),
     ]
     return forward, backward
 
 
-def _sorted(tape: Tape, phase: Phase, size: float) -> list[Op]:
+def _sort_chunks(tape: Tape, phase: Phase, size: float) -> list[Op]:
     """One copy that puts balanced chunks from the order of ranks into the order of positions."""
     if parts_of(tape.job.plan.cp_balance) == 1:
         return []
     return [Op("kv chunks in order", Kind.COPY, phase, tape.module, tape.activation_dtype, bytes=2.0 * size)]
 
 
-def _unfused(tape: Tape, heads: CoreHeads) -> None:
+def _unfused_attention(tape: Tape, heads: CoreHeads) -> None:
     """Separate kernels over gathered keys and values."""
     plan = tape.job.plan
     size = float(plan.micro_batch * plan.seq * heads.groups * (heads.dim + heads.value)) * tape.width
@@ -78,4 +78,4 @@ def _unfused(tape: Tape, heads: CoreHeads) -> None:
     unit.forward.append(tape.comm("kv gather", Phase.FORWARD, Comm.ALL_GATHER, Axis.CP, size, Stream.CP))
     unit.backward.append(tape.comm("kv grad scatter", Phase.DGRAD, Comm.REDUCE_SCATTER, Axis.CP, size, Stream.CP))
     tape.add(unit)
-    unfused(tape, heads, tape.seq)
+    unfused_attention(tape, heads, tape.seq)

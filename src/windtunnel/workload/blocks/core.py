@@ -21,7 +21,7 @@ class CoreHeads(NamedTuple):
     dim: int
     value: int
 
-    def over(self, ranks: int) -> CoreHeads:
+    def share_of_heads(self, ranks: int) -> CoreHeads:
         """A share of the heads."""
         return CoreHeads(self.queries // ranks, max(1, self.groups // ranks), self.dim, self.value)
 
@@ -79,7 +79,7 @@ def fused_unit(tape: Tape, heads: CoreHeads) -> Unit:
     )
 
 
-def whole(tape: Tape, heads: CoreHeads) -> tuple[Op, Op]:
+def fused_attention(tape: Tape, heads: CoreHeads) -> tuple[Op, Op]:
     """The fused kernels over whole sequences, or over each of the documents in them."""
     plan = tape.job.plan
     seq = plan.document or plan.seq
@@ -89,13 +89,13 @@ def whole(tape: Tape, heads: CoreHeads) -> tuple[Op, Op]:
 def flash(tape: Tape, heads: CoreHeads) -> None:
     """Fused attention over sequences that are not split over GPUs."""
     unit = fused_unit(tape, heads)
-    forward, backward = whole(tape, heads)
+    forward, backward = fused_attention(tape, heads)
     unit.forward.append(forward)
     unit.backward.append(backward)
     tape.add(unit)
 
 
-def unfused(tape: Tape, heads: CoreHeads, queries: int) -> None:
+def unfused_attention(tape: Tape, heads: CoreHeads, queries: int) -> None:
     """Scores, scale + mask + softmax, dropout and context as separate kernels over the full (not causal) score matrix of `queries`
     tokens against all keys."""
     plan, model = tape.job.plan, tape.job.model

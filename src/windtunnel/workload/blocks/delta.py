@@ -7,7 +7,7 @@ chunk_gated_delta_rule); gated norm of each head; output projection. Heads are s
 
 from __future__ import annotations
 
-from windtunnel.workload.blocks.linear import column, own, row
+from windtunnel.workload.blocks.linear import column, replicated_linear, row
 from windtunnel.workload.blocks.scan import Scan, convolution, gated_norm, scan, turn
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
@@ -33,7 +33,7 @@ def delta(tape: Tape) -> None:
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     if by_channel:
         for name, wide in (("decay", keys), ("gate", values)):
-            own(tape, f"{name} down", model.hidden, model.linear_value_dim)
+            replicated_linear(tape, f"{name} down", model.hidden, model.linear_value_dim)
             tape.units[-1].saved = 0.0  # the same tensor
             column(tape, f"{name} up", model.linear_value_dim, wide * tape.tp, False)
     turn(tape, "heads gather", width + (keys + values if by_channel else 0))

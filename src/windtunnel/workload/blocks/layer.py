@@ -83,10 +83,10 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
             units.append(last)
         else:
             units += tape.units
-    return graphed(units, job.runtime.graph_scope) if job.runtime.graph_scope else units
+    return mark_graphed(units, job.runtime.graph_scope) if job.runtime.graph_scope else units
 
 
-def graphed(units: list[Unit], scope: tuple[str, ...]) -> list[Unit]:
+def mark_graphed(units: list[Unit], scope: tuple[str, ...]) -> list[Unit]:
     """The units, with rows of `scope` marked as launched by CUDA graphs. Rows after a host wait are outside of the graph."""
     for unit in units:
         if {*graphs_of(unit)} & {*scope}:

@@ -52,7 +52,7 @@ def column(  # long: the kernels of a layer in the order in which they run
     b += quantise.weight(tape, name, Phase.DGRAD, inputs * out)
     b += quantise.operand(tape, f"{name} grad", Phase.DGRAD, t * out)
     if twice and ungathered:
-        b += quantise.again(tape, name, ahead, source, tape.sp)
+        b += quantise.quantise_again(tape, name, ahead, source, tape.sp)
     if bias:
         b.append(tape.elementwise(f"{name} bias grad", Phase.WGRAD, t * out, 1, 0, kind=Kind.REDUCE))
     overlap = runtime.overlap_tp_dgrad and tp > 1
@@ -81,7 +81,7 @@ def column(  # long: the kernels of a layer in the order in which they run
             )
         )
     copies = [quantise.transpose(tape, name, Phase.WGRAD, t * inputs)] if late else []
-    copies += quantise.again(tape, name, ahead, source) if twice and not ungathered else []
+    copies += quantise.quantise_again(tape, name, ahead, source) if twice and not ungathered else []
     product = tape.gemm(f"{name} wgrad", Phase.WGRAD, out, inputs, t)
     b += _waiting([*copies, product], waits if overlap else ())
     b += _accumulate(tape, name, inputs * out)
@@ -136,7 +136,7 @@ def row(
     else:
         b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, cut, outputs))
     if twice:
-        b += quantise.again(tape, name, t * cut, source)
+        b += quantise.quantise_again(tape, name, t * cut, source)
     if late:
         b.append(quantise.transpose(tape, name, Phase.WGRAD, t * cut))
     if behind:
@@ -209,7 +209,7 @@ def _accumulate(tape: Tape, name: str, weights: float) -> list[Op]:
     return [Op(f"{name} grad accumulate", Kind.ELEMENTWISE, Phase.WGRAD, tape.module, tape.activation_dtype, bytes=moved)]
 
 
-def own(
+def replicated_linear(
     tape: Tape, name: str, inputs: int, outputs: int, dtype: int | None = None, source: Source = "", role: Role = Role.NONE
 ) -> None:
     """(local tokens, inputs) -> (local tokens, outputs): weights are replicated over tp, without communication.
@@ -234,7 +234,7 @@ def own(
     b += quantise.operand(side, f"{name} grad", Phase.DGRAD, t * outputs)
     b.append(tape.gemm(f"{name} dgrad", Phase.DGRAD, t, inputs, outputs, dtype=dtype))
     if twice:
-        b += quantise.again(side, name, t * inputs, source)
+        b += quantise.quantise_again(side, name, t * inputs, source)
     if late:
         b.append(quantise.transpose(side, name, Phase.WGRAD, t * inputs))
     b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, inputs, t, dtype=dtype))
@@ -242,7 +242,7 @@ def own(
     tape.add(unit)
 
 
-def grouped(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: int, role: Role = Role.NONE) -> None:
+def grouped_linear(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: int, role: Role = Role.NONE) -> None:
     """(m, inputs) -> (m, outputs) for each local expert: grouped GEMMs forward and backward."""
     elements, pieces, twice = experts * m * inputs, quantise.pieces(tape, experts), tape.job.runtime.save_original_input
     weights = float(experts * inputs * outputs)
@@ -256,13 +256,13 @@ def grouped(tape: Tape, name: str, experts: int, m: int, inputs: int, outputs: i
     )
     unit.forward += quantise.weight(tape, name, Phase.FORWARD, weights)
     unit.forward += quantise.operand(tape, name, Phase.FORWARD, elements, 1 if twice else 2, pieces=pieces)
-    unit.forward.append(tape.grouped(name, Phase.FORWARD, experts, m, outputs, inputs))
+    unit.forward.append(tape.grouped_gemm(name, Phase.FORWARD, experts, m, outputs, inputs))
     b = unit.backward
     b += quantise.weight(tape, name, Phase.DGRAD, weights)
     b += quantise.operand(tape, f"{name} grad", Phase.DGRAD, experts * m * outputs, pieces=pieces)
-    b.append(tape.grouped(f"{name} dgrad", Phase.DGRAD, experts, m, inputs, outputs))
+    b.append(tape.grouped_gemm(f"{name} dgrad", Phase.DGRAD, experts, m, inputs, outputs))
     if twice:
         b += quantise.operand(tape, f"{name} again", Phase.WGRAD, elements, 1, pieces=pieces)
-    b.append(tape.grouped(f"{name} wgrad", Phase.WGRAD, experts, outputs, inputs, m))
+    b.append(tape.grouped_gemm(f"{name} wgrad", Phase.WGRAD, experts, outputs, inputs, m))
     b += _accumulate(tape, name, weights)
     tape.add(unit)

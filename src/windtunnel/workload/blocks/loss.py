@@ -30,7 +30,7 @@ def vocab_parallel(tape: Tape, own_weights: bool) -> None:
             loss.forward.append(tape.comm(f"loss {part}", Phase.FORWARD, Comm.ALL_REDUCE, Axis.TP, 4.0 * tape.tokens, Stream.TP))
 
 
-def gathered(tape: Tape, own_weights: bool) -> None:
+def gathered_loss(tape: Tape, own_weights: bool) -> None:
     """Logits of this rank's classes, gathered: every rank computes the whole loss and takes its part of the gradient."""
     classes, vocabulary = tape.job.padded_vocab // tape.tp, tape.job.padded_vocab
     _logits(tape, own_weights, classes)
@@ -42,7 +42,7 @@ def gathered(tape: Tape, own_weights: bool) -> None:
     _entropy(tape, tape.tokens, vocabulary)
 
 
-def chunked(tape: Tape, own_weights: bool) -> None:
+def chunked_loss(tape: Tape, own_weights: bool) -> None:
     """Logits, loss with its gradient in place, and gradients of input and weights, for one slice of the tokens at a time."""
     t, h, classes = tape.tokens, tape.job.model.hidden, tape.job.padded_vocab
     slice_, act = chunk(t, h, classes), tape.activation_dtype
@@ -87,8 +87,8 @@ def linear(tape: Tape, own_weights: bool) -> None:
 
 LOSSES: dict[str, Callable[[Tape, bool], None]] = {
     "vocab_parallel": vocab_parallel,
-    "gathered": gathered,
-    "chunked": chunked,
+    "gathered": gathered_loss,
+    "chunked": chunked_loss,
     "linear": linear,
 }
 """By `Runtime.cross_entropy`."""

@@ -8,7 +8,7 @@ the up projections are sharded over heads, keys are expanded to every head, and 
 from __future__ import annotations
 
 from windtunnel.workload.blocks.context import over_context
-from windtunnel.workload.blocks.linear import column, own, row
+from windtunnel.workload.blocks.linear import column, replicated_linear, row
 from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import Kind
 from windtunnel.workload.tape import Tape
@@ -29,10 +29,10 @@ def mla(tape: Tape) -> None:
     if model.q_lora_rank is None:
         column(tape, "q", model.hidden, queries, False, role=Role.Q)
     else:
-        own(tape, "q down", model.hidden, model.q_lora_rank, role=Role.Q_DOWN)
+        replicated_linear(tape, "q down", model.hidden, model.q_lora_rank, role=Role.Q_DOWN)
         _norm(tape, "q norm", model.q_lora_rank, Role.Q_NORM)
         column(tape, "q up", model.q_lora_rank, queries, False, source="norm", role=Role.Q_UP)
-    own(tape, "kv down", model.hidden, rank + rope, role=Role.KV_DOWN)
+    replicated_linear(tape, "kv down", model.hidden, rank + rope, role=Role.KV_DOWN)
     tape.units[first].gives["layernorm"] = tape.units[first].saved
     tape.units[-1].saved = 0.0  # the same tensor
     _norm(tape, "kv norm", rank, Role.KV_NORM)

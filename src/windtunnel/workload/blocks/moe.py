@@ -7,7 +7,7 @@ are reduce-scattered.
 
 from __future__ import annotations
 
-from windtunnel.workload.blocks.linear import grouped, own
+from windtunnel.workload.blocks.linear import grouped_linear, replicated_linear
 from windtunnel.workload.blocks.mlp import activation, feed_forward
 from windtunnel.workload.blocks.routing import Routing, routing
 from windtunnel.workload.identity import Role
@@ -27,12 +27,12 @@ def moe(tape: Tape) -> None:
     if runtime.moe_host_wait and not runtime.moe_pad_to_capacity:
         _counts(tape)
     before = runtime.moe_dispatch == "alltoall"  # the sender copies tokens per expert; else the receiver does
-    shared = _shared(tape) if model.shared_ffn else []
+    shared = _shared_experts(tape) if model.shared_ffn else []
     if not runtime.moe_shared_overlap or plan.ep == 1:
         tape.units += shared
         shared = []
     if model.moe_latent is not None:
-        own(tape, "latent down", model.hidden, h)
+        replicated_linear(tape, "latent down", model.hidden, h)
     if before:
         _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
     _travel(tape, "dispatch", True, flow.dispatch, flow.combine, shared)
@@ -52,7 +52,7 @@ def moe(tape: Tape) -> None:
     if before:
         _permute(tape, "unpermute", flow.taken * h, tape.local_tokens * h)
     if model.moe_latent is not None:
-        own(tape, "latent up", h, model.hidden)
+        replicated_linear(tape, "latent up", h, model.hidden)
     if model.shared_ffn:
         tape.pointwise("shared add", tape.local_tokens * model.hidden, (2, 1), (0, 0), launches=(1, 0))
 
@@ -61,7 +61,7 @@ def _router(tape: Tape) -> None:
     """Scores of all experts, top-k, and the load-balancing loss; fp32 from the product on."""
     model, runtime = tape.job.model, tape.job.runtime
     experts, t = model.experts or 1, tape.local_tokens
-    own(tape, "router", model.hidden, experts, DTYPES.index(runtime.moe_router_dtype), role=Role.ROUTER)
+    replicated_linear(tape, "router", model.hidden, experts, DTYPES.index(runtime.moe_router_dtype), role=Role.ROUTER)
     tape.units[-1].gives["layernorm"] = tape.units[-1].saved
     fp32 = 4.0 / tape.width  # `pointwise` counts numbers of the activations' width
     fused = runtime.moe_fused_router
@@ -169,7 +169,7 @@ def _experts(tape: Tape, flow: Routing) -> None:
     inner = model.expert_width // plan.etp
     wide = inner * (2 if model.gated else 1)
     fused = tape.job.runtime.moe_fused_mlp
-    grouped(tape, "expert up", flow.experts, flow.each, model.expert_hidden, wide, Role.EXPERT_UP)
+    grouped_linear(tape, "expert up", flow.experts, flow.each, model.expert_hidden, wide, Role.EXPERT_UP)
     up = tape.units[-1]
     if model.linear_bias:
         up.parameters += flow.experts * wide
@@ -177,14 +177,14 @@ def _experts(tape: Tape, flow: Routing) -> None:
         if not fused:  # added by the product's epilogue
             bias_elements = float(flow.experts * flow.each * wide)
             up.backward.append(
-                tape.elementwise("expert up bias grad", Phase.WGRAD, bias_elements, 1, 0, _each(tape, flow), Kind.REDUCE)
+                tape.elementwise("expert up bias grad", Phase.WGRAD, bias_elements, 1, 0, _expert_launches(tape, flow), Kind.REDUCE)
             )
     activation(tape, float(flow.experts * flow.each * inner))
     act = tape.units[-1]
     act.parts += ("moe_act",)
     if (steps := act.saved - float(flow.experts * flow.each * wide) * tape.width) > 0.0:  # in addition to its input
         act.gives["moe_act"] = steps
-    grouped(tape, "expert down", flow.experts, flow.each, inner, model.expert_hidden)
+    grouped_linear(tape, "expert down", flow.experts, flow.each, inner, model.expert_hidden)
     down = tape.units[-1]
     down.gives["moe_act"] = down.saved
     if fused:  # the products' epilogues activate and quantise what they write
@@ -198,7 +198,7 @@ def _experts(tape: Tape, flow: Routing) -> None:
             _weighted_bias(tape, flow)
 
 
-def _each(tape: Tape, flow: Routing) -> int:
+def _expert_launches(tape: Tape, flow: Routing) -> int:
     """Launches of kernels that run once per local expert."""
     return flow.experts if tape.job.runtime.moe_grouped_gemm == "each" else 1
 
@@ -209,7 +209,7 @@ def _weighted_bias(tape: Tape, flow: Routing) -> None:
     For each expert a product and a sum, then one concatenation and one cast; backward a cast, and twice a product and its sum.
     """
     elements = float(flow.experts * flow.each * tape.job.model.expert_hidden)
-    expert_launches = _each(tape, flow)
+    expert_launches = _expert_launches(tape, flow)
     fp32 = 4.0 / tape.width
     tape.pointwise(
         "expert down bias",
@@ -220,7 +220,7 @@ def _weighted_bias(tape: Tape, flow: Routing) -> None:
     )
 
 
-def _shared(tape: Tape) -> list[Unit]:
+def _shared_experts(tape: Tape) -> list[Unit]:
     """Units of the shared experts: a dense MLP, sharded over tp."""
     side = Tape(tape.job, tape.module, wide=tape.wide)
     feed_forward(side, "shared expert", tape.job.model.shared_ffn)

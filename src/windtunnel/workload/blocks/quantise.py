@@ -159,7 +159,7 @@ def operand(
     return rows
 
 
-def again(tape: Tape, name: str, elements: float, source: Source = "", gathered: bool = False) -> list[Op]:
+def quantise_again(tape: Tape, name: str, elements: float, source: Source = "", gathered: bool = False) -> list[Op]:
     """Kernels that make the columnwise copy of an input kept in 16 bits; a compiled backward pass reuses the scale."""
     reuses_scale = tape.job.runtime.launch == "compile" and _fusion(tape, source) == "amax"
     return operand(tape, f"{name} again", Phase.WGRAD, elements, 1, source if reuses_scale else "", gathered)

@@ -12,19 +12,19 @@ from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
 from windtunnel.workload.tape import Tape
 
 
-def swapped(tape: Tape, heads: CoreHeads, ranks: int, axis: Axis, core: Rows) -> Rows:
+def swap_heads(tape: Tape, heads: CoreHeads, ranks: int, axis: Axis, core: Rows) -> Rows:
     """`core` on a share of the heads, between all-to-alls over `axis`."""
     queries = float(tape.tokens * heads.queries)
     keys = float(tape.tokens * heads.groups)
     three = (("query", queries * heads.dim), ("key", keys * heads.dim), ("value", keys * heads.value))
     context = (("context", queries * heads.value),)
     return (
-        _around(tape, Phase.FORWARD, "exchange", three, core[0], context, axis),
-        _around(tape, Phase.DGRAD, "gradient exchange", context, core[1], three, axis),
+        _add_exchanges(tape, Phase.FORWARD, "exchange", three, core[0], context, axis),
+        _add_exchanges(tape, Phase.DGRAD, "gradient exchange", context, core[1], three, axis),
     )
 
 
-def _around(
+def _add_exchanges(
     tape: Tape,
     phase: Phase,
     what: str,

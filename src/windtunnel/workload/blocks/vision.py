@@ -14,11 +14,11 @@ from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import Model
 from windtunnel.workload.blocks.layer import layer, norm
-from windtunnel.workload.blocks.linear import column, own, row
+from windtunnel.workload.blocks.linear import column, replicated_linear, row
 from windtunnel.workload.blocks.mlp import activation
 from windtunnel.workload.identity import BlockKey, BlockKind, Module, Role
 from windtunnel.workload.ops import Kind, Phase
-from windtunnel.workload.tape import Tape, Unit, without
+from windtunnel.workload.tape import Tape, Unit, without_phase
 
 
 def encoder_model(model: Model) -> Model:
@@ -71,9 +71,9 @@ def _patches(job: Job, of: Job) -> list[Unit]:
     vision, tape = job.model.vision, Tape(of, Module.VISION, wide=True)
     if vision is None:
         return []
-    own(tape, "patch embedding", vision.patch_numbers, vision.hidden)
+    replicated_linear(tape, "patch embedding", vision.patch_numbers, vision.hidden)
     unit = tape.units[-1]
-    unit.backward = without(unit.backward, Phase.DGRAD)  # pixels have no gradient
+    unit.backward = without_phase(unit.backward, Phase.DGRAD)  # pixels have no gradient
     extra = vision.hidden * (vision.patch_bias + vision.class_token)
     elements = float(tape.local_tokens * vision.hidden)
     if vision.position == "learned":
@@ -98,14 +98,14 @@ def _projector(job: Job, of: Job) -> list[Unit]:
     side = side.model_copy(update={"model": side.model.model_copy(update={"frozen": frozen, "activation": "gelu"})})
     tape = Tape(side, Module.PROJECTOR, wide=True)
     if vision.merge > 1:
-        inputs, merged = float(vision.patches // vision.tokens * vision.hidden), float(vision.merged)
+        inputs, merged = float(vision.patches // vision.tokens * vision.hidden), float(vision.merged_width)
         tape.pointwise("merge patches", float(tape.local_tokens), (inputs, merged), (merged, inputs), kind=Kind.COPY)
-    _mlp(tape, [vision.merged, *vision.projector, h], vision.projector_bias)
+    _mlp(tape, [vision.merged_width, *vision.projector, h], vision.projector_bias)
     if of.model.frozen:  # nothing before the projector needs a gradient
         for unit in outer.units:
             unit.backward, unit.saved = [], 0.0
         first = next(unit for unit in tape.units if unit.role is Role.PROJECTOR)
-        first.backward = without(first.backward, Phase.DGRAD)
+        first.backward = without_phase(first.backward, Phase.DGRAD)
     text = Tape(job, Module.PROJECTOR)
     text.pointwise("image tokens in place", float(text.local_tokens * h), (2, 1), (1, 1), kind=Kind.COPY)
     return [*outer.units, *tape.units, *text.units]
@@ -115,7 +115,7 @@ def _mlp(tape: Tape, widths: list[int], bias: bool) -> None:
     """Products between `widths` with GELU between them; the last two are sharded over tp like an MLP, those before are
     replicated."""
     while len(widths) > 3 or len(widths) == 2:
-        own(tape, f"projector {widths[1]}", widths[0], widths[1], role=Role.PROJECTOR)
+        replicated_linear(tape, f"projector {widths[1]}", widths[0], widths[1], role=Role.PROJECTOR)
         tape.units[-1].parameters += widths[1] if bias else 0
         if len(widths) == 2:
             return

@@ -24,9 +24,9 @@ def adafactor_rows(update: ParameterUpdate) -> list[Op]:
     job, n = update.job, update.elements
     launches = KERNELS * max(1, update.held.tensors)
     columns = 4.0 * sum(m.columns * count for m, count in update.held.matrices.items())
-    rows = [update.moved("adafactor means", n, update.grad, max(1, launches // 2), Kind.REDUCE)]
+    rows = [update.moving_kernel("adafactor means", n, update.grad, max(1, launches // 2), Kind.REDUCE)]
     if job.plan.sharding != "none" and job.shard_ranks > 1 and columns:
         rows.append(update.call("adafactor columns over shards", Comm.ALL_REDUCE, Axis.SHARD, columns))
     # write the step and take its norm, take the weight's norm, update the weight
     width = (update.grad + 4) + 4 + update.main + (4 + 2 * update.main)
-    return [*rows, update.moved("adafactor update", n, width, max(1, launches - launches // 2))]
+    return [*rows, update.moving_kernel("adafactor update", n, width, max(1, launches - launches // 2))]

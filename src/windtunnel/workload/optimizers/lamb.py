@@ -13,14 +13,16 @@ from windtunnel.workload.optimizers.update import ParameterUpdate
 def lamb_rows(update: ParameterUpdate) -> list[Op]:
     job, n = update.job, update.elements
     passes = 1 if job.runtime.fused_optimizer else 5
-    moments = update.first + update.second
+    moments = update.first_moment_width + update.second_moment_width
     rows = [
-        update.moved("lamb step", n, update.grad + update.main + 2 * moments + 4 + 8 * (passes - 1), update.launches(n) * passes),
-        update.moved("lamb norms", n, update.main + 4, 2 * update.launches(n), Kind.REDUCE),
+        update.moving_kernel(
+            "lamb step", n, update.grad + update.main + 2 * moments + 4 + 8 * (passes - 1), update.launches(n) * passes
+        ),
+        update.moving_kernel("lamb norms", n, update.main + 4, 2 * update.launches(n), Kind.REDUCE),
     ]
     norms = 2 * 4.0 * update.held.tensors
     if job.plan.sharding != "none" and job.shard_ranks > 1 and norms:
         rows.append(update.call("lamb norms over shards", Comm.ALL_REDUCE, Axis.SHARD, norms))
     if job.plan.tp > 1 and norms:
         rows.append(update.call("lamb norms over tp", Comm.ALL_REDUCE, Axis.TP, norms))
-    return [*rows, update.moved("lamb update", n, 2 * update.main + 4)]
+    return [*rows, update.moving_kernel("lamb update", n, 2 * update.main + 4)]

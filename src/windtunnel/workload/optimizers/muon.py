@@ -25,16 +25,20 @@ WIDTH = 2.0
 def muon_state(update: ParameterUpdate) -> float:
     """Bytes of one moment for matrices and two for all other parameters."""
     others = update.elements - update.in_matrices
-    return update.in_matrices * update.first + others * (update.first + update.second)
+    return update.in_matrices * update.first_moment_width + others * (update.first_moment_width + update.second_moment_width)
 
 
 def muon_rows(update: ParameterUpdate) -> list[Op]:
     inside = update.in_matrices
     rows = []
     if inside >= 1.0:
-        rows += [update.moved("muon momentum", inside, update.grad + 2 * update.first + WIDTH, kind=Kind.ELEMENTWISE)]
+        rows += [
+            update.moving_kernel(
+                "muon momentum", inside, update.grad + 2 * update.first_moment_width + WIDTH, kind=Kind.ELEMENTWISE
+            )
+        ]
         rows += _orthogonal(update, inside)
-        rows += [update.moved("muon update", inside, 2 * update.main + WIDTH)]
+        rows += [update.moving_kernel("muon update", inside, 2 * update.main + WIDTH)]
     if update.elements - inside >= 1.0:
         rows += adam_rows(update, "muon's adam", update.elements - inside)
     return rows
@@ -63,8 +67,8 @@ def _iterations(update: ParameterUpdate, matrix: Matrix, count: int) -> list[Op]
         rows.append(update.call("muon gather over tp", Comm.ALL_GATHER, axis, WIDTH * short * long * count))
     local_long = long // ranks if mode == "distributed" else long
     elements = float(short * local_long * count)
-    rows.append(update.moved("muon norm", elements, WIDTH, count, Kind.REDUCE))
-    rows.append(update.moved("muon scale", elements, 2 * WIDTH, count, Kind.ELEMENTWISE))
+    rows.append(update.moving_kernel("muon norm", elements, WIDTH, count, Kind.REDUCE))
+    rows.append(update.moving_kernel("muon scale", elements, 2 * WIDTH, count, Kind.ELEMENTWISE))
     rows.append(_product("muon X X'", short, short, local_long, ITERATIONS * count, 0.0))
     if ranks > 1 and mode == "distributed":
         rows.append(update.call("muon X X' over tp", Comm.ALL_REDUCE, axis, ITERATIONS * 4.0 * short * short * count))

@@ -61,11 +61,11 @@ class ParameterUpdate:
     main: float
 
     @property
-    def first(self) -> float:
+    def first_moment_width(self) -> float:
         return STATE_BYTES[self.job.runtime.exp_avg_dtype]
 
     @property
-    def second(self) -> float:
+    def second_moment_width(self) -> float:
         return STATE_BYTES[self.job.runtime.exp_avg_sq_dtype]
 
     @property
@@ -78,7 +78,9 @@ class ParameterUpdate:
         """Number of multi-tensor kernels for so many elements and tensors."""
         return max(1, math.ceil(elements / TENSORS_PER_CHUNK))
 
-    def moved(self, name: str, elements: float, width: float, launches: int | None = None, kind: Kind = Kind.OPTIMIZER) -> Op:
+    def moving_kernel(
+        self, name: str, elements: float, width: float, launches: int | None = None, kind: Kind = Kind.OPTIMIZER
+    ) -> Op:
         """A kernel that moves `width` bytes of each element."""
         count = self.launches(elements) if launches is None else launches
         return Op(name, kind, Phase.OPTIMIZER, Module.OPTIMIZER, 0, n=int(elements), bytes=elements * width, launches=count)

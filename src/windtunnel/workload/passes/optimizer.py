@@ -20,7 +20,7 @@ _ELSEWHERE = (Module.EMBEDDING, Module.HEAD)
 """Modules whose matrices do not belong to hidden layers."""
 
 
-def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
+def shard_elements(job: Job, parameters: float, experts: float = 0.0) -> float:
     """Elements of a shard of `parameters`, `experts` of which are shared only by the ranks that hold the same experts."""
     return (parameters - experts) / job.shard_ranks + experts / job.expert_shard_ranks
 
@@ -28,7 +28,7 @@ def sharded(job: Job, parameters: float, experts: float = 0.0) -> float:
 def updated_parameters(job: Job, parameters: float, experts: float = 0.0) -> float:
     """Elements whose optimizer state is on this GPU: all, or a shard under ZeRO and FSDP; under DualPipe the shards are cut over
     both copies of the model."""
-    return parameters if job.plan.sharding == "none" else sharded(job, parameters, experts) / job.copies
+    return parameters if job.plan.sharding == "none" else shard_elements(job, parameters, experts) / job.copies
 
 
 def matrices_of(job: Job, units: list[Unit]) -> Counter[Matrix]:
@@ -77,15 +77,15 @@ def optimizer_rows(job: Job, stage_weights: Held) -> tuple[list[Op], list[Op]]:
     update = ParameterUpdate(job, stage_weights, n, grad, 4.0 if runtime.master_weights else weight)
     before = []
     if grad < 4 and runtime.master_weights and n >= 1.0:  # unscale into fp32 copies, as fp16 optimizers with 16-bit gradients do
-        before.append(update.moved("gradients to fp32", n, grad + 4, kind=Kind.COPY))
+        before.append(update.moving_kernel("gradients to fp32", n, grad + 4, kind=Kind.COPY))
         grad = 4
         update = ParameterUpdate(job, stage_weights, n, grad, 4.0)
-    norm = update.moved("gradient norm", n, grad, kind=Kind.REDUCE)
+    norm = update.moving_kernel("gradient norm", n, grad, kind=Kind.REDUCE)
     before.append(norm._replace(bytes=norm.bytes + moved_away, role=Role.GRADIENT_NORM))
     if n < 1.0:
         return before, []
-    clip = update.moved("gradient clip", n, 2 * grad, kind=Kind.ELEMENTWISE)._replace(role=Role.GRADIENT_CLIP)
+    clip = update.moving_kernel("gradient clip", n, 2 * grad, kind=Kind.ELEMENTWISE)._replace(role=Role.GRADIENT_CLIP)
     after = [clip, *OPTIMIZERS[runtime.optimizer].rows(update)]
     if runtime.master_weights and weight < 4:
-        after.append(update.moved("weights from master", n, 4 + weight, kind=Kind.COPY))
+        after.append(update.moving_kernel("weights from master", n, 4 + weight, kind=Kind.COPY))
     return before, after

@@ -18,11 +18,11 @@ def rows_again(units: list[Unit], recompute: str) -> list[list[Op]]:
     (torchtitan's selective_op policy keeps odd ones), and keeps reduce-scattered outputs.
     """
     if recompute != "ops":
-        return [[_again(op) for op in u.forward] for u in units if u.forward]
+        return [[_as_recompute(op) for op in u.forward] for u in units if u.forward]
     rows: list[list[Op]] = []
     for unit in units:
         fused = any(op.kind is Kind.ATTENTION for op in unit.forward)  # attention is kept, with its exchange over context ranks
-        again = [] if fused else [_again(op, unit.again) for op in unit.forward if _runs_again(op, unit)]
+        again = [] if fused else [_as_recompute(op, unit.again) for op in unit.forward if _runs_again(op, unit)]
         if again:
             rows.append(again)
     return rows
@@ -67,7 +67,7 @@ def saved_tensors(units: list[Unit], recompute: str, boundary: float, modules: t
         return (boundary,)
     if recompute == "ops":
         return (boundary, *_kept_outputs(units, boundary))
-    return tuple(size for u in units for size in _pieces(u, _left(u, recompute, modules)))
+    return tuple(size for u in units for size in _pieces(u, _kept_bytes(u, recompute, modules)))
 
 
 def tensors_again(units: list[Unit], recompute: str, modules: tuple[str, ...], working: float) -> tuple[float, ...]:
@@ -78,11 +78,11 @@ def tensors_again(units: list[Unit], recompute: str, modules: tuple[str, ...], w
     if working <= 0.0:
         return ()
     selective = recompute == "selective"
-    back = [size for u in units for size in _pieces(u, u.saved - (_left(u, recompute, modules) if selective else 0.0))]
+    back = [size for u in units for size in _pieces(u, u.saved - (_kept_bytes(u, recompute, modules) if selective else 0.0))]
     return tuple(size * working / sum(back) for size in back)
 
 
-def _left(unit: Unit, recompute: str, modules: tuple[str, ...]) -> float:
+def _kept_bytes(unit: Unit, recompute: str, modules: tuple[str, ...]) -> float:
     """Bytes of the unit that selective recompute of `modules` keeps; all without recompute."""
     if recompute != "selective":
         return unit.saved
@@ -129,7 +129,7 @@ def _runs_again(op: Op, unit: Unit) -> bool:
     return op.kind is not Kind.ATTENTION
 
 
-def _again(op: Op, share: float = 1.0) -> Op:
+def _as_recompute(op: Op, share: float = 1.0) -> Op:
     if op.kind is Kind.GEMM and 0.0 < share < 1.0:
         width = max(1, round(op.n * share))
         op = op._replace(n=width, flops=op.flops * width / op.n, bytes=op.bytes * share)

@@ -13,10 +13,10 @@ from windtunnel.workload.schedules.breadth_first import breadth_first
 from windtunnel.workload.schedules.dualpipe import dualpipe
 from windtunnel.workload.schedules.dualpipev import dualpipev
 from windtunnel.workload.schedules.gpipe import gpipe
-from windtunnel.workload.schedules.interleaved import interleaved
+from windtunnel.workload.schedules.interleaved import interleaved_order
 from windtunnel.workload.schedules.interleaved_zb import interleaved_zb
 from windtunnel.workload.schedules.one_f_one_b import one_f_one_b
-from windtunnel.workload.schedules.overlapped import overlapped
+from windtunnel.workload.schedules.overlapped import overlapped_order
 from windtunnel.workload.schedules.zb_h1 import zb_h1
 from windtunnel.workload.schedules.zb_h2 import zb_h2
 from windtunnel.workload.schedules.zbv import zbv
@@ -26,7 +26,7 @@ Schedule = Callable[[int, int, int], tuple[Order, ...]]
 SCHEDULES: dict[str, Schedule] = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
-    "interleaved": interleaved,
+    "interleaved": interleaved_order,
     "breadth-first": breadth_first,
     "zb-h1": zb_h1,
     "zb-h2": zb_h2,
@@ -36,4 +36,4 @@ SCHEDULES: dict[str, Schedule] = {
     "dualpipev": dualpipev,
 }
 
-__all__ = ["SCHEDULES", "Action", "Order", "Pass", "Schedule", "overlapped", "table"]
+__all__ = ["SCHEDULES", "Action", "Order", "Pass", "Schedule", "overlapped_order", "table"]

@@ -20,7 +20,7 @@ def turn(index: int, direction: Pass, chunks: int, width: int) -> Action:
     return Action(direction, chunk if direction is Pass.FORWARD else chunks - 1 - chunk, micro_batch)
 
 
-def interleaved(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
+def interleaved_order(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
     """Actions of each stage.
 
     Stage s runs 2 (stages - s - 1) + (chunks - 1) stages forwards before its first pair, or all of them if that is fewer

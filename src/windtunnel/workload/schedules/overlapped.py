@@ -7,7 +7,7 @@ from windtunnel.workload.schedules.action import Action, Order, Pass
 from windtunnel.workload.schedules.interleaved import per_round, turn
 
 
-def overlapped(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
+def overlapped_order(stages: int, chunks: int, micro_batches: int) -> tuple[Order, ...]:
     """Actions of each stage: one forward more than interleaved 1F1B before the first pair, so that the passes of a pair are
     independent. With one stage, micro batch i + 1 runs forward beside the backward pass of micro batch i."""
     total, width = micro_batches * chunks, per_round(stages, micro_batches)

@@ -129,7 +129,7 @@ def _plan(keys: Keys, on: Job, assumed: list[str]) -> Plan:
             total,
             f"micro batch {micro} x accumulation {steps} x {dp} data-parallel ranks = {micro * dp * steps}",
         )
-    stage = keys.whole("zero_optimization.stage") or 0
+    stage = keys.whole_number("zero_optimization.stage") or 0
     if stage not in (0, 1, 2, 3):
         raise SpecError("zero_optimization.stage", stage, "0, 1, 2 or 3")
     fields |= {
@@ -174,7 +174,7 @@ def offload_of(keys: Keys, stage: int, assumed: list[str]) -> Offload:
     if fields["parameters"] != "none" and stage < 3:
         assumed.append("parameters on the device: DeepSpeed offloads them at stage 3 only")
         fields["parameters"] = "none"
-    ratio = keys.typed("zero_optimization.offload_optimizer.ratio", float)
+    ratio = keys.get_typed("zero_optimization.offload_optimizer.ratio", float)
     if ratio is not None and fields["optimizer"] != "none":
         if not 0.0 < ratio <= 1.0:
             raise SpecError("zero_optimization.offload_optimizer.ratio", ratio, "a share above 0, at most 1")
@@ -200,10 +200,13 @@ def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
             if dtype not in _DTYPES:
                 raise SpecError(path, dtype, ", ".join(_DTYPES))
             fields[field] = _DTYPES[dtype]
-    overlap = keys.typed("zero_optimization.overlap_comm", bool)
+    overlap = keys.get_typed("zero_optimization.overlap_comm", bool)
     if overlap is None:
-        overlap = keys.whole("zero_optimization.stage") == 3
-    fields |= {"overlap_grad_reduce": overlap, "overlap_param_gather": overlap and keys.whole("zero_optimization.stage") == 3}
+        overlap = keys.whole_number("zero_optimization.stage") == 3
+    fields |= {
+        "overlap_grad_reduce": overlap,
+        "overlap_param_gather": overlap and keys.whole_number("zero_optimization.stage") == 3,
+    }
     if keys.get("zero_optimization.reduce_scatter") is False:
         fields["reduce_with"] = "all_reduce"
     elements = keys.count("zero_optimization.reduce_bucket_size") or 500_000_000
@@ -214,11 +217,11 @@ def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
         ("stage3_param_persistence_threshold", "persistent_parameters", 1.0),
         ("allgather_bucket_size", "gather_bucket", DTYPE_BYTES[half]),
     ):
-        if (size := keys.whole(f"zero_optimization.{name}")) is not None:
+        if (size := keys.whole_number(f"zero_optimization.{name}")) is not None:
             if size < (0 if field in ("prefetch_bucket", "persistent_parameters") else 1):
                 raise SpecError(f"zero_optimization.{name}", size, "a number of elements")
             fields[field] = size * width
-    contiguous = keys.typed("zero_optimization.contiguous_gradients", bool)
+    contiguous = keys.get_typed("zero_optimization.contiguous_gradients", bool)
     if contiguous is not None:
         fields["contiguous_gradients"] = contiguous
     kind = (keys.text("optimizer.type") or "Adam").lower()

@@ -16,7 +16,7 @@ _UPWARDS = 4
 """Folders that are tried: a name is relative to where the launcher runs, often the root of a repository."""
 
 
-def opened(table: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+def open_named_files(table: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """The table with the content of the file as `deepspeed`; the same table where none is named or it does not lie there.
 
     FileError for a file that lies there and cannot be read.
@@ -24,11 +24,11 @@ def opened(table: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     name = next((text for path in NAMED if isinstance(text := Keys(table).get(path), str)), None)
     if name is None or not name.endswith(".json"):
         return table
-    path = _beside(name, folder)
+    path = _find_file(name, folder)
     return table if path is None else {**table, "deepspeed": read_table(path)}
 
 
-def _beside(name: str, folder: Path) -> Path | None:
+def _find_file(name: str, folder: Path) -> Path | None:
     relative = PurePosixPath(name)
     above = [folder, *list(folder.resolve().parents)[: _UPWARDS - 1]]
     tried = [*(base / relative for base in above if not relative.is_absolute()), folder / relative.name]
@@ -41,7 +41,7 @@ def _beside(name: str, folder: Path) -> Path | None:
 def fields_of(file: Mapping[str, Any], assumed: list[str]) -> dict[str, Any]:
     """Fields of a plan that the file states: sharding, offload, ZeRO++."""
     keys = Keys(file)
-    stage = keys.whole("zero_optimization.stage") or 0
+    stage = keys.whole_number("zero_optimization.stage") or 0
     more = {key: value for key, value in zero_plus_of(keys, stage).items() if value}
     return {"offload": offload_of(keys, stage, assumed), **more}
 

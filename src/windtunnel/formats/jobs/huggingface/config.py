@@ -15,7 +15,7 @@ from windtunnel.formats.jobs.huggingface.experts import MIXTURES, NOT_DECODERS, 
 from windtunnel.formats.jobs.huggingface.families import ACTIVATIONS, COMMON_KEYS, EXPERT_KEYS, Family
 from windtunnel.formats.jobs.huggingface.families import FAMILIES as DECODERS
 from windtunnel.formats.jobs.huggingface.hybrids import HYBRIDS, hybrid
-from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, mixed
+from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, fill_mixture
 from windtunnel.formats.jobs.huggingface.vision import vision_of
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.overrides import Stated
@@ -270,7 +270,7 @@ def _mixture(kind: str, family: Family) -> bool:
 
 
 def _lacks(config: Mapping[str, Any], stated: Stated, field: str) -> bool:
-    return stated.whole(f"model.{field}") is None and _present(config, UNKNOWN, field) is None
+    return stated.whole_number(f"model.{field}") is None and _present(config, UNKNOWN, field) is None
 
 
 def _is_set(value: object) -> bool:
@@ -284,7 +284,7 @@ def _read(config: Mapping[str, Any], family: Family, stated: Stated, used: set[s
         if field in family.fixed:
             continue
         key = _present(config, family, field)
-        if (typed := stated.whole(f"model.{field}")) is not None:
+        if (typed := stated.whole_number(f"model.{field}")) is not None:
             table[field] = typed
             used.update(name for name in _spellings(family, field) if name in config)
             continue
@@ -293,7 +293,7 @@ def _read(config: Mapping[str, Any], family: Family, stated: Stated, used: set[s
             continue
         if key is not None:
             used.add(key)
-            table[field] = _checked(key, field, config[key])
+            table[field] = _check_value(key, field, config[key])
             continue
         for name in _spellings(family, field):
             if name in config:  # written as null
@@ -328,7 +328,7 @@ def _present(config: Mapping[str, Any], family: Family, field: str) -> str | Non
     return next((name for name in _spellings(family, field) if config.get(name) is not None), None)
 
 
-def _checked(key: str, field: str, value: object) -> object:
+def _check_value(key: str, field: str, value: object) -> object:
     largest = LARGEST_LAYERS if field == "layers" else LARGEST
     if field in _INTEGERS and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest):
         raise SpecError(key, value, f"a whole number from 1 to {largest}")
@@ -363,7 +363,7 @@ def _special(
     if kind in HYBRIDS:
         hybrid(kind, config, table, used, assumed)
     else:
-        mixed(kind, family, config, table, used, assumed)
+        fill_mixture(kind, family, config, table, used, assumed)
     if not table.get("experts") and kind not in HYBRIDS:
         for name in _OF_EXPERTS:
             table.pop(name, None)
@@ -393,7 +393,7 @@ def _mpt(config: Mapping[str, Any], table: dict[str, Any], used: set[str], assum
     alibi = attention.get("alibi", False)
     table["position"] = "alibi" if alibi else "rope" if attention.get("rope") else "learned"
     if attention.get("kv_n_heads") is not None:
-        table["kv_heads"] = _checked("attn_config.kv_n_heads", "kv_heads", attention["kv_n_heads"])
+        table["kv_heads"] = _check_value("attn_config.kv_n_heads", "kv_heads", attention["kv_n_heads"])
     used.update(key for key in ("expansion_ratio", "no_bias", "attn_config") if key in config)
     for key, value in (("expansion_ratio", ratio), ("no_bias", no_bias)):
         if key not in config:

@@ -14,7 +14,9 @@ LARGEST = 10**9
 """No size of a network in use is larger."""
 
 
-def mixed(kind: str, family: Family, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]) -> None:
+def fill_mixture(
+    kind: str, family: Family, config: Mapping[str, Any], table: dict[str, Any], used: set[str], assumed: list[str]
+) -> None:
     """Fills `table` with patterns of layers, shared experts and routing, and notes which keys were read."""
     layers = int(table["layers"])
     dense = _dense(config, layers, used)

@@ -202,9 +202,9 @@ def ernie_moe(config: Mapping[str, Any]) -> Rewritten:
     names = {"moe_num_experts": "num_experts", "moe_k": "num_experts_per_tok"}
     for name, ours in names.items():
         if name in config:
-            more[ours] = _first(config[name], name)
+            more[ours] = _single_number(config[name], name)
     if "moe_intermediate_size" in config:
-        more["moe_intermediate_size"] = _first(config["moe_intermediate_size"], "moe_intermediate_size")
+        more["moe_intermediate_size"] = _single_number(config["moe_intermediate_size"], "moe_intermediate_size")
     more["mlp_only_layers"] = [i for i in range(layers) if not (first <= i <= last and (i + 1) % every == 0)]
     more["shared_intermediate_size"] = natural(config, "moe_num_shared_experts", 0) * (more.get("moe_intermediate_size") or 0)
     read = {"moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval", "moe_num_shared_experts"}
@@ -216,11 +216,15 @@ def hunyuan_moe(config: Mapping[str, Any]) -> Rewritten:
     more = dict(config)
     for name, ours in (("moe_topk", "num_experts_per_tok"), ("num_experts", "num_experts"), ("moe_intermediate_size",) * 2):
         if config.get(name) is not None:
-            more[ours] = _first(config[name], name)
+            more[ours] = _single_number(config[name], name)
     width = more.get("moe_intermediate_size") or config.get("intermediate_size") or 0
     if isinstance(width, int) and not isinstance(width, bool):
         more["moe_intermediate_size"] = width
-        shared = _first(config.get("num_shared_expert") or 0, "num_shared_expert") if config.get("use_mixed_mlp_moe", True) else 0
+        shared = (
+            _single_number(config.get("num_shared_expert") or 0, "num_shared_expert")
+            if config.get("use_mixed_mlp_moe", True)
+            else 0
+        )
         more["shared_intermediate_size"] = shared * width
     first = natural(config, "moe_layer_num_skipped", 0)
     if first:
@@ -228,7 +232,7 @@ def hunyuan_moe(config: Mapping[str, Any]) -> Rewritten:
     return more, {"moe_topk", "num_shared_expert", "use_mixed_mlp_moe", "moe_layer_num_skipped"}
 
 
-def _first(value: object, key: str) -> int:
+def _single_number(value: object, key: str) -> int:
     """A whole number, or the first of a list of equal ones."""
     one = value[0] if isinstance(value, list) and value else value
     if isinstance(value, list) and any(other != one for other in value):

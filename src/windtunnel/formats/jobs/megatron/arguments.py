@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
-from windtunnel.formats.jobs.harmless_keys import harmless
+from windtunnel.formats.jobs.harmless_keys import is_harmless
 from windtunnel.formats.jobs.megatron.flags import KINDS, LAUNCHER, OLD_NAMES, SHORTER
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.scripts.command import launch
@@ -87,7 +87,7 @@ class Arguments:
             raise SpecError(f"--{flag}", text, "a whole number", hint)
         return int(text)
 
-    def needed(self, flag: str) -> int:
+    def required_count(self, flag: str) -> int:
         value = self.integer(flag)
         if value is None:
             raise SpecError(f"--{flag}", Nothing(), "a whole number of 1 or more; Megatron-LM requires this flag")
@@ -107,7 +107,7 @@ class Arguments:
     def state(self, stated: Stated) -> None:
         """Puts what a user states in place of its flags."""
         for path, flag in FLAG_OF.items():
-            if (value := stated.whole(path)) is not None:
+            if (value := stated.whole_number(path)) is not None:
                 self.given[flag] = [str(value)]
 
     def left_over(self) -> list[str]:
@@ -128,7 +128,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     if not listed:
         raise SpecError(where, text.strip()[:60], "Megatron-LM flags such as --num-layers 24")
     launcher = {LAUNCHER[flag]: values for flag, values in listed if flag in LAUNCHER}
-    arguments = Arguments({}, _launched(launcher), program=next((values[0] for flag, values in listed if flag == ".py"), ""))
+    arguments = Arguments({}, _launched_gpus(launcher), program=next((values[0] for flag, values in listed if flag == ".py"), ""))
     for flag, values in listed:
         if flag == ".py" or flag in LAUNCHER:
             continue
@@ -152,7 +152,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
 def _unknown(flag: str, values: list[str], suggests: bool) -> str:
     """An unknown flag with its words, and the known one that it may stand for unless it is known to change nothing."""
     told = f"--{flag} {' '.join(values)[:60]}".rstrip()
-    near = nearest(flag, KINDS) if suggests and len(flag) <= _LONGEST_FLAG and not harmless(told, "megatron") else None
+    near = nearest(flag, KINDS) if suggests and len(flag) <= _LONGEST_FLAG and not is_harmless(told, "megatron") else None
     return f"{told} (is it --{near}?)" if near and _alike(flag, near) else told
 
 
@@ -189,7 +189,7 @@ def _split(listed: list[str]) -> list[tuple[str, list[str]]]:
     return flags
 
 
-def _launched(launcher: dict[str, list[str]]) -> int | None:
+def _launched_gpus(launcher: dict[str, list[str]]) -> int | None:
     """GPUs that the launcher starts processes on, where both numbers are written out."""
     per_node, nodes = launcher.get("per-node"), launcher.get("nodes", ["1"])
     if not per_node or not nodes or not per_node[0].isdecimal() or not nodes[0].isdecimal():

@@ -18,13 +18,13 @@ _SIZES = {
 
 def pattern_of(args: Arguments) -> str | None:
     """The letters of a hybrid model's layers, without the cuts of its pipeline; None where the flags give none."""
-    letters = _written(args)
+    letters = _pattern_text(args)
     return None if letters is None else letters.replace("|", "")
 
 
 def cuts_of(args: Arguments, pp: int) -> tuple[int, ...] | None:
     """Layers of each virtual stage where the pattern has bars between them; SpecError if they are no multiple of `pp` stages."""
-    letters = _written(args)
+    letters = _pattern_text(args)
     if letters is None or "|" not in letters:
         return None
     counts = tuple(map(len, letters.split("|")))
@@ -33,7 +33,7 @@ def cuts_of(args: Arguments, pp: int) -> tuple[int, ...] | None:
     return counts
 
 
-def _written(args: Arguments) -> str | None:
+def _pattern_text(args: Arguments) -> str | None:
     return next((text for flag in _PATTERNS if (text := args.text(flag)) is not None), None)
 
 

@@ -66,9 +66,9 @@ def from_given(args: Arguments, on: Job | None, stated: Stated, form: str = FORM
         args.given["num-layers"] = [str(len(letters))]
         args.assumed.append(f"{len(letters)} layers, the length of the hybrid pattern (--num-layers left out)")
     for flag in REQUIRED:
-        args.needed(flag)
-    if args.needed("num-layers") > LARGEST_LAYERS:
-        raise SpecError("--num-layers", args.needed("num-layers"), f"at most {LARGEST_LAYERS}")
+        args.required_count(flag)
+    if args.required_count("num-layers") > LARGEST_LAYERS:
+        raise SpecError("--num-layers", args.required_count("num-layers"), f"at most {LARGEST_LAYERS}")
     _refuse(args)
     if not any(args.has(flag) for flag in _OF_A_PLAN):
         model = _model(args)
@@ -142,16 +142,16 @@ def _refuse(args: Arguments) -> None:
 
 
 def _model(args: Arguments) -> Model:
-    hidden = args.needed("hidden-size")
+    hidden = args.required_count("hidden-size")
     ffn = args.integer("ffn-hidden-size")
     if ffn is None:
         ffn = int((4 * hidden * 2 / 3) // 64) * 64 if args.switch("swiglu") else 4 * hidden
         args.assumed.append(f"ffn {ffn}, as Megatron derives it (--ffn-hidden-size left out)")
     table: dict[str, Any] = {
-        "name": f"megatron-{hidden}x{args.needed('num-layers')}",
-        "layers": args.needed("num-layers"),
+        "name": f"megatron-{hidden}x{args.required_count('num-layers')}",
+        "layers": args.required_count("num-layers"),
         "hidden": hidden,
-        "heads": args.needed("num-attention-heads"),
+        "heads": args.required_count("num-attention-heads"),
         "ffn": ffn,
         "vocab": _vocab(args),
         "max_seq": args.integer("max-position-embeddings") or args.integer("seq-length") or _USUAL_SEQ,
@@ -263,7 +263,7 @@ def _window(args: Arguments) -> int | None:
 def _plan(args: Arguments, model: Model, on: Job | None, stated: Stated) -> Plan:
     tp, pp, cp = (args.integer(f"{axis}-parallel-size") or 1 for axis in ("tensor-model", "pipeline-model", "context"))
     gpus = _gpus(args, on, stated)
-    micro_batch = args.needed("micro-batch-size")
+    micro_batch = args.required_count("micro-batch-size")
     dp = gpus // (tp * pp * cp) if gpus else None
     if gpus and (dp is None or dp * tp * pp * cp != gpus):
         raise SpecError("world size", gpus, f"a multiple of tp*pp*cp = {tp * pp * cp}", "--set cluster.gpus=N says on how many.")
@@ -284,7 +284,7 @@ def _plan(args: Arguments, model: Model, on: Job | None, stated: Stated) -> Plan
         "dp": dp,
         "micro_batch": micro_batch,
         "global_batch": batch,
-        "seq": args.needed("seq-length"),
+        "seq": args.required_count("seq-length"),
         "sequence_parallel": args.switch("sequence-parallel") and tp > 1,
         "sharding": _sharding(args),
         "stages": stages,

@@ -15,7 +15,7 @@ def layers_of(args: Arguments, layers: int, pp: int) -> tuple[tuple[int, ...] | 
     """(layers of every virtual stage in model order, or None where they divide evenly; virtual stages per rank)."""
     layout = args.text("pipeline-model-parallel-layout")
     if layout is not None:
-        return _written(args, layout, layers, pp)
+        return _parse_layout(args, layout, layers, pp)
     per_chunk, chunks = args.integer("num-layers-per-virtual-pipeline-stage"), args.integer("num-virtual-stages-per-pipeline-rank")
     first, last = args.integer("decoder-first-pipeline-num-layers"), args.integer("decoder-last-pipeline-num-layers")
     counted = layers + args.switch("account-for-embedding-in-pipeline-split") + args.switch("account-for-loss-in-pipeline-split")
@@ -38,7 +38,7 @@ def layers_of(args: Arguments, layers: int, pp: int) -> tuple[tuple[int, ...] | 
     stages = [counted // (pp * vpp)] * (pp * vpp)
     stages[0] -= args.switch("account-for-embedding-in-pipeline-split")
     stages[-1] -= args.switch("account-for-loss-in-pipeline-split")
-    return _checked(stages, "--num-layers", layers, least=0), vpp  # an end may be the embedding or the loss alone
+    return _check_stages(stages, "--num-layers", layers, least=0), vpp  # an end may be the embedding or the loss alone
 
 
 def _ends(layers: int, pp: int, vpp: int, first: int | None, last: int | None) -> tuple[int, ...]:
@@ -51,10 +51,10 @@ def _ends(layers: int, pp: int, vpp: int, first: int | None, last: int | None) -
         raise SpecError("--decoder-first-pipeline-num-layers", first, f"ends that leave a multiple of {middle} of {layers} layers")
     inner = [left // middle] * middle if middle else []
     stages = ([] if first is None else [first]) + inner + ([] if last is None else [last])
-    return _checked(stages, "--decoder-first-pipeline-num-layers", first)
+    return _check_stages(stages, "--decoder-first-pipeline-num-layers", first)
 
 
-def _written(args: Arguments, layout: str, layers: int, pp: int) -> tuple[tuple[int, ...], int]:
+def _parse_layout(args: Arguments, layout: str, layers: int, pp: int) -> tuple[tuple[int, ...], int]:
     """`Et*3|(tt|)*29,m|L`: one part between bars is a virtual stage, `t` a layer, `E` embedding, `L` loss, `m` multi-token
     prediction. A part may be without layers."""
     flag = "--pipeline-model-parallel-layout"
@@ -88,7 +88,7 @@ def _written_out(repeat: re.Match[str]) -> str:
     return str(body) * int(times)
 
 
-def _checked(stages: list[int], flag: str, got: object, least: int = 1) -> tuple[int, ...]:
+def _check_stages(stages: list[int], flag: str, got: object, least: int = 1) -> tuple[int, ...]:
     if min(stages) < least:
         raise SpecError(flag, got, "at least one layer in every virtual stage")
     return tuple(stages)

@@ -37,11 +37,11 @@ def module_of(table: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     return next(found, None)
 
 
-def opened(table: Mapping[str, Any], folder: Path, environment: Mapping[str, str]) -> Mapping[str, Any]:
+def open_experiment(table: Mapping[str, Any], folder: Path, environment: Mapping[str, str]) -> Mapping[str, Any]:
     """The experiment with its variables filled in and its files opened; another table as it is. FileError for a broken file."""
     if module_of(table) is None:
         return table
-    filled = _filled(table, environment)
+    filled = _fill_variables(table, environment)
     name, module = module_of(filled) or ("", {})
     bases = [folder, *list(folder.resolve().parents)[:_UPWARDS]]
     tree = next((base / _TREE for base in bases if (base / _TREE).is_dir()), None)
@@ -53,7 +53,7 @@ def opened(table: Mapping[str, Any], folder: Path, environment: Mapping[str, str
         places = [folder / file] if tree is None else [folder / file, tree / kind / str(module["framework"]) / file]
         path = next((place for place in places if is_file(place)), None)
         if path is not None:
-            files[key] = _filled(_with_bases(path, tree or folder, []), environment)
+            files[key] = _fill_variables(_with_bases(path, tree or folder, []), environment)
     return {**filled, "modules": {**filled["modules"], name: {**module, OPENED: files}}}
 
 
@@ -77,12 +77,12 @@ def _names(value: Any) -> list[str]:
     return [str(one) for one in value] if isinstance(value, list) else [value] if isinstance(value, str) else []
 
 
-def _filled(value: Any, environment: Mapping[str, str]) -> Any:
+def _fill_variables(value: Any, environment: Mapping[str, str]) -> Any:
     """Values with the environment's variables or their defaults in place; a text that is one variable becomes a YAML value."""
     if isinstance(value, Mapping):
-        return {key: _filled(one, environment) for key, one in value.items()}
+        return {key: _fill_variables(one, environment) for key, one in value.items()}
     if isinstance(value, list):
-        return [_filled(one, environment) for one in value]
+        return [_fill_variables(one, environment) for one in value]
     if not isinstance(value, str) or "${" not in value:
         return value
     text = _VARIABLE.sub(lambda match: environment.get(match[1], match[0] if match[2] is None else match[2]), value)

@@ -121,7 +121,7 @@ class Writer:
 
     def write(self) -> tuple[dict[str, GraphBlock], tuple[tuple[str, int], ...]]:
         """Blocks by name and the order in which they run."""
-        given, saved = self._given_weights(), self._saved()
+        given, saved = self._given_weights(), self._saved_bytes()
         found: dict[GraphBlock, str] = {}
         order: list[tuple[str, int]] = []
         paths: dict[GraphBlock, list[str]] = {}
@@ -156,7 +156,7 @@ class Writer:
             counts[first.get(owner, len(self.parts) - 1)].append(int(owner.meta["val"].numel()))
         return counts
 
-    def _saved(self) -> list[list[float]]:
+    def _saved_bytes(self) -> list[list[float]]:
         """Bytes of what forward makes and backward reads, at the block whose backward pass reads it last."""
         kept: list[list[float]] = [[] for _ in self.parts]
         self.last_use: dict[Any, Any] = {}

@@ -44,7 +44,7 @@ def joint(loaded: Loaded, dtype: str) -> Joint:
     if loaded.program is None:
         module.train()
         module.to(getattr(torch, {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[dtype]))
-    shared = _shared(loaded)
+    shared = _shared_parameters(loaded)
     _without_storage(torch, module, mode)
     floats = None if loaded.program is not None else next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
     args, kwargs = torch.utils._pytree.tree_map(lambda leaf: _fake(torch, leaf, mode, floats), (loaded.args, loaded.kwargs))
@@ -66,7 +66,7 @@ def joint(loaded: Loaded, dtype: str) -> Joint:
     return _read(made.graph_module.graph, shared)
 
 
-def _shared(loaded: Loaded) -> dict[str, int]:
+def _shared_parameters(loaded: Loaded) -> dict[str, int]:
     """Parameters by name -> what is the same for those that are one: export gives each name a tensor of its own."""
     if loaded.program is not None:
         return {name: value.untyped_storage().data_ptr() for name, value in loaded.program.state_dict.items() if value.numel()}

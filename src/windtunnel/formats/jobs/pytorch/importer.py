@@ -10,7 +10,7 @@ from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.pytorch.blocks import Writer, buffer_bytes, segments
 from windtunnel.formats.jobs.pytorch.export import Joint, joint
 from windtunnel.formats.jobs.pytorch.load import Loaded, load, pytorch
-from windtunnel.formats.jobs.pytorch.tensors import GraphTensors, short
+from windtunnel.formats.jobs.pytorch.tensors import GraphTensors, short_name
 from windtunnel.spec import load_model
 
 FORMAT = "torch.export"
@@ -32,7 +32,7 @@ def import_torch(
     """
     plain = target.rpartition(":")
     made = load(target, arguments, inputs, dtype)
-    return _imported(made, dtype, tokens, name or (plain[2] if plain[0] else target), f"torch.export of {target}")
+    return _import_loaded(made, dtype, tokens, name or (plain[2] if plain[0] else target), f"torch.export of {target}")
 
 
 def from_module(
@@ -47,10 +47,10 @@ def from_module(
 
     The module's parameters are replaced by tensors without storage: make it for this call, best under `torch.device("meta")`.
     """
-    return _imported(Loaded(module, args, dict(kwargs or {})), dtype, tokens, name or type(module).__name__, "torch.export")
+    return _import_loaded(Loaded(module, args, dict(kwargs or {})), dtype, tokens, name or type(module).__name__, "torch.export")
 
 
-def _imported(loaded: Loaded, dtype: str, tokens: int | None, name: str, source: str) -> Imported:
+def _import_loaded(loaded: Loaded, dtype: str, tokens: int | None, name: str, source: str) -> Imported:
     batch, length = _batch(loaded)
     graph = joint(loaded, dtype)
     tensors = GraphTensors(graph)
@@ -89,7 +89,7 @@ def _imported(loaded: Loaded, dtype: str, tokens: int | None, name: str, source:
         names = ", ".join(f"aten.{key}" for key, _ in writer.reader.unknown.most_common(8))
         assumed.append(f"operators not known take the time to move their tensors, {share:.1%} of all bytes: {names}")
     ignored = [f"{buffer_bytes(graph):.0f} bytes of buffers"] if buffer_bytes(graph) else []
-    idle = sorted({short(n) for n in graph.nodes if n.op == "call_function" and n.meta.get("val") is None})
+    idle = sorted({short_name(n) for n in graph.nodes if n.op == "call_function" and n.meta.get("val") is None})
     ignored += [f"aten.{key}: it computes nothing" for key in idle]
     built = (
         f"{len(order)} runs of {len(blocks)} different blocks",

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from windtunnel.formats.jobs.pytorch.tensors import GraphTensors, short
+from windtunnel.formats.jobs.pytorch.tensors import GraphTensors, short_name
 from windtunnel.spec.graph_model import Kernel, KernelKind
 
 NARROW = 4
@@ -174,7 +174,7 @@ class Reader:
 
     def kernels(self, node: Any, module: str, backward: bool) -> list[Kernel]:
         """What runs on the device for one operator; `module` is where in its block it stands."""
-        name, phase = short(node), self._phase(node, backward)
+        name, phase = short_name(node), self._phase(node, backward)
         words = f"{module} {name}".strip()
         if name in ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul"):
             return [self._product(node, words, phase)]
@@ -184,7 +184,7 @@ class Reader:
             return self._convolution_backward(node, words)
         if name.removesuffix("_backward") in ATTENTION:
             return [self._attention(node, module)]
-        moved = self.tensors.moved(node)
+        moved = self.tensors.moved_bytes(node)
         if name in SPARSE:
             table = self.tensors.owner[node.all_input_nodes[0]]
             out = self.tensors.bytes_of(node)
@@ -218,17 +218,17 @@ class Reader:
             or any(base.startswith(known) for known in STENCILS)
         ):
             return "elementwise", 1
-        self.unknown[name] += int(self.tensors.moved(node))
+        self.unknown[name] += int(self.tensors.moved_bytes(node))
         return "elementwise", 1
 
     def _product(self, node: Any, words: str, phase: Any) -> Kernel:
-        first = 1 if short(node) in ("addmm", "baddbmm") else 0
+        first = 1 if short_name(node) in ("addmm", "baddbmm") else 0
         left, right = (node.args[first + i].meta["val"].shape for i in (0, 1))
         out = node.meta["val"].shape
         k, n = int(left[-1]), int(out[-1])
         batch = int(math.prod(out[:-2])) if len(right) > 2 else 1
         m = int(math.prod(out)) // max(1, n * batch)
-        return self._gemm(words, phase, batch, m, n, k, 2.0 * batch * m * n * k, self.tensors.moved(node))
+        return self._gemm(words, phase, batch, m, n, k, 2.0 * batch * m * n * k, self.tensors.moved_bytes(node))
 
     def _gemm(self, words: str, phase: Any, batch: int, m: int, n: int, k: int, flops: float, moved: float) -> Kernel:
         self.seen["gemm"] += 1
@@ -238,7 +238,7 @@ class Reader:
     def _convolution(self, node: Any, words: str) -> Kernel:
         data, weight, out = (n.meta["val"].shape for n in (node.args[0], node.args[1], node))
         conv = _Convolution(data, weight, out, node.args[6], node.args[8])
-        return self._implicit(words, "forward", conv, self.tensors.moved(node))
+        return self._implicit(words, "forward", conv, self.tensors.moved_bytes(node))
 
     def _convolution_backward(self, node: Any, words: str) -> list[Kernel]:
         """Up to three kernels: gradients of the input, of the weight and of the bias."""
@@ -263,7 +263,7 @@ class Reader:
         return self._gemm(words, phase, conv.groups, m, n, k, flops, moved)
 
     def _attention(self, node: Any, module: str) -> Kernel:
-        backward = short(node).endswith("_backward")
+        backward = short_name(node).endswith("_backward")
         query, key = (node.args[i + backward].meta["val"].shape for i in (0, 1))
         arguments = {
             a.name: node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
@@ -285,7 +285,7 @@ class Reader:
             k,
             max(1, int(query[1] // key[1])),
             flops,
-            self.tensors.moved(node),
+            self.tensors.moved_bytes(node),
             3 if backward else 1,
         )
 
@@ -331,13 +331,13 @@ def _rows(node: Any, kind: KernelKind) -> tuple[int, int]:
     if kind not in ("norm", "softmax", "embedding"):
         return 0, 0
     value = node.meta["val"]
-    if short(node) == "embedding_dense_backward":
+    if short_name(node) == "embedding_dense_backward":
         value = node.args[0].meta["val"]
     first = value[0] if isinstance(value, (tuple, list)) else value
     if first is None or not len(first.shape):
         return 0, 0
     columns = int(first.shape[-1])
-    if short(node).startswith(("native_group_norm",)):
-        groups = cast(int, node.args[7 if not short(node).endswith("backward") else 8]) if len(node.args) > 8 else node.args[6]
+    if short_name(node).startswith(("native_group_norm",)):
+        groups = cast(int, node.args[7 if not short_name(node).endswith("backward") else 8]) if len(node.args) > 8 else node.args[6]
         columns = int(math.prod(first.shape[1:])) // max(1, int(groups))
     return int(first.numel()) // max(1, columns), columns

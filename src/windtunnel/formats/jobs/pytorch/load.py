@@ -62,7 +62,7 @@ def load(target: str, arguments: Sequence[str], inputs: Sequence[str], dtype: st
     if target.endswith(".pt2"):
         return _program(torch, target, arguments, inputs)
     factory = _factory(target)
-    made = _called(torch, factory, dict(_argument(text) for text in arguments), target)
+    made = _call_factory(torch, factory, dict(_argument(text) for text in arguments), target)
     if inputs:
         made.args, made.kwargs = _inputs(torch, inputs, dtype)
     elif not made.args and not made.kwargs:
@@ -84,7 +84,7 @@ def _program(torch: Any, target: str, arguments: Sequence[str], inputs: Sequence
     except FileNotFoundError:
         raise FileError(target, "no such file", "a program that torch.export.save wrote") from None
     except Exception as error:
-        raise FileError(target, _first(error), "a program that torch.export.save wrote, of this PyTorch") from None
+        raise FileError(target, _first_line(error), "a program that torch.export.save wrote, of this PyTorch") from None
     if program.example_inputs is None:
         raise FileError(target, "no example inputs", "a program with its example inputs")
     args, kwargs = program.example_inputs
@@ -121,7 +121,7 @@ def _factory(target: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _called(torch: Any, factory: Callable[..., Any], arguments: dict[str, Any], target: str) -> Loaded:
+def _call_factory(torch: Any, factory: Callable[..., Any], arguments: dict[str, Any], target: str) -> Loaded:
     """What the factory returns, made on the device `meta`; on the CPU where it looks at values."""
     assumed = []
     try:
@@ -132,7 +132,9 @@ def _called(torch: Any, factory: Callable[..., Any], arguments: dict[str, Any], 
             made = factory(**arguments)
         assumed.append("the module was made with real weights in memory: its factory looks at values")
     except Exception as error:
-        raise SpecError(target, _first(error), "a call that makes a module", "Give its arguments with --arg NAME=VALUE.") from None
+        raise SpecError(
+            target, _first_line(error), "a call that makes a module", "Give its arguments with --arg NAME=VALUE."
+        ) from None
     parts = made if isinstance(made, tuple) else (made,)
     if not isinstance(parts[0], torch.nn.Module) or len(parts) > 3:
         raise SpecError(target, type(made).__name__, "a torch.nn.Module, (module, inputs) or (module, args, kwargs)")
@@ -177,7 +179,7 @@ def _inputs(torch: Any, texts: Sequence[str], dtype: str) -> tuple[tuple[Any, ..
     return tuple(args), kwargs
 
 
-def _first(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:200]}"
 
@@ -188,4 +190,4 @@ def _telling(where: str) -> Any:
     try:
         yield
     except Exception as error:
-        raise SpecError(where, _first(error), "Python that runs and makes a module") from None
+        raise SpecError(where, _first_line(error), "Python that runs and makes a module") from None

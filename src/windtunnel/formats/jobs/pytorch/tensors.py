@@ -12,7 +12,7 @@ SAME_MEMORY = ("_unsafe_view", "_reshape_alias", "detach", "alias", "lift_fresh"
 """Operators that return their input's memory without saying so in their signature, or read it as if it were larger."""
 
 
-def short(node: Any) -> str:
+def short_name(node: Any) -> str:
     """`addmm` of `aten.addmm.default`."""
     return str(getattr(node.target, "__name__", node.target)).split(".")[0]
 
@@ -34,7 +34,7 @@ class GraphTensors:
     def _owner(self, node: Any) -> Any:
         if node.op != "call_function":
             return self.joint.same.get(node, node)
-        if short(node) == "getitem":
+        if short_name(node) == "getitem":
             source = node.args[0]
             return self.owner[source] if self.views(source) else node
         return self.owner[next(iter(node.all_input_nodes))] if self.views(node) and node.all_input_nodes else node
@@ -44,14 +44,14 @@ class GraphTensors:
         """Whether an operator gives another view of its input's memory."""
         if node.op != "call_function":
             return False
-        if short(node) in SAME_MEMORY:
+        if short_name(node) in SAME_MEMORY:
             return True
         schema = getattr(node.target, "_schema", None)
         return schema is not None and any(r.alias_info is not None for r in schema.returns)
 
     def works(self, node: Any) -> bool:
         """Whether a node is an operator that does something on the device."""
-        if node.op != "call_function" or short(node) == "getitem" or self.views(node):
+        if node.op != "call_function" or short_name(node) == "getitem" or self.views(node):
             return False
         return any(size_of(value) for value in self._values(node))
 
@@ -62,7 +62,7 @@ class GraphTensors:
 
     def maker(self, owner: Any) -> Any:
         """The operator that makes a tensor."""
-        return owner.args[0] if owner.op == "call_function" and short(owner) == "getitem" else owner
+        return owner.args[0] if owner.op == "call_function" and short_name(owner) == "getitem" else owner
 
     def bytes_of(self, owner: Any) -> float:
         return sum(size_of(value) for value in self._values(owner))
@@ -70,14 +70,14 @@ class GraphTensors:
     def outputs(self, node: Any) -> list[Any]:
         """GraphTensors that an operator makes and somebody reads."""
         if isinstance(node.meta.get("val"), (tuple, list)):
-            return [user for user in node.users if short(user) == "getitem" and self.bytes_of(user)]
+            return [user for user in node.users if short_name(user) == "getitem" and self.bytes_of(user)]
         return [node] if self.bytes_of(node) else []
 
     def inputs(self, node: Any) -> list[Any]:
         """Owners that an operator reads, each once."""
         return list(dict.fromkeys(self.owner[source] for source in node.all_input_nodes if self.bytes_of(self.owner[source])))
 
-    def moved(self, node: Any) -> float:
+    def moved_bytes(self, node: Any) -> float:
         """Bytes that an operator reads and writes, each tensor once; a view counts with its own size, an expanded one with its
         memory's."""
         read: dict[Any, float] = {}
@@ -101,11 +101,11 @@ class GraphTensors:
         """Owners that only become gradients of parameters: by conversion, summing and adding."""
         found = {self.owner[g] for g in self.joint.gradients}
         for node in reversed(self.joint.nodes):
-            if self.works(node) and node in found and short(node) in ("_to_copy", "add", "sum"):
+            if self.works(node) and node in found and short_name(node) in ("_to_copy", "add", "sum"):
                 found |= {
                     owner
                     for owner in self.inputs(node)
-                    if short(self.maker(owner)) in ("mm", "bmm", "addmm", "sum", "add", "embedding_dense_backward")
+                    if short_name(self.maker(owner)) in ("mm", "bmm", "addmm", "sum", "add", "embedding_dense_backward")
                     and all(reader in found for reader in self.readers[owner])
                 }
         return found

@@ -62,7 +62,7 @@ def from_recipe(recipe: Recipe, on: Job | None, stated: Stated | None) -> Import
     _defaults(recipe, args, stated)
     args.state(stated)
     known = stated.model or _model(recipe, args)
-    imported = from_settings(args, adapted(recipe, known, args), on, stated, FORMAT, "Megatron-Bridge recipe")
+    imported = from_settings(args, adapt_model(recipe, known, args), on, stated, FORMAT, "Megatron-Bridge recipe")
     return imported.with_notes(ignored, recipe.notes)
 
 
@@ -125,7 +125,7 @@ def _defaults(recipe: Recipe, args: Arguments, stated: Stated) -> None:
     _precision(value, args)
     args.given.setdefault("transformer-impl", ["transformer_engine"])
     args.given.setdefault("cross-entropy-loss-fusion", [])
-    if "seq-length" not in args.given and stated.whole("plan.seq") is None:
+    if "seq-length" not in args.given and stated.whole_number("plan.seq") is None:
         family = recipe.name.split("_")[0]
         args.given["seq-length"] = [str(_USUAL.get(family, 4096))]
         args.assumed.append(f"sequences of {args.given['seq-length'][0]} tokens, those of the base recipe (--set plan.seq=N)")
@@ -172,7 +172,7 @@ def _model(recipe: Recipe, args: Arguments) -> Model:
     )
 
 
-def adapted(recipe: Recipe, model: Model, args: Arguments) -> Model:
+def adapt_model(recipe: Recipe, model: Model, args: Arguments) -> Model:
     """The model with what the recipe changes of it: layers, MTP, vocabulary, adapters."""
     fields: dict[str, Any] = {}
     for flag, field in (("num-layers", "layers"), ("mtp-num-layers", "mtp_layers"), ("vocab-size", "vocab")):

@@ -16,7 +16,7 @@ from windtunnel.formats.jobs.megatron.arguments import Arguments
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.importer import from_given, from_settings
 from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.formats.jobs.recipes.megatron_bridge import RENAMED, adapted, give
+from windtunnel.formats.jobs.recipes.megatron_bridge import RENAMED, adapt_model, give
 from windtunnel.formats.jobs.recipes.reader import PARTIALS, Recipe
 from windtunnel.formats.jobs.recipes.values import Made, Named, Unknown
 from windtunnel.spec import Job, Model
@@ -72,14 +72,14 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
     _precision(value.get("trainer.plugins"), args)
     _defaults(value, args)
     args.state(stated)
-    model = stated.model or _known(recipe, stem, args)
+    model = stated.model or _known_model(recipe, stem, args)
     _class_defaults(value.get("model.config"), args, ("",) if model is None else _DISPATCH)
     if model is None:
         _sizes(value, stem, args)
     if args.has("num-experts") or model is not None and model.experts:
         args.given.setdefault("moe-token-dispatcher-type", ["alltoall"])  # all mixtures of NeMo have it
     if model is not None:
-        imported = from_settings(args, adapted(recipe, model, args), on, stated, FORMAT, "NeMo recipe")
+        imported = from_settings(args, adapt_model(recipe, model, args), on, stated, FORMAT, "NeMo recipe")
     else:
         imported = from_given(args, on, stated, FORMAT)
     return imported.with_notes(ignored, recipe.notes)
@@ -88,7 +88,7 @@ def from_recipe(recipe: Recipe, stem: str, on: Job | None, stated: Stated | None
 def _fill(value: Made, args: Arguments) -> list[str]:
     """Flags of the recipe's fields; the fields that are none."""
     ignored = []
-    overlaps = [one for one in _listed(value.get("trainer.callbacks")) if one.name.endswith("CommOverlapCallback")]
+    overlaps = [one for one in _list_configurations(value.get("trainer.callbacks")) if one.name.endswith("CommOverlapCallback")]
     leaves = [*value.leaves(), *(leaf for one in overlaps for leaf in one.leaves("trainer.strategy"))]
     for path, leaf in leaves:
         section, _, name = path.rpartition(".")
@@ -106,7 +106,7 @@ def _fill(value: Made, args: Arguments) -> list[str]:
     return ignored
 
 
-def _listed(value: Any) -> list[Made]:
+def _list_configurations(value: Any) -> list[Made]:
     """The configurations in a list, or the one that stands alone."""
     return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, Made)]
 
@@ -144,7 +144,7 @@ def _count(value: Any) -> bool:
 
 def _precision(plugins: Any, args: Arguments) -> None:
     """Megatron's mixed precision as NeMo's plugin has it; NeMo's functions by their names where they are not in reach."""
-    for plugin in _listed(plugins):
+    for plugin in _list_configurations(plugins):
         half = plugin.fields.get("precision") == "16-mixed" or plugin.name.startswith("fp16")
         args.given["fp16" if half else "bf16"] = []
         if plugin.fields.get("fp8") or "_fp8_" in plugin.name:
@@ -184,7 +184,7 @@ def _defaults(value: Made, args: Arguments) -> None:
             args.assumed.append(f"--{flag} {usual}: the recipe's data are not in reach")
 
 
-def _known(recipe: Recipe, stem: str, args: Arguments) -> Model | None:
+def _known_model(recipe: Recipe, stem: str, args: Arguments) -> Model | None:
     """The catalogue's model by the name of the configuration, of the recipe that this one builds on, or of the file."""
     config, module = recipe.value.get("model.config"), recipe.value.get("model")
     hints = [config.name] if isinstance(config, Made) and not config.name.endswith("GPTConfig") else []

@@ -111,18 +111,18 @@ def recipes_of(module: PythonFile) -> list[str]:
 
     In a file of NeMo's, which names the parts of a job by functions too, only those that it offers as whole jobs.
     """
-    listed = [name for name, node in module.functions.items() if not name.startswith("_") and not _required(node)]
-    return [name for name in listed if _offered(module.functions[name])] or listed
+    listed = [name for name, node in module.functions.items() if not name.startswith("_") and not _required_arguments(node)]
+    return [name for name in listed if _makes_a_job(module.functions[name])] or listed
 
 
-def _offered(node: ast.FunctionDef) -> bool:
+def _makes_a_job(node: ast.FunctionDef) -> bool:
     """Whether a function is decorated as one that makes a job: `@run.cli.factory(target=...)` of NeMo-Run."""
     calls = [one for one in node.decorator_list if isinstance(one, ast.Call)]
     makers = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "factory"]
     return any(word.arg == "target" for call in makers for word in call.keywords)
 
 
-def _required(node: ast.FunctionDef) -> int:
+def _required_arguments(node: ast.FunctionDef) -> int:
     return len(node.args.args) - len(node.args.defaults)
 
 
@@ -218,7 +218,7 @@ class _Reader:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
-            return self.named(node.id, module, scope)
+            return self.resolve_name(node.id, module, scope)
         if isinstance(node, ast.Attribute):
             return self.attribute(node, module, scope, make)
         if isinstance(node, ast.Call):
@@ -238,13 +238,13 @@ class _Reader:
         if isinstance(node, ast.BoolOp):
             return self.either(node, module, scope)
         if isinstance(node, ast.Compare):
-            return self.compared(node, module, scope)
+            return self.evaluate_comparison(node, module, scope)
         if isinstance(node, ast.IfExp):
             test = self.value(node.test, module, scope)
             return UNKNOWN if _vague(test) else self.value(node.body if test else node.orelse, module, scope)
         return UNKNOWN
 
-    def named(self, name: str, module: PythonFile, scope: dict[str, Any]) -> Any:
+    def resolve_name(self, name: str, module: PythonFile, scope: dict[str, Any]) -> Any:
         if name in scope:
             return scope[name]
         if name in module.constants:
@@ -281,7 +281,7 @@ class _Reader:
                 return value
         return value
 
-    def compared(self, node: ast.Compare, module: PythonFile, scope: dict[str, Any]) -> Any:
+    def evaluate_comparison(self, node: ast.Compare, module: PythonFile, scope: dict[str, Any]) -> Any:
         values = [self.value(one, module, scope) for one in (node.left, *node.comparators)]
         if any(isinstance(value, Unknown) for value in values) or len(values) != 2:
             return UNKNOWN
@@ -297,30 +297,30 @@ class _Reader:
         if isinstance(node.func, ast.Name) and node.func.id not in scope:
             name = node.func.id
             if name in ("hasattr", "getattr", "isinstance"):
-                return self.asked(name, args)
+                return self.evaluate_attribute_test(name, args)
             found = self.find(name, module) if not name.endswith(KEPT) else None
             if found is not None:
                 self.followed.append(name)
                 return self.call_function(*found, args, kwargs)
             if name == "replace" and args and isinstance(args[0], Made):  # of dataclasses
                 return Made(args[0].name, args[0].args, {**args[0].fields, **kwargs}, args[0].home)
-            result = self.unfollowed(name, args, kwargs)
+            result = self.call_unknown(name, args, kwargs)
             if name.endswith("model_registry") and isinstance(result, Made):
                 result.home = home_of(name, module)
             return result
         target = self.value(node.func, module, scope)
         if isinstance(target, Named):
             if target.name in NEMO_RUN and args:
-                return self.configured(target.name, args, kwargs, module)
-            return self.unfollowed(target.name, args, kwargs)
+                return self.make_configuration(target.name, args, kwargs, module)
+            return self.call_unknown(target.name, args, kwargs)
         inner = self.value(node.func.value, module, scope) if isinstance(node.func, ast.Attribute) else UNKNOWN
         if isinstance(inner, (str, list)) and isinstance(node.func, ast.Attribute):
-            return self.changed(inner, node.func.attr, args)
+            return self.call_method(inner, node.func.attr, args)
         if isinstance(inner, Made):  # a method: what it returns stands for what it was called on
             return Made(inner.name, inner.args or args, {**inner.fields, **kwargs})
         return UNKNOWN
 
-    def asked(self, name: str, args: list[Any]) -> Any:
+    def evaluate_attribute_test(self, name: str, args: list[Any]) -> Any:
         if name == "isinstance" or len(args) < 2 or not isinstance(args[0], Made) or not isinstance(args[1], str):
             return UNKNOWN
         there = args[1] in args[0].fields
@@ -328,7 +328,7 @@ class _Reader:
             return True if there else UNKNOWN
         return args[0].fields[args[1]] if there else args[2] if len(args) > 2 else UNKNOWN
 
-    def configured(self, call: str, args: list[Any], kwargs: dict[str, Any], module: PythonFile) -> Any:
+    def make_configuration(self, call: str, args: list[Any], kwargs: dict[str, Any], module: PythonFile) -> Any:
         """What `run.Config(CLASS, ...)` makes, by the name of the class; `run.Partial(function, ...)` keeps its own."""
         if call in PARTIALS or not isinstance(args[0], Named):
             return Made(call, args, kwargs)
@@ -350,7 +350,7 @@ class _Reader:
             if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and line.value is not None:
                 made.defaults[line.target.id] = self.value(line.value, home, {})
 
-    def changed(self, inner: str | list[Any], method: str, args: list[Any]) -> Any:
+    def call_method(self, inner: str | list[Any], method: str, args: list[Any]) -> Any:
         """A method of a text or of a list: what recipes use of them."""
         if isinstance(inner, str):
             return inner.lower() if method == "lower" else UNKNOWN
@@ -360,7 +360,7 @@ class _Reader:
             inner.extend(args[0])
         return None if method in ("append", "extend") else UNKNOWN
 
-    def unfollowed(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_unknown(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call whose function is not in reach: a helper that is given a configuration returns it, others are values."""
         short = name.rpartition(".")[2]
         self.calls.append(name)

@@ -25,7 +25,7 @@ def telling(recipe: Recipe) -> bool:
 def from_recipe(recipe: Recipe, path: Path, on: Job | None, stated: Stated | None) -> Imported:
     """As `from_torchtitan`, of the configuration that the function returns."""
     value = recipe.value
-    table = {name: _plain(field) for name, field in value.fields.items() if name in ("training", "parallelism", "compile")}
+    table = {name: _plain_value(field) for name, field in value.fields.items() if name in ("training", "parallelism", "compile")}
     table.setdefault("training", {})
     spec = value.fields.get("model_spec")
     if not isinstance(spec, Made) or not spec.args or not isinstance(spec.args[0], str):
@@ -49,9 +49,9 @@ def _converters(spec: Made) -> list[str]:
     return [kind for name in named for word, kind in _CONVERTERS.items() if name.startswith(word)]
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
+def _plain_value(value: Any, depth: int = 0) -> Any:
     """Fields as plain values, as deep as a configuration goes; what is not known is left out."""
     if isinstance(value, Made):
         known = {key: one for key, one in value.fields.items() if not isinstance(one, Unknown)}
-        return {key: _plain(one, depth + 1) for key, one in known.items()} if depth < _DEEPEST else {}
+        return {key: _plain_value(one, depth + 1) for key, one in known.items()} if depth < _DEEPEST else {}
     return value.name if isinstance(value, Named) else value

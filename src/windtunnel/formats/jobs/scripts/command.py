@@ -87,7 +87,7 @@ def launch(
     chosen = max(launches, key=_flags, default=[])
     if not chosen and not loose:
         chosen = max(script.commands, key=_flags, default=[])
-    listed = [*script.unused(), *(word for command in loose for word in command), *chosen]
+    listed = [*script.unused_words(), *(word for command in loose for word in command), *chosen]
     values = script.values
     unread = tuple(name for name in values.environment if name not in values.used and name not in values.overruled)
     files = () if path is None else tuple(os.path.relpath(file, path.parent) for file in script.files)
@@ -134,7 +134,7 @@ class _Script:
                 raise FileError(self.where, str(error), "a command line whose quotes are closed") from None
         self.block(root)
 
-    def unused(self) -> list[str]:
+    def unused_words(self) -> list[str]:
         """Words of variables that hold flags and that no command used, in the order of their assignment."""
         left = (name for name in self.values.assigned if name not in self.values.used)
         listed = [word for name in left for word in split_flags(self.values.of(name))]
@@ -187,7 +187,7 @@ class _Script:
             if child.type not in ("variable_assignment", "file_redirect", "herestring_redirect")
         ]
         listed = [word for part in parts for word in self.values.words(part)]
-        if listed and listed[0] in _READERS and self.named(listed[0], parts[1:]):
+        if listed and listed[0] in _READERS and self.walk_named_script(listed[0], parts[1:]):
             return
         if not listed or listed[0] in ("echo", "printf", "mkdir", "exit", "source", ".", "cd", "set", "unset", "rm", "cp"):
             return
@@ -195,7 +195,7 @@ class _Script:
             self.values.shift(int(listed[1]) if len(listed) > 1 and re.fullmatch(r"\d{1,3}", listed[1]) else 1)
             return
         if listed[0] in self.functions and self.depth < _DEEPEST // 2:
-            self.called(listed)
+            self.walk_function(listed)
             return
         if "-c" in listed[:-1] and " " in (inner := listed[listed.index("-c") + 1]):  # bash -c "python …"
             self.depth += 1
@@ -204,7 +204,7 @@ class _Script:
             self.depth -= 1
             return
         if listed[0] == "eval" and self.depth < _DEEPEST // 4 and len(listed) > 1:
-            self.evaluated(" ".join(listed[1:]))
+            self.walk_text(" ".join(listed[1:]))
             return
         flat = split_flags(listed)
         self.count += len(flat)
@@ -212,7 +212,7 @@ class _Script:
             raise FileError(self.where, f"more than {LARGEST_WORD_COUNT} words", "the arguments of one job")
         self.commands.append(flat)
 
-    def evaluated(self, text: str) -> None:
+    def walk_text(self, text: str) -> None:
         """A command that a variable holds, with its quotes; split at blanks where they do not close."""
         before = len(self.commands)
         self.depth += 1
@@ -225,7 +225,7 @@ class _Script:
         if len(self.commands) == before:
             self.commands.append(split_flags([text]))
 
-    def named(self, reader: str, parts: Sequence[Node]) -> bool:
+    def walk_named_script(self, reader: str, parts: Sequence[Node]) -> bool:
         """Walks the script that `source` or `bash` names, with the words behind it; False where there is no such file,
         and for one that starts nothing with flags."""
         texts = [self.values.text(part, keep=True) for part in parts]
@@ -243,7 +243,7 @@ class _Script:
         self.path, self.where = before
         return reader not in _SHELLS or any(map(_flags, self.commands[count:]))
 
-    def called(self, listed: list[str]) -> None:
+    def walk_function(self, listed: list[str]) -> None:
         """A function's body, with its own positional parameters."""
         with self.values.own_parameters(listed[1:]):
             self.block(self.functions[listed[0]])
@@ -284,13 +284,13 @@ class _Script:
         taken = next((clause for clause, test in conditions if test is not None and holds(test, self.values)), None)
         if taken is None:
             fallback = next((child for child in node.named_children if child.type == "else_clause"), None)
-            self.passed(node, len(conditions), fallback)
+            self.note_skipped_branch(node, len(conditions), fallback)
             if fallback is not None:
                 self.block(fallback)
         else:
             self.branch(taken)
 
-    def passed(self, node: Node, options: int, fallback: Node | None) -> None:
+    def note_skipped_branch(self, node: Node, options: int, fallback: Node | None) -> None:
         """Remembers an `if` or a `case` that took no branch, or only one that gives up."""
         gives_up = fallback is None or bool(_LEAVES.search(_text(fallback)))
         if self.values.compared and gives_up and not self.values.in_function:
@@ -312,7 +312,7 @@ class _Script:
     def case(self, node: Node) -> None:
         """The first item of a `case` with a pattern that fits."""
         value = node.child_by_field_name("value")
-        subject = "" if value is None else self.values.known(value)
+        subject = "" if value is None else self.values.condition_text(value)
         items = [item for item in node.named_children if item.type == "case_item"]
         self.values.compared = []
         for item in items:
@@ -320,13 +320,13 @@ class _Script:
             texts = [self.values.text(pattern) for pattern in patterns]
             if any(fits(subject, text) for text in texts):
                 if "*" in texts and value is not None:
-                    self.passed(node, len(items), item)
+                    self.note_skipped_branch(node, len(items), item)
                 self.item(item, {pattern.id for pattern in patterns})
                 return
             if value is not None:
                 for text in texts:
                     self.values.note(value, text)
-        self.passed(node, len(items), None)
+        self.note_skipped_branch(node, len(items), None)
 
     def item(self, item: Node, patterns: set[int]) -> None:
         """The statements of a `case`'s item."""

@@ -133,21 +133,23 @@ class Values:
             case "raw_string":
                 return _text(node)[1:-1]
             case "string":
-                return _unescaped(self._joined(node, keep).strip('"') if not node.named_children else self._joined(node, keep))
+                return _unescape(
+                    self._join_children(node, keep).strip('"') if not node.named_children else self._join_children(node, keep)
+                )
             case "simple_expansion" | "expansion":
                 return self._expansion(node, keep)
             case "arithmetic_expansion":
                 value = self.number(node)
                 return _text(node) if value is None else str(value)
             case "concatenation" | "command_name":
-                return self._joined(node, keep)
+                return self._join_children(node, keep)
             case "string_content":
                 return _text(node)
             case "command_substitution":
                 return _text(node) if keep else ""
         return _text(node).replace("\\\n", "").replace("\\", "")
 
-    def _joined(self, node: Node, keep: bool) -> str:
+    def _join_children(self, node: Node, keep: bool) -> str:
         """A node's text with its children's values in place of them."""
         source, start, pieces, at = node.text or b"", node.start_byte, [], 0
         for child in node.children:
@@ -173,7 +175,7 @@ class Values:
         value = self._value(name)
         sign, behind = operator_of(node)
         if sign and (value is not None or sign in INSTEAD):
-            return self._changed(name, value or "", sign, behind, keep)
+            return self._apply_operator(name, value or "", sign, behind, keep)
         if value is not None and (value or default is None):
             value = self._part(node, value)
             self._use(name)
@@ -198,7 +200,7 @@ class Values:
         rest = whole[int(numbers[0]) :]
         return rest if len(numbers) == 1 else rest[: int(numbers[1])]
 
-    def _changed(self, name: str, value: str, sign: str, behind: Node | None, keep: bool) -> str:
+    def _apply_operator(self, name: str, value: str, sign: str, behind: Node | None, keep: bool) -> str:
         """A value that an operator cuts, or what stands in the place of one that is not empty."""
         self._use(name)
         if sign in INSTEAD:
@@ -228,7 +230,7 @@ class Values:
             self.shifted += count
         self.positional = self.positional[count:]
 
-    def known(self, node: Node) -> str:
+    def condition_text(self, node: Node) -> str:
         """As `text` for a condition: a parameter without a value is empty, also in the variable that it was copied to."""
         return _OPEN.sub("", text) if (text := self.text(node)) and "$" in text else text
 
@@ -321,7 +323,7 @@ def holds(node: Node, values: Values) -> bool:
     if node.type == "unary_expression":
         return _unary(node, values)
     if node.type == "binary_expression":
-        return _compared(node, values)
+        return _compare(node, values)
     return _text(node) == "true" if node.type == "command" else False
 
 
@@ -329,17 +331,17 @@ def _unary(node: Node, values: Values) -> bool:
     sign = _text(node.children[0])
     if sign == "!":
         return not holds(node.children[-1], values)
-    text = values.known(node.children[-1])
+    text = values.condition_text(node.children[-1])
     return bool(text) if sign == "-n" else not text if sign == "-z" else False
 
 
-def _compared(node: Node, values: Values) -> bool:
+def _compare(node: Node, values: Values) -> bool:
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
     signs = [_text(child) for child in node.children if child is not None and child != left and child != right]
     sign = signs[0] if signs else ""
     if left is None or right is None:
         return False
-    a, b = values.known(left), values.known(right)
+    a, b = values.condition_text(left), values.condition_text(right)
     whole = sign not in ("=", "==", "!=")
     values.note(left, None if whole else b)
     if b == "" or _reference(right) is not None:
@@ -381,7 +383,7 @@ def _reference(node: Node) -> tuple[str, str] | None:
     return None
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\([\\\"$`])", r"\1", text.replace("\\\n", ""))
 
 

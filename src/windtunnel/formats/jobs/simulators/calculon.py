@@ -30,8 +30,8 @@ def part(table: Mapping[str, Any]) -> str:
 
 
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
-    hidden, layers = keys.needed("hidden"), keys.needed("num_blocks")
-    vocab = stated.whole("model.vocab")
+    hidden, layers = keys.required_count("hidden"), keys.required_count("num_blocks")
+    vocab = stated.whole_number("model.vocab")
     if vocab is None:
         vocab = _VOCABULARY
         assumed.append(f"vocabulary {vocab}: Calculon's models have no embedding and no output layer")
@@ -40,8 +40,8 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
             "name": keys.text("name") or f"calculon-{hidden}x{layers}",
             "layers": layers,
             "hidden": hidden,
-            "heads": keys.needed("attn_heads"),
-            "head_dim": keys.count("attn_size") or max(1, hidden // keys.needed("attn_heads")),
+            "heads": keys.required_count("attn_heads"),
+            "head_dim": keys.count("attn_size") or max(1, hidden // keys.required_count("attn_heads")),
             "ffn": keys.count("feedforward") or 4 * hidden,
             "vocab": vocab,
             "max_seq": keys.count("seq_size") or 2048,
@@ -52,7 +52,10 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
 
 
 def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> tuple[Plan, Runtime]:
-    tp, pp = (stated.whole(f"plan.{ours}") or keys.needed(name) for ours, name in (("tp", "tensor_par"), ("pp", "pipeline_par")))
+    tp, pp = (
+        stated.whole_number(f"plan.{ours}") or keys.required_count(name)
+        for ours, name in (("tp", "tensor_par"), ("pp", "pipeline_par"))
+    )
     dp, vpp = keys.count("data_par"), keys.count("pipeline_interleaving") or 1
     if gpus is not None and (dp is None or tp * pp * dp != gpus):
         dp = None
@@ -77,9 +80,9 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
             "dp": dp,
             "vpp": vpp,
             "stages": even_stages(model.layers, pp * vpp, assumed),
-            "micro_batch": stated.whole("plan.micro_batch") or keys.needed("microbatch_size"),
-            "global_batch": stated.whole("plan.global_batch") or keys.needed("batch_size"),
-            "seq": stated.whole("plan.seq") or model.max_seq,
+            "micro_batch": stated.whole_number("plan.micro_batch") or keys.required_count("microbatch_size"),
+            "global_batch": stated.whole_number("plan.global_batch") or keys.required_count("batch_size"),
+            "seq": stated.whole_number("plan.seq") or model.max_seq,
             "sequence_parallel": comm == "rs_ag" and tp > 1,
             "sharding": "zero1" if keys.flag("optimizer_sharding") else "none",
             "recompute": _RECOMPUTE[recompute],

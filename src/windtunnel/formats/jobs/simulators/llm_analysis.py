@@ -41,7 +41,7 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
         "heads": sizes["n_head"],
         "kv_heads": keys.count("num_key_value_heads"),
         "ffn": keys.count("ffn_embed_dim") or 4 * hidden * (keys.count("expansion_ratio") or 4) // 4,
-        "vocab": stated.whole("model.vocab") or sizes["vocab_size"],
+        "vocab": stated.whole_number("model.vocab") or sizes["vocab_size"],
         "max_seq": keys.count("max_seq_len") or 2048,
         "activation": "swiglu" if gated else "gelu",
         "norm": "rmsnorm" if llama else "layernorm",

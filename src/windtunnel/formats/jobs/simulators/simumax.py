@@ -28,17 +28,17 @@ def part(table: Mapping[str, Any]) -> str:
 
 
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
-    hidden, layers, swiglu = keys.needed("hidden_size"), keys.needed("layer_num"), keys.flag("use_swiglu")
-    experts, dense = keys.count("expert_num") or 1, min(layers, keys.whole("dense_layers") or 0)
+    hidden, layers, swiglu = keys.required_count("hidden_size"), keys.required_count("layer_num"), keys.flag("use_swiglu")
+    experts, dense = keys.count("expert_num") or 1, min(layers, keys.whole_number("dense_layers") or 0)
     table: dict[str, Any] = {
         "name": keys.text("model_name") or f"simumax-{hidden}x{layers}",
         "layers": layers,
         "hidden": hidden,
-        "heads": keys.needed("head_num"),
+        "heads": keys.required_count("head_num"),
         "kv_heads": keys.count("kv_head_num"),
         "head_dim": keys.count("head_size"),
-        "ffn": keys.needed("intermediate_size"),
-        "vocab": stated.whole("model.vocab") or keys.needed("vocab_size"),
+        "ffn": keys.required_count("intermediate_size"),
+        "vocab": stated.whole_number("model.vocab") or keys.required_count("vocab_size"),
         "max_seq": 2**20,
         "activation": "swiglu" if swiglu else "gelu",
         "norm": "rmsnorm",
@@ -54,7 +54,7 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
             "experts": experts,
             "top_k": keys.count("topk") or 1,
             "expert_ffn": keys.count("moe_ffn_hidden_size"),
-            "shared_ffn": keys.whole("moe_shared_expert_intermediate_size") or 0,
+            "shared_ffn": keys.whole_number("moe_shared_expert_intermediate_size") or 0,
             "layer_pattern": f"D{dense}E{layers - dense}" if 0 < dense < layers else None,
         }
     if keys.text("attention_type") == "mla":
@@ -70,7 +70,7 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
 
 def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> tuple[Plan, Runtime]:
     def degree(name: str, field: str) -> int:
-        return stated.whole(f"plan.{field}") or keys.count(name) or 1
+        return stated.whole_number(f"plan.{field}") or keys.count(name) or 1
 
     tp, pp, cp, ep = degree("tp_size", "tp"), degree("pp_size", "pp"), degree("cp_size", "cp"), degree("ep_size", "ep")
     vpp, etp = degree("interleaving_size", "vpp"), degree("etp_size", "etp")
@@ -83,8 +83,8 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
     if ep > 1 and not model.experts:
         assumed.append(f"no expert parallelism: the model has no experts (ep_size {ep})")
         ep = 1
-    micro = stated.whole("plan.micro_batch") or keys.needed("micro_batch_size")
-    zero = keys.whole("zero_state") or 0
+    micro = stated.whole_number("plan.micro_batch") or keys.required_count("micro_batch_size")
+    zero = keys.whole_number("zero_state") or 0
     if zero not in (0, 1, 2, 3):
         raise SpecError("zero_state", zero, "0, 1, 2 or 3")
     plan = plan_of(
@@ -98,8 +98,8 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
             "etp": etp if model.experts else 1,
             "stages": even_stages(model.layers, pp * vpp, assumed),
             "micro_batch": micro,
-            "global_batch": stated.whole("plan.global_batch") or micro * (keys.count("micro_batch_num") or 1) * dp,
-            "seq": stated.whole("plan.seq") or keys.needed("seq_len"),
+            "global_batch": stated.whole_number("plan.global_batch") or micro * (keys.count("micro_batch_num") or 1) * dp,
+            "seq": stated.whole_number("plan.seq") or keys.required_count("seq_len"),
             "sequence_parallel": tp > 1 and sequence,
             "sharding": f"zero{zero}" if zero else "none",
             **_recompute(keys, -(-model.layers // (pp * vpp)), assumed),
@@ -123,7 +123,7 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
 
 def _recompute(keys: Keys, layers: int, assumed: list[str]) -> dict[str, Any]:
     """`recompute_layer_num` layers of a stage, in full or their attention."""
-    name, count = keys.text("recompute_granularity"), keys.whole("recompute_layer_num")
+    name, count = keys.text("recompute_granularity"), keys.whole_number("recompute_layer_num")
     if not keys.flag("enable_recompute") or name is None:
         if keys.get("enable_recompute"):
             assumed.append("no recompute: enable_recompute without recompute_granularity recomputes nothing")

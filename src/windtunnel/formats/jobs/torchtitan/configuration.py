@@ -114,12 +114,12 @@ def _of_hub(repository: str, assumed: list[str]) -> Model:
 
 def _written_out(keys: Keys, stated: Stated, assumed: list[str]) -> int | None:
     """The product of the degrees where none is left to the machine and they are more than a try on one GPU."""
-    shard = keys.whole("parallelism.data_parallel_shard_degree") or -1
+    shard = keys.whole_number("parallelism.data_parallel_shard_degree") or -1
     if shard < 1:
         return None
     others = [(f"{name}_parallel", field) for name, field in (("tensor", "tp"), ("pipeline", "pp"), ("context", "cp"))]
     degrees = [shard, keys.count("parallelism.data_parallel_replicate_degree") or 1]
-    degrees += [stated.whole(f"plan.{field}") or keys.count(f"parallelism.{name}_degree") or 1 for name, field in others]
+    degrees += [stated.whole_number(f"plan.{field}") or keys.count(f"parallelism.{name}_degree") or 1 for name, field in others]
     total = math.prod(degrees)
     if total == 1:
         return None
@@ -129,22 +129,22 @@ def _written_out(keys: Keys, stated: Stated, assumed: list[str]) -> int | None:
 
 def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
     def degree(name: str, field: str = "") -> int:
-        return stated.whole(f"plan.{field}") or keys.count(f"parallelism.{name}_degree") or 1
+        return stated.whole_number(f"plan.{field}") or keys.count(f"parallelism.{name}_degree") or 1
 
     tp, pp, cp = degree("tensor_parallel", "tp"), degree("pipeline_parallel", "pp"), degree("context_parallel", "cp")
-    replicate, shard = degree("data_parallel_replicate"), keys.whole("parallelism.data_parallel_shard_degree") or -1
+    replicate, shard = degree("data_parallel_replicate"), keys.whole_number("parallelism.data_parallel_shard_degree") or -1
     if shard * replicate * tp * pp * cp == 1 and gpus is not None and gpus > 1:
         shard = -1
         assumed.append(f"shards over all {gpus} GPUs: degrees of 1 are those of a try on one (--set cluster.gpus=1)")
     if shard < 1 and gpus is not None:
         shard = max(1, gpus // (replicate * tp * pp * cp))
     dp = replicate * shard if shard > 0 else None
-    local = stated.whole("plan.micro_batch") or keys.count("training.local_batch_size") or keys.count("training.batch_size")
-    seq = stated.whole("plan.seq") or keys.count("training.seq_len") or keys.count("training.max_context_length") or 2048
+    local = stated.whole_number("plan.micro_batch") or keys.count("training.local_batch_size") or keys.count("training.batch_size")
+    seq = stated.whole_number("plan.seq") or keys.count("training.seq_len") or keys.count("training.max_context_length") or 2048
     tokens = keys.count("training.num_tokens_per_microbatch_per_dp_rank")
     several = keys.count("parallelism.num_pp_microbatches") if pp > 1 else None
     local = local or (max(1, tokens // seq) * (several or 1) if tokens else 8)
-    total = stated.whole("plan.global_batch") or keys.whole("training.global_batch_size") or -1
+    total = stated.whole_number("plan.global_batch") or keys.whole_number("training.global_batch_size") or -1
     if total < 1 and (of_step := keys.count("training.num_tokens_per_train_step")):
         total = max(1, of_step // seq)
     if total < 1:
@@ -189,7 +189,7 @@ def _rotation(keys: Keys, cp: int) -> str | None:
 def _stages(keys: Keys, model: Model, pp: int) -> dict[str, Any]:
     """Schedule, virtual stages and layers of each; embedding and output count as a layer at their ends."""
     wanted = keys.text("parallelism.pipeline_parallel_schedule") or "1F1B"
-    first, last = (keys.whole(f"parallelism.pipeline_parallel_{end}_stage_less_layers") for end in ("first", "last"))
+    first, last = (keys.whole_number(f"parallelism.pipeline_parallel_{end}_stage_less_layers") for end in ("first", "last"))
     each = keys.count("parallelism.pipeline_parallel_layers_per_stage")
     if pp == 1:
         return {}

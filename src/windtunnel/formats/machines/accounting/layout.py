@@ -47,20 +47,20 @@ def layout_of(lines: Sequence[str]) -> JobColumns | None:
     if _GAVEL.fullmatch(first):
         return JobColumns("gavel", _tabs, {"id": 0, "submit": 5, "gpus": 6}, number, 7)
     if rest and _DASHES.fullmatch(rest[0][1]):
-        return _fixed(first, rest[0])
+        return _columns_by_width(first, rest[0])
     for sign, split in (("|", _pipes), ("\t", _tabs), (",", cells_of)):
         if first.count(sign) >= 2:
             cells = split(first)
-            at = _named(cells)
+            at = _columns_by_name(cells)
             if at is not None:
                 kind = "sacct" if sign == "|" else "jobs"
                 return JobColumns(kind, split, at, number + 1, len(cells))
             if sign == "|":
-                return _unnamed([split(line) for _, line in rows], number)
+                return _columns_by_content([split(line) for _, line in rows], number)
     return None
 
 
-def _named(cells: Sequence[str]) -> dict[str, int] | None:
+def _columns_by_name(cells: Sequence[str]) -> dict[str, int] | None:
     """Columns of a header that tells jobs: how one ended or when it came, and how long it took."""
     plain = [re.sub(r"[^a-z]", "", cell.lower().split("%")[0]) for cell in cells]
     at = {key: min(found) for key, names in _SPELLINGS.items() if (found := [plain.index(name) for name in names if name in plain])}
@@ -68,7 +68,7 @@ def _named(cells: Sequence[str]) -> dict[str, int] | None:
     return at if ends and ({"state", "exit", "submit"} & at.keys()) else None
 
 
-def _unnamed(rows: list[list[str]], header: int) -> JobColumns | None:
+def _columns_by_content(rows: list[list[str]], header: int) -> JobColumns | None:
     """Columns by what their cells look like: a state, times of which the last three are submit, start and end, an elapsed time."""
     width = len(rows[0])
     rows = [row for row in rows if len(row) == width]
@@ -92,7 +92,7 @@ def _unnamed(rows: list[list[str]], header: int) -> JobColumns | None:
     return JobColumns("sacct", _pipes, at, header, width)
 
 
-def _fixed(first: str, dashes: tuple[int, str]) -> JobColumns | None:
+def _columns_by_width(first: str, dashes: tuple[int, str]) -> JobColumns | None:
     """sacct's own columns, as wide as the dashes below their names."""
     number, line = dashes
     spans = [(match.start(), match.end()) for match in re.finditer(r"-+", line)]
@@ -100,7 +100,7 @@ def _fixed(first: str, dashes: tuple[int, str]) -> JobColumns | None:
     def split(text: str) -> list[str]:
         return [text[begin:end].strip() for begin, end in spans]
 
-    at = _named(split(first))
+    at = _columns_by_name(split(first))
     return JobColumns("sacct", split, at, number + 1, len(spans)) if at is not None else None
 
 

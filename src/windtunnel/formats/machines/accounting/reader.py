@@ -120,7 +120,7 @@ def _facts(jobs: _Jobs, count: int) -> dict[str, Any]:
     facts: dict[str, Any] = {"jobs": count, "job_steps": jobs.job_steps, "states": dict(jobs.states.most_common())}
     facts["outcomes"] = dict(jobs.outcomes.most_common())
     if jobs.last > 0:
-        facts["first"], facts["last"] = _shown(jobs.first), _shown(jobs.last)
+        facts["first"], facts["last"] = _format_moment(jobs.first), _format_moment(jobs.last)
     facts |= _spread("seconds", seconds) | _spread("wait_seconds", wait)
     if np.isfinite(gpus).any():
         facts["gpu_jobs"] = int((gpus > 0).sum())
@@ -144,6 +144,6 @@ def _spread(name: str, values: Any) -> dict[str, float]:
     return {f"median_{name}": float(np.median(known)), f"mean_{name}": float(known.mean()), f"most_{name}": float(known.max())}
 
 
-def _shown(moment: float) -> str | float:
+def _format_moment(moment: float) -> str | float:
     """A date where the number is one since 1970, else the number: traces count from their own begin."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S") if 5e8 < moment < _YEAR_9999 else moment

@@ -56,7 +56,7 @@ class FabricLinks:
         self.joined[frozenset(((guid, port), (other, other_port)))] = speed
 
     @property
-    def unlinked(self) -> int:
+    def unlinked_nodes(self) -> int:
         """Nodes that no link names."""
         return len(self.names.keys() - {guid for ends in self.joined for guid, _ in ends})
 

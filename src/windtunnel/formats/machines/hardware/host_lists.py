@@ -14,7 +14,7 @@ def hosts_of(text: str) -> list[str]:
     """Names in their order. ValueError for a list without end, for brackets that do not close, and for more than `MOST` names."""
     names: list[str] = []
     for part in _parts(text):
-        for name in _expanded(part):
+        for name in _expand_piece(part):
             names.append(name)
             if len(names) > MOST:
                 raise ValueError(f"more than {MOST} names")
@@ -36,7 +36,7 @@ def _parts(text: str) -> Iterator[str]:
     yield text[begin:]
 
 
-def _expanded(part: str) -> Iterator[str]:
+def _expand_piece(part: str) -> Iterator[str]:
     """The names of one piece, whose first pair of brackets is written out, then the next."""
     part = part.strip()
     match = _BRACKETS.search(part)
@@ -50,4 +50,4 @@ def _expanded(part: str) -> Iterator[str]:
         if not (first.isdigit() and (last.isdigit() or not last)) or len(first) > 12 or len(last) > 12:
             raise ValueError(f"{span[:40]!r} in brackets")
         for number in range(int(first), int(last or first) + 1):
-            yield from _expanded(f"{part[: match.start()]}{number:0{len(first)}d}{part[match.end() :]}")
+            yield from _expand_piece(f"{part[: match.start()]}{number:0{len(first)}d}{part[match.end() :]}")

@@ -44,8 +44,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     if not links.names:
         raise FileError(str(files[0]), "no node of a fabric", "what `ibnetdiscover` prints")
     facts = fabric_facts(links)
-    if links.unlinked:
-        broken.append(f"{links.unlinked} nodes without a port: the file breaks off, or their cables are out")
+    if links.unlinked_nodes:
+        broken.append(f"{links.unlinked_nodes} nodes without a port: the file breaks off, or their cables are out")
     if links.joined and not facts["cas"]:
         joined = f"{facts['switches']} switches of radix {facts['radix']}, {facts['switch_switch_links']} links between them"
         hint = "no host adapter: levels and nodes under a leaf stay open; `ibnetdiscover` without options lists adapters too"

@@ -76,7 +76,11 @@ def cluster_of(node: NodeFacts, context: Context, source: str) -> tuple[Cluster 
             reason = f"the catalogue lacks the GPU {node.printed!r}" if node.printed else "the GPU is not known"
         return {"node": {key: value for key, value in known.items() if value}}, [], [f"{reason}: add --cluster CLUSTER"]
     own, built = base.node, [f"a node of {node.gpus} {base.gpu.name}"]
-    update: dict[str, Any] = {"gpus": node.gpus, "id": f"{own.id}-from-{_short(source)}", "source": f"{source}; the rest: {own.id}"}
+    update: dict[str, Any] = {
+        "gpus": node.gpus,
+        "id": f"{own.id}-from-{_short_id(source)}",
+        "source": f"{source}; the rest: {own.id}",
+    }
     update["scale_up"] = _scale_up(node, base, built, assumed)
     if node.nics:
         rate = node.nic_rate or (own.nic.bandwidth if own.nic is not None else None)
@@ -97,7 +101,7 @@ def cluster_of(node: NodeFacts, context: Context, source: str) -> tuple[Cluster 
     assumed.append(f"host memory, storage, power, fabric and size: those of {base.id}")
     nodes = max(1, base.gpus // base.node.gpus)
     cluster = base.model_copy(
-        update={"id": f"{base.id}-from-{_short(source)}", "node": own.model_copy(update=update), "gpus": nodes * node.gpus}
+        update={"id": f"{base.id}-from-{_short_id(source)}", "node": own.model_copy(update=update), "gpus": nodes * node.gpus}
     )
     return cluster, built, assumed
 
@@ -158,6 +162,6 @@ def _scale_up(node: NodeFacts, base: Cluster, built: list[str], assumed: list[st
     )
 
 
-def _short(source: str) -> str:
+def _short_id(source: str) -> str:
     """A word for ids: letters, digits and dashes of a source's name."""
     return "".join(c if c.isalnum() else "-" for c in source.rsplit("/", 1)[-1])[:40].strip("-") or "file"

@@ -49,7 +49,7 @@ def reading_of(tree: SwitchTree, context: Context, kind: str, source: str, ignor
 def tree_facts(tree: SwitchTree) -> dict[str, Any]:
     """Counts by stable keys; `leaf_nodes`, `pod_nodes` and `block_nodes` are medians."""
     level = _levels(tree)
-    below = {name: _below(tree, name) for name in level if level[name] == 2}
+    below = {name: _switches_below(tree, name) for name in level if level[name] == 2}
     leaves = [len(set(nodes)) for nodes in tree.nodes.values() if nodes]
     names = set(tree.switches) | set(tree.nodes) | {child for listed in tree.switches.values() for child in listed}
     return {
@@ -87,7 +87,7 @@ def _levels(tree: SwitchTree) -> dict[str, int]:
     return level
 
 
-def _below(tree: SwitchTree, top: str) -> set[str]:
+def _switches_below(tree: SwitchTree, top: str) -> set[str]:
     found: set[str] = set()
     seen, edge = {top}, [top]
     while edge:

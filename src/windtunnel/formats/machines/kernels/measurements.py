@@ -94,8 +94,8 @@ def import_all(path: str | Path, gpu: str | None = None, format: str | None = No
             raise SpecError("--gpu", stated.id, f"{data.about.gpu}, which the dataset states")
         return [KernelTimes(kind, data, ignored)]
     parts = _read(kind, files, dtype)
-    parts, others = _chosen(parts, stated)
-    return [_imported(part, kind, stated, Path(path), files, (*part.ignored, *ignored, *others)) for part in parts]
+    parts, others = _rows_of_gpu(parts, stated)
+    return [_import_table(part, kind, stated, Path(path), files, (*part.ignored, *ignored, *others)) for part in parts]
 
 
 def _read(kind: str, files: list[Path], dtype: str | None) -> list[Found]:
@@ -154,7 +154,7 @@ def _files(path: Path, format: str | None) -> tuple[list[Path], str, tuple[str, 
     return files, chosen, unused
 
 
-def _chosen(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[str, ...]]:
+def _rows_of_gpu(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[str, ...]]:
     """For a table with a column `gpu`, the rows of the GPU that the caller states."""
     if stated is None or all(part.gpu is None for part in parts):
         return parts, ()
@@ -165,7 +165,9 @@ def _chosen(parts: list[Found], stated: GPU | None) -> tuple[list[Found], tuple[
     return matching, tuple(f"{len(part.rows):,} rows of {name or 'no named GPU'}" for part, name in named if name != stated.id)
 
 
-def _imported(table: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]) -> KernelTimes:
+def _import_table(
+    table: Found, kind: str, stated: GPU | None, path: Path, files: list[Path], ignored: tuple[str, ...]
+) -> KernelTimes:
     assumed = list(table.assumed)
     hints = [(table.called, "what the file calls its system"), *((str(name), "a word of the path") for name in (path, *files))]
     guess, why = next(((name, why) for text, why in hints if (name := gpu_of_path(Path(text))) is not None), (None, ""))

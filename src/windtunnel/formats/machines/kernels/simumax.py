@@ -115,7 +115,7 @@ def _gemm(fields: Key) -> tuple[Row, float]:
     return row, 2.0 * batch * m * n * k
 
 
-def _grouped(fields: Key) -> tuple[Row, float]:
+def _grouped_row(fields: Key) -> tuple[Row, float]:
     groups, m, n, k = (_size(fields[name]) for name in ("ng", "M", "N", "K"))
     phase = STAGES[fields["stage"]]
     flops = 2.0 * groups * m * n * k
@@ -165,7 +165,7 @@ def _attention(phase: str) -> Callable[[Key], tuple[Row, float]]:
 
 SHAPES: dict[str, Callable[[Key], tuple[Row, float]]] = {
     "matmul": _gemm,
-    "group_matmul": _grouped,
+    "group_matmul": _grouped_row,
     "sdp_fwd": _attention("forward"),
     "sdp_bwd": _attention("backward"),
 }

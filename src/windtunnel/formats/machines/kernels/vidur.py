@@ -68,7 +68,7 @@ def read_rows(files: Sequence[Path], dtype: str | None) -> Found:
                             unused[f"{op}: no time in the row"] += 1
                         else:
                             rows.append({**_COMMON, "dtype": dtype or "fp16", "model": model, **shape, **times})
-                    unused.update(_unused(cells, shapes is _layer))
+                    unused.update(_unused_cells(cells, shapes is _layer))
                 except KeyError as error:
                     bad.append(Bad(where, f"there is no column {error}"))
                 except (ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
@@ -107,7 +107,7 @@ def _times(cells: dict[str, str], op: str) -> Row | None:
 
 def _layer(cells: dict[str, str]) -> dict[str, Row]:
     """op -> shape of one row of `mlp.csv`; tensor parallelism cuts heads and the feed-forward width."""
-    tokens, tp, heads, kv, hidden, ffn = (_whole(cells[name]) for name in LAYER[:6])
+    tokens, tp, heads, kv, hidden, ffn = (_whole_number(cells[name]) for name in LAYER[:6])
     gated = cells["use_gated_mlp"].strip().lower() == "true"
     size = hidden // heads
     width, mid = (heads + kv) * size // tp, ffn // tp
@@ -141,17 +141,19 @@ def _attention(cells: dict[str, str]) -> dict[str, Row]:
     """Prefill of one row of `attention.csv`: `batch_size` chunks of queries, the cached and the new tokens as keys, causal."""
     if _decodes(cells):
         return {}
-    heads, kv, tp, hidden = (_whole(cells[name]) for name in ("n_q_head", "n_kv_head", "num_tensor_parallel_workers", "n_embd"))
-    chunk = _whole(cells["prefill_chunk_size"])
+    heads, kv, tp, hidden = (
+        _whole_number(cells[name]) for name in ("n_q_head", "n_kv_head", "num_tensor_parallel_workers", "n_embd")
+    )
+    chunk = _whole_number(cells["prefill_chunk_size"])
     queries = max(1, heads // tp)
-    batch = max(1, _whole(cells["batch_size"])) * queries
+    batch = max(1, _whole_number(cells["batch_size"])) * queries
     return {
         "attn_prefill": {
             "op": "attention",
             "name": "attn_prefill",
             "batch": batch,
             "m": chunk,
-            "n": chunk + _whole(cells["kv_cache_size"]),
+            "n": chunk + _whole_number(cells["kv_cache_size"]),
             "k": hidden // heads,
             "causal": True,
             "heads_per_kv": max(1, queries // max(1, kv // tp)),
@@ -160,7 +162,7 @@ def _attention(cells: dict[str, str]) -> dict[str, Row]:
     }
 
 
-def _unused(cells: dict[str, str], layer: bool) -> list[str]:
+def _unused_cells(cells: dict[str, str], layer: bool) -> list[str]:
     if layer:
         gated = cells["use_gated_mlp"].strip().lower() == "true"
         return [] if gated or not cells.get("time_stats.add.median") else ["add of a model without gates: two adds under one name"]
@@ -170,10 +172,10 @@ def _unused(cells: dict[str, str], layer: bool) -> list[str]:
 
 
 def _decodes(cells: dict[str, str]) -> bool:
-    return _whole(cells["prefill_chunk_size"]) == 0 or cells.get("is_prefill", "true").strip().lower() == "false"
+    return _whole_number(cells["prefill_chunk_size"]) == 0 or cells.get("is_prefill", "true").strip().lower() == "false"
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     value = float(text)
     if not 0 <= value <= LARGEST or value != int(value):
         raise ValueError(f"{text} is not a whole number")

@@ -70,7 +70,7 @@ def _rows(lines: LogLines, devices: dict[str, None]) -> Iterator[_Row]:
         elif match := _HIP.fullmatch(text):
             yield match[1], int(match[2]) * _BYTES[match[3]], _rate(match[5]) * (1.0 if match[4] == "G" else 1e-3)
         elif match := _COPY.fullmatch(text):
-            yield _NUMBERS.sub("", match[1]) + _same(match[1]), 0, _rate(match[2])
+            yield _NUMBERS.sub("", match[1]) + _same_gpu_label(match[1]), 0, _rate(match[2])
         elif match := _STREAM.fullmatch(text):
             yield match[1], int(match[2]), _rate(match[4])
         elif match := _HOST.fullmatch(text):
@@ -85,7 +85,7 @@ def _rows(lines: LogLines, devices: dict[str, None]) -> Iterator[_Row]:
             devices.setdefault(match[1])
 
 
-def _same(name: str) -> str:
+def _same_gpu_label(name: str) -> str:
     """Apart from copies between two GPUs stand those within one."""
     numbers = re.findall(r"gpu(\d+)", name)
     return " (same GPU)" if len(numbers) == 2 and numbers[0] == numbers[1] else ""

@@ -81,7 +81,7 @@ def _file(path: Path, context: Context, broken: list[str]) -> dict[str, Any]:
     bad = sum(test.bad for test in tests.values())
     broken.extend([f"{path}: {bad} rows that are no numbers of a size"] if bad else [])
     nodes = 1 if ends.get("local") == ends.get("remote") != "0000" and ends else 2
-    shown = {name: _shown(test) for name, test in tests.items() if test.sizes}
+    shown = {name: _test_facts(test) for name, test in tests.items() if test.sizes}
     return {"tests": shown, "rows": sum(test.rows for test in tests.values()), "nodes": nodes, **settings}
 
 
@@ -103,7 +103,7 @@ def _row(words: list[str], columns: list[tuple[str, str]], test: _Test) -> None:
         test.bad += 1
 
 
-def _shown(test: _Test) -> dict[str, float]:
+def _test_facts(test: _Test) -> dict[str, float]:
     largest = max(test.sizes)
     best = max(size / seconds for size, seconds in test.sizes.items())
     return {

@@ -62,12 +62,12 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         "collectives": dict(Counter(row["collective"] for row in rows)),
         "algorithms": dict(Counter(row["algorithm"] for row in rows)),
         "protocols": dict(Counter(row["protocol"] for row in rows)),
-        "ranks": sorted({_whole(row.get("ranks")) for row in rows}),
+        "ranks": sorted({_whole_number(row.get("ranks")) for row in rows}),
     }
     if any("size_bytes" not in row for row in rows):
         built = (f"{len(rows)} rules of a tuner",)
         return Reading("nccl-tuner", Content.SETTINGS, rows, facts, built, (), (), tuple(broken))
-    chosen, metric = _chosen(rows)
+    chosen, metric = _best_rows(rows)
     facts |= {"by": metric, "best": [_best(row) for row in chosen]}
     odd = sum(not _agrees(row) for row in rows)
     facts["contradictions"] = odd
@@ -113,7 +113,7 @@ def _rows(path: Path, context: Context, broken: list[str]) -> Iterator[_Row]:
 def _is_row(row: Mapping[str, str]) -> bool:
     sizes = [row.get(key) for key in ("size_bytes", "min_bytes") if key in row]
     known = row.get("collective") in COLLECTIVES and row.get("algorithm") in ALGORITHMS and row.get("protocol") in PROTOCOLS
-    return known and bool(sizes) and _whole(sizes[0]) >= 0
+    return known and bool(sizes) and _whole_number(sizes[0]) >= 0
 
 
 def _header(line: str) -> list[str]:
@@ -130,13 +130,18 @@ def _is_configured(cells: Sequence[str]) -> bool:
     return 8 <= len(cells) <= len(_CONFIGURED) and _is_row(dict(zip(_CONFIGURED, cells, strict=False)))
 
 
-def _chosen(rows: Sequence[_Row]) -> tuple[list[_Row], str]:
+def _best_rows(rows: Sequence[_Row]) -> tuple[list[_Row], str]:
     """The best row of each call (collective, bytes, nodes, ranks), and the column that says so."""
     metric = next((name for name in _METRICS if any(_value(row, name) > 0 for row in rows)), "cost_metric")
     calls: dict[tuple[str, int, int, int], list[_Row]] = {}
     for row in rows:
         if _value(row, metric) > 0:
-            key = row["collective"], _whole(row["size_bytes"]), _whole(row.get("nodes")), _whole(row.get("ranks"))
+            key = (
+                row["collective"],
+                _whole_number(row["size_bytes"]),
+                _whole_number(row.get("nodes")),
+                _whole_number(row.get("ranks")),
+            )
             calls.setdefault(key, []).append(row)
     return [_METRICS[metric](same, key=lambda row: _value(row, metric)) for same in calls.values()], metric
 
@@ -144,12 +149,12 @@ def _chosen(rows: Sequence[_Row]) -> tuple[list[_Row], str]:
 def _best(row: _Row) -> dict[str, Any]:
     return {
         "collective": row["collective"],
-        "bytes": _whole(row["size_bytes"]),
-        "nodes": _whole(row.get("nodes")),
-        "ranks": _whole(row.get("ranks")),
+        "bytes": _whole_number(row["size_bytes"]),
+        "nodes": _whole_number(row.get("nodes")),
+        "ranks": _whole_number(row.get("ranks")),
         "algorithm": row["algorithm"],
         "protocol": row["protocol"],
-        "channels": _whole(row.get("channels")),
+        "channels": _whole_number(row.get("channels")),
     }
 
 
@@ -158,14 +163,14 @@ def _agrees(row: _Row) -> bool:
     rate, seconds = _value(row, "bandwidth_gbps") * 1e9, _value(row, "latency_us") * 1e-6
     if rate <= 0 or seconds <= 0:
         return True
-    return 1 / _AGREE <= rate * seconds / max(1, _whole(row["size_bytes"])) <= _AGREE
+    return 1 / _AGREE <= rate * seconds / max(1, _whole_number(row["size_bytes"])) <= _AGREE
 
 
 def _tables(rows: Sequence[_Row], source: str) -> tuple[CallTable, ...]:
     calls: dict[tuple[str, int, int], list[MeasuredCall]] = {}
     for row in rows:
-        key = row["collective"], max(0, _whole(row.get("ranks"))), max(0, _whole(row.get("nodes")))
-        calls.setdefault(key, []).append(MeasuredCall(float(_whole(row["size_bytes"])), _value(row, "latency_us") * 1e-6))
+        key = row["collective"], max(0, _whole_number(row.get("ranks"))), max(0, _whole_number(row.get("nodes")))
+        calls.setdefault(key, []).append(MeasuredCall(float(_whole_number(row["size_bytes"])), _value(row, "latency_us") * 1e-6))
     return tuple(
         CallTable(COLLECTIVES[name], ranks, nodes, tuple(own), "nccl", "", False, source)
         for (name, ranks, nodes), own in calls.items()
@@ -181,7 +186,7 @@ def _value(row: Mapping[str, str], name: str) -> float:
     return value if 0 < value < 1e15 else 0.0
 
 
-def _whole(cell: str | None) -> int:
+def _whole_number(cell: str | None) -> int:
     """A whole number; -1 for any, and where the cell holds none."""
     text = (cell or "").strip()
     return int(text) if text.isdecimal() and len(text) < 16 else -1

@@ -107,7 +107,7 @@ def network_of(table: Mapping[str, Any], name: str) -> AnalyticalNetwork:
     for shape in columns["topology"]:
         if shape not in SHAPES:
             raise SpecError(f"{name}: topology", shape, ", ".join(SHAPES))
-    counts = tuple(_whole(f"{name}: npus_count", one, 2, LARGEST_WORLD) for one in columns["npus_count"])
+    counts = tuple(_whole_number(f"{name}: npus_count", one, 2, LARGEST_WORLD) for one in columns["npus_count"])
     if math.prod(counts) > LARGEST_WORLD:
         raise SpecError(f"{name}: npus_count", columns["npus_count"], f"at most {LARGEST_WORLD} NPUs together")
     return AnalyticalNetwork(
@@ -133,8 +133,8 @@ def system_of(table: Mapping[str, Any], name: str) -> System:
             raise SpecError(f"{name}: {key}", value, ", ".join(allowed))
         return str(value)
 
-    def whole(key: str, default: int, least: int = 0) -> int:
-        return _whole(f"{name}: {key}", table.get(key, default), least, 2**31)
+    def whole_number(key: str, default: int, least: int = 0) -> int:
+        return _whole_number(f"{name}: {key}", table.get(key, default), least, 2**31)
 
     def names(key: str) -> tuple[str, ...]:
         value = table[key] if isinstance(table[key], list) else [table[key]]
@@ -149,12 +149,15 @@ def system_of(table: Mapping[str, Any], name: str) -> System:
     return System(
         one_of("scheduling-policy", "LIFO", ("LIFO", "FIFO", "EXPLICIT")),
         one_of("collective-optimization", "baseline", ("baseline", "localBWAware")),
-        whole("endpoint-delay", 10), whole("active-chunks-per-dimension", 1, 1), whole("preferred-dataset-splits", 0, 1), native,
+        whole_number("endpoint-delay", 10),
+        whole_number("active-chunks-per-dimension", 1, 1),
+        whole_number("preferred-dataset-splits", 0, 1),
+        native,
         custom,
         str(table.get("per-node-custom-implementation", "")),
         1e12 * _number(f"{name}: peak-perf", table.get("peak-perf", 0)),
         1e9 * _number(f"{name}: local-mem-bw", table.get("local-mem-bw", 0)),
-        bool(whole("roofline-enabled", 0)), bool(whole("replay-only", 0)), bool(whole("model-shared-bus", 0)),
+        bool(whole_number("roofline-enabled", 0)), bool(whole_number("replay-only", 0)), bool(whole_number("model-shared-bus", 0)),
         tuple(sorted(str(key) for key in table if key not in _SYSTEM)), str(Path(name).parent),
     )  # fmt: skip
 
@@ -173,8 +176,8 @@ def memory_of(table: Mapping[str, Any], name: str) -> RemoteMemory:
     per_node = kind == "PER_NODE_MEMORY_EXPANSION"
     return RemoteMemory(
         kind, _number(f"{name}: remote-mem-latency", table.get("remote-mem-latency", 0)), rate,
-        _whole(f"{name}: num-nodes", table.get("num-nodes", 0), 1 if per_node else 0, 2**31),
-        _whole(f"{name}: num-npus-per-node", table.get("num-npus-per-node", 0), 1 if per_node else 0, 2**31),
+        _whole_number(f"{name}: num-nodes", table.get("num-nodes", 0), 1 if per_node else 0, 2**31),
+        _whole_number(f"{name}: num-npus-per-node", table.get("num-npus-per-node", 0), 1 if per_node else 0, 2**31),
         tuple(sorted(str(key) for key in table if key not in _MEMORY)),
     )  # fmt: skip
 
@@ -210,7 +213,7 @@ def _number(path: str, value: object, above: float | None = None) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
-def _whole(path: str, value: object, least: int, most: int) -> int:
+def _whole_number(path: str, value: object, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) >= _INT64:
         raise SpecError(path, value, "a whole number")
     if int(value) != value or not least <= value <= most:

@@ -34,7 +34,7 @@ def recognises(head: Head) -> bool:
 def read(files: Sequence[Path], context: Context) -> Reading:
     """A cluster whose fabric is that of the first file. FileError for a line that is broken, SpecError for a value out of range."""
     path, *more = files
-    general, tiers, unknown = _parsed(path, context)
+    general, tiers, unknown = _parse_topology(path, context)
     facts = _facts(general, tiers)
     cluster, assumed = _cluster(facts, context, path.name)
     built = (
@@ -47,7 +47,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     return Reading("htsim", Content.CLUSTER, cluster, facts, built, tuple(ignored), tuple(assumed))
 
 
-def _parsed(path: Path, context: Context) -> tuple[dict[str, float], _Tiers, list[str]]:
+def _parse_topology(path: Path, context: Context) -> tuple[dict[str, float], _Tiers, list[str]]:
     """(general values, those of each tier, keys that are not known)."""
     general: dict[str, float] = {}
     tiers: _Tiers = []
@@ -75,20 +75,20 @@ def _parsed(path: Path, context: Context) -> tuple[dict[str, float], _Tiers, lis
 
 def _facts(general: dict[str, float], tiers: _Tiers) -> dict[str, Any]:
     """What the fabric is, by stable keys. SpecError for what is missing or contradicts itself."""
-    nodes = _whole(general, "nodes", "nodes")
+    nodes = _whole_number(general, "nodes", "nodes")
     if not tiers:
         raise SpecError("tiers", 0, "one tier or more")
     if "tiers" in general and general["tiers"] != len(tiers):
         raise SpecError("tiers", general["tiers"], f"the number of tiers that follow, {len(tiers)}")
-    leaf = min(nodes, _whole(tiers[0], "radix_down", "tier 0 radix_down"))
-    pod = _whole(general, "podsize", "podsize") if "podsize" in general else nodes
+    leaf = min(nodes, _whole_number(tiers[0], "radix_down", "tier 0 radix_down"))
+    pod = _whole_number(general, "podsize", "podsize") if "podsize" in general else nodes
     if not leaf <= pod <= nodes or pod % leaf or nodes % pod:
         raise SpecError("podsize", pod, f"a multiple of the {leaf} ends of a leaf that divides the {nodes} nodes")
     rates = [_positive(tier, "downlink_speed_gbps", at) for at, tier in enumerate(tiers)]
     over = [
-        _whole(tier, "radix_down", f"tier {at} radix_down")
+        _whole_number(tier, "radix_down", f"tier {at} radix_down")
         * rates[at]
-        / (_whole(tier, "radix_up", f"tier {at} radix_up") * rates[at + 1])
+        / (_whole_number(tier, "radix_up", f"tier {at} radix_up") * rates[at + 1])
         for at, tier in enumerate(tiers[:-1])
     ]
     return {
@@ -146,7 +146,7 @@ def _positive(table: dict[str, float], key: str, tier: int) -> float:
     return value
 
 
-def _whole(table: dict[str, float], key: str, name: str) -> int:
+def _whole_number(table: dict[str, float], key: str, name: str) -> int:
     value = table.get(key, 0.0)
     if value < 1 or value != int(value) or value > _MOST.get(key, 10**6):
         raise SpecError(name, value, f"a whole number from 1 to {_MOST.get(key, 10**6)}")

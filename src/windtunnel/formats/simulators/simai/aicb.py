@@ -70,7 +70,9 @@ def read_csv(path: Path) -> Reading:
     if calls.unsized:
         assumed.append(f"{calls.unsized} calls state no size of their group: that of the same group elsewhere, else 8 ranks")
     built = (f"a graph of {calls.rows} calls; a measured call keeps its time (`replay --calls trace`)",)
-    return Reading("AICB CSV", Content.GRAPH, calls.columns.graph(), facts, built, calls.ignored(), tuple(assumed), tuple(broken))
+    return Reading(
+        "AICB CSV", Content.GRAPH, calls.columns.graph(), facts, built, calls.ignored_rows(), tuple(assumed), tuple(broken)
+    )
 
 
 def _columns(line: str) -> list[str] | None:
@@ -149,7 +151,7 @@ class _Calls:
             self.known[key] = self.columns.group_of(range(0, size * step, step))
         return self.known[key]
 
-    def ignored(self) -> tuple[str, ...]:
+    def ignored_rows(self) -> tuple[str, ...]:
         """Rows that are no calls."""
         return tuple(f"{count} rows of {word or 'no type'}" for word, count in self.unknown.items())
 

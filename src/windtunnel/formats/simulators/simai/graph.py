@@ -63,7 +63,7 @@ def graph_of(workload: SimaiWorkload) -> TraceGraph:
     last: list[int] = []
     for layer in workload.layers:
         last = [one(layer, 0, last)[1]]
-    again = _recomputed(workload)
+    again = _recomputed_lines(workload)
     for at in range(len(workload.layers) - 1, -1, -1):
         for number in again.get(at, ()):
             last = [one(workload.layers[number], 0, last, "recompute")[1]]
@@ -75,7 +75,7 @@ def graph_of(workload: SimaiWorkload) -> TraceGraph:
     return out.graph()
 
 
-def _recomputed(workload: SimaiWorkload) -> dict[int, range]:
+def _recomputed_lines(workload: SimaiWorkload) -> dict[int, range]:
     """Line before whose backward pass lines run forward again: from the nearest checkpoint at or before it."""
     if workload.policy != POLICIES[0]:
         return {}

@@ -118,14 +118,14 @@ def header_of(words: Sequence[str], name: str) -> tuple[dict[str, int], tuple[tu
         key = words[at].removesuffix(":")
         at += 1
         if key in KEYS:
-            keys[KEYS[key]] = _whole(words[at] if at < len(words) else "", f"{name}, line 1: {key}")
+            keys[KEYS[key]] = _whole_number(words[at] if at < len(words) else "", f"{name}, line 1: {key}")
             at += 1
         elif key in LISTS:
-            count = _whole(words[at] if at < len(words) else "", f"{name}, line 1: {key}")
+            count = _whole_number(words[at] if at < len(words) else "", f"{name}, line 1: {key}")
             members = words[at + 1 : at + 1 + count]
             if len(members) < count:
                 raise SpecError(f"{name}, line 1: {key}", count, f"a count of the numbers behind it: {len(members)} follow")
-            lists[key] = tuple(_whole(one, f"{name}, line 1: {key}") for one in members)
+            lists[key] = tuple(_whole_number(one, f"{name}, line 1: {key}") for one in members)
             at += 1 + count
         else:
             unknown.append(key)
@@ -197,7 +197,7 @@ def _number(text: str) -> int:
     return int(whole)
 
 
-def _whole(text: str, where: str) -> int:
+def _whole_number(text: str, where: str) -> int:
     number = _number(text)
     if number < 0 or number > 2**53:
         raise SpecError(where, text, "a whole number from 0 to 2^53")

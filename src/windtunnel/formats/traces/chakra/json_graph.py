@@ -68,11 +68,13 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 def _add(nodes: list[dict[str, Any]], columns: TaskColumns, counts: Counter[str], micros: Counter[str]) -> None:
     """The nodes of a rank; those that others wait for may stand behind them."""
     base = len(columns)
-    place = {number: base + at for at, node in enumerate(nodes) if (number := _whole(node.get("Id", node.get("id")), -1)) >= 0}
+    place = {
+        number: base + at for at, node in enumerate(nodes) if (number := _whole_number(node.get("Id", node.get("id")), -1)) >= 0
+    }
     for at, node in enumerate(nodes):
-        kind = _whole(node.get("NodeType", node.get("type")), 0)
+        kind = _whole_number(node.get("NodeType", node.get("type")), 0)
         name = str(node.get("Name", node.get("name", "")))
-        waits = {_whole(one, -1) for key in _DEPS for one in _listed(node.get(key))}
+        waits = {_whole_number(one, -1) for key in _DEPS for one in _list_or_empty(node.get(key))}
         deps = sorted(place[one] for one in waits if one in place and place[one] != base + at)
         runtime = node.get("runtime")
         seconds = runtime * 1e-6 if isinstance(runtime, (int, float)) and 0 <= runtime < _LARGEST else NAN
@@ -81,13 +83,13 @@ def _add(nodes: list[dict[str, Any]], columns: TaskColumns, counts: Counter[str]
         if seconds == seconds:
             micros[_NAMES[kind] if 0 <= kind < len(_NAMES) else "INVALID"] += round(seconds * 1e6)
         task = _KINDS.get(kind, TaskKind.MARK)
-        size = float(_whole(node.get("comm_size" if task != TaskKind.COMPUTE else "tensor_size"), 0)) or NAN
+        size = float(_whole_number(node.get("comm_size" if task != TaskKind.COMPUTE else "tensor_size"), 0)) or NAN
         calls, sends = task is TaskKind.COLLECTIVE, task in (TaskKind.SEND, TaskKind.RECEIVE)
-        peer = _whole(node.get("comm_dst" if task is TaskKind.SEND else "comm_src"), -1) if sends else -1
+        peer = _whole_number(node.get("comm_dst" if task is TaskKind.SEND else "comm_src"), -1) if sends else -1
         counts["unsized"] += calls and size != size
         columns.add(
             name, task, 0.0 if task is TaskKind.MARK else seconds, size, int(comm_of(name)) if calls else 0,
-            peer=peer, tag=_whole(node.get("comm_tag"), 0), deps=deps, host=bool(node.get("is_cpu_op")),
+            peer=peer, tag=_whole_number(node.get("comm_tag"), 0), deps=deps, host=bool(node.get("is_cpu_op")),
         )  # fmt: skip
 
 
@@ -96,9 +98,9 @@ def _rank(path: Path, at: int) -> int:
     return int(numbers[-1]) if numbers else at
 
 
-def _listed(value: Any) -> list[Any]:
+def _list_or_empty(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _whole(value: Any, otherwise: int) -> int:
+def _whole_number(value: Any, otherwise: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else otherwise

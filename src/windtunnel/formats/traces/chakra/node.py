@@ -39,7 +39,7 @@ class ChakraNode:
         value = self.attributes.get(name)
         return value if isinstance(value, (int, float)) else None
 
-    def whole(self, name: str) -> int | None:
+    def whole_number(self, name: str) -> int | None:
         """An attribute as a whole number, None where it is none; a string of digits counts."""
         value = self.attributes.get(name)
         if isinstance(value, str):
@@ -59,12 +59,12 @@ def reader(schema: Schema) -> Callable[[bytes], ChakraNode]:
 
 def metadata_of(data: bytes) -> dict[str, Any]:
     """What a GlobalMetadata message says. ValueError for another message."""
-    found = _parsed(messages()["GlobalMetadata"], data)
+    found = _parse_message(messages()["GlobalMetadata"], data)
     said = {_text(one.name): _value(one) for one in found.attr}
     return ({"version": _text(found.version)} if found.version else {}) | said
 
 
-def _parsed(message: Any, data: bytes) -> Any:
+def _parse_message(message: Any, data: bytes) -> Any:
     from google.protobuf.message import DecodeError
 
     try:
@@ -77,7 +77,7 @@ def _current() -> Callable[[bytes], ChakraNode]:
     message = messages()["Node"]
 
     def read(data: bytes) -> ChakraNode:
-        raw = _parsed(message, data)
+        raw = _parse_message(message, data)
         kind = raw.type
         return ChakraNode(
             raw.id, _text(raw.name), NODE_TYPES[kind] if kind < len(NODE_TYPES) else f"TYPE_{kind}", list(raw.data_deps),
@@ -108,7 +108,7 @@ def _eg() -> Callable[[bytes], ChakraNode]:
     wanted = ("tensor_size", "num_ops", "comm_src", "comm_dst", "comm_size", "comm_tag", "comm_priority", "tensor_loc")
 
     def read(data: bytes) -> ChakraNode:
-        raw = _parsed(message, data)
+        raw = _parse_message(message, data)
         said: Attributes = {name: getattr(raw, name) for name in wanted if getattr(raw, name)}
         if raw.node_type == 6:
             said |= {"comm_size": raw.comm_size, "comm_type": _code(OLDER_COLLECTIVES[1], raw.comm_type)}
@@ -145,7 +145,7 @@ def _attributes(data: bytes) -> ChakraNode:
         elif number == 3 and isinstance(value, int):
             kind = value
         elif number == 4:
-            node.data_deps += [value] if isinstance(value, int) else _packed(value)
+            node.data_deps += [value] if isinstance(value, int) else _varints(value)
         elif number == 11 and isinstance(value, bytes):
             name, said, third = _old_attribute(value)
             node.attributes[name] = said
@@ -182,7 +182,7 @@ def _old_attribute(data: bytes) -> tuple[str, Any, bool]:
     return name, value, newer
 
 
-def _packed(data: int | bytes) -> list[int]:
+def _varints(data: int | bytes) -> list[int]:
     from windtunnel.formats.traces.chakra.framing import varint
 
     out: list[int] = []

@@ -81,7 +81,7 @@ def read_rank(stream: Bytes, source: str, names: dict[str, int]) -> RankColumns:
     """Reads a stream to its end, or to where it breaks off. FileError where it is no Chakra trace at all."""
     import io
 
-    head = _peeked(stream, source)
+    head = _peek(stream, source)
     schema = schema_of(head, len(head) < PEEK)
     if schema is None:
         raise FileError(source, repr(head[:24]), "a Chakra execution trace (.et)")
@@ -114,7 +114,7 @@ class _Joined:
         return data if len(data) == size else data + self.rest.read(size - len(data))
 
 
-def _peeked(stream: Bytes, source: str) -> bytes:
+def _peek(stream: Bytes, source: str) -> bytes:
     import zlib
 
     try:
@@ -126,10 +126,10 @@ def _peeked(stream: Bytes, source: str) -> bytes:
 def _add(columns: RankColumns, node: ChakraNode) -> None:
     nan = float("nan")
     said = node.attributes
-    call = node.whole("comm_type") if node.kind == "COMM_COLL" else None
+    call = node.whole_number("comm_type") if node.kind == "COMM_COLL" else None
     communicates = node.kind in ("COMM_COLL", "COMM_SEND", "COMM_RECV")
     size = node.number("comm_size" if communicates else "tensor_size")
-    peer = node.whole("comm_src" if node.kind == "COMM_RECV" else "comm_dst")
+    peer = node.whole_number("comm_src" if node.kind == "COMM_RECV" else "comm_dst")
     group = str(said.get("pg_name") or "")
     columns.ids.append(node.id)
     columns.name.append(columns.names.setdefault(node.name, len(columns.names)))
@@ -143,10 +143,10 @@ def _add(columns: RankColumns, node: ChakraNode) -> None:
     columns.call.append(call if call is not None and 0 <= call < len(COLLECTIVES) else -1)
     columns.group.append(group or WORLD)
     columns.peer.append(-1 if peer is None or not communicates else peer)
-    columns.tag.append(node.whole("comm_tag") or 0)
-    stream = node.whole("stream")
+    columns.tag.append(node.whole_number("comm_tag") or 0)
+    stream = node.whole_number("stream")
     columns.lane.append(-1 if stream is None or stream < 0 or stream >= 2**31 else stream)
-    columns.priority.append(node.whole("comm_priority") or 0)
+    columns.priority.append(node.whole_number("comm_priority") or 0)
     columns.involved.append(_bits(said.get("involved_dim")))
     columns.deps.extend(node.data_deps)
     columns.deps.extend(node.ctrl_deps)
@@ -175,7 +175,7 @@ def _count(counts: Counts, node: ChakraNode, call: int | None, size: float | Non
     elif node.kind in ("COMM_SEND", "COMM_RECV"):
         counts.p2p[f"{node.kind}_bytes"] += whole
     elif node.kind == "COMP":
-        counts.num_ops += node.whole("num_ops") or 0
+        counts.num_ops += node.whole_number("num_ops") or 0
         counts.comp_tensor_bytes += whole
 
 

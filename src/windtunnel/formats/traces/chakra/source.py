@@ -72,7 +72,9 @@ def sources(files: Sequence[Path]) -> list[TraceSource]:
         if rank in seen:
             raise SpecError(one.name, f"rank {rank} again", f"one file for each rank; {seen[rank].name} is of rank {rank} too")
         seen[rank] = one
-    return [TraceSource(tuple(seen[rank] for rank in sorted(seen)), _beside(prefix, groups)) for prefix, seen in by_prefix.items()]
+    return [
+        TraceSource(tuple(seen[rank] for rank in sorted(seen)), _groups_json(prefix, groups)) for prefix, seen in by_prefix.items()
+    ]
 
 
 def is_archive(path: Path) -> bool:
@@ -84,7 +86,7 @@ def is_archive(path: Path) -> bool:
 
 
 @contextmanager
-def opened(source: RankSource) -> Iterator[BinaryIO]:
+def open_source(source: RankSource) -> Iterator[BinaryIO]:
     """The bytes of one rank's trace. FileError where it cannot be read."""
     try:
         if source.data:
@@ -135,12 +137,12 @@ def _members(path: Path) -> tuple[list[RankSource], dict[str, bytes]]:
 
 
 def _files_beside(prefix: str) -> dict[str, bytes]:
-    """The files that may describe the communicator groups of the traces `prefix`.N.et: `_beside` chooses among them."""
+    """The files that may describe the communicator groups of the traces `prefix`.N.et: `_groups_json` chooses among them."""
     beside = [Path(f"{prefix}.json"), Path(prefix).parent / "comm_group.json"]
     return {str(path): path.read_bytes() for path in beside if path.is_file() and path.stat().st_size <= 2**24}
 
 
-def _beside(prefix: str, groups: dict[str, bytes]) -> bytes:
+def _groups_json(prefix: str, groups: dict[str, bytes]) -> bytes:
     """The JSON that belongs to a prefix: `PREFIX.json`, or `comm_group.json` in the same folder."""
     folder = prefix.rpartition("/")[0]
     for name in (f"{prefix}.json", f"{folder}/comm_group.json", "comm_group.json"):

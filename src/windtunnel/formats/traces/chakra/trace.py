@@ -13,7 +13,7 @@ from windtunnel.formats.traces.chakra.groups import LARGEST_RANK, WORLD, groups_
 from windtunnel.formats.traces.chakra.node import WORLD_SIZE
 from windtunnel.formats.traces.chakra.rank import Counts, RankColumns, read_rank
 from windtunnel.formats.traces.chakra.schema import COLLECTIVES
-from windtunnel.formats.traces.chakra.source import TraceSource, opened
+from windtunnel.formats.traces.chakra.source import TraceSource, open_source
 from windtunnel.records.trace_graph import TaskKind, TraceGraph
 
 COMMS = {
@@ -61,7 +61,7 @@ def read_trace(
     for done, one in enumerate(source.ranks):
         if progress is not None:
             progress("ranks", done, len(source.ranks))
-        with opened(one) as stream:
+        with open_source(one) as stream:
             ranks.append(read_rank(stream, one.name, names))
     known: dict[str, tuple[int, ...]] = {}
     for columns in ranks:
@@ -71,10 +71,12 @@ def read_trace(
         known[WORLD] = tuple(range(said))
     if source.groups:
         known |= groups_of(source.groups.decode("utf-8", "replace"), f"{source.ranks[0].path}: comm_group JSON")
-    return _joined(ranks, np.array([max(0, one.rank) for one in source.ranks], np.int64), names, known | dict(groups or {}))
+    return _join_ranks(ranks, np.array([max(0, one.rank) for one in source.ranks], np.int64), names, known | dict(groups or {}))
 
 
-def _joined(ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], known: Mapping[str, tuple[int, ...]]) -> ChakraTrace:
+def _join_ranks(
+    ranks: list[RankColumns], numbers: Int64s, names: dict[str, int], known: Mapping[str, tuple[int, ...]]
+) -> ChakraTrace:
     sizes = [len(rank) for rank in ranks]
     base = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 

@@ -24,7 +24,7 @@ from windtunnel.formats.reading import Content, Reading
 from windtunnel.formats.traces.flight_recorder.entries import group_of, is_number, number_of, peer_of, time_of
 from windtunnel.formats.traces.flight_recorder.mismatch import first_mismatch
 from windtunnel.formats.traces.flight_recorder.state import hang_of, has_pending
-from windtunnel.formats.traces.flight_recorder.unpickle import plain
+from windtunnel.formats.traces.flight_recorder.unpickle import load_plain
 from windtunnel.formats.traces.kineto.calls import element_bytes, ranks_of, total_bytes
 from windtunnel.records.comm_kernels import comm_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
@@ -75,7 +75,7 @@ def read_dumps(files: Sequence[Path]) -> Reading:
 def _dump(path: Path) -> dict[str, Any]:
     data = read_plain(path, LARGEST, "a dump of the flight recorder")
     if data[:1] == b"\x80":
-        value = plain(str(path), data)
+        value = load_plain(str(path), data)
     else:
         try:
             value = json.loads(data)

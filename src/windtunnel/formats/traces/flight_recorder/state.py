@@ -32,10 +32,10 @@ def hang_of(dumps: Mapping[int, Mapping[str, Any]]) -> HangReport:
 
 def has_pending(dump: Mapping[str, Any]) -> bool:
     """Whether a dump has a call that has not ended."""
-    return any(not _over(entry) for entry in dump["entries"])
+    return any(not _has_ended(entry) for entry in dump["entries"])
 
 
-def _over(entry: Mapping[str, Any]) -> bool:
+def _has_ended(entry: Mapping[str, Any]) -> bool:
     return entry.get("state") == "completed" or bool(entry.get("retired"))
 
 
@@ -48,7 +48,7 @@ def _state(rank: int, dump: Mapping[str, Any], groups: Mapping[str, tuple[int, .
         name = group_of(entry)[0]
         label = labels.get(name, f"group {name}")
         number = number_of(entry.get("collective_seq_id"))
-        over = _over(entry)
+        over = _has_ended(entry)
         point = bool(entry.get("is_p2p"))
         if not point and number >= 0:
             begun[label] = max(begun.get(label, -1), number)

@@ -38,7 +38,7 @@ class _Plain(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to something outside")
 
 
-def plain(name: str, data: bytes) -> Any:
+def load_plain(name: str, data: bytes) -> Any:
     """The value of a pickle. FileError for one that is broken or would run or import anything."""
     try:
         for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):

@@ -89,7 +89,7 @@ class _Reader:
         elif self.open is None:
             self._begin(number, line)
         else:
-            self._inside(number, line, self.open)
+            self._read_task_line(number, line, self.open)
 
     def _begin(self, number: int, line: str) -> None:
         match = _RANK.match(line)
@@ -100,7 +100,7 @@ class _Reader:
         self.seen.add(self.number)
         self.labels, self.waits = {}, []
 
-    def _inside(self, number: int, line: str, rank: GoalRank) -> None:
+    def _read_task_line(self, number: int, line: str, rank: GoalRank) -> None:
         wait = _WAIT.match(line)
         if wait is not None:
             self.waits.append((wait[1], wait[2] == "irequires", wait[3]))
@@ -141,7 +141,7 @@ def _statements(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         text = line
         if comment or "/*" in text or "//" in text:
-            text, comment = _uncommented(text, comment)
+            text, comment = _strip_comments(text, comment)
         text = text.strip()
         if not text:
             continue
@@ -153,7 +153,7 @@ def _statements(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
                 yield number, part.strip()
 
 
-def _uncommented(text: str, comment: bool) -> tuple[str, bool]:
+def _strip_comments(text: str, comment: bool) -> tuple[str, bool]:
     out = ""
     while text:
         if comment:
@@ -178,14 +178,14 @@ def schedule_lines(schedule: GoalSchedule) -> Iterator[str]:
         yield ""
         yield f"rank {number} {{"
         for at in range(len(rank)):
-            yield f"l{at + 1}: {_written(rank, at)}"
+            yield f"l{at + 1}: {_task_text(rank, at)}"
         for word, pairs in (("requires", rank.requires), ("irequires", rank.irequires)):
             for later, earlier in pairs:
                 yield f"l{later + 1} {word} l{earlier + 1}"
         yield "}"
 
 
-def _written(rank: GoalRank, at: int) -> str:
+def _task_text(rank: GoalRank, at: int) -> str:
     cpu = f" cpu {rank.cpu[at]}" if rank.cpu[at] else ""
     if rank.kind[at] == GoalKind.CALC:
         return f"calc {rank.size[at]}{cpu}"

@@ -55,7 +55,7 @@ def call_columns(
     if len(silent):
         host = _HostRanges(table, kind, rows, begin, seconds, lanes)
         for at in silent.tolist():
-            owner = host.around(int(table.correlation[rows[at]]), calls.comm)
+            owner = host.enclosing_range(int(table.correlation[rows[at]]), calls.comm)
             _from_owner(calls, int(at), owner, table.names[name[at]], table.names[name[owner]], ranges.get(owner))
     return calls
 
@@ -99,7 +99,7 @@ class _HostRanges:
         launches = np.flatnonzero((kinds == EventKind.LAUNCH) & (correlation >= 0))
         self.launch = dict(zip(correlation[launches].tolist(), launches.tolist(), strict=True))
 
-    def around(self, correlation: int, comm: Uint8s) -> int:
+    def enclosing_range(self, correlation: int, comm: Uint8s) -> int:
         """The range's place among the events: one that names its call, else the innermost; -1 where there is none."""
         launch = self.launch.get(correlation, -1)
         if launch < 0:

@@ -75,7 +75,7 @@ class Groups:
         return ()
 
 
-def configured(info: object) -> dict[str, tuple[int, ...]]:
+def configured_groups(info: object) -> dict[str, tuple[int, ...]]:
     """Process groups by name from `distributedInfo.pg_config`."""
     entries = info.get("pg_config") if isinstance(info, dict) else None
     entries = list(entries.values()) if isinstance(entries, dict) else entries if isinstance(entries, list) else []
@@ -124,7 +124,7 @@ def from_range(name: str, args: Args | None) -> CallArgs:
     comm = comm_of(name.split(":", 1)[-1])
     if args is None or comm is Comm.NONE:
         return CallArgs(comm)
-    shapes, kinds = _decoded(args.shapes), _decoded(args.types)
+    shapes, kinds = _decode_list(args.shapes), _decode_list(args.types)
     if not shapes or not isinstance(shapes[0], list) or not kinds:
         return CallArgs(comm)
     count = 1.0
@@ -153,7 +153,7 @@ def _count(value: object, otherwise: int = 0) -> int:
     return int(integers([value])[0]) if value is not None else otherwise
 
 
-def _decoded(raw: Any) -> list[Any]:
+def _decode_list(raw: Any) -> list[Any]:
     try:
         value = json.loads(bytes(raw)) if raw else []
     except (ValueError, RecursionError):

@@ -108,7 +108,7 @@ class EventColumns:
         self.device.append(integers([a.device for a in args]))
         self.bytes.append(floats([a.bytes for a in args]))
         first = self.rows
-        self.noted.extend(Noted(first + i, _kept(a)) for i, a in enumerate(args) if _matters(a, events[i]))
+        self.noted.extend(Noted(first + i, _detach_args(a)) for i, a in enumerate(args) if _matters(a, events[i]))
         self.rows += len(events)
 
     def _pair(self, event: TraceEvent, complete: list[TraceEvent]) -> None:
@@ -173,7 +173,7 @@ def _matters(args: Args, event: TraceEvent) -> bool:
     )
 
 
-def _kept(args: Args) -> Args:
+def _detach_args(args: Args) -> Args:
     """The arguments without a view of the text that they were read from, which would stay in memory."""
     if args.shapes or args.types:
         args.shapes, args.types = args.shapes.copy(), args.types.copy()

@@ -42,7 +42,7 @@ def counts_of(one: ReadTrace) -> dict[str, Any]:
     return facts
 
 
-def whole(traces: Sequence[ReadTrace], counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def total_facts(traces: Sequence[ReadTrace], counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The facts of an import: the counts of a single trace as they are, sums and a list by rank of several."""
     first = traces[0]
     about: dict[str, Any] = {"ranks": len(traces)}

@@ -11,7 +11,7 @@ from windtunnel.base.units import show_counted
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.traces.kineto.batches import Around, batches
 from windtunnel.formats.traces.kineto.columns import EventColumns
-from windtunnel.formats.traces.kineto.counts import counts_of, whole
+from windtunnel.formats.traces.kineto.counts import counts_of, total_facts
 from windtunnel.formats.traces.kineto.schedule import is_schedule, stages
 from windtunnel.formats.traces.kineto.sources import Source, sources
 from windtunnel.formats.traces.kineto.trace import ReadTrace, build
@@ -32,7 +32,7 @@ def read_traces(files: Sequence[Path], context: Context) -> Reading:
     ranks, steps = show_counted(len(traces), "rank"), show_counted(len(run.steps), "step")
     built = (f"a run of {ranks}, {steps}, {show_counted(events, 'event')}",)
     return Reading(
-        "kineto", Content.RUN, run, whole(traces, counts), built, IGNORED,
+        "kineto", Content.RUN, run, total_facts(traces, counts), built, IGNORED,
         tuple(dict.fromkeys([*notes, *(note for one in traces for note in one.assumed)])),
         tuple(f"{one.trace.source}: {what}" for one in traces for what in broken_of(one)),
     )  # fmt: skip
@@ -47,7 +47,7 @@ def ranked_traces(
         traces.extend(read_source(source, len(traces), columns()))
     if not traces:
         raise FileError(str(files[0]), "an archive without a trace", "a profiler trace, or an archive of them")
-    return _ranked(traces)
+    return _sort_by_rank(traces)
 
 
 def run_of(traces: Sequence[ReadTrace], files: Sequence[Path]) -> Run:
@@ -80,7 +80,7 @@ def read_source(source: Source, order: int, columns: EventColumns) -> list[ReadT
     return [build(source.name, columns, around, order)]
 
 
-def _ranked(traces: list[ReadTrace]) -> tuple[list[ReadTrace], list[str]]:
+def _sort_by_rank(traces: list[ReadTrace]) -> tuple[list[ReadTrace], list[str]]:
     """The traces by rank, each rank once; notes where a rank is a guess."""
     notes = [
         f"{one.trace.source}: rank {one.trace.rank} from {one.rank_from}"

@@ -44,7 +44,7 @@ def sources(files: Sequence[Path], progress: Callable[[str, int, int], None] | N
 
 def _in_file(name: str, raw: BinaryIO, tell: Callable[[int], None]) -> Iterator[Source]:
     broken: list[str] = []
-    chunks = _unpacked(_read(raw, tell), broken)
+    chunks = _unpack_chunks(_read(raw, tell), broken)
     first = next(chunks, b"")
     if first[257:262] != b"ustar":
         yield Source(name, _after(first, chunks), broken)
@@ -56,7 +56,7 @@ def _in_file(name: str, raw: BinaryIO, tell: Callable[[int], None]) -> Iterator[
                 if inside is None or Path(member.name).name.startswith("."):
                     continue
                 own: list[str] = []
-                yield Source(f"{name}/{member.name}", _unpacked(_read(inside, lambda _: None, own), own), own)
+                yield Source(f"{name}/{member.name}", _unpack_chunks(_read(inside, lambda _: None, own), own), own)
     except tarfile.TarError as error:
         raise FileError(name, f"a broken tar file ({error})", "a whole tar file") from None
 
@@ -77,7 +77,7 @@ def _read(file: object, tell: Callable[[int], None], broken: list[str] | None = 
         yield data
 
 
-def _unpacked(chunks: Iterator[bytes], broken: list[str]) -> Iterator[bytes]:
+def _unpack_chunks(chunks: Iterator[bytes], broken: list[str]) -> Iterator[bytes]:
     """The chunks as they are, or what their gzip stream holds up to where it breaks; no chunk is larger than CHUNK."""
     first = next(chunks, b"")
     if first[:2] != _GZIP:

@@ -11,7 +11,7 @@ import numpy as np
 from windtunnel.base.arrays import Int32s, Int64s, Uint8s
 from windtunnel.formats.traces.kineto.batches import Around
 from windtunnel.formats.traces.kineto.call_columns import call_columns
-from windtunnel.formats.traces.kineto.calls import Groups, configured
+from windtunnel.formats.traces.kineto.calls import Groups, configured_groups
 from windtunnel.formats.traces.kineto.columns import EventColumns, Table, integers
 from windtunnel.formats.traces.kineto.kinds import kind_of, step_of
 from windtunnel.records.run import ON_DEVICE, EventKind, Events, RankTrace
@@ -55,7 +55,7 @@ def build(name: str, columns: EventColumns, around: Around, order: int) -> ReadT
     rows = np.flatnonzero(kept)
     rows = rows[np.argsort(begin[rows], kind="stable")]
     info = around.fields.get("distributedInfo")
-    groups = Groups(configured(info))
+    groups = Groups(configured_groups(info))
     rank, rank_from = rank_of(info, columns, name, order)
     starts, lengths = (begin[rows] - zero) * 1e-6, np.maximum(duration[rows], 0.0) * 1e-6
     lanes, devices = _lanes(table, kind, rows)

@@ -13,7 +13,7 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_counted
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.traces.nsight.tables import Export, opened
+from windtunnel.formats.traces.nsight.tables import Export, open_export
 from windtunnel.records.comm_kernels import comm_of, library_of
 from windtunnel.records.run import EventKind, Events, RankTrace, Run, Steps
 
@@ -34,7 +34,7 @@ def read_exports(files: Sequence[Path], context: Context) -> Reading:
     for done, path in enumerate(files):
         if context.progress is not None:
             context.progress(path.name, done, len(files))
-        export = opened(path)
+        export = open_export(path)
         try:
             columns = _columns(export)
             if not len(columns["begin"]):
@@ -87,7 +87,7 @@ def _kernels(export: Export, names: dict[str, int]) -> dict[str, Any]:
         _DEVICE + "KERNEL", ("start", "end", "streamId", "correlationId", "globalPid", "demangledName", "shortName")
     )
     text = np.where(table["demangledName"] >= 0, table["demangledName"], table["shortName"])
-    name, words = _named(export, text, names)
+    name, words = _number_names(export, text, names)
     call = np.array([bool(library_of(word)) for word in words] or [False])[name[1]] if len(text) else np.empty(0, bool)
     return _part(np.where(call, EventKind.CALL, EventKind.KERNEL), name[0], table["streamId"], table, table["globalPid"])
 
@@ -101,7 +101,7 @@ def _copies(export: Export, names: dict[str, int], what: str) -> dict[str, Any]:
 
 def _calls(export: Export, names: dict[str, int]) -> dict[str, Any]:
     table = export.columns(_DEVICE + "RUNTIME", ("start", "end", "globalTid", "correlationId", "nameId"))
-    name, words = _named(export, table["nameId"], names)
+    name, words = _number_names(export, table["nameId"], names)
     waits = np.array(["Synchronize" in word for word in words] or [False])
     kind = np.where(waits[name[1]], EventKind.SYNC, EventKind.LAUNCH) if len(name[1]) else np.empty(0, np.uint8)
     return _part(kind, name[0], table["globalTid"] % _THREAD, table, table["globalTid"])
@@ -120,7 +120,7 @@ def _ranges(export: Export, names: dict[str, int]) -> dict[str, Any]:
     return _part(EventKind.ANNOTATION, name, table["globalTid"] % _THREAD, table, table["globalTid"])
 
 
-def _named(export: Export, ids: Int64s, names: dict[str, int]) -> tuple[tuple[Int64s, Int64s], list[str]]:
+def _number_names(export: Export, ids: Int64s, names: dict[str, int]) -> tuple[tuple[Int64s, Int64s], list[str]]:
     """Numbers of the names [N] in `names` and in the list of distinct words that follows."""
     used, place = np.unique(ids, return_inverse=True)
     words = [_VERSION.sub("", export.texts.get(int(one), f"name {one}")) for one in used]

@@ -62,7 +62,7 @@ class Export:
             self.broken.append(f"{table}: {error}")
 
 
-def opened(path: Path) -> Export:
+def open_export(path: Path) -> Export:
     """An export, read only. FileError for a file that SQLite cannot read."""
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)

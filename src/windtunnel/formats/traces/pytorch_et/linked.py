@@ -52,7 +52,7 @@ def read_linked(traces: Sequence[Path], profiles: Sequence[Path], context: Conte
     nodes, beside = read_ranks(traces, context, tensors=True)
     measured, notes = ranked_traces(profiles, context, NumberedColumns)
     world = max(one.trace.world for one in measured) or (len(measured) if len(measured) > 1 else 0)
-    pairs, told = _paired(nodes, measured, world)
+    pairs, told = _pair_by_rank(nodes, measured, world)
     linked = [None if own is None else _link(own, trace, world) for own, trace in pairs]
     traces_of_run = [
         trace if one is None else replace(trace, trace=one.filled.trace) for one, (_, trace) in zip(linked, pairs, strict=True)
@@ -72,14 +72,14 @@ def read_linked(traces: Sequence[Path], profiles: Sequence[Path], context: Conte
     ignored = ("values of scalars", *([f"files of the archive that are no JSON: {beside}"] if beside else []))
     assumed = dict.fromkeys([
         *notes, *told, "each launch, gap and wait of the host as measured",
-        *(note for one in measured for note in one.assumed), *(note for one in whole for note in _assumed(one)),
+        *(note for one in measured for note in one.assumed), *(note for one in whole for note in _link_assumptions(one)),
     ])  # fmt: skip
     broken = [f"{one.source}: {what}" for one in nodes for what in one.broken]
     broken += [f"{one.trace.source}: {what}" for one in measured for what in broken_of(one)]
     return Reading("pytorch-et with kineto", Content.GRAPH, graph, facts, built, ignored, tuple(assumed), tuple(broken))
 
 
-def _paired(
+def _pair_by_rank(
     nodes: list[NodeColumns], measured: list[ReadTrace], world: int
 ) -> tuple[list[tuple[NodeColumns | None, ReadTrace]], list[str]]:
     """Each profiler trace with the execution trace of its rank, None without one; and what was assumed for that."""
@@ -137,7 +137,7 @@ def _facts(one: _Linked) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _assumed(one: _Linked) -> list[str]:
+def _link_assumptions(one: _Linked) -> list[str]:
     """What a link rests on beyond equal numbers."""
     links, source = one.links, one.nodes.source
     notes = []

@@ -117,7 +117,7 @@ def _links(nodes: NodeColumns, trace: ReadTrace, host: _Host, found: Int64s, by:
     rows = events.kind[host.row] == EventKind.OPERATOR
     return Links(
         node, by, int(operator[np.unique(found[linked])].sum()), int(operator.sum()), int((linked & rows).sum()), int(rows.sum()),
-        _apart(np.array(nodes.number, np.int64)[found[linked]], host.number[linked]), places,
+        _sequence_offset(np.array(nodes.number, np.int64)[found[linked]], host.number[linked]), places,
     )  # fmt: skip
 
 
@@ -180,7 +180,7 @@ def _in_order(host: _Host, rows: Int64s) -> Int64s:
     return rows[np.argsort(ids, kind="stable")] if len(rows) and ids.min() > 0 else rows
 
 
-def _apart(nodes: Int64s, events: Int64s) -> int | None:
+def _sequence_offset(nodes: Int64s, events: Int64s) -> int | None:
     """What most linked operators with a sequence number differ by."""
     both = (nodes >= 0) & (events >= 0)
     if not both.any():

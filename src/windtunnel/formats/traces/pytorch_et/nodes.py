@@ -137,11 +137,11 @@ def call_of_node(node: TracedNode) -> NodeCall:
     comm = Comm.NONE if name in ("wait", "init", "") else comm_of(name)
     group, text = _group(values, kinds, at)
     rest = [one for one in values[at + 1 :] if not isinstance(one, list)] if at >= 0 else []
-    start, stride, size = (_whole(one) for one in rest[:3]) if len(rest) >= 3 else (-1, -1, 0)
+    start, stride, size = (_whole_number(one) for one in rest[:3]) if len(rest) >= 3 else (-1, -1, 0)
     if size <= 0 and (splits := [v for v in values if isinstance(v, list) and v and all(isinstance(x, int) for x in v)]):
         size = len(splits[-1])
     sent, received = tensor_bytes(*side(node, "inputs")), tensor_bytes(*side(node, "outputs"))
-    own = _whole(values[at - 1]) if at > 0 else -1
+    own = _whole_number(values[at - 1]) if at > 0 else -1
     transfer = comm is Comm.SEND_RECV
     return NodeCall(
         name, comm, total_bytes(comm, sent, received, max(size, 0)), group, text, max(size, 0), start, max(stride, 0),
@@ -158,11 +158,11 @@ def _group(values: list[Any], kinds: list[Any], at: int) -> tuple[str, str]:
     for value, kind in zip(values, kinds, strict=False):
         if str(kind).startswith("Tuple[String") and isinstance(value, list) and value:
             return str(value[0]), str(value[1]) if len(value) > 1 else ""
-    address = _whole(values[at - 2]) if at > 1 else -1
+    address = _whole_number(values[at - 2]) if at > 1 else -1
     return (f"0x{address:x}", "") if address > 0 else ("", "")
 
 
-def _whole(value: object) -> int:
+def _whole_number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62 else -1
 
 
@@ -174,7 +174,7 @@ def storages(values: list[Any], kinds: list[Any]) -> list[int]:
             continue
         for one in value if value and isinstance(value[0], list) else [value]:
             # (tensor, storage, offset, elements, bytes of one, device)
-            if isinstance(one, list) and len(one) >= 6 and _whole(one[1]) > 0 and not str(one[5]).startswith("cpu"):
+            if isinstance(one, list) and len(one) >= 6 and _whole_number(one[1]) > 0 and not str(one[5]).startswith("cpu"):
                 found.append(one[1])
     return found
 

@@ -90,15 +90,15 @@ class NodeColumns:
                 self.attentions[len(self)] = attention_of(name, inputs[1], element_of(inputs[2], ATTENTIONS[name].query), inputs[0])
             if moves_nothing(name, node):
                 self.idle.add(len(self))
-        self.id.append(_bounded(node.id, 62))
+        self.id.append(_bounded_number(node.id, 62))
         self.name.append(self.names.setdefault(name, len(self.names)))
-        self.thread.append(_bounded(attribute(node, "tid"), 31))
+        self.thread.append(_bounded_number(attribute(node, "tid"), 31))
         self.parent.append(parent_of(node))
         self.operator.append(operator)
         self.bytes.append(size)
         if self.tensors:
-            self.record.append(max(_bounded(attribute(node, "rf_id"), 62), 0))
-            self.number.append(_bounded(attribute(node, "seq_id"), 62))
+            self.record.append(max(_bounded_number(attribute(node, "rf_id"), 62), 0))
+            self.number.append(_bounded_number(attribute(node, "seq_id"), 62))
             self.reads.extend(storages(inputs[0], inputs[2]))
             self.read_start.append(len(self.reads))
             self.writes.extend(storages(outputs[0], outputs[2]))
@@ -162,6 +162,6 @@ def read_ranks(files: Sequence[Path], context: Context, tensors: bool = False) -
     return ranks, beside
 
 
-def _bounded(value: object, bits: int) -> int:
+def _bounded_number(value: object, bits: int) -> int:
     """A whole number that fits; -1 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 2**bits else -1

@@ -13,7 +13,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import ALL, COPY, Cargo, CollectiveCall, Pattern, cut, whole
+from windtunnel.network.lanes.algorithms.pattern import ALL, COPY, Cargo, CollectiveCall, Pattern, cut, fill_lanes
 from windtunnel.workload.ops import Comm
 
 _KIB = 1024
@@ -46,7 +46,7 @@ def all_to_all(call: CollectiveCall) -> Pattern:  # long: ends in a column a lin
     if call.comm == Comm.SEND_RECV:
         return send_recv(call)
     if call.comm in (Comm.GATHER, Comm.SCATTER):
-        return rooted(call)
+        return rooted_pattern(call)
     if call.comm != Comm.ALL_TO_ALL:
         raise SpecError("algorithm", "p2p", "all_to_all, send_recv, gather or scatter")
     n = call.ranks
@@ -75,7 +75,7 @@ def all_to_all(call: CollectiveCall) -> Pattern:  # long: ends in a column a lin
     inside = local[:rounds]
     batches = [inside[i : i + at_once] for i in range(0, rounds, at_once)]
 
-    def alone(local: float, net: float) -> float:
+    def seconds_alone(local: float, net: float) -> float:
         each_local, each_net = local * min(at_once, near) / max(1, near), net * min(at_once, far) / max(1, far)
         return sum(max(each_local if batch.any() else 0.0, each_net if not batch.all() else 0.0) for batch in batches)
 
@@ -89,16 +89,16 @@ def all_to_all(call: CollectiveCall) -> Pattern:  # long: ends in a column a lin
         dst,
         np.full(lanes, block, dtype=np.int64),
         slices.astype(np.int64),
-        whole(lanes, 8),
+        fill_lanes(lanes, 8),
         np.arange(lanes, dtype=np.int32),
-        whole(lanes, 0),
+        fill_lanes(lanes, 0),
         pace,
         start,
         lane,
         lead,
         len(batches) - crossing,
         crossing,
-        alone,
+        seconds_alone,
         n * n,
         carries,
         lambda piece: piece // n,
@@ -120,9 +120,9 @@ def send_recv(call: CollectiveCall) -> Pattern:
         dst,
         np.full(lanes, size, dtype=np.int64),
         np.minimum(size, slices).astype(np.int64),
-        whole(lanes, 8),
+        fill_lanes(lanes, 8),
         np.arange(lanes, dtype=np.int32),
-        whole(lanes, 0),
+        fill_lanes(lanes, 0),
         np.full(lanes, float(size)),
         np.zeros(lanes + 1, dtype=np.int64),
         np.zeros(0, dtype=np.int32),
@@ -137,7 +137,7 @@ def send_recv(call: CollectiveCall) -> Pattern:
     )
 
 
-def rooted(call: CollectiveCall) -> Pattern:
+def rooted_pattern(call: CollectiveCall) -> Pattern:
     """Gather to `call.root` or scatter from it: n - 1 messages of size / n, all posted at once."""
     n, gathers = call.ranks, call.comm == Comm.GATHER
     other = (call.root + np.arange(1, n, dtype=np.int32)) % n
@@ -155,9 +155,9 @@ def rooted(call: CollectiveCall) -> Pattern:
         dst,
         np.full(n - 1, block, dtype=np.int64),
         slices,
-        whole(n - 1, 8),
+        fill_lanes(n - 1, 8),
         np.arange(n - 1, dtype=np.int32),
-        whole(n - 1, 0),
+        fill_lanes(n - 1, 0),
         np.full(n - 1, float(block)),
         np.zeros(n, dtype=np.int64),
         np.zeros(0, dtype=np.int32),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 
@@ -40,7 +40,7 @@ def bruck(call: CollectiveCall) -> Pattern:
         # A block of distance d has gone the low bits of d before this round.
         return [(r - (d & ((1 << k) - 1))) % n * n + (r - (d & ((1 << k) - 1)) + d) % n for d in range(n) if d >> k & 1], False
 
-    def alone(local: float, net: float) -> float:
+    def seconds_alone(local: float, net: float) -> float:
         return sum(int(m) * block / max(1.0, call.size) * (net if far else local) for m, far in zip(moved, crossing, strict=True))
 
     return Pattern(
@@ -48,16 +48,16 @@ def bruck(call: CollectiveCall) -> Pattern:
         dst,
         bytes_,
         bytes_,
-        whole(lanes, 0),
+        fill_lanes(lanes, 0),
         turn.astype(np.int32),
-        whole(lanes, 0),
+        fill_lanes(lanes, 0),
         np.full(lanes, call.size),
         start,
         lane,
         lead,
         rounds - sum(crossing),
         sum(crossing),
-        alone,
+        seconds_alone,
         n * n,
         carries,
         lambda piece: piece // n,

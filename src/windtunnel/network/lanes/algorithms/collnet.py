@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 
@@ -88,7 +88,7 @@ def _collnet(call: CollectiveCall, direct: bool) -> Pattern:  # long: ends in a 
     def carries(lane: int, slice: int) -> Cargo:
         return (int((channel_of[lane] * loops + slice) * parts + table[lane, 2]),), bool(table[lane, 3])
 
-    def alone(local: float, net: float) -> float:
+    def seconds_alone(local: float, net: float) -> float:
         return (inside * local + between * net + (loops - 1) * max(local if inside else 0.0, net)) / loops
 
     return Pattern(
@@ -96,8 +96,8 @@ def _collnet(call: CollectiveCall, direct: bool) -> Pattern:  # long: ends in a 
         table[:, 1].astype(np.int32),
         bytes_,
         np.full(lanes, chunk, dtype=np.int64),
-        whole(lanes, 8),
-        whole(lanes, 0),
+        fill_lanes(lanes, 8),
+        fill_lanes(lanes, 0),
         channel_of,
         bytes_.astype(np.float64),
         dep_start,
@@ -105,7 +105,7 @@ def _collnet(call: CollectiveCall, direct: bool) -> Pattern:  # long: ends in a 
         lead,
         inside,
         between,
-        alone,
+        seconds_alone,
         channels * loops * parts,
         carries,
         lambda piece: 0,

@@ -6,7 +6,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 MOST_RANKS = 256
@@ -46,7 +46,7 @@ def direct(call: CollectiveCall) -> Pattern:  # long: ends in a column a line
             return ((s * n + d) * slices + slice,), False
         return ((s if gather[lane] else d) * slices + slice,), not gather[lane]
 
-    def alone(local: float, net: float) -> float:
+    def seconds_alone(local: float, net: float) -> float:
         part = chunk * slices / call.size if call.size else 0.0
         here = min(n, call.per_node)
         once = max(local * (here - 1), net * (n - here)) * part
@@ -58,16 +58,16 @@ def direct(call: CollectiveCall) -> Pattern:  # long: ends in a column a line
         target,
         bytes_,
         np.full(lanes, chunk, dtype=np.int64),
-        whole(lanes, 8),
-        whole(lanes, 0) if steps == 2 else np.arange(lanes, dtype=np.int32),
-        whole(lanes, 0),
+        fill_lanes(lanes, 8),
+        fill_lanes(lanes, 0) if steps == 2 else np.arange(lanes, dtype=np.int32),
+        fill_lanes(lanes, 0),
         pace,
         start,
         lane,
         lead,
         steps if call.nodes == 1 else 0,
         steps if call.nodes > 1 else 0,
-        alone,
+        seconds_alone,
         (n * n if all_to_all else n) * slices,
         carries,
         (lambda piece: piece // slices // n) if all_to_all else (lambda piece: piece // slices),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
@@ -66,7 +66,7 @@ def halving_doubling(call: CollectiveCall) -> Pattern:  # long: ends in a column
         wanted = receiver if adds[step] else sender
         return [p for p in range(core) if p & low == wanted & low and p >> bit & 1 == wanted >> bit & 1], adds[step]
 
-    def alone(local: float, net: float) -> float:
+    def seconds_alone(local: float, net: float) -> float:
         whole_ = core * chunk
         return sum(count * chunk / whole_ * (net if far else local) for count, far in zip(counts, crossing, strict=True))
 
@@ -75,16 +75,16 @@ def halving_doubling(call: CollectiveCall) -> Pattern:  # long: ends in a column
         dst,
         bytes_,
         bytes_,
-        whole(lanes, 0),
+        fill_lanes(lanes, 0),
         group,
-        whole(lanes, 0),
+        fill_lanes(lanes, 0),
         np.full(lanes, call.size),
         start,
         lane,
         lead,
         len(width) - sum(crossing),
         sum(crossing),
-        alone,
+        seconds_alone,
         core,
         carries,
         lambda piece: piece,

@@ -17,7 +17,7 @@ import numpy as np
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.closed.dimensions import themis
-from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
@@ -125,7 +125,7 @@ def hierarchical(call: CollectiveCall) -> Pattern:  # long: ends in a column a l
         inside = [p for p in range(n) if coordinate[dim][p] == x and all(coordinate[d][p] == coordinate[d][r] for d in same)]
         return [chunk * n + p for p in inside], adds
 
-    def alone(local: float, net: float) -> float:
+    def seconds_alone(local: float, net: float) -> float:
         # Each dimension takes its chunks one by one; the busiest has the others' share of one chunk before and after it.
         busy = [0.0] * len(dims)
         for at, (_, dim, _, _, _) in enumerate(stages):
@@ -140,16 +140,16 @@ def hierarchical(call: CollectiveCall) -> Pattern:  # long: ends in a column a l
         dst,
         slice_ * turns,
         slice_,
-        whole(lanes, 8),
+        fill_lanes(lanes, 8),
         np.repeat(np.arange(len(stages), dtype=np.int32), n),
-        whole(lanes, 0),
+        fill_lanes(lanes, 0),
         np.full(lanes, call.size),
         start,
         lane,
         lead,
         local_steps,
         net_steps,
-        alone,
+        seconds_alone,
         chunks * n,
         carries,
         lambda piece: piece % n,

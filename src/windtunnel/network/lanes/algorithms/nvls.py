@@ -12,7 +12,7 @@ import numpy as np
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.closed.cost import nvls_chunk
-from windtunnel.network.lanes.algorithms.pattern import ADD, COPY, MOVE, Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.lanes.algorithms.pattern import ADD, COPY, MOVE, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.network.lanes.algorithms.tree import depth, double_tree
 from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm
@@ -24,17 +24,17 @@ def nvls(call: CollectiveCall) -> Pattern:
     """All-reduce, all-gather or reduce-scatter in one node: for each channel up to four lanes a GPU, to and from switch n."""
     if call.nodes > 1 or call.comm not in _CALLS:
         raise SpecError("algorithm", "nvls", "all_reduce, all_gather or reduce_scatter in one node", "Several nodes: nvls_tree.")
-    return _switched(call, c.NVLS)
+    return _switched_pattern(call, c.NVLS)
 
 
 def nvls_tree(call: CollectiveCall) -> Pattern:
     """All-reduce over several nodes with as many ranks each."""
     if call.comm != Comm.ALL_REDUCE or call.nodes < 2 or call.ranks % call.per_node:
         raise SpecError("algorithm", "nvls_tree", "an all_reduce over several nodes with as many ranks each")
-    return _switched(call, c.NVLS_TREE)
+    return _switched_pattern(call, c.NVLS_TREE)
 
 
-def _switched(call: CollectiveCall, algorithm: str) -> Pattern:
+def _switched_pattern(call: CollectiveCall, algorithm: str) -> Pattern:
     n, nodes, channels = call.ranks, call.nodes, call.channels
     here = min(n, call.per_node)
     chunk, loops = cut(call.size, channels * here, nvls_chunk(call.size, channels, here, nodes, algorithm)[0])
@@ -64,7 +64,7 @@ def _switched(call: CollectiveCall, algorithm: str) -> Pattern:
             return range(base, base + here), how
         return (base + int(min(src[lane], dst[lane])) % here,), how
 
-    def alone(local: float, net: float) -> float:
+    def seconds_alone(local: float, net: float) -> float:
         way = (1.0 + 1.0 / quick) * (inside // 2) * local + deep * net
         return (way + (loops - 1) * max(local, net if deep else 0.0)) / loops
 
@@ -73,8 +73,8 @@ def _switched(call: CollectiveCall, algorithm: str) -> Pattern:
         dst,
         bytes_,
         parts * chunk,
-        whole(lanes, 8),
-        whole(lanes, 0),
+        fill_lanes(lanes, 8),
+        fill_lanes(lanes, 0),
         np.repeat(np.arange(channels, dtype=np.int32), each),
         np.where(between, bytes_, np.where(parts == here, here, quick) * chunk * loops).astype(np.float64),
         dep_start,
@@ -82,7 +82,7 @@ def _switched(call: CollectiveCall, algorithm: str) -> Pattern:
         np.zeros(len(dep_lane), dtype=np.int64),
         inside,
         deep,
-        alone,
+        seconds_alone,
         channels * loops * here,
         carries,
         lambda piece: piece % here,
@@ -102,7 +102,7 @@ class _Shape:
                 pulled = [self._lane(node * here + g, n + node, here, MOVE, []) for g in range(here)]
                 ready[node] = [[self._lane(n + node, node * here + h, 1, ADD, pulled)] for h in range(here)]
         if nodes > 1:
-            self._between(parents, here, ready)
+            self._cross_nodes(parents, here, ready)
         if comm != Comm.REDUCE_SCATTER:
             for node in range(nodes):
                 stored = [self._lane(node * here + h, n + node, 1, COPY, ready[node][h]) for h in range(here)]
@@ -114,7 +114,7 @@ class _Shape:
         self.rows.append((src, dst, parts, how))
         return len(self.rows) - 1
 
-    def _between(self, parents: list[int], here: int, ready: list[list[list[int]]]) -> None:
+    def _cross_nodes(self, parents: list[int], here: int, ready: list[list[list[int]]]) -> None:
         """Up and down the tree of nodes, head by head."""
         down = [parents.index(-1)]
         for node in down:  # grows: parents before children

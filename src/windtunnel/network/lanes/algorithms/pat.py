@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.lanes.algorithms.pattern import ALL, Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.workload.ops import Comm
 
 
@@ -52,7 +52,7 @@ def pat(call: CollectiveCall) -> Pattern:
         ((rank + ahead) % n).astype(np.int32),
         bytes_,
         np.full(lanes, together * part, dtype=np.int64),
-        whole(lanes, 8),
+        fill_lanes(lanes, 8),
         turn.astype(np.int32),
         np.repeat(np.arange(channels, dtype=np.int32), each),
         np.full(lanes, (n - 1) * pieces * part, dtype=np.float64),

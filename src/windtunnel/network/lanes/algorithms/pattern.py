@@ -137,9 +137,9 @@ def deps(lanes: int, lane: Int64s | Int32s, on: Int64s | Int32s, lead: Int64s | 
     return start, np.asarray(on)[by].astype(np.int32), leads[by].copy()
 
 
-def whole(lanes: int, value: int) -> Int32s:
+def fill_lanes(lanes: int, value: int) -> Int32s:
     """[lanes] one small number for all."""
     return np.full(lanes, value, dtype=np.int32)
 
 
-__all__ = ["ADD", "ALL", "COPY", "MOVE", "CollectiveCall", "Cargo", "Pattern", "cut", "deps", "whole"]
+__all__ = ["ADD", "ALL", "COPY", "MOVE", "CollectiveCall", "Cargo", "Pattern", "cut", "deps", "fill_lanes"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm
 
@@ -57,8 +57,8 @@ def ring(call: CollectiveCall) -> Pattern:
         dst,
         bytes_,
         np.full(lanes, chunk, dtype=np.int64),
-        whole(lanes, max(1, _STEPS // together)),
-        whole(lanes, 0),
+        fill_lanes(lanes, max(1, _STEPS // together)),
+        fill_lanes(lanes, 0),
         np.repeat(np.arange(channels, dtype=np.int32), n),
         bytes_.astype(np.float64),
         start,
@@ -96,8 +96,8 @@ def chain(call: CollectiveCall, reduces: bool) -> Pattern:
         dst,
         bytes_,
         np.full(lanes, chunk, dtype=np.int64),
-        whole(lanes, _STEPS),
-        whole(lanes, 0),
+        fill_lanes(lanes, _STEPS),
+        fill_lanes(lanes, 0),
         np.repeat(np.arange(channels, dtype=np.int32), n - 1),
         bytes_.astype(np.float64),
         start,

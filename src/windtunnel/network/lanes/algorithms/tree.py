@@ -14,7 +14,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, whole
+from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, Pattern, cut, deps, fill_lanes
 from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm
 
@@ -100,7 +100,7 @@ def tree(call: CollectiveCall) -> Pattern:
         channel, at = divmod(lane, each)
         return (channel * slices + slice,), at < n - 1
 
-    def alone(local: float, net: float) -> float:
+    def seconds_alone(local: float, net: float) -> float:
         slowest = max(local if inside else 0.0, net if between else 0.0)
         return (inside * local + between * net + (slices - 1) * slowest) / slices
 
@@ -109,8 +109,8 @@ def tree(call: CollectiveCall) -> Pattern:
         np.concatenate(dst),
         bytes_,
         np.full(lanes, chunk, dtype=np.int64),
-        whole(lanes, 8),
-        whole(lanes, 0),
+        fill_lanes(lanes, 8),
+        fill_lanes(lanes, 0),
         np.repeat(np.arange(channels, dtype=np.int32), each),
         bytes_.astype(np.float64),
         dep_start,
@@ -118,7 +118,7 @@ def tree(call: CollectiveCall) -> Pattern:
         np.zeros(len(dep_lane), dtype=np.int64),
         inside,
         between,
-        alone,
+        seconds_alone,
         channels * slices,
         carries,
         lambda piece: 0,
