@@ -24,6 +24,8 @@ from cut import PACKAGE, name_of, tracked, version  # noqa: E402
 from build import ABI3, installed  # noqa: E402
 
 JOB = "llama3-8b-8xh100"
+JOBS = [(JOB, []), ("gpt3-175b-64", ["plan.vpp=1", "plan.schedule=dualpipe", "runtime.overlap_p2p=true"])]
+"""Of the second, two passes tie: a sum that rounds otherwise on another Python turns them."""
 SIMULATOR_ALONE = "windtunnel-fleet, which is installed here alone. Type: pip install windtunnel"
 
 
@@ -115,7 +117,7 @@ def check_training(env: Environment) -> None:
 
 
 def check_prediction(env: Environment) -> None:
-    """The same step time as in the tree; both command lines."""
+    """The same step times as in the tree, to the bit; both command lines."""
     answer = env.run("windtunnel", "predict", JOB, "--json", "-", "--quiet")
     env.run(
         "windtunnel",
@@ -131,9 +133,10 @@ def check_prediction(env: Environment) -> None:
         "--network",
         "packet",
     )
-    code = f"import windtunnel as wt; print(wt.predict(wt.load({JOB!r})).step_time_s)"
+    code = f"import windtunnel as wt; print(*(wt.predict(wt.load(*job)).step_time_s for job in {JOBS!r}))"
     tree = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert json.loads(answer)["step_time_s"] == float(tree) == float(env.run("python", "-c", code)), (answer[:200], tree)
+    assert (wheels := env.run("python", "-c", code)) == tree, (wheels, tree)
+    assert json.loads(answer)["step_time_s"] == float(tree.split()[0])
 
 
 def check_uninstalling(env: Environment, fleet: Path, simulator: Path) -> None:

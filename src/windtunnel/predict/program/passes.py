@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +91,7 @@ def interleave_passes(one: PassRows, other: PassRows, streams: npt.NDArray[np.in
     stream = [streams[p.rows].tolist() for p in passes]
     cost = [np.where(p.live, seconds[p.rows], 0.0).tolist() for p in passes]
     awaited = [p.waits.tolist() for p in passes]
-    total = [sum(c) or 1.0 for c in cost]
+    total = [reduce(add, c, 0.0) or 1.0 for c in cost]  # not sum: it rounds otherwise from Python 3.12 on, and a tie turns
     ends: tuple[list[float], list[float]] = ([], [])
     places: tuple[list[int], list[int]] = ([], [])
     progress = [0.0, 0.0]
