@@ -22,7 +22,7 @@ VERBS = frozenset({"read", "cut", "warm"})
 _NOTES = "an attribute that every reading has: what was built, ignored, assumed, and what could not be read"
 _RESULT = "a figure of a public result, beside its fields; documents and users' scripts name it"
 ALLOWED = {
-    "fleet/watch/__init__.py active": "documents show `watch.active`",
+    "fleet/watch/api.py active": "documents show `watch.active`",
     "fleet/checkpoint/checkpointer.py Checkpointer.failed": "documents show `Checkpointer.failed`",
     "fleet/loading/loader.py SharedLoader.ready": "documents show `SharedLoader.ready`",
     "formats/jobs/keys.py Keys.built": _NOTES,

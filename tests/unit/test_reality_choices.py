@@ -12,7 +12,7 @@ from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.rows.table import TrainingRow
 from windtunnel.reality.score.choices import TWINS_APART, PlanChoice, by_family, choices, set_aside
 from windtunnel.reality.score.scores import Score
-from windtunnel.reality.score.verdicts import failed, verdicts
+from windtunnel.reality.score.verdicts import has_failed, verdicts
 from windtunnel.reality.validate import score_training
 from windtunnel.spec import load_job
 from windtunnel.spec.layout import by_work
@@ -155,7 +155,7 @@ def test_verdicts_count_what_ran_and_what_failed() -> None:
 def test_a_run_that_failed_is_not_scored() -> None:
     row = replace(NANO, status="failed", iter_time_s=1.0)
     (score,) = score_training(row)
-    assert failed(row) and score.error_pct is None and "verdicts" in (score.skipped or "")
+    assert has_failed(row) and score.error_pct is None and "verdicts" in (score.skipped or "")
 
 
 def test_memory_of_rank_0_is_that_of_the_first_stage() -> None:

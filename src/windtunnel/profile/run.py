@@ -186,7 +186,7 @@ def _one(
         except Stopped:
             return False
         except RuntimeError as error:
-            _failed(error, name, device, session)
+            _check_device(error, name, device, session)
             outcome.kept_out[name] = f"{mode} fails: {(str(error).splitlines() or [''])[0][:200]}"
             return True
         rows = Rows(case, library, mode, measured, effort, f"windtunnel profile run on {device.name}")
@@ -205,7 +205,7 @@ def _one(
     return True
 
 
-def _failed(error: RuntimeError, name: str, device: Device, session: Session) -> None:
+def _check_device(error: RuntimeError, name: str, device: Device, session: Session) -> None:
     """Raises EngineError if the device no longer responds; the file keeps all rows measured before."""
     try:
         device.torch.zeros(1, device=device.place)

@@ -33,7 +33,7 @@ from windtunnel.reality.score.layers import is_layer_table, layer_scores
 from windtunnel.reality.score.power_caps import cap_scores, is_cap_table
 from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import Score
-from windtunnel.reality.score.verdicts import failed, verdicts
+from windtunnel.reality.score.verdicts import has_failed, verdicts
 
 Progress = Callable[[int, int, str], None]
 """Called after each row with (rows done, rows in all, the row's id)."""
@@ -138,7 +138,7 @@ def _other_scores(text: str, predict: Predict, fitted: Fitted) -> list[Score] | 
 def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted = frozenset()) -> list[Score]:
     """The scores of one training run, one a measured quantity; `fitted` as `measurements.fitted_families` says it."""
     measured = _measured_quantities(row)
-    if failed(row):
+    if has_failed(row):
         return [_score(row, "step_time_s", None, fitted, skipped="the run failed (see the verdicts on memory)")]
     if not measured:
         return [_score(row, "step_time_s", None, fitted, skipped="no step time, tokens per second, memory or MFU published")]

@@ -54,8 +54,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class CallLanes:
-    """Lanes of one call, with the `call` and `pattern` that they were built from. `seconds`: without other traffic; `latency`: the
-    part that does not move bytes. The endpoint of rank r is `ends[r]`, switches included."""
+    """Lanes of one call, with the `call` and `pattern` that they were built from."""
 
     lanes: Lanes
     pattern: Pattern
@@ -63,8 +62,11 @@ class CallLanes:
     algorithm: str
     protocol: str
     seconds: float
+    """Seconds of the call without other traffic."""
     latency: float
+    """The part of `seconds` that does not move bytes."""
     ends: Int32s
+    """[ranks] endpoint of each rank, switches included."""
 
 
 def lanes_of(

@@ -20,7 +20,7 @@ FAILED = ("fail", "oom", "out of memory")
 """Words of a `status` that say that a run did not finish."""
 
 
-def failed(row: TrainingRow) -> bool:
+def has_failed(row: TrainingRow) -> bool:
     """Whether the row says that its run failed."""
     return any(word in (row.status or "").lower() for word in FAILED)
 
@@ -54,7 +54,7 @@ def verdicts(rows: Iterable[TrainingRow], memory: Memory = memory_alone) -> tupl
     families: dict[str, list[TrainingRow]] = {}
     for row in rows:
         families.setdefault(row.family, []).append(row)
-    return tuple(_verdicts(name, listed, memory) for name, listed in families.items() if any(map(failed, listed)))
+    return tuple(_verdicts(name, listed, memory) for name, listed in families.items() if any(map(has_failed, listed)))
 
 
 def _verdicts(family: str, rows: Sequence[TrainingRow], memory: Memory) -> Verdicts:
@@ -65,7 +65,7 @@ def _verdicts(family: str, rows: Sequence[TrainingRow], memory: Memory) -> Verdi
         if fits is None:
             refused += 1
         else:
-            counts[failed(row), fits] += 1
+            counts[has_failed(row), fits] += 1
     ran = counts[False, True] + counts[False, False]
     lost = counts[True, True] + counts[True, False]
     return Verdicts(family, ran, counts[False, True], lost, counts[True, False], refused)
