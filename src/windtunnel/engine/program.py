@@ -109,8 +109,8 @@ class RankBuilder:
     def add(self, template: int, waits: Iterable[int] = (), times: int = 1, host_sync: bool = False, join: bool = False) -> int:
         """Runs `template` `times` times in a row once the instances in `waits` have ended; returns the instance's index.
 
-        `host_sync`: the host blocks until the instance has ended. `join`: each repetition starts no sooner than
-        the end of the one before it; without it only the order on each stream limits them.
+        `host_sync`: the host blocks until the instance has ended. `join`: each repetition starts no sooner than the end of the one
+        before it; without it only the order on each stream limits them.
         """
         return self._append(template, times, (HOST_SYNC if host_sync else 0) | (JOIN if join else 0), waits)
 
