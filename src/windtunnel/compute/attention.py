@@ -3,11 +3,10 @@
     blocks  = batch ceil(m / rows)                waves = blocks / SMs + wave * longest, at least longest
     seconds = latency + work / (ceiling fraction) * waves SMs / blocks * (1 + setup / keys) * (1 + head / k) * pad * mask
 
-`work`: executed FLOPs, with query rows rounded up to full blocks; `longest`: the longest block's work over the mean
-(2 under a causal mask); `keys`: the mean number of key positions of a query; `pad`: the kernel's head size
-(multiples of 32 to 128, of 64 above) over the head size; `mask`: 1 without a mask, `causal` if half of the square is masked,
-interpolated in between.
-The form follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2); constants are fitted by `calibrate.kernels`.
+`work`: executed FLOPs, with query rows rounded up to full blocks; `longest`: the longest block's work over the mean (2 under a
+causal mask); `keys`: the mean number of key positions of a query; `pad`: the kernel's head size (multiples of 32 to 128, of 64
+above) over the head size; `mask`: 1 without a mask, `causal` if half of the square is masked, interpolated in between. The form
+follows the work partitioning of FlashAttention-2 (arXiv 2307.08691, §3.2); constants are fitted by `calibrate.kernels`.
 """
 
 from __future__ import annotations

@@ -43,23 +43,23 @@ def _longs() -> Int64s:
 
 @dataclass(frozen=True)
 class TaskTable:
-    """N tasks in columns; a column left out stands for its default.
-
-    `lane` -1: none; `release`: the lane given back at the end (`lane`), so that a chain of tasks can hold one; `tail`: time from
-    giving the lane back to the task's end; `priority`: the least first on lanes that are not ordered; `key`: what a network calls
-    the meeting, -1 where its own seconds count.
-    """
+    """N tasks in columns; a column left out stands for its default."""
 
     seconds: Floats
     lane: Int32s
+    """[N] lane that the task holds; -1: none."""
     dep_start: Int64s
     deps: Int64s
     tail: Floats = field(default_factory=_floats)
+    """Time from giving the lane back to the task's end."""
     release: Int32s = field(default_factory=_ints)
+    """The lane that is given back at the end (default: `lane`), so that a chain of tasks can hold one."""
     priority: Int64s = field(default_factory=_longs)
+    """On lanes that are not ordered, the task with the least goes first."""
     channel: Int32s = field(default_factory=_ints)
     slot: Int32s = field(default_factory=_ints)
     key: Int64s = field(default_factory=_longs)
+    """The name that a network has for the meeting; -1 where its own seconds count."""
 
     def __len__(self) -> int:
         return len(self.seconds)

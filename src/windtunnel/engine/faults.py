@@ -73,12 +73,14 @@ class FaultTask:
 
 @dataclass(frozen=True)
 class FaultRuns:
-    """R runs: `wall` [R] seconds, `parts` [R, len(PARTS)] seconds that add up to `wall`, `count` [R, kinds] faults, `done`
-    [R]."""
+    """R runs."""
 
     wall: Floats
+    """[R] seconds."""
     parts: Floats
+    """[R, len(PARTS)] seconds that add up to `wall`."""
     count: Int64s
+    """[R, kinds] faults."""
     done: Uint8s = field(repr=False)
 
 

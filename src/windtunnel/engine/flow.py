@@ -84,18 +84,19 @@ class LinkUse:
 
 @dataclass(frozen=True)
 class FlowRun:
-    """`start`, `delivered` [V] in seconds; `last` is the latest delivery.
-
-    `stats`: events (times at which something changed), unknowns (variables that the solver can tell apart), constraints (links that
-    it knows), solves, of which incremental and full; abandoned (incremental ones that grew too large and were done in full),
-    fallbacks (those whose certificate failed), cpu_s.
-    """
+    """Times of a run of the flow engine: V variables."""
 
     start: Floats
+    """[V] seconds."""
     delivered: Floats
+    """[V] seconds."""
     last: float
+    """The latest delivery, seconds."""
     use: LinkUse
     stats: dict[str, float]
+    """events: times at which something changed; unknowns: variables that the solver can tell apart; constraints: links that it
+    knows; solves, of which incremental and full; abandoned: incremental ones that grew too large and were done in full; fallbacks:
+    those whose certificate failed; cpu_s."""
 
 
 @dataclass(frozen=True)

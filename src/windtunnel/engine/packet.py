@@ -58,13 +58,16 @@ class Spread(IntEnum):
 
 
 class Marking(NamedTuple):
-    """ECN of ports near `rate` B/s, thresholds scaled with a port's rate; rate 0: any port, as they are. Bytes behind the packet as
-    its service begins: no mark up to `kmin`, probability rising to `pmax` at `kmax`, 1 above."""
+    """ECN of ports near `rate`, by the bytes behind the packet as its service begins."""
 
     rate: float
+    """B/s; thresholds are scaled with a port's rate. 0: any port, with the thresholds as they are."""
     kmin: float
+    """Bytes up to which no packet is marked."""
     kmax: float
+    """Bytes at which the probability of a mark is `pmax`; above, it is 1."""
     pmax: float
+    """Probability of a mark at `kmax`; it rises from 0 at `kmin`."""
 
 
 class Flap(NamedTuple):
@@ -95,47 +98,54 @@ class Faults:
 
 @dataclass(frozen=True)
 class PacketOptions:
-    """SI units: s, B, B/s. Defaults are a lossless RoCE fabric without congestion control; docs/packet.md has the equations.
-
-    `header` is added to each data packet's `mtu` on the wire; `control` is the size of ACK, CNP, pause and credit frames.
-    `buffer` of a switch is shared by its ports; if they fill it in less than `buffer_time` seconds, the switch has as much as they
-    fill in that time. `inner_buffer`: of other nodes that forward. `alpha`: dynamic threshold (per
-    ingress with PAUSE, per egress with DROP); `xoff` > 0: fixed thresholds per ingress instead; `headroom` None: what cable and
-    packets under way need; `credit` 0: twice a round trip on the cable. `algorithm` and `parameters`: see `engine.control`.
-    `timeouts`: consecutive retransmission timeouts, the last repeats; after `retries` without progress the run fails.
-    `skip`: steady states of collectives are fast-forwarded, on one thread. `sample` > 0: series of `sample_links` and
-    `sample_lanes` at that interval.
-    """
+    """Options of a packet run in SI units: s, B, B/s. Defaults are a lossless RoCE fabric without congestion control;
+    docs/packet.md has the equations."""
 
     mtu: int = 4096
+    """Payload of a full data packet."""
     header: int = 0
+    """Bytes added to each data packet on the wire."""
     control: int = 64
+    """Size of ACK, CNP, pause and credit frames."""
     loss: Loss = Loss.PAUSE
     buffer: float = 32e6
+    """Buffer of a switch, shared by its ports."""
     buffer_time: float = 0.0
+    """If the ports of a switch fill `buffer` in less than this time, the switch has as much as they fill in it."""
     inner_buffer: float = 4e6
+    """Buffer of other nodes that forward."""
     alpha: float = 0.125
+    """Factor of the dynamic threshold: of an ingress with PAUSE, of an egress with DROP."""
     reserve: float = 4096
     resume: float = 3000
     headroom: float | None = None
+    """None: what the cable and the packets under way need."""
     xoff: float = 0.0
+    """Above 0: fixed thresholds of an ingress in place of the dynamic one."""
     xon: float = 0.0
     credit: float = 0.0
+    """0: twice a round trip on the cable."""
     ecn: Sequence[Marking] = ()
     algorithm: str = "none"
+    """Congestion control; see `engine.control`."""
     parameters: Mapping[str, float] = field(default_factory=dict)
+    """Its parameters; see `engine.control`."""
     recovery: LossRecovery = LossRecovery.GO_BACK_N
     ack_every: int = 1
     nack_interval: float = 500e-6
     reorder: int = 0
     timeouts: Sequence[float] = (4e-3, 4e-3, 16e-3, 67e-3)
+    """Consecutive retransmission timeouts; the last one repeats."""
     retries: int = 20
+    """The run fails after so many timeouts without progress."""
     spread: Spread = Spread.PATH
     flowlet_gap: float = 100e-6
     seed: int = 1
     threads: int = 1
     skip: bool = False
+    """Whether steady states of collectives are fast-forwarded, on one thread."""
     sample: float = 0.0
+    """Above 0: interval of the series of `sample_links` and `sample_lanes`."""
     sample_links: Sequence[int] = ()
     sample_lanes: Sequence[int] = ()
 
@@ -173,27 +183,38 @@ class PacketSeries:
 
 @dataclass(frozen=True)
 class PacketResult:
-    """`delivered`, `acked` [K]: time of arrival of the last byte, and of the last ACK at the sender (s, from the start of the run).
-    `fct`: `acked` less the lane's begin. `stats`: counts, `events`, and `cpu_s` of the run. For each link [L]: bytes of data and of
-    control frames, maximum of queued data bytes, seconds in which its sender was paused or without credit. `end`: the last event
-    (s). With `skip`: the share of bytes and the seconds that were skipped, and the estimated error of `end` in seconds;
-    counts and control frames are those simulated, `link_data` includes skipped bytes. `stopped`: by `progress`; times
-    of lanes that had not ended are NaN."""
+    """The result of a packet run: K lanes, L links.
+
+    With `skip`, counts and control frames are those that were simulated; `link_data` includes skipped bytes.
+    """
 
     delivered: Floats
+    """[K] seconds from the start of the run to the arrival of the last byte."""
     acked: Floats
+    """[K] seconds from the start of the run to the arrival of the last ACK at the sender."""
     fct: Floats
+    """[K] `acked` less the lane's begin."""
     stats: dict[str, float]
+    """Counts, `events`, and `cpu_s` of the run."""
     link_data: Int64s
+    """[L] bytes of data."""
     link_control: Int64s
+    """[L] bytes of control frames."""
     link_peak: Int64s
+    """[L] maximum of queued data bytes."""
     link_paused: Floats
+    """[L] seconds in which the sender was paused or without credit."""
     end: float
+    """Time of the last event, seconds."""
     partitions: int
     stopped: bool
+    """Whether `progress` stopped the run; times of lanes that had not ended are NaN."""
     skipped_share: float
+    """Share of the bytes that were skipped."""
     skipped_time: float
+    """Seconds that were skipped."""
     skip_error: float
+    """Estimated error of `end` in seconds."""
     series: PacketSeries
 
 

@@ -35,23 +35,31 @@ _RENDEZVOUS = -1
 class Program:
     """Columns of a program. T templates with O operators, R ranks with I instances, V of them rendezvous with P parts.
 
-    `rank_start[r]:rank_start[r+1]` are the instances of rank r; `template` is -1 for a rendezvous, and the v-th of those takes row
-    v of the `rv_` columns. Waits name earlier operators of the template, and earlier instances of the rank. Seconds throughout.
+    `rank_start[r]:rank_start[r+1]` are the instances of rank r; `template` is -1 for a rendezvous, and the v-th of those takes
+    row v of the `rv_` columns. Waits name earlier operators of the template, and earlier instances of the rank. Seconds
+    throughout.
     """
 
     template_start: Int64s  # [T+1]
-    op_stream: Int32s  # [O] 0..63; stream 0 is the one whose idle time is accounted
+    op_stream: Int32s
+    """[O] 0..63; stream 0 is the one whose idle time is accounted."""
     op_seconds: Floats  # [O]
-    op_host: Floats  # [O] host seconds to enqueue
-    op_category: Int32s  # [O] 0..categories-1
-    op_comm: Uint8s  # [O] 1: a communication kernel, see `compute_tax`; COPY
-    op_sync: Uint8s  # [O] 1: the host blocks until the operator has ended
+    op_host: Floats
+    """[O] host seconds to enqueue."""
+    op_category: Int32s
+    """[O] 0..categories-1."""
+    op_comm: Uint8s
+    """[O] 1: a communication kernel, see `compute_tax`; COPY."""
+    op_sync: Uint8s
+    """[O] 1: the host blocks until the operator has ended."""
     op_wait0: Int32s  # [O] -1: none
     op_wait1: Int32s  # [O]
     rank_start: Int64s  # [R+1]
     template: Int32s  # [I]
-    times: Int32s  # [I] repetitions, one after the other
-    flags: Uint8s  # [I] HOST_SYNC, JOIN
+    times: Int32s
+    """[I] repetitions, one after the other."""
+    flags: Uint8s
+    """[I] HOST_SYNC, JOIN."""
     wait_start: Int64s  # [I+1]
     waits: Int32s
     rv_stream: Int32s  # [V]
@@ -62,13 +70,18 @@ class Program:
     part_key: Int64s  # [P]
     part_seconds: Floats  # [P]
     part_participants: Int32s  # [P] >= 1
-    op_group: Int32s  # [O] column of `scales` by which an operator's seconds are multiplied
-    scale: Int32s  # [I] row of `scales`; empty: every factor is 1
-    scales: Floats  # [rows x groups], flat
+    op_group: Int32s
+    """[O] column of `scales` by which an operator's seconds are multiplied."""
+    scale: Int32s
+    """[I] row of `scales`; empty: every factor is 1."""
+    scales: Floats
+    """[rows x groups], flat."""
     groups: int
     categories: int
-    compute_tax: float = 0.0  # share of its rate that computing loses while communication of the rank is in flight
-    host_window: int = 0  # operators that the host may be ahead of the device; 0: any number
+    compute_tax: float = 0.0
+    """Share of its rate that computing loses while communication of the rank is in flight."""
+    host_window: int = 0
+    """Operators that the host may be ahead of the device; 0: any number."""
 
     @property
     def ranks(self) -> int:
@@ -96,8 +109,8 @@ class RankBuilder:
     def add(self, template: int, waits: Iterable[int] = (), times: int = 1, host_sync: bool = False, join: bool = False) -> int:
         """Runs `template` `times` times in a row once the instances in `waits` have ended; returns the instance's index.
 
-        `host_sync`: the host blocks until the instance has ended. `join`: each repetition starts no sooner than
-        the end of the one before it; without it only the order on each stream limits them.
+        `host_sync`: the host blocks until the instance has ended. `join`: each repetition starts no sooner than the end of the one
+        before it; without it only the order on each stream limits them.
         """
         return self._append(template, times, (HOST_SYNC if host_sync else 0) | (JOIN if join else 0), waits)
 

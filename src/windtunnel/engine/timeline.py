@@ -73,18 +73,27 @@ class Timeline:
     """
 
     makespan: float
-    ops: int  # operators and rendezvous executed
-    rank_start: npt.NDArray[np.int64]  # [R+1] first instance of each rank
-    begin: Floats  # [I] first start, or post of a rendezvous
+    ops: int
+    """Operators and rendezvous executed."""
+    rank_start: npt.NDArray[np.int64]
+    """[R+1] first instance of each rank."""
+    begin: Floats
+    """[I] first start, or post of a rendezvous."""
     end: Floats  # [I]
-    transfer_begin: Floats  # [I] begin of the transfer that ended last; NaN where the instance is no rendezvous
+    transfer_begin: Floats
+    """[I] begin of the transfer that ended last; NaN where the instance is no rendezvous."""
     busy: Floats  # [R, S, C]
-    idle: Floats  # [R, C+2] stream 0; the last two columns are HOST and TAIL
-    stretch: Floats  # [R, C] seconds that the compute tax added (contained in busy)
+    idle: Floats
+    """[R, C+2] stream 0; the last two columns are HOST and TAIL."""
+    stretch: Floats
+    """[R, C] seconds that the compute tax added (contained in busy)."""
     rank_end: Floats  # [R]
-    host_end: Floats  # [R] when the host had enqueued all (and seen the end of its last synchronisation)
-    host_begin: Floats  # [I] when the host came to the instance
-    path: tuple[Hop, ...]  # from the start to the end; seconds add up to the makespan; empty if it was not asked for
+    host_end: Floats
+    """[R] when the host had enqueued all (and seen the end of its last synchronisation)."""
+    host_begin: Floats
+    """[I] when the host came to the instance."""
+    path: tuple[Hop, ...]
+    """From the start to the end; seconds add up to the makespan; empty if it was not asked for."""
     recorded: OpTimes
 
     def of_rank(self, rank: int) -> slice:

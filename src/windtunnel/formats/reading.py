@@ -27,21 +27,21 @@ class Content(Enum):
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read from the files of one source.
-
-    `facts` are counts and names that a user can check against the source (nodes, ranks, steps, bytes), by stable keys for
-    `--json`. `built` names what was taken, `ignored` what changes nothing or is not modelled, `assumed` what the source left open,
-    `broken` what could not be read, with counts.
-    """
+    """What was read from the files of one source."""
 
     format: str
     content: Content
     value: Any
     facts: Mapping[str, Any] = field(default_factory=dict)
+    """Counts and names that a user can check against the source (nodes, ranks, steps, bytes), by stable keys for `--json`."""
     built: tuple[str, ...] = ()
+    """Names of what was taken."""
     ignored: tuple[str, ...] = ()
+    """What changes nothing or is not modelled."""
     assumed: tuple[str, ...] = ()
+    """What the source left open."""
     broken: tuple[str, ...] = ()
+    """What could not be read, with counts."""
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON of an import: stable keys, without the value itself."""
@@ -61,10 +61,14 @@ class Context:
     """What the user says beside the files: a job whose machine (and plan) is used, a cluster, and what reports progress."""
 
     on: Job | None = None
-    cluster: str | None = None  # --cluster: a name of the catalogue or a file
-    gpu: str | None = None  # --gpu: the GPU of a table of kernels that does not name it
-    dtype: str | None = None  # --dtype: the number format of kernels that do not say theirs
-    progress: Callable[[str, int, int], None] | None = None  # (what, done, of)
+    cluster: str | None = None
+    """A name of the catalogue or a file (--cluster)."""
+    gpu: str | None = None
+    """The GPU of a table of kernels that does not name it (--gpu)."""
+    dtype: str | None = None
+    """The number format of kernels that do not say theirs (--dtype)."""
+    progress: Callable[[str, int, int], None] | None = None
+    """Called with (what, done, of)."""
 
 
 class ImporterModule(Protocol):

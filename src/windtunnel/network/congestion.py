@@ -46,16 +46,19 @@ class Ecn:
 
 @dataclass(frozen=True)
 class Congestion:
-    """`parameters`: every parameter of the algorithm, SI units. `given`: those that the preset or the user set, the others have the
-    core's defaults. `sources`: where a value is from, by parameter. `ecn`: by rising rate; empty: switches do not mark."""
+    """A congestion control with all of its parameters."""
 
     id: str
     algorithm: str
     parameters: dict[str, float]
+    """Every parameter of the algorithm, SI units."""
     given: frozenset[str]
+    """Names of the parameters that the preset or the user set; the others have the core's defaults."""
     ecn: tuple[Ecn, ...]
+    """Marking of switches by rising rate; empty: switches do not mark."""
     source: str
     sources: dict[str, str]
+    """Where each value is from, by parameter."""
 
     @property
     def notification(self) -> tuple[str, float]:

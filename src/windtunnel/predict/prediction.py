@@ -61,18 +61,18 @@ class ReplicaClass:
 
 @dataclass(frozen=True)
 class UnequalResult:
-    """A step of unequal ranks beside one of equal ones.
-
-    `equal_step_time_s`: step time if all ranks were as the job's cluster states, without pauses and chance. `culprit`: the ranks
-    that the others wait for, in words. `steps`: (share of all steps, seconds) of each drawn step; classes, timeline, critical path
-    and kernels are those of the step nearest to the mean. `class_of_replica` [dp] indexes `classes`.
-    """
+    """A step of unequal ranks beside one of equal ones."""
 
     equal_step_time_s: float
+    """Step time if all ranks were as the job's cluster states, without pauses and chance."""
     culprit: str
+    """The ranks that the others wait for, in words."""
     classes: tuple[ReplicaClass, ...]
     class_of_replica: tuple[int, ...]
+    """[dp] index of `classes` for each replica."""
     steps: tuple[tuple[float, float], ...]
+    """(share of all steps, seconds) of each drawn step. Classes, timeline, critical path and kernels are those of the step nearest
+    to the mean."""
 
     @property
     def slowest(self) -> float:
@@ -84,9 +84,7 @@ class UnequalResult:
 class Prediction:
     """The result of `predict`. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
 
-    `breakdown` splits the step of the slowest stage into non-overlapping parts that add up to `step_time_s`;
-    `by_stage` has the same keys for every stage. `timeline`, `kernel_timeline` and the stages' memory curves are computed when they
-    are first read.
+    `timeline`, `kernel_timeline` and the stages' memory curves are computed when they are first read.
     """
 
     job: Job
@@ -99,16 +97,18 @@ class Prediction:
     mfu: float
     hfu: float
     breakdown: dict[str, float]
+    """Parts of the step of the slowest stage. They do not overlap, and add up to `step_time_s`."""
     by_stage: tuple[dict[str, float], ...]
+    """The breakdown of every stage, with the same keys."""
     overlapped: dict[str, float]
     memory: tuple[StageMemory, ...]
     fits: bool
-    provenance: dict[str, float]  # share of the step's seconds by kind of evidence
+    provenance: dict[str, float]
+    """Share of the step's seconds by kind of evidence."""
     relative_error: float
     kernels: tuple[KernelRow, ...]
-    collectives: tuple[
-        dict[str, object], ...
-    ]  # name, axis, bytes, ranks, nodes, algorithm, protocol, channels, time_us, busbw_GBs, count
+    collectives: tuple[dict[str, object], ...]
+    """One row a call: name, axis, bytes, ranks, nodes, algorithm, protocol, channels, time_us, busbw_GBs, count."""
     critical_path: tuple[dict[str, object], ...]
     energy_j_per_step: float | None = None
     cost_per_step: float | None = None
@@ -116,23 +116,35 @@ class Prediction:
     days: float | None = None
     cost: float | None = None
     energy_j: float | None = None
-    cost_parts: dict[str, float] | None = None  # of the run, or of a step if the job states no tokens
-    energy_parts: dict[str, float] | None = None  # the same, joules
+    cost_parts: dict[str, float] | None = None
+    """Parts of the cost of the run, or of a step if the job states no tokens."""
+    energy_parts: dict[str, float] | None = None
+    """Parts of the energy of the run, or of a step if the job states no tokens; joules."""
     carbon_kg_per_step: float | None = None
     carbon_kg: float | None = None
-    gpu_power_w: float | None = None  # mean of a GPU over a step
-    node_power_w: float | None = None  # at its plug
-    power_w: float | None = None  # of the whole cluster with network, storage and cooling
+    gpu_power_w: float | None = None
+    """Mean power of a GPU over a step."""
+    node_power_w: float | None = None
+    """Mean power of a node at its plug."""
+    power_w: float | None = None
+    """Mean power of the whole cluster with network, storage and cooling."""
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    sources: dict[str, float] = field(default_factory=dict)  # share of the step's seconds by table of constants or dataset
-    profile: str | None = None  # the dataset with the measured kernels and layers that were used
+    sources: dict[str, float] = field(default_factory=dict)
+    """Share of the step's seconds by table of constants or dataset."""
+    profile: str | None = None
+    """The dataset with the measured kernels and layers that were used."""
     parameters: float = 0.0
-    unequal: UnequalResult | None = None  # who waits for whom; None where all ranks are equal
-    init_time_s: float = 0.0  # seconds until communication groups are set up, once per start
-    traffic: Traffic | None = None  # traffic on the links; None for the closed form
-    timeline: Sequence[Span] = field(default=(), repr=False)  # a pass of a virtual stage, a transfer, an optimizer step
-    kernel_timeline: Sequence[Span] = field(default=(), repr=False)  # the kernels and collectives inside them
+    unequal: UnequalResult | None = None
+    """Which ranks wait for which; None where all ranks are equal."""
+    init_time_s: float = 0.0
+    """Seconds until communication groups are set up, once per start."""
+    traffic: Traffic | None = None
+    """Traffic on the links; None for the closed form."""
+    timeline: Sequence[Span] = field(default=(), repr=False)
+    """Passes of virtual stages, transfers, and optimizer steps."""
+    kernel_timeline: Sequence[Span] = field(default=(), repr=False)
+    """The kernels and collectives inside the spans of `timeline`."""
 
     def __hash__(self) -> int:
         return hash((self.job, self.network, self.step_time_s))

@@ -1,7 +1,7 @@
 """Seconds of one callable: warm-up, repetitions with a cold cache, medians with their spread.
 
-Device time is measured with the host ahead: before each repetition the device is kept busy for as long as the
-host needs to enqueue it. Host time is measured separately and never added.
+Device time is measured with the host ahead: before each repetition the device is kept busy for as long as the host needs to enqueue
+it. Host time is measured separately and never added.
 """
 
 from __future__ import annotations

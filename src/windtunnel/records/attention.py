@@ -15,7 +15,7 @@ CAUSAL_NOT_RECORDED = 2
 
 
 class AttentionShape(NamedTuple):
-    """One forward or backward operator. `sequences` of equal length; `head`: the mean width of keys and values.
+    """One forward or backward operator. `sequences` of equal length.
 
     Under a causal mask the last query sees all keys, and each query one key less than the one after it.
     """
@@ -23,14 +23,20 @@ class AttentionShape(NamedTuple):
     sequences: int
     heads: int
     kv_heads: int
-    queries: int  # tokens of a sequence
+    queries: int
+    """Tokens of a sequence."""
     keys: int
     head: int
-    causal: int  # 0 no mask, 1 causal, 2 not recorded
-    window: int  # keys that a query sees at most; 0 all
+    """The mean width of keys and values."""
+    causal: int
+    """0 no mask, 1 causal, 2 not recorded."""
+    window: int
+    """Keys that a query sees at most; 0 all."""
     backward: int
-    element: int  # bytes; 0 unknown
-    library: int  # index of `LIBRARIES`
+    element: int
+    """Bytes; 0 unknown."""
+    library: int
+    """Index of `LIBRARIES`."""
 
 
 COLUMNS = ("task", "operator", *AttentionShape._fields)

@@ -43,19 +43,20 @@ Outcome = Literal["recovered", "stopped", "ignored", "open"]
 
 @dataclass(frozen=True)
 class IncidentSeconds:
-    """Where an incident's seconds went, None where it is not known.
-
-    `detect`: from the fault until it was seen; `diagnose`: self-tests and the decision; `wait`: for a node; `start`: from the order
-    to start until all ranks have their group; `load`: reading the checkpoint; `replay`: doing the lost steps again, where it
-    was measured.
-    """
+    """Where an incident's seconds went, None where it is not known."""
 
     detect: float | None = None
+    """From the fault until it was seen."""
     diagnose: float | None = None
+    """For self-tests and the decision."""
     wait: float | None = None
+    """Waiting for a node."""
     start: float | None = None
+    """From the order to start until all ranks have their group."""
     load: float | None = None
+    """Reading the checkpoint."""
     replay: float | None = None
+    """Doing the lost steps again, where it was measured."""
 
     @property
     def down(self) -> float:
@@ -65,26 +66,30 @@ class IncidentSeconds:
 
 @dataclass(frozen=True)
 class Incident:
-    """One fault and what was done about it.
-
-    `began`, `seen`: seconds since 1970, the first as well as it is known. `what`: its class; `node`, `ranks`: where, as far as it
-    is known; `evidence`: what was seen, as text. `attempt`: which restart of the job this was. `from_step`: the step that training
-    went on from, `lost_steps`: the steps that were done before and had to be done again.
-    """
+    """One fault and what was done about it."""
 
     number: int
     job: str
     began: float
+    """Seconds since 1970, as well as it is known."""
     seen: float
+    """Seconds since 1970 when it was detected."""
     what: Class
+    """Class of the fault."""
     node: str | None = None
+    """The node, as far as it is known."""
     ranks: tuple[int, ...] = ()
+    """The ranks, as far as they are known."""
     evidence: str = ""
+    """What was seen, as text."""
     action: Action = "none"
     attempt: int = 0
+    """Which restart of the job this was."""
     seconds: IncidentSeconds = field(default_factory=IncidentSeconds)
     from_step: int | None = None
+    """The step from which training went on."""
     lost_steps: int | None = None
+    """Number of steps that were done before and had to be done again."""
     outcome: Outcome = "open"
 
     @property

@@ -34,21 +34,32 @@ ON_DEVICE = (EventKind.KERNEL, EventKind.CALL, EventKind.COPY)
 class Events:
     """E events of one rank in columns, by begin. Seconds from the trace's own zero (`RankTrace.zero`)."""
 
-    kind: Uint8s  # [E] EventKind
-    name: Int32s  # [E] index of `names`
-    lane: Int32s  # [E] stream of a device event, thread of a host event
+    kind: Uint8s
+    """[E] EventKind."""
+    name: Int32s
+    """[E] index of `names`."""
+    lane: Int32s
+    """[E] stream of a device event, thread of a host event."""
     begin: Floats
     seconds: Floats
-    correlation: Int64s  # [E] links a launch to its device event; -1 none
-    external: Int64s  # [E] links an operator to its launches; -1 none
-    comm: Uint8s  # [E] base.comm.Comm; 0 none
-    bytes: Floats  # [E] of a call: the total buffer, as nccl-tests counts it; NaN unknown
-    group: Int32s  # [E] index of `groups`; -1 none
-    sequence: Int64s  # [E] number of the call in its group; -1 unknown
-    peer: Int32s  # [E] rank that a send goes to or a receive comes from; -1 none
+    correlation: Int64s
+    """[E] links a launch to its device event; -1 none."""
+    external: Int64s
+    """[E] links an operator to its launches; -1 none."""
+    comm: Uint8s
+    """[E] base.comm.Comm; 0 none."""
+    bytes: Floats
+    """[E] of a call: the total buffer, as nccl-tests counts it; NaN unknown."""
+    group: Int32s
+    """[E] index of `groups`; -1 none."""
+    sequence: Int64s
+    """[E] number of the call in its group; -1 unknown."""
+    peer: Int32s
+    """[E] rank that a send goes to or a receive comes from; -1 none."""
     names: tuple[str, ...]
     groups: tuple[tuple[int, ...], ...] = ()
-    group_names: tuple[str, ...] = ()  # the framework's, such as "DATA_PARALLEL_GROUP"; empty text where it gave none
+    group_names: tuple[str, ...] = ()
+    """The framework's, such as "DATA_PARALLEL_GROUP"; empty text where it gave none."""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -72,12 +83,16 @@ class Steps:
 
     rank: Int32s
     step: Int64s
-    begin: Floats  # seconds; NaN where only lengths are known
+    begin: Floats
+    """Seconds; NaN where only lengths are known."""
     seconds: Floats
-    tokens: Floats  # of the whole job
-    tflops: Floats  # model TFLOP/s of a GPU
+    tokens: Floats
+    """Tokens of the whole job."""
+    tflops: Floats
+    """Model TFLOP/s of a GPU."""
     loss: Floats
-    memory: Floats  # B, peak of the rank that reports it
+    memory: Floats
+    """B, peak of the rank that reports it."""
 
     def __len__(self) -> int:
         return len(self.step)

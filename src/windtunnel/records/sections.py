@@ -38,29 +38,41 @@ NO_CORE = "no core"
 class Sections:
     """N sections of any number of ranks, in any order. Seconds; `begin` counts from `zero` on the clock of the rank's host.
 
-    `seconds` is the time on the device (on a CPU: of the process); NaN where the section was still open when it was read. A call's
-    seconds hold the waiting for its other ranks.
+    `seconds` is the time on the device (on a CPU: of the process); NaN where the section was still open when it was read. A
+    call's seconds hold the waiting for its other ranks.
     """
 
     rank: Int32s
     step: Int64s
-    section: Uint8s  # Section
-    name: Int32s  # index of `names`
+    section: Uint8s
+    """Section."""
+    name: Int32s
+    """Index of `names`."""
     begin: Floats
     seconds: Floats
-    host_seconds: Floats  # from begin to end on the host; differs from `seconds` where a device runs behind
-    comm: Uint8s  # base.comm.Comm of a call; 0 none
-    bytes: Floats  # of a call: the total buffer, as nccl-tests counts it; NaN unknown
-    group: Int32s  # of a call: index of `groups`; -1 none
-    call: Int64s  # of a collective its number in its group on this rank, of a send or receive among those with its peer; -1 none
-    peer: Int32s  # of a send its receiver, of a receive its sender (ranks of the job); -1 none
-    sends: Bools  # whether a call with a peer sends
-    micro_batch: Int32s  # of a forward or backward; -1 unknown
+    host_seconds: Floats
+    """From begin to end on the host; differs from `seconds` where a device runs behind."""
+    comm: Uint8s
+    """base.comm.Comm of a call; 0 none."""
+    bytes: Floats
+    """Of a call: the total buffer, as nccl-tests counts it; NaN unknown."""
+    group: Int32s
+    """Of a call: index of `groups`; -1 none."""
+    call: Int64s
+    """Of a collective its number in its group on this rank, of a send or receive among those with its peer; -1 none."""
+    peer: Int32s
+    """Of a send its receiver, of a receive its sender (ranks of the job); -1 none."""
+    sends: Bools
+    """Whether a call with a peer sends."""
+    micro_batch: Int32s
+    """Of a forward or backward; -1 unknown."""
     names: tuple[str, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
     group_names: tuple[str, ...] = ()
-    hosts: Mapping[int, str] = field(default_factory=dict)  # rank -> the machine that it runs on
-    zero: float = 0.0  # unix seconds of begin 0
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """Rank -> the machine that it runs on."""
+    zero: float = 0.0
+    """Unix seconds of begin 0."""
 
     def __len__(self) -> int:
         return len(self.rank)

@@ -31,31 +31,43 @@ class TraceGraph:
     """N tasks in columns, rank by rank; indices of tasks count over the whole graph. Seconds, bytes, FLOPs.
 
     `rank_start[r]:rank_start[r+1]` are the tasks of rank r, in the order of the source. A task starts after all of
-    `deps[dep_start[i]:dep_start[i+1]]` have ended, and after the task before it in its `lane` (a stream or a thread of its rank);
-    lane -1: only its dependencies order it. `group` is an index of `groups`, -1 none: the n-th collective of a group on one rank
-    meets the n-th on the others. A SEND meets the RECEIVE of rank `peer` with the same `tag`, in order. `groups` and `peer` are
-    numbers of the job's ranks, of which the graph may hold a part (`rank_ids`).
+    `deps[dep_start[i]:dep_start[i+1]]` have ended, and after the task before it in its `lane` (a stream or a thread of its
+    rank); lane -1: only its dependencies order it. `group` is an index of `groups`, -1 none: the n-th collective of a group on
+    one rank meets the n-th on the others. A SEND meets the RECEIVE of rank `peer` with the same `tag`, in order. `groups` and
+    `peer` are numbers of the job's ranks, of which the graph may hold a part (`rank_ids`).
     """
 
     rank_start: Int64s  # [R+1]
-    name: Int32s  # [N] index of `names`
-    kind: Uint8s  # [N] TaskKind
-    on_host: Bools  # [N] runs on the CPU
+    name: Int32s
+    """[N] index of `names`."""
+    kind: Uint8s
+    """[N] TaskKind."""
+    on_host: Bools
+    """[N] runs on the CPU."""
     lane: Int32s  # [N]
-    seconds: Floats  # [N] as stated or measured; NaN unknown
-    flops: Floats  # [N] NaN unknown
-    bytes: Floats  # [N] a call's total buffer as nccl-tests counts it; what a computation reads and writes; NaN unknown
-    comm: Uint8s  # [N] base.comm.Comm
+    seconds: Floats
+    """[N] as stated or measured; NaN unknown."""
+    flops: Floats
+    """[N] NaN unknown."""
+    bytes: Floats
+    """[N] a call's total buffer as nccl-tests counts it; what a computation reads and writes; NaN unknown."""
+    comm: Uint8s
+    """[N] base.comm.Comm."""
     group: Int32s  # [N]
-    peer: Int32s  # [N] -1 none
+    peer: Int32s
+    """[N] -1 none."""
     tag: Int64s  # [N]
     dep_start: Int64s  # [N+1]
     deps: Int64s
     names: tuple[str, ...]
-    groups: tuple[tuple[int, ...], ...]  # ranks of each group, in ring order
-    begin: Floats = field(default_factory=lambda: np.empty(0))  # [N] measured begin from the rank's first, or empty
-    ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # [N] the source's own numbers, or empty
-    rank_ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))  # [R] the job's number of each rank; empty: 0 to R-1
+    groups: tuple[tuple[int, ...], ...]
+    """Ranks of each group, in ring order."""
+    begin: Floats = field(default_factory=lambda: np.empty(0))
+    """[N] measured begin from the rank's first, or empty."""
+    ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    """[N] the source's own numbers, or empty."""
+    rank_ids: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    """[R] the job's number of each rank; empty: 0 to R-1."""
     products: Int64s = field(default_factory=lambda: np.empty((0, 5), np.int64))
     """[N, 5] batch, m, n, k and bytes of an element of a matrix product, zeros for other tasks; or empty."""
     attentions: Int64s = field(default_factory=no_attentions)

@@ -29,8 +29,7 @@ def replay(
 
     Tasks of a lane run in their order. Tasks without one share the device by kind: one computation, one call and one host operation
     of a rank at a time, the first that is ready; a receive holds nothing. SpecError for a cluster that is too small, a number
-    format
-    that the GPU does not have, and a network that is none.
+    format that the GPU does not have, and a network that is none.
     """
     chosen = options or ReplayOptions()
     check_fidelity(chosen.network)

@@ -38,20 +38,21 @@ class Kernel(NamedTuple):
 
 
 class GraphBlock(Noun):
-    """A block of the network: a layer, or what is before, between and after layers.
-
-    `weights`: elements of its parameter tensors; `saved`: bytes of tensors that its backward pass reads; `working`: bytes of
-    temporaries of that pass; `enters`: bytes that it reads from blocks before it; `cut`: all bytes that cross its beginning.
-    `root`: it is not a child of a list of layers, so FSDP gathers it with the root unit.
-    """
+    """A block of the network: a layer, or what is before, between and after layers."""
 
     kernels: tuple[Kernel, ...]
     weights: tuple[Count, ...] = ()
+    """Elements of its parameter tensors."""
     saved: tuple[Amount, ...] = ()
+    """Bytes of tensors that its backward pass reads."""
     working: Amount = 0.0
+    """Bytes of temporaries of that pass."""
     enters: Amount = 0.0
+    """Bytes that it reads from blocks before it."""
     cut: Amount = 0.0
+    """All bytes that cross its beginning."""
     root: Flag = False
+    """It is not a child of a list of layers, so FSDP gathers it with the root unit."""
 
 
 class GraphModel(Model):

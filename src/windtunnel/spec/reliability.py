@@ -139,13 +139,7 @@ class CheckpointPolicy(Noun):
 
 
 class Reliability(Noun):
-    """Failures of a cluster by kind, its spare nodes, starts, and checkpoints.
-
-    `spares`: nodes that stand by; by default the share `spare_share` of the nodes, rounded up. `swap`: until a spare has taken
-    a failed node's place. `node_repair`: until a failed node is back. `queue`: until the scheduler gives another node where no
-    spare is left; without it, the job waits for a repair. `init`: a start beyond the set-up of communication groups: processes,
-    contexts, NCCL, the first steps.
-    """
+    """Failures of a cluster by kind, its spare nodes, starts, and checkpoints."""
 
     id: Name = "reliability"
     crash: Failure | None = None
@@ -160,11 +154,16 @@ class Reliability(Noun):
         description="GPUs in each node of the cluster where failures were counted; other nodes fail at the same rate per GPU",
     )
     spares: NonNegativeInt | None = None
+    """Nodes that stand by; default: `spare_share`."""
     spare_share: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False, strict=True)
     swap: Duration = Duration()
+    """Time until a spare has taken a failed node's place."""
     node_repair: Duration = Duration(mean=86400.0, law="exponential")
+    """Time until a failed node is back."""
     queue: Duration | None = None
+    """Time until the scheduler gives another node where no spare is left; without it, the job waits for a repair."""
     init: Duration = Duration()
+    """Duration of a start beyond the set-up of communication groups: processes, contexts, NCCL, the first steps."""
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     source: str = ""
 

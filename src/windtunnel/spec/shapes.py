@@ -14,19 +14,20 @@ Places = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Shape:
-    """Requirements of a schedule.
-
-    `layout`: "loop", virtual stage v of stage s is part v pp + s; "v", the second virtual stages run back, so that stage 0 holds
-    both ends; "both_ways", every stage holds its part and, for micro batches from the other end, the mirrored one: two copies of
-    the model. `virtual`: least and most plan.vpp. `rounds`: micro batches come in rounds of pp. `least`: micro batches, as a
-    multiple of pp. `even`: pp and micro batches.
-    """
+    """Requirements of a schedule."""
 
     layout: Literal["loop", "v", "both_ways"] = "loop"
+    """Which layers a stage holds. "loop": virtual stage v of stage s is part v pp + s. "v": the second virtual stages run back, so
+    that stage 0 holds both ends. "both_ways": every stage holds its part and, for micro batches from the other end, the mirrored
+    one: two copies of the model."""
     virtual: tuple[int, float] = (1, 1)
+    """Least and most plan.vpp."""
     rounds: bool = False
+    """Whether micro batches come in rounds of pp."""
     least: int = 0
+    """Least number of micro batches, as a multiple of pp."""
     even: bool = False
+    """Whether pp and the number of micro batches must be even."""
 
     def allows(self, virtual: int) -> bool:
         """Whether stages may have that many virtual stages."""

@@ -34,11 +34,11 @@ class Block:
 
     `parameters` are elements on one GPU before data-parallel sharding, `expert_parameters` those of them that belong to experts;
     `saved` bytes stay per micro batch from forward to backward; `working` bytes live only inside one backward pass (activations
-    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised`
-    elements of `parameters` are multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward,
-    and are part of `working`. `matrices`: number of weights of each shape, if the optimizer needs them. `frozen` elements are not
-    part of `parameters`; `frozen_quantised` of them are in low precision. They take memory and are gathered, but have neither
-    gradient nor optimizer state.
+    that recompute brings back). `tensors` are parameters, `saved` and `working` in pieces; `quantised` elements of `parameters` are
+    multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward, and are part of `working`.
+    `matrices`: number of weights of each shape, if the optimizer needs them. `frozen` elements are not part of `parameters`;
+    `frozen_quantised` of them are in low precision. They take memory and are gathered, but have neither gradient nor optimizer
+    state.
     """
 
     key: BlockKey

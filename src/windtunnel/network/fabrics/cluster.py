@@ -26,17 +26,19 @@ from windtunnel.spec.machine.cluster import Cluster, Fabric
 
 @dataclass(frozen=True)
 class ClusterGraph:
-    """`endpoint` [ranks]: the graph's endpoint (a GPU) on which each rank runs; endpoints are numbered node by node.
-
-    `node`, `leaf`, `pod` [endpoints]: where an endpoint sits; `domain`: GPUs that share one site.
-    """
+    """A cluster's link graph, and where ranks and endpoints sit in it."""
 
     graph: Graph
     endpoint: Int32s
+    """[ranks] the graph's endpoint (a GPU) on which each rank runs; endpoints are numbered node by node."""
     node: Int32s
+    """[endpoints] node of each endpoint."""
     leaf: Int32s
+    """[endpoints] leaf switch of each endpoint."""
     pod: Int32s
+    """[endpoints] pod of each endpoint."""
     domain: int
+    """GPUs that share one site."""
 
 
 def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "packed") -> ClusterGraph:

@@ -26,31 +26,36 @@ _OWN_PORTS = ("ethernet", "ici")  # accelerators whose network ports are on the 
 
 @dataclass(frozen=True)
 class GroupLinks:
-    """Rates of one group. `generation` and `fabric` are the keys of the fitted constants.
-
-    `intra`: per GPU inside the domain; `chain`: the same for a ring that continues to other domains; `pair`: to one peer inside;
-    `whole`: `intra` of a group of all GPUs of the domain; `inter`: of the group's links out of one domain; `line`: the same before
-    the fabric's efficiency; `nics`: NIC devices of the group; `hop`: seconds of network hops beyond those inside a leaf; `stated`:
-    latency that the NIC reports to NCCL's tuner, which is a hint and not a measurement; `hosts`: servers of a domain.
-    """
+    """Rates of one group. `generation` and `fabric` are the keys of the fitted constants."""
 
     generation: str
     nvidia: bool
-    medium: str  # nvlink or pci
+    medium: str
+    """"nvlink" or "pci"."""
     intra: float
+    """Rate of a GPU inside the domain."""
     chain: float
+    """The same for a ring that continues to other domains."""
     pair: float
+    """Rate to one peer inside the domain."""
     whole: float
+    """`intra` of a group of all GPUs of the domain."""
     inter: float
+    """Rate of the group's links out of one domain."""
     line: float
+    """The same before the fabric's efficiency."""
     nics: float
+    """NIC devices of the group."""
     hop: float
+    """Seconds of network hops beyond those inside a leaf."""
     stated: float
+    """Latency that the NIC reports to NCCL's tuner, which is a hint and not a measurement."""
     fabric: str
     nvls: bool
     sharp: bool
     amd: bool
     hosts: int = 1
+    """Servers of a domain."""
 
 
 _OTHERS = (("cdna4", "cdna4"), ("cdna2", "cdna2"), ("cdna", "cdna3"), ("gaudi", "gaudi"), ("tpu", "tpu"))

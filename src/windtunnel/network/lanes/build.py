@@ -54,8 +54,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class CallLanes:
-    """Lanes of one call, with the `call` and `pattern` that they were built from. `seconds`: without other traffic; `latency`: the
-    part that does not move bytes. The endpoint of rank r is `ends[r]`, switches included."""
+    """Lanes of one call, with the `call` and `pattern` that they were built from."""
 
     lanes: Lanes
     pattern: Pattern
@@ -63,8 +62,11 @@ class CallLanes:
     algorithm: str
     protocol: str
     seconds: float
+    """Seconds of the call without other traffic."""
     latency: float
+    """The part of `seconds` that does not move bytes."""
     ends: Int32s
+    """[ranks] endpoint of each rank, switches included."""
 
 
 def lanes_of(
@@ -87,9 +89,9 @@ def lanes_of(
     """Lanes of `comm` with `size` bytes in total (as nccl-tests counts them) over endpoints `ranks`, ordered by node.
 
     `group` is their shape; what NCCL selects follows from it, unless `algorithm` (a name of `LOWERINGS`) and `protocol` say
-    otherwise. Rates exclude contention: sharing of NICs, oversubscription and collisions are left to the
-    engine. `switches`: endpoints of the nodes' NVSwitches, then of the fabric's (collnet.py), for algorithms that add there.
-    Raises SpecError for a call that the algorithm does not support and for missing switches, UnknownName for an unknown name.
+    otherwise. Rates exclude contention: sharing of NICs, oversubscription and collisions are left to the engine. `switches`:
+    endpoints of the nodes' NVSwitches, then of the fabric's (collnet.py), for algorithms that add there. Raises SpecError for a
+    call that the algorithm does not support and for missing switches, UnknownName for an unknown name.
     """
     if not math.isfinite(size) or size < 0:
         raise SpecError("bytes", size, "a finite number of bytes, not negative")

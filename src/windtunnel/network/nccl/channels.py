@@ -16,23 +16,28 @@ from windtunnel.network.nccl.settings import Settings
 
 @dataclass(frozen=True)
 class ChannelSearch:
-    """The result of the search, and the channels that then run.
-
-    `channels` of the search and GB/s of each, as the tuner multiplies them: `intra` and `inter` of a ring, `tree` inside a node.
-    `usual`: channels of a kernel by NCCL's own rules, `running`: those under the user's variables; `each`: GB/s that one of them
-    can move. `nvls`: channels of the switch reduction with `nvls_intra` GB/s each, `nvls_running` those that run.
-    """
+    """The result of the search, and the channels that then run."""
 
     channels: int
+    """Channels of the search, as the tuner multiplies them."""
     intra: float
+    """GB/s of a channel of a ring inside a node."""
     inter: float
+    """GB/s of a channel of a ring between nodes."""
     tree: float
+    """GB/s of a channel of a tree inside a node."""
     running: int
+    """Channels that run, under the user's variables."""
     nvls: int
+    """Channels of the switch reduction."""
     nvls_intra: float
+    """GB/s of each of them."""
     usual: int
+    """Channels of a kernel by NCCL's own rules."""
     each: float
+    """GB/s that one of `usual` can move."""
     nvls_running: int
+    """Those of them that run."""
 
     @property
     def limit(self) -> float:

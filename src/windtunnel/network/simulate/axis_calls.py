@@ -72,21 +72,21 @@ class Machine:
 
 @dataclass(frozen=True)
 class AxisCall:
-    """A call of several equal groups: K lanes in all.
-
-    `seconds`: the closed form's for one group without other traffic; `latency`: the part that moves no bytes; `wait`: the part of
-    `latency` before the first byte; `extra`: seconds of links between switches, which the closed form's hops do not contain;
-    `way` [K]: keys of the lanes' connections.
-    """
+    """A call of several equal groups: K lanes in all."""
 
     lanes: Lanes
     options: RouteOptions
     way: npt.NDArray[np.uint64]
+    """[K] keys of the lanes' connections."""
     paths: Paths
     seconds: float
+    """The closed form's for one group without other traffic."""
     latency: float
+    """The part that moves no bytes."""
     wait: float
+    """The part of `latency` before the first byte."""
     extra: float
+    """Seconds of links between switches, which the closed form's hops do not contain."""
 
 
 def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, placement: str = "packed") -> Machine:

@@ -88,8 +88,8 @@ def run_collective(
     """Runs `comm` of `size` bytes over consecutive GPUs of `cluster`, shaped as `group`.
 
     `network`: a name of `FIDELITIES`. `algorithm` and `protocol` instead of NCCL's choice, or `sends` from a file. `seed` salts the
-    hashes of routes. `mtu`: bytes of a packet (left out: `packet_size`). `skip`: packets' steady states
-    are fast-forwarded. Raises as `lanes_of` and the engines do.
+    hashes of routes. `mtu`: bytes of a packet (left out: `packet_size`). `skip`: packets' steady states are fast-forwarded. Raises
+    as `lanes_of` and the engines do.
     """
     check_fidelity(network, "network")
     machine = as_set(cluster, settings)

@@ -23,19 +23,22 @@ EDGES = (0.5, 0.9, 1.1, 1.5, 2.0, 3.0)
 
 @dataclass(frozen=True)
 class Collisions:
-    """`links`: those on which flows could fall, except a host's or NIC's only link. A factor below 1 is less than the even share.
-
-    `worst_link` has the highest factor, with `worst_flows` flows instead of `worst_flows_even` of an even spread; `mean_factor`:
-    the mean over bytes. `histogram`: links by factor, in the bins of EDGES.
-    """
+    """Flows of each link over those of an even spread. A factor below 1 is less than the even share."""
 
     links: int
+    """Number of links on which flows could fall, except a host's or NIC's only link."""
     worst_link: int
+    """The link with the highest factor."""
     worst_factor: float
+    """Its factor."""
     mean_factor: float
+    """Mean of the factor over bytes."""
     worst_flows: int
+    """Flows on the worst link."""
     worst_flows_even: float
+    """Flows that an even spread would put on it."""
     histogram: tuple[int, ...]
+    """Number of links by factor, in the bins of EDGES."""
 
 
 def loads(graph: Graph, paths: Paths, weight: npt.ArrayLike) -> Floats:

@@ -17,27 +17,31 @@ RECOVERIES = {"go-back-n": LossRecovery.GO_BACK_N, "selective": LossRecovery.SEL
 
 @dataclass(frozen=True)
 class PacketSettings:
-    """`cc`: a congestion control as `load_congestion` takes it. `loss`: what a full buffer does (pfc, drop, credits).
-
-    `recovery`: go-back-n or selective; empty: selective where packets of a flow take different ways, else go-back-n. `buffer`:
-    bytes of a switch; `header`: bytes added to every packet's payload; `ack_every`: packets per ACK. Results are the same for any
-    number of `threads`. `flaps`: cables that go down while traffic runs; `convergence` seconds later flows are rerouted.
-    `thresholds`: bytes of an ingress at which it pauses its sender and below which it resumes; None: dynamic. `sample` > 0:
-    seconds between two samples of the `watched` links with the highest load, and of as many flows, the first ones.
-    """
+    """Settings of a packet run. Results are the same for any number of `threads`."""
 
     cc: str = "dcqcn"
+    """A congestion control as `load_congestion` takes it."""
     loss: str = "pfc"
+    """What a full buffer does (pfc, drop, credits)."""
     recovery: str = ""
+    """go-back-n or selective; empty: selective where packets of a flow take different ways, else go-back-n."""
     buffer: float = 32e6
+    """Bytes of a switch."""
     header: int = 0
+    """Bytes added to every packet's payload."""
     ack_every: int = 1
+    """Packets per ACK."""
     threads: int = 1
     flaps: tuple[CableFlap, ...] = ()
+    """Cables that go down while traffic runs."""
     convergence: float = 1e-3
+    """Seconds after which flows are rerouted around a cable that went down."""
     thresholds: tuple[float, float] | None = None
+    """Bytes of an ingress at which it pauses its sender and below which it resumes; None: dynamic."""
     sample: float = 0.0
+    """Above 0: seconds between two samples."""
     watched: int = 32
+    """Number of links with the highest load that are sampled, and of flows, the first ones."""
 
     def options(self, routing: str, mtu: int, seed: int, path: str = "--cc") -> tuple[PacketOptions, Congestion]:
         """The engine's options. Raises UnknownName and SpecError; those of the congestion control are at `path`."""

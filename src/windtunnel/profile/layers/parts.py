@@ -20,8 +20,8 @@ from windtunnel.profile.timing import KernelTiming, timing_of
 
 @dataclass(frozen=True)
 class Parts:
-    """One execution of each sub-module by (op, phase); class names by op; and a pass over the
-    stack by phase: its parts and what lies between them, beside plain passes in turn."""
+    """One execution of each sub-module by (op, phase); class names by op; and a pass over the stack by phase: its parts and what
+    lies between them, beside plain passes in turn."""
 
     timings: dict[tuple[str, str], KernelTiming]
     names: dict[str, str]

@@ -35,8 +35,8 @@ def bundle(system: System, phase: RingPhase, size: int, reduces: bool) -> int:
 
 
 def chain(system: System, phase: RingPhase) -> list[Step]:
-    """Steps of a ring or of halving and doubling: each begins when the bundle of the one before is over
-    (Ring.cc, HalvingDoubling.cc)."""
+    """Steps of a ring or of halving and doubling: each begins when the bundle of the one before is over (Ring.cc,
+    HalvingDoubling.cc)."""
     return _ring(system, phase) if phase.algorithm == "ring" else _halving(system, phase)
 
 

@@ -94,8 +94,7 @@ def phases_of(
 ) -> list[RingPhase]:
     """Phases of chunk `number` of `size` bytes. An all-reduce under localBWAware reduces up the dimensions, all-reduces on the last
     one and gathers back; others visit every dimension once, a gather the outermost first. `number` counts the chunks since the
-    begin: trees take
-    turns."""
+    begin: trees take turns."""
     rings = rings_of(system, network, call, group)
     dims = [dim for dim, (_, ring, _) in enumerate(rings) if ring.count > 1 and (involved < 0 or ring.local or involved >> dim & 1)]
     plan = [(call, dim, False) for dim in (reversed(dims) if call == AG else dims)]

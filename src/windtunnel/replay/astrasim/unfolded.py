@@ -74,8 +74,7 @@ def _direct(blocks: Blocks, system: System, phase: RingPhase, members: Members, 
 
 def _tree(blocks: Blocks, system: System, phase: RingPhase, members: Members, begin: Int64s) -> Int64s:
     """An all-reduce on one of the two trees (DoubleBinaryTreeAllReduce.cc): up with a reduction at every parent, then down. A
-    parent
-    takes its parent's data with a reduction too, and leaves when it has sent to its children."""
+    parent takes its parent's data with a reduction too, and leaves when it has sent to its children."""
     count = phase.ring.count
     if count & (count - 1):
         raise SpecError("doubleBinaryTree", f"{count} ranks", "a power of two", "ASTRA-sim does not check, and fails.")

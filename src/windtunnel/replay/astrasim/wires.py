@@ -64,8 +64,7 @@ class Wires:
         """ns from sending to arrival with nothing else on the links.
 
         Unaware: latency * hops + size / bandwidth, once for the whole way (CongestionUnaware BasicTopology). Aware: every link
-        stores
-        the message and forwards it, each with its own truncation (Link.cpp).
+        stores the message and forwards it, each with its own truncation (Link.cpp).
         """
         dims, hops = self.dimension(src, dst), self.hops(src, dst)
         rates = np.array([one * GIB_NS for one in self.network.bandwidth])[dims]

@@ -8,35 +8,38 @@ from windtunnel.spec.common import Fraction, NonNegativeFloat, Noun
 
 
 class GpuDraw(Noun):
-    """Shares of a GPU's `power_w` by what it does, where they differ from those of `catalog/calibration/power.toml`.
-
-    `tensor`: matrix products and attention; `memory`: kernels bound by memory; `communicating`: inside a call that moves data;
-    `waiting`: in a call whose partners are late; `static`: nothing runs. `floor`: share of the clock below which the voltage no
-    longer falls; `knee`: share of the clock from which kernels bound by memory slow down.
-    """
+    """Shares of a GPU's `power_w` by what it does, where they differ from those of `catalog/calibration/power.toml`."""
 
     tensor: Fraction | None = None
+    """Matrix products and attention."""
     memory: Fraction | None = None
+    """Kernels bound by memory."""
     communicating: Fraction | None = None
+    """Inside a call that moves data."""
     waiting: Fraction | None = None
+    """Inside a call whose partners are late."""
     static: Fraction | None = None
+    """While nothing runs."""
     floor: Fraction | None = None
+    """Share of the clock below which the voltage no longer falls."""
     knee: Fraction | None = None
+    """Share of the clock from which kernels bound by memory slow down."""
     source: str = ""
 
 
 class NodeDraw(Noun):
-    """Watts of a node beside its GPUs while it trains, before losses of the power supplies.
-
-    `host_w`: processors, memory, disks, board; `switches_w`: scale-up and PCIe switches; `nic_w`: one NIC with its transceiver;
-    `fans_w`: at full GPU power; they follow it. `psu_efficiency`: power out over power in.
-    """
+    """Watts of a node beside its GPUs while it trains, before losses of the power supplies."""
 
     host_w: NonNegativeFloat
+    """Processors, memory, disks, board."""
     switches_w: NonNegativeFloat = 0.0
+    """Scale-up and PCIe switches."""
     nic_w: NonNegativeFloat = 0.0
+    """One NIC with its transceiver."""
     fans_w: NonNegativeFloat = 0.0
+    """Fans at full GPU power; they follow it."""
     psu_efficiency: Fraction = Field(default=0.96, description="80 PLUS Titanium at half load, where redundant supplies run: 96 %")
+    """Power out over power in."""
     source: str = ""
 
 

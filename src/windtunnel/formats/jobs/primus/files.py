@@ -1,8 +1,8 @@
 """The files that a Primus experiment names, opened where they lie: the model's, the trainer's, and those that these extend.
 
 Primus keeps them at `primus/configs/models/FRAMEWORK/` and `primus/configs/modules/FRAMEWORK/` (`primus/core/config`); a file lists
-under `extends` (`bases` or `includes` in older ones) those whose fields it changes. `${NAME:default}` is a
-variable of the environment.
+under `extends` (`bases` or `includes` in older ones) those whose fields it changes. `${NAME:default}` is a variable of the
+environment.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """A launch script or command line as the words of the command that it would launch. Nothing is executed.
 
-The script is parsed by tree-sitter's bash grammar and walked in order: assignments, arrays, default values, arithmetic,
-functions, and `if` and `case` over what the script itself sets. A condition that the text cannot decide (a file, another
-command's answer) counts as false; `exit` is passed over; `source FILE` and `bash FILE` are followed where the file lies beside the
-script; a loop's body is walked once, with its first value, one over
-the script's parameters as often as there are any.
+The script is parsed by tree-sitter's bash grammar and walked in order: assignments, arrays, default values, arithmetic, functions,
+and `if` and `case` over what the script itself sets. A condition that the text cannot decide (a file, another command's answer)
+counts as false; `exit` is passed over; `source FILE` and `bash FILE` are followed where the file lies beside the script; a loop's
+body is walked once, with its first value, one over the script's parameters as often as there are any.
 """
 
 from __future__ import annotations
@@ -72,9 +71,9 @@ def launch(
     """The words of the launch command in `text`, and what it would have to be told for the rest.
 
     What the script sets is filled in; other variables stay as written. `arguments` are its positional parameters, `path` is where
-    it lies: scripts that it sources or starts are looked for there (`sourced`). The launch
-    command is the one with a Python script and the most flags. Flags of variables that no command uses, and flags that stand
-    alone, come before it. Raises `FileError` for an unclosed quote, more than 20,000 words, or values longer than 1 MiB together.
+    it lies: scripts that it sources or starts are looked for there (`sourced`). The launch command is the one with a Python script
+    and the most flags. Flags of variables that no command uses, and flags that stand alone, come before it. Raises `FileError` for
+    an unclosed quote, more than 20,000 words, or values longer than 1 MiB together.
     """
     if text.lstrip().startswith("--") and not _SCRIPT.search(text):
         return plain_words(text, where), OpenQuestions(where)

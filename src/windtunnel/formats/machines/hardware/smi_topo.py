@@ -57,8 +57,8 @@ def read(files: Sequence[Path], context: Context) -> Reading:
 
 
 def _matrix(path: Path, context: Context) -> tuple[dict[str, list[str]], list[str], set[str], bool, list[str]]:
-    """The first matrix of a file: cells by row; names of NICs; names of GPUs that the file prints elsewhere; whether
-    its last column, the NUMA node that a GPU itself is, has numbers."""
+    """The first matrix of a file: cells by row; names of NICs; names of GPUs that the file prints elsewhere; whether its last
+    column, the NUMA node that a GPU itself is, has numbers."""
     rows: dict[str, list[str]] = {}
     nics: dict[int, str] = {}
     printed: set[str] = set()

@@ -32,8 +32,8 @@ _KINDS = {
 @dataclass(frozen=True)
 class ChakraTrace:
     """A trace graph, and beside it what only ASTRA-sim asks for, in the same order [N]: `call` (CollectiveCommType, -1 none),
-    `size`
-    (comm_size or tensor_size as written, -1 unknown), `micros`, `priority` and `involved` (bits of the dimensions, -1 all)."""
+    `size` (comm_size or tensor_size as written, -1 unknown), `micros`, `priority` and `involved` (bits of the dimensions, -1
+    all)."""
 
     graph: TraceGraph
     call: Int64s

@@ -25,29 +25,31 @@ Cargo = tuple[Sequence[int], int]
 
 @dataclass(frozen=True)
 class CollectiveCall:
-    """One collective. `size` as nccl-tests counts it; `step` data bytes in one of the eight steps of a connection's buffer.
-
-    `nics`: NICs of a node that the call uses: channel i leaves by NIC i mod nics. `dims`: ranks in each dimension, innermost first
-    (hierarchical), `speeds` their B/s per rank. `leaves`: for each node its group of leaf switches (CollNet).
-    `rings`: cycles of a node's local ranks, if its links do not allow every order (a mesh).
-    `at_once`: peers with which a rank exchanges at the same time (all-to-all).
-    """
+    """One collective."""
 
     comm: Comm
     ranks: int
     per_node: int
     size: float
+    """Bytes, as nccl-tests counts them."""
     protocol: str = c.SIMPLE
     channels: int = 1
     nics: int = 1
+    """NICs of a node that the call uses: channel i leaves by NIC i mod nics."""
     step: float = c.STEP_BYTES[c.SIMPLE]
+    """Data bytes in one of the eight steps of a connection's buffer."""
     root: int = 0
     dims: tuple[int, ...] = ()
+    """Ranks in each dimension, innermost first (hierarchical)."""
     speeds: tuple[float, ...] = ()
+    """B/s per rank in each dimension."""
     chunks: int = 1
     leaves: tuple[int, ...] = ()
+    """For each node its group of leaf switches (CollNet)."""
     rings: tuple[tuple[int, ...], ...] = ()
+    """Cycles of a node's local ranks, if its links do not allow every order (a mesh)."""
     at_once: int = 8
+    """Peers with which a rank exchanges at the same time (all-to-all)."""
 
     @property
     def nodes(self) -> int:
@@ -84,12 +86,11 @@ class CollectiveCall:
 class Pattern:
     """K lanes in columns; bytes are data, without a protocol's flags.
 
-    `pace` [K]: bytes that the lane could send while the algorithm moves all of its data at full speed; its share of the rate.
-    `one_speed`: every lane runs at the speed of the slowest kind (a ring). `local_steps`, `net_steps`: slices inside a node and
-    between nodes on the longest chain of waits. `alone(local, net)`: seconds of the call without delays, if the links inside a node
-    and those between nodes take `local` and `net` seconds for all of their bytes.
-    `carries(lane, slice)`: content of a slice, out of `pieces` pieces of the call's data; `home(piece)`: the rank that has a piece
-    at first (all-gather, all-to-all, send/recv) or last (reduce-scatter); `target(piece)`: its destination in an all-to-all.
+    `local_steps`, `net_steps`: slices inside a node and between nodes on the longest chain of waits. `alone(local, net)`:
+    seconds of the call without delays, if the links inside a node and those between nodes take `local` and `net` seconds for
+    all of their bytes. `carries(lane, slice)`: content of a slice, out of `pieces` pieces of the call's data; `home(piece)`:
+    the rank that has a piece at first (all-gather, all-to-all, send/recv) or last (reduce-scatter); `target(piece)`: its
+    destination in an all-to-all.
     """
 
     src: Int32s
@@ -100,6 +101,7 @@ class Pattern:
     group: Int32s
     channel: Int32s
     pace: Floats
+    """[K] bytes that the lane could send while the algorithm moves all of its data at full speed; its share of the rate."""
     dep_start: Int64s
     dep_lane: Int32s
     dep_lead: Int64s
@@ -111,6 +113,7 @@ class Pattern:
     home: Callable[[int], int]
     target: Callable[[int], int] | None = None
     one_speed: bool = False
+    """Every lane runs at the speed of the slowest kind (a ring)."""
 
     def __len__(self) -> int:
         return len(self.src)
