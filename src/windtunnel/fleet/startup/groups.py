@@ -88,7 +88,8 @@ def init_mesh(
     connections: `get_rank`, `new_group` and groups of the mesh work, collectives over all ranks do not; gloo only. If
     torch.distributed is initialised, its default group is kept.
 
-    SpecError for an invalid mesh, and for a torch before 2.13 (gloo); StartupTimeout with the ranks that did not start within `timeout`.
+    SpecError for an invalid mesh, and over gloo for a torch before 2.13; StartupTimeout with the ranks that did not start within
+    `timeout`.
     """
     layout = make_layout(names, shape, order)
     layout.coordinates(rank)
