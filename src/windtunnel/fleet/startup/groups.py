@@ -88,7 +88,8 @@ def init_mesh(
     connections: `get_rank`, `new_group` and groups of the mesh work, collectives over all ranks do not; gloo only. If
     torch.distributed is initialised, its default group is kept.
 
-    SpecError for an invalid mesh; StartupTimeout with the ranks that did not start within `timeout`.
+    SpecError for an invalid mesh, and over gloo for a torch before 2.13; StartupTimeout with the ranks that did not start within
+    `timeout`.
     """
     layout = make_layout(names, shape, order)
     layout.coordinates(rank)
@@ -99,6 +100,8 @@ def init_mesh(
     axes = {"_".join(one): tuple(one) for one in [(name,) for name in layout.names] + list(also)}
     members = {label: layout.group(one, rank) for label, one in axes.items()}
     if str(backend) == "gloo" and dist.get_debug_level() != dist.DebugLevel.DETAIL:
+        if not hasattr(c10d, "_register_pg_in_world"):
+            raise SpecError("torch", torch.__version__, "2.13 or later", "Older ones register their groups in another way.")
         return ProcessMesh(layout, rank, _create_groups(layout, rank, members, store, list(also), world, timeout))
     if world == "bare":
         raise SpecError("world", world, "full", f"Backend {backend} connects its default group when it is first used.")
