@@ -49,21 +49,36 @@ class GemmCurve:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    fraction: Positive  # asymptotic rate over peak, bf16
-    tiles: Annotated[tuple[tuple[Count, Count], ...], Field(min_length=1)]  # (rows, columns) of output per thread block
-    tile_cost: Number  # elements: main-loop slowdown 1 + tile_cost (1/rows + 1/columns)
-    prologue: Number  # elements of k that filling and draining a block's pipeline costs
-    wave: Number  # 0: no loss in a partial wave, 1: a partial wave costs a whole one
-    memory: Positive  # share of HBM bandwidth that operands and results reach
-    latency: Number  # s, shortest kernel
-    split: Number  # s, extra cost of splitting k
-    blend: Exponent  # exponent of the norm that joins compute and memory time; large = perfect overlap
-    throttle: Number  # share by which a long kernel is slower: the clock falls under the power limit
-    settle: Positive  # s, kernel length at which half of that shows
-    dgrad: Positive = 1.0  # time factor of the NN layout
-    wgrad: Positive = 1.0  # time factor of the NT layout
-    store: Positive = 1.0  # rate of writing results over the rate of reading operands
-    sharp: Exponent = 1.0  # how suddenly the clock falls: exponent of kernel length / settle
+    fraction: Positive
+    """Asymptotic rate over peak, bf16."""
+    tiles: Annotated[tuple[tuple[Count, Count], ...], Field(min_length=1)]
+    """(rows, columns) of output per thread block."""
+    tile_cost: Number
+    """Elements: main-loop slowdown 1 + tile_cost (1/rows + 1/columns)."""
+    prologue: Number
+    """Elements of k that filling and draining a block's pipeline costs."""
+    wave: Number
+    """0: no loss in a partial wave, 1: a partial wave costs a whole one."""
+    memory: Positive
+    """Share of HBM bandwidth that operands and results reach."""
+    latency: Number
+    """Seconds of the shortest kernel."""
+    split: Number
+    """Seconds that splitting k costs in addition."""
+    blend: Exponent
+    """Exponent of the norm that joins compute and memory time; large = perfect overlap."""
+    throttle: Number
+    """Share by which a long kernel is slower: the clock falls under the power limit."""
+    settle: Positive
+    """Seconds of a kernel at which half of `throttle` shows."""
+    dgrad: Positive = 1.0
+    """Time factor of the NN layout."""
+    wgrad: Positive = 1.0
+    """Time factor of the NT layout."""
+    store: Positive = 1.0
+    """Rate of writing results over the rate of reading operands."""
+    sharp: Exponent = 1.0
+    """How suddenly the clock falls: exponent of kernel length / settle."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +87,20 @@ class AttentionCurve:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    fraction: Positive  # asymptotic rate over peak: long sequences, large heads, no mask
-    rows: Count  # query rows of a block
-    wave: Number  # longest blocks' times that SMs idle at the end
-    setup: Number  # key positions: fixed cost of a block
-    head: Number  # elements: slowdown of small head sizes, 1 + head/k
-    causal: Number  # time factor of half-masked work
-    latency: Number  # s
+    fraction: Positive
+    """Asymptotic rate over peak: long sequences, large heads, no mask."""
+    rows: Count
+    """Query rows of a block."""
+    wave: Number
+    """Longest blocks' times that SMs idle at the end."""
+    setup: Number
+    """Key positions: fixed cost of a block."""
+    head: Number
+    """Elements: slowdown of small head sizes, 1 + head/k."""
+    causal: Number
+    """Time factor of half-masked work."""
+    latency: Number
+    """Seconds of the shortest kernel."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +109,20 @@ class MemoryCurve:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    efficiency: Positive  # share of HBM bandwidth when large
-    latency: Number  # s
-    cache: Positive = 1.0  # rate of bytes that stay in L2 over the rate of HBM
-    backward: Positive = 1.0  # time factor of the backward kernel
-    reach: BeyondOne = 4.0  # working set over L2 at which nothing stays resident
-    row: Number = 0.0  # s that a block needs for a row, however short
-    element: Number = 0.0  # s that it needs for each element of the row
+    efficiency: Positive
+    """Share of HBM bandwidth that large kernels reach."""
+    latency: Number
+    """Seconds of the shortest kernel."""
+    cache: Positive = 1.0
+    """Rate of bytes that stay in L2 over the rate of HBM."""
+    backward: Positive = 1.0
+    """Time factor of the backward kernel."""
+    reach: BeyondOne = 4.0
+    """Working set over L2 at which nothing stays resident."""
+    row: Number = 0.0
+    """Seconds that a block needs for a row, however short."""
+    element: Number = 0.0
+    """Seconds that it needs for each element of the row."""
 
 
 @dataclass(frozen=True)
@@ -129,20 +158,30 @@ class KernelCurves:
 
     id: str
     architecture: str
-    peak: float  # FLOP/s, bf16 or fp16, dense
-    achievable: float  # FLOP/s, best measured matmul
+    peak: float
+    """FLOP/s, bf16 or fp16, dense."""
+    achievable: float
+    """FLOP/s, best measured matmul."""
     sms: float
     l2: float
     power: float
-    narrow: float  # (best measured / peak) of FP8 over that of bf16
-    bandwidth: float  # B/s
+    narrow: float
+    """(best measured / peak) of FP8 over that of bf16."""
+    bandwidth: float
+    """B/s."""
     gemm: GemmCurve
-    memory: dict[str, MemoryCurve]  # class, or name@library of one kernel
-    attention: dict[str, dict[str, AttentionCurve]]  # library -> forward / backward
-    tables: dict[str, Basis]  # gemm, grouped_gemm, keys of `memory`, attention.<library>
-    grouped: GemmCurve | None = None  # products of many weights in one launch, where measured
-    datasheet: Mapping[str, Any] = field(default_factory=dict)  # for a device that is not in the catalogue: fields of spec.GPU
-    about: Mapping[str, Any] = field(default_factory=dict)  # environment of the measurement: fields of records.About
+    memory: dict[str, MemoryCurve]
+    """By class, or by name@library for one kernel."""
+    attention: dict[str, dict[str, AttentionCurve]]
+    """Library -> direction (forward, backward) -> constants."""
+    tables: dict[str, Basis]
+    """By table: gemm, grouped_gemm, keys of `memory`, attention.LIBRARY."""
+    grouped: GemmCurve | None = None
+    """Products of many weights in one launch, where measured."""
+    datasheet: Mapping[str, Any] = field(default_factory=dict)
+    """For a device that is not in the catalogue: fields of spec.GPU."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Environment of the measurement: fields of records.About."""
 
 
 @dataclass(frozen=True)

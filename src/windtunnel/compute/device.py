@@ -49,11 +49,15 @@ too. Blocks of 128 are emulated with MXFP8 there. H200: 31.97 ms in bf16, and 22
 class Device:
     """Numbers of one GPU. Arrays are by dtype code (`workload.ops.DTYPES`)."""
 
-    peak: npt.NDArray[np.float64]  # FLOP/s the data sheet states
-    ceiling: npt.NDArray[np.float64]  # ceiling of a matmul relative to the fitted GPU's bf16: FLOP/s before `fraction`
-    bandwidth: float  # B/s
+    peak: npt.NDArray[np.float64]
+    """FLOP/s that the data sheet states."""
+    ceiling: npt.NDArray[np.float64]
+    """Ceiling of a matmul relative to the fitted GPU's bf16: FLOP/s before `fraction`."""
+    bandwidth: float
+    """B/s."""
     sms: float
-    l2: float  # bytes
+    l2: float
+    """Bytes."""
 
 
 def device(gpu: GPU, kernels: KernelCurves, recipe: str = "") -> Device:

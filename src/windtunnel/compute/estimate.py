@@ -52,16 +52,16 @@ BETWEEN = 0.03
 
 @dataclass(frozen=True)
 class Estimate:
-    """Columns over the rows of an OpTable.
-
-    `seconds`: device time of one execution with all its launches, 0 for COMM rows (host time is not in it). `provenance`: codes of
-    `Provenance`. `relative_error`: 1 sigma of seconds / true - 1. `source`: index into `sources`, the basis of each number.
-    """
+    """Columns over the rows of an OpTable."""
 
     seconds: Floats
+    """Device time of one execution with all its launches, 0 for COMM rows (host time is not in it)."""
     provenance: Int8s
+    """Codes of `Provenance`."""
     relative_error: Floats
+    """1 sigma of seconds / true - 1."""
     source: npt.NDArray[np.int16]
+    """Index into `sources`, the basis of each number."""
     sources: tuple[str, ...]
 
     def take(self, rows: slice) -> Estimate:

@@ -45,18 +45,22 @@ class Demands:
 class Variables:
     """V variables in columns; a column left out stands for its default.
 
-    `row` [V] of the demands (variable v: row v); `weight` (1); `bound` on the rate in units/s (none); `latency` from the end of the
-    fluid to its delivery (0). Variable v starts at `begin[v]`, or `delay[v]` (0) after the last of the variables
-    `deps[dep_start[v]:dep_start[v+1]]` was delivered if that is later.
+    Variable v starts at `begin[v]`, or `delay[v]` after the last of the variables `deps[dep_start[v]:dep_start[v+1]]` was delivered
+    if that is later.
     """
 
     begin: Floats
     size: Floats
     row: Int32s = field(default_factory=lambda: _NO_INTS)
+    """[V] row of the demands; default: variable v has row v."""
     weight: Floats = field(default_factory=lambda: _NO_FLOATS)
+    """[V] default: 1."""
     bound: Floats = field(default_factory=lambda: _NO_FLOATS)
+    """[V] largest rate in units/s; default: none."""
     latency: Floats = field(default_factory=lambda: _NO_FLOATS)
+    """[V] seconds from the end of the fluid to its delivery; default: 0."""
     delay: Floats = field(default_factory=lambda: _NO_FLOATS)
+    """[V] seconds; default: 0."""
     dep_start: Int64s = field(default_factory=lambda: _NO_LONGS)
     deps: Int32s = field(default_factory=lambda: _NO_INTS)
 

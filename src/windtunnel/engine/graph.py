@@ -29,26 +29,25 @@ class NodeKind(IntEnum):
 
 @dataclass(frozen=True)
 class Graph:
-    """N nodes, L directed links, H endpoints (the numbers that flows name). SI units: B/s and seconds.
-
-    `link_latency` is propagation and whatever fixed delay the receiving node adds. `nics[nic_start[h]:nic_start[h+1]]`: nodes
-    of the NICs that endpoint h drives, nearest first; none if the endpoint sits on the fabric itself.
-    """
+    """N nodes, L directed links, H endpoints (the numbers that flows name). SI units: B/s and seconds."""
 
     node_kind: Uint8s
     node_site: Int32s
-    """The server (or scale-up domain) that a node belongs to, -1 for the fabric between servers; a NIC belongs to its
+    """[N] the server (or scale-up domain) that a node belongs to, -1 for the fabric between servers; a NIC belongs to its
     server."""
     link_from: Int32s
     link_to: Int32s
     link_rate: Floats
     link_latency: Floats
+    """[L] propagation, and whatever fixed delay the receiving node adds."""
     link_axis: Int16s
-    """Dimension of a torus or N-dimensional link, else -1."""
+    """[L] dimension of a torus or N-dimensional link, else -1."""
     link_up: Uint8s
     endpoint: Int32s
     nic_start: Int64s
     nics: Int32s
+    """`nics[nic_start[h]:nic_start[h+1]]`: nodes of the NICs that endpoint h drives, nearest first; none if the endpoint sits on
+    the fabric itself."""
     rail: Int32s
     """[H] index of the endpoint's rail, -1 for none."""
     names: tuple[str, ...] = ()

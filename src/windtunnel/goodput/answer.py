@@ -28,29 +28,31 @@ CUT_OFF = 20.0
 
 @dataclass(frozen=True)
 class Goodput:
-    """A run with failures. Seconds, bytes and shares unless a name says otherwise.
-
-    `expected_days`: of the job's tokens, or the stated wall time; `work_days`: training that it holds without failures, None
-    for a stated wall time. `steady`: the closed form; `simulated` is None where it was not asked for or the run never ends.
-    `fits`: whether a step fits into memory. `interval_s`: training between checkpoints; `interval`: the best one; `spares`: the
-    best number, then none and the job's own.
-    """
+    """A run with failures. Seconds, bytes and shares unless a name says otherwise."""
 
     job: Job
     reliability: str
     step_time_s: float
     conditions: Conditions
     steady: Steady
+    """The run in closed form."""
     interval_s: float
+    """Seconds of training between checkpoints."""
     interval_steps: int
     interval: IntervalChoice
+    """The best interval."""
     spares: tuple[SpareChoice, ...]
+    """The best number of spare nodes, then none and the job's own."""
     levers: tuple[Lever, ...]
     expected_days: float | None
+    """Days that the job's tokens take, or the stated wall time."""
     work_days: float | None
+    """Days of training that a run holds without failures; None for a stated wall time."""
     simulated: Simulated | None
+    """The same runs simulated; None where that was not asked for or the run never ends."""
     ends: bool
     fits: bool = True
+    """Whether a step fits into memory."""
 
     @property
     def ettr(self) -> float:

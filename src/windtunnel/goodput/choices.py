@@ -25,14 +25,16 @@ class IntervalChoice:
 
 @dataclass(frozen=True)
 class SpareChoice:
-    """Goodput with `spares` nodes standing by. `per_node`: goodput for each node that is paid for, spares included; `no_spare`:
-    the chance that a failure finds none; `share`: of the job's nodes."""
+    """Goodput with `spares` nodes standing by."""
 
     spares: int
     goodput: float
     per_node: float
+    """Goodput for each node that is paid for, spares included."""
     no_spare: float
+    """The chance that a failure finds no spare."""
     share: float
+    """Spares as a share of the job's nodes."""
 
 
 def interval_choice(run: Conditions) -> IntervalChoice:

@@ -21,17 +21,21 @@ LONGEST = 30 * 86400.0
 
 @dataclass(frozen=True)
 class Steady:
-    """Long-run shares of wall time. `ettr`: training that is not lost; `goodput`: the same less what slow nodes take. `parts`:
-    by name as the simulation's, adding up to 1. `mtbf`: seconds of wall time between failures; `recovery`: seconds of an
-    undisturbed one, without replay; `failures`: by kind, a second of wall time. `interval` in seconds of training."""
+    """Long-run shares of wall time. `interval` in seconds of training."""
 
     ettr: float
+    """Share of training that is not lost."""
     goodput: float
+    """`ettr` less what slow nodes take."""
     interval: float
     mtbf: float
+    """Seconds of wall time between failures."""
     recovery: float
+    """Seconds of an undisturbed recovery, without replay."""
     parts: dict[str, float]
+    """Shares by name, as the simulation's; they add up to 1."""
     failures: dict[str, float]
+    """Failures by kind, in a second of wall time."""
 
     @property
     def progresses(self) -> bool:

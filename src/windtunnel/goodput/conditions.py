@@ -12,14 +12,16 @@ _ZERO = Duration()
 
 @dataclass(frozen=True)
 class CheckpointCost:
-    """Seconds of a checkpoint. `save`: training stops; `flush`: until it can be loaded, during which a step takes 1 + `drag` as
-    long; `load`: a start from it. `size` in bytes."""
+    """Seconds of a checkpoint. `size` in bytes."""
 
     size: float
     save: float
+    """Time for which training stops."""
     flush: float
+    """Time until the checkpoint can be loaded, during which a step takes 1 + `drag` as long."""
     drag: float
     load: float
+    """Time to start from it."""
 
     @property
     def price(self) -> float:

@@ -29,20 +29,26 @@ _LAW_FROM = 8
 
 @dataclass(frozen=True)
 class FleetRun:
-    """What a run of `nodes` nodes left. `began`, `ended`: seconds since 1970; `step`: seconds of a step; `interval`: seconds of
-    training between checkpoints; `saves`: seconds that each save held training up; `flush`: seconds until a save can be loaded;
-    `went_on`: incident number -> where training went on from, in words."""
+    """What a run left, as it was measured."""
 
     incidents: tuple[Incident, ...]
     began: float
+    """Seconds since 1970."""
     ended: float
+    """Seconds since 1970."""
     nodes: int
+    """Nodes of the run."""
     step: float
+    """Seconds of a step."""
     interval: float
+    """Seconds of training between checkpoints."""
     saves: tuple[float, ...] = ()
+    """Seconds for which each save held training up."""
     flush: float = 0.0
+    """Seconds until a save can be loaded."""
     spares: int = 0
     went_on: Mapping[int, str] = field(default_factory=dict)
+    """Incident number -> where training went on from, in words."""
 
     def story(self, incident: Incident) -> str:
         """What was seen of an incident, and where training went on from."""

@@ -33,20 +33,23 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What `replicas` runs did. `days`: wall time; `parts`: mean hours of a run, adding up to its wall time; `failures`: mean
-    count by kind; `finished`: share of runs that ended before they were cut off; `ettr_error`: standard error of the mean
-    ETTR."""
+    """What `replicas` runs did."""
 
     replicas: int
     seed: int
     ettr: Percentiles
     goodput: Percentiles
     days: Percentiles
+    """Days of wall time."""
     trained_days: Percentiles
     finished: float
+    """Share of runs that ended before they were cut off."""
     parts: dict[str, float]
+    """Mean hours of a run, adding up to its wall time."""
     failures: dict[str, float]
+    """Mean count by kind."""
     ettr_error: float
+    """Standard error of the mean ETTR."""
 
 
 def simulate(

@@ -15,33 +15,32 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class MemoryHabits:
-    """How a framework treats buffers.
-
-    `loss`: bytes per logit at the peak of an unfused loss, without and with a vocabulary sharded over tp. It includes tensors of
-    different sizes, whose blocks the caching allocator cannot reuse for each other. `fused_loss`: the same of a fused loss.
-    `keeps_outputs`: a stage's output stays allocated until its backward pass.
-    `raw_gradients`: gradients in compute precision exist beside the accumulated ones, of one layer or of the whole virtual stage
-    until the micro batch ends.
-    `bucket`: elements of the flat reduction buffer (0: gradients already lie in one).
-    `saves_gathered`: under sequence parallelism the gathered input of a column-parallel layer is kept, not gathered again.
-    `torch_pipeline`: PyTorch's pipeline runtime over FSDP2 keeps parameters gathered and gradients unsharded until the last
-    micro batch, and the outputs of all micro batches until the end of the step.
-    `resident`: bytes of the process on the GPU beside tensors, context and NCCL: eagerly loaded kernels, as before CUDA 11.7.
-    `flat`: what is in one buffer instead of a tensor per parameter: the accumulated gradients, or weights and optimizer
-    state as well. `lazy_moments`: the optimizer allocates its moments in its first update, after the first step's activations are
-    freed.
-    """
+    """How a framework treats buffers."""
 
     loss: tuple[float, float] = (14.0, 14.0)
+    """Bytes per logit at the peak of an unfused loss, without and with a vocabulary sharded over tp. They include tensors of
+    different sizes, whose blocks the caching allocator cannot reuse for each other."""
     fused_loss: float = 8.0
+    """Bytes per logit at the peak of a fused loss."""
     keeps_outputs: bool = False
+    """Whether a stage's output stays allocated until its backward pass."""
     raw_gradients: Literal["layer", "chunk"] = "layer"
+    """Gradients in compute precision that exist beside the accumulated ones: of one layer, or of the whole virtual stage until the
+    micro batch ends."""
     bucket: float = 0.0
+    """Elements of the flat reduction buffer; 0: gradients already lie in one."""
     saves_gathered: bool = False
+    """Whether the gathered input of a column-parallel layer is kept under sequence parallelism, not gathered again."""
     torch_pipeline: bool = False
+    """Whether PyTorch's pipeline runtime over FSDP2 runs: it keeps parameters gathered and gradients unsharded until the last micro
+    batch, and the outputs of all micro batches until the end of the step."""
     resident: float = 0.0
+    """Bytes of the process on the GPU beside tensors, context and NCCL: eagerly loaded kernels, as before CUDA 11.7."""
     flat: Literal["none", "gradients", "all"] = "none"
+    """What is in one buffer in place of a tensor for each parameter: the accumulated gradients, or weights and optimizer state as
+    well."""
     lazy_moments: bool = True
+    """Whether the optimizer allocates its moments in its first update, after the first step's activations are freed."""
 
 
 _MEGATRON = MemoryHabits(loss=(8.0, 8.0), flat="gradients")

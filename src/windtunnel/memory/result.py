@@ -15,9 +15,7 @@ USABLE = 0.989
 class StageMemory:
     """Bytes on the fullest GPU of one pipeline stage at its peak, by kind.
 
-    weights + gradients + optimizer + activations + logits + buffers + workspace = `allocated`; with `fragmentation` it is what the
-    framework's allocator holds (`reserved`); with `context` (CUDA context, NCCL) it is what nvidia-smi shows (`total`).
-    `fits`: the GPU has room, and so have all `tiers`.
+    weights + gradients + optimizer + activations + logits + buffers + workspace = allocated.
     """
 
     stage: int
@@ -29,14 +27,21 @@ class StageMemory:
     buffers: float
     workspace: float
     context: float
+    """CUDA context and NCCL."""
     fragmentation: float
     allocated: float
+    """All tensors."""
     reserved: float
+    """`allocated` with `fragmentation`: what the framework's allocator holds."""
     total: float
+    """`reserved` with `context`: what nvidia-smi shows."""
     capacity: float
     fits: bool
-    curve: Sequence[tuple[float, float]] = ()  # (second in the step, allocated bytes)
-    tiers: tuple[TierMemory, ...] = ()  # bytes outside the GPU
+    """Whether the GPU has room, and so have all `tiers`."""
+    curve: Sequence[tuple[float, float]] = ()
+    """(second in the step, allocated bytes)."""
+    tiers: tuple[TierMemory, ...] = ()
+    """Bytes outside the GPU."""
 
     @property
     def usable(self) -> float:

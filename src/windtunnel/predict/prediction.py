@@ -43,20 +43,22 @@ class Span:
 
 @dataclass(frozen=True)
 class ReplicaClass:
-    """Equal replicas. By pipeline stage: `gpus` (names; several where ranks of one group differ), `slow` (time of a kernel over
-    that of a good GPU), `computing_s`, `waiting_s` (for slower ranks at calls between replicas), `bubble_s` (in the pipeline).
-    `breakdown` is that of the stage that sets the class's pace and adds up to the step.
-    """
+    """Equal replicas of a step of unequal ranks; tuples after `micro_batches` have one entry for each pipeline stage."""
 
     name: str
     replicas: tuple[int, ...]
     micro_batches: int
     gpus: tuple[str, ...]
+    """Names of the GPUs; several where ranks of one group differ."""
     slow: tuple[float, ...]
+    """Time of a kernel over that of a good GPU."""
     computing_s: tuple[float, ...]
     waiting_s: tuple[float, ...]
+    """Waiting for slower ranks at calls between replicas."""
     bubble_s: tuple[float, ...]
+    """Waiting in the pipeline."""
     breakdown: dict[str, float]
+    """The breakdown of the stage that sets the class's pace; it adds up to the step."""
 
 
 @dataclass(frozen=True)

@@ -36,20 +36,21 @@ NO_CORE = "no core"
 
 @dataclass(frozen=True)
 class Sections:
-    """N sections of any number of ranks, in any order. Seconds; `begin` counts from `zero` on the clock of the rank's host.
+    """N sections of any number of ranks, in any order. Seconds.
 
-    `seconds` is the time on the device (on a CPU: of the process); NaN where the section was still open when it was read. A
-    call's seconds hold the waiting for its other ranks.
+    A call's seconds hold the waiting for its other ranks.
     """
 
     rank: Int32s
     step: Int64s
     section: Uint8s
-    """Section."""
+    """`Section`."""
     name: Int32s
     """Index of `names`."""
     begin: Floats
+    """Seconds from `zero` on the clock of the rank's host."""
     seconds: Floats
+    """Time on the device (on a CPU: of the process); NaN where the section was still open when it was read."""
     host_seconds: Floats
     """From begin to end on the host; differs from `seconds` where a device runs behind."""
     comm: Uint8s
@@ -65,7 +66,7 @@ class Sections:
     sends: Bools
     """Whether a call with a peer sends."""
     micro_batch: Int32s
-    """Of a forward or backward; -1 unknown."""
+    """Number of a forward or backward; -1 unknown."""
     names: tuple[str, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
     group_names: tuple[str, ...] = ()

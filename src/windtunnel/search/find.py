@@ -42,10 +42,9 @@ class Candidate:
 class Certificate:
     """What became of the plans of a space.
 
-    combinations = not plans + `refused` + `too_large` (for the memory, by its bound) + `over_limit` (of a constraint) + candidates;
-    candidates = `predicted` + `ruled_out` by the bound + `open`, which a limit or a gap left. Of the predicted, `did_not_fit` and
-    `contradicted` are no plans after all. `gap`: no open plan is better than the best by more than this share. `cells`: jobs
-    that were priced for the bounds.
+    combinations = not plans + `refused` + `too_large` (for the memory, by its bound) + `over_limit` (of a constraint) +
+    candidates; candidates = `predicted` + `ruled_out` by the bound + `open`, which a limit or a gap left. Of the predicted,
+    `did_not_fit` and `contradicted` are no plans after all.
     """
 
     combinations: int
@@ -59,7 +58,9 @@ class Certificate:
     ruled_out: int
     open: int
     gap: float
+    """No open plan is better than the best one by more than this share."""
     cells: int
+    """Jobs that were priced for the bounds."""
     bound_s: float
     predict_s: float
 

@@ -31,17 +31,17 @@ class Least:
 
 @dataclass(frozen=True)
 class Objective:
-    """`value` of a plan, less is better, from its outcome and tokens of a step; `bound`: the least that it can be.
-
-    `shown`: the number that people read, in `unit`; it may be better the larger it is. `needs`: why a job has no such number.
-    """
+    """What a search minimises: `value` of a plan, from its outcome and the tokens of a step."""
 
     name: str
     unit: str
     value: Callable[[Job, PlanOutcome, int], float]
     bound: Callable[[Job, Least], Floats]
+    """The least value that a plan can have."""
     shown: Callable[[float], float] = float
+    """The number that people read, in `unit`; larger may be better."""
     needs: Callable[[Job], str] = lambda job: ""
+    """Why a job has no such number."""
 
 
 def _per_token(value: float) -> float:

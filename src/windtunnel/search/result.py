@@ -14,19 +14,21 @@ from windtunnel.spec import Job
 
 @dataclass(frozen=True)
 class SearchResult:
-    """`ranked`: predicted plans that fit, best first (several objectives: the undominated ones, `front` of them, first). `jobs` and
-    `labels` are those of the frames. `explanations`: one for each objective that has reasons. `command`: how to predict the best
-    plan from a command line, if the search came from one; `own`: what reports call the frames' own plans."""
+    """The best plans of a space, and what became of the others. `jobs` and `labels` are those of the frames."""
 
     jobs: tuple[Job, ...]
     labels: tuple[str, ...]
     objectives: tuple[Objective, ...]
     ranked: tuple[Candidate, ...]
+    """Predicted plans that fit, best first; with several objectives the undominated ones, `front` of them, first."""
     front: int
     certificate: Certificate
     explanations: tuple[Explanation, ...] = ()
+    """One for each objective that has reasons."""
     command: str = ""
+    """How to predict the best plan from a command line, if the search came from one."""
     own: str = "Your plan"
+    """What reports call the frames' own plans."""
 
     @property
     def best(self) -> Candidate | None:

@@ -41,18 +41,12 @@ class GraphBlock(Noun):
     """A block of the network: a layer, or what is before, between and after layers."""
 
     kernels: tuple[Kernel, ...]
-    weights: tuple[Count, ...] = ()
-    """Elements of its parameter tensors."""
-    saved: tuple[Amount, ...] = ()
-    """Bytes of tensors that its backward pass reads."""
-    working: Amount = 0.0
-    """Bytes of temporaries of that pass."""
-    enters: Amount = 0.0
-    """Bytes that it reads from blocks before it."""
-    cut: Amount = 0.0
-    """All bytes that cross its beginning."""
-    root: Flag = False
-    """It is not a child of a list of layers, so FSDP gathers it with the root unit."""
+    weights: tuple[Count, ...] = Field(default=(), description="elements of its parameter tensors")
+    saved: tuple[Amount, ...] = Field(default=(), description="bytes of tensors that its backward pass reads")
+    working: Amount = Field(default=0.0, description="bytes of temporaries of that pass")
+    enters: Amount = Field(default=0.0, description="bytes that it reads from blocks before it")
+    cut: Amount = Field(default=0.0, description="all bytes that cross its beginning")
+    root: Flag = Field(default=False, description="it is not a child of a list of layers, so FSDP gathers it with the root unit")
 
 
 class GraphModel(Model):

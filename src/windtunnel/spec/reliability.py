@@ -57,20 +57,23 @@ class Duration(Noun):
 
 
 class Failure(Noun):
-    """One kind of failure: how often it comes, and what follows.
-
-    `detect` runs from the failure until it is noticed, `diagnose` until it is known what to do; `by_hand` comes on top for
-    failures beyond the share `automatic`; `repair` is spent on the spot before the job starts again.
-    """
+    """One kind of failure: how often it comes, and what follows."""
 
     per_node_day: NonNegativeFloat = Field(default=0.0, description="failures of a node in a day: grow with the job")
     per_job_day: NonNegativeFloat = Field(default=0.0, description="failures of the job in a day, whatever its size")
     gap: Duration | None = Field(default=None, description="time from one failure to the next, if they do not come at random")
-    detect: Duration = Duration()
-    diagnose: Duration = Duration()
-    automatic: float = Field(default=1.0, ge=0, le=1, allow_inf_nan=False, strict=True)
-    by_hand: Duration = Duration()
-    repair: Duration = Duration()
+    detect: Duration = Field(default=Duration(), description="from the failure until it is noticed")
+    diagnose: Duration = Field(default=Duration(), description="from then until it is known what to do")
+    automatic: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        strict=True,
+        description="share of the failures that are handled without a person",
+    )
+    by_hand: Duration = Field(default=Duration(), description="additional time of the failures beyond the share `automatic`")
+    repair: Duration = Field(default=Duration(), description="time spent on the spot before the job starts again")
     replaces_node: Flag = False
     restarts: Flag = Field(default=True, description="false: training pauses for detection and repair and loses nothing")
     saves_first: Flag = Field(default=False, description="a checkpoint is written before the job stops: no work is lost")
@@ -153,17 +156,20 @@ class Reliability(Noun):
         default=None,
         description="GPUs in each node of the cluster where failures were counted; other nodes fail at the same rate per GPU",
     )
-    spares: NonNegativeInt | None = None
-    """Nodes that stand by; default: `spare_share`."""
+    spares: NonNegativeInt | None = Field(
+        default=None, description="nodes that stand by; default: the share `spare_share` of the nodes, rounded up"
+    )
     spare_share: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False, strict=True)
-    swap: Duration = Duration()
-    """Time until a spare has taken a failed node's place."""
-    node_repair: Duration = Duration(mean=86400.0, law="exponential")
-    """Time until a failed node is back."""
-    queue: Duration | None = None
-    """Time until the scheduler gives another node where no spare is left; without it, the job waits for a repair."""
-    init: Duration = Duration()
-    """Duration of a start beyond the set-up of communication groups: processes, contexts, NCCL, the first steps."""
+    swap: Duration = Field(default=Duration(), description="time until a spare has taken a failed node's place")
+    node_repair: Duration = Field(default=Duration(mean=86400.0, law="exponential"), description="time until a failed node is back")
+    queue: Duration | None = Field(
+        default=None,
+        description="time until the scheduler gives another node where no spare is left; without it, the job waits for a repair",
+    )
+    init: Duration = Field(
+        default=Duration(),
+        description="duration of a start beyond the set-up of communication groups: processes, contexts, NCCL, the first steps",
+    )
     checkpoint: CheckpointPolicy = CheckpointPolicy()
     source: str = ""
 

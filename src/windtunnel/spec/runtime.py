@@ -28,15 +28,13 @@ StateDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 class Host(Noun):
     """Host time of the Python/C++ code that launches the GPU's work, per launch mode.
 
-    `launch` is the time per kernel; `layer` is extra time per layer and pass (modules, autograd); `micro_batch` is extra time per
-    micro batch and pass (schedule loop, batch fetch); `step` is paid once per step (optimizer loop, logging). `linear`, `expert`
-    and `mixture` are extra times of these modules beside their kernel launches, per pass: casts, workspaces, autograd.
+    `linear`, `expert` and `mixture` come on top of these modules' kernel launches: casts, workspaces, autograd.
     """
 
-    launch: Seconds
-    layer: Seconds = 0.0
-    micro_batch: Seconds = 0.0
-    step: Seconds = 0.0
+    launch: Seconds = Field(description="time per kernel")
+    layer: Seconds = Field(default=0.0, description="extra time per layer and pass (modules, autograd)")
+    micro_batch: Seconds = Field(default=0.0, description="extra time per micro batch and pass (schedule loop, batch fetch)")
+    step: Seconds = Field(default=0.0, description="time once per step (optimizer loop, logging)")
     collective: Seconds = Field(0.0, description="extra host time to launch a communication kernel")
     linear: Seconds = Field(0.0, description="extra host time per linear layer and pass")
     expert: Seconds = Field(0.0, description="extra host time per expert of a grouped linear layer and pass")

@@ -88,13 +88,10 @@ class Batches(Where):
 
 
 class Unequal(Noun):
-    """All sources of unequal ranks. Different replicas are simulated separately, in up to `unfold` groups; equal ones stay folded.
+    """All sources of unequal ranks. Different replicas are simulated separately, in up to `unfold` groups; equal ones stay
+    folded."""
 
-    `spread`: relative standard deviation of the GPUs' speed, drawn for each GPU. With random sources the result is the mean over
-    `draws` steps. `slow` and `spread` replace the cluster's `slow_nodes` and `gpu_spread`.
-    """
-
-    slow: tuple[Slow, ...] = ()
+    slow: tuple[Slow, ...] = Field(default=(), description="replaces the cluster's `slow_nodes`")
     mixed: tuple[Mixed, ...] = ()
     links: tuple[SlowLink, ...] = ()
     pauses: tuple[Pause, ...] = ()
@@ -102,8 +99,14 @@ class Unequal(Noun):
     jitter: Jitter | None = None
     documents: Documents | None = None
     experts: Experts | None = None
-    spread: NonNegativeFloat = Field(0.0, lt=0.5)
-    draws: int = Field(4, ge=1, le=1000, strict=True)
+    spread: NonNegativeFloat = Field(
+        0.0,
+        lt=0.5,
+        description="relative standard deviation of the GPUs' speed, drawn for each GPU. Replaces the cluster's `gpu_spread`",
+    )
+    draws: int = Field(
+        4, ge=1, le=1000, strict=True, description="number of steps whose mean is the result where sources are random"
+    )
     unfold: int = Field(
         32, ge=2, le=4096, strict=True, description="most groups of replicas simulated separately; beyond it the fastest are merged"
     )

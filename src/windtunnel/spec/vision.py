@@ -10,25 +10,24 @@ from windtunnel.spec.common import Flag, Layers, Noun, PositiveInt
 
 
 class Vision(Noun):
-    """A vision transformer (Dosovitskiy et al. 2020, arXiv:2010.11929) and the projector to the decoder's width.
-
-    Images are squares of `image` pixels a side in patches of `patch`; `images` of them in each sequence. The decoder sees a token
-    for each `merge` x `merge` patches, beside each other (`concat`) or their mean (`pool`); `projector` lists the inner widths of
-    the MLP that follows, none for a single product. `window` patches are what all layers but every `global_every`-th see.
-    """
+    """A vision transformer (Dosovitskiy et al. 2020, arXiv:2010.11929) and the projector to the decoder's width."""
 
     layers: Layers
     hidden: PositiveInt
     heads: PositiveInt
     ffn: PositiveInt
-    image: PositiveInt
-    patch: PositiveInt = 14
-    images: PositiveInt = 1
+    image: PositiveInt = Field(description="pixels of a side of an image; images are squares")
+    patch: PositiveInt = Field(default=14, description="pixels of a side of a patch")
+    images: PositiveInt = Field(default=1, description="images in each sequence")
     channels: PositiveInt = 3
     frames: Annotated[PositiveInt, Field(description="video frames per patch")] = 1
-    merge: PositiveInt = 1
-    merge_by: Literal["concat", "pool"] = "concat"
-    projector: tuple[PositiveInt, ...] = ()
+    merge: PositiveInt = Field(default=1, description="the decoder sees a token for each `merge` x `merge` patches")
+    merge_by: Literal["concat", "pool"] = Field(
+        default="concat", description="how these patches become a token: beside each other (concat), or their mean (pool)"
+    )
+    projector: tuple[PositiveInt, ...] = Field(
+        default=(), description="inner widths of the MLP that follows; none: a single product"
+    )
     projector_bias: Flag = True
     activation: Literal["gelu", "relu", "squared_relu", "swiglu", "geglu"] = "gelu"
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
@@ -38,7 +37,7 @@ class Vision(Noun):
     class_token: Flag = False
     pre_norm: Annotated[Flag, Field(description="norm before the first layer")] = False
     post_norm: Annotated[Flag, Field(description="norm after the last layer")] = True
-    window: PositiveInt | None = None
+    window: PositiveInt | None = Field(default=None, description="patches that all layers but every `global_every`-th see")
     global_every: PositiveInt = 1
     frozen: Annotated[Flag, Field(description="train only the projector, not the encoder")] = False
 

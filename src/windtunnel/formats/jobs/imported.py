@@ -10,21 +10,23 @@ from windtunnel.spec import Job, Model, Plan, Runtime
 
 @dataclass(frozen=True)
 class Imported:
-    """The outcome of an import.
-
-    `format` is what the source was taken for. `job` is there where a machine was known (see `import_job`), `plan` and `runtime`
-    where the source states them. `built` names the fields that were read from the source, `ignored` every key of the source that
-    changes nothing here, `assumed` every field that the source left open, with the value taken.
-    """
+    """The outcome of an import."""
 
     format: str
+    """What the source was taken for."""
     model: Model
     plan: Plan | None = None
+    """There where the source states it."""
     runtime: Runtime | None = None
+    """There where the source states it."""
     job: Job | None = None
+    """There where a machine was known; see `import_job`."""
     built: tuple[str, ...] = ()
+    """Names of the fields that were read from the source."""
     ignored: tuple[str, ...] = ()
+    """Every key of the source that changes nothing here."""
     assumed: tuple[str, ...] = ()
+    """Every field that the source left open, with the value taken."""
 
     def with_notes(self, ignored: Collection[str], assumed: Iterable[str]) -> Imported:
         """The same, with further keys that change nothing, in alphabetical order then, and further values that were taken."""

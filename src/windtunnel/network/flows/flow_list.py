@@ -25,13 +25,17 @@ MOST_FILE = 2**32
 
 @dataclass(frozen=True)
 class Flows:
-    """F flows: endpoints `src`, `dst`; `bytes`; `start` in seconds. `source`: the file or pattern that they come from."""
+    """F flows in columns."""
 
     src: Int32s
+    """[F] sending endpoint."""
     dst: Int32s
+    """[F] receiving endpoint."""
     bytes: Int64s
     start: Floats
+    """[F] seconds."""
     source: str = "flows"
+    """The file or pattern that the flows come from."""
 
     def __len__(self) -> int:
         return len(self.src)

@@ -25,22 +25,25 @@ _ORDER: tuple[Span, ...] = ("node", "leaf", "pod", "core")
 
 @dataclass(frozen=True)
 class Group:
-    """Shape of one communication group.
-
-    `ranks` GPUs over `nodes` domains (a node, or a scale-up domain that spans several), at most `per_node` of them in one domain;
-    `sharing` groups of the same axis send through the NICs of one domain at the same time; `gpus_per_node` GPUs in a domain;
-    `span` the farthest switch level that the group crosses. `per_leaf` and `per_pod`: domains of the group below one leaf and pod
-    (0: as many as fit); of a pair, how many of the GPUs there send for each one whose message leaves the leaf or pod.
-    """
+    """Shape of one communication group. A domain is a node, or a scale-up domain that spans several."""
 
     ranks: int
+    """GPUs of the group."""
     per_node: int
+    """Most GPUs of the group in one domain."""
     nodes: int
+    """Domains that the group spans."""
     sharing: int = 1
+    """Groups of the same axis that send through the NICs of one domain at the same time."""
     gpus_per_node: int = 8
+    """GPUs in a domain."""
     span: Span = "node"
+    """The farthest switch level that the group crosses."""
     per_leaf: float = 0.0
+    """Domains of the group below one leaf (0: as many as fit). Of a pair: how many of the GPUs there send for each one whose
+    message leaves the leaf."""
     per_pod: float = 0.0
+    """The same of a pod."""
 
 
 def group(job: Job, axis: Axis, stage: int | None = None) -> Group:

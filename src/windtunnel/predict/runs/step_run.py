@@ -28,9 +28,8 @@ ALWAYS = (Category.MATMUL.key, idle_key(Category.PIPELINE_BUBBLE), HOST_PART.key
 class StepRun:
     """A step that was run: closed form, over a network engine, or of unequal ranks.
 
-    `costs[stage]` and `by_stage[stage]` are those of each pipeline stage (for unequal ranks: of the first group of replicas, and
-    means over all drawn steps), `step` its seconds, `peak` the FLOP/s of all GPUs. `traffic`: bytes over a network engine's links.
-    `draw`: for unequal ranks, the number of the drawn step to which program and timeline belong.
+    `costs[stage]` and `by_stage[stage]` are those of each pipeline stage (for unequal ranks: of the first group of replicas,
+    and means over all drawn steps), `step` its seconds, `peak` the FLOP/s of all GPUs.
     """
 
     workload: Workload
@@ -42,8 +41,10 @@ class StepRun:
     step: float
     peak: float
     traffic: Traffic | None = None
+    """Bytes over a network engine's links."""
     unequal: UnequalResult | None = None
     draw: int | None = None
+    """For unequal ranks, the number of the drawn step to which program and timeline belong."""
 
     @property
     def pacing(self) -> int:

@@ -96,20 +96,22 @@ class FleetCallPart:
 
 @dataclass(frozen=True)
 class FleetComparison:
-    """Everything of a comparison; seconds. `explained_step`: what the prediction becomes with all causes that it can express;
-    `apart`: time for which there is no expectation, which is told and ranks with no cause; `predicted`: False where an earlier run
-    stands in for the prediction; `cores`: of a processor, for each rank, below 1 where ranks share them."""
+    """Everything of a comparison; seconds."""
 
     job: Job
     steps: int
     step: SectionPart
     explained_step: float
+    """The predicted step with all causes that it can express."""
     sections: tuple[SectionPart, ...]
     calls: tuple[FleetCallPart, ...]
     causes: tuple[StepCause, ...]
     apart: tuple[StepCause, ...] = ()
+    """Time without an expectation: reported, and ranked with no cause."""
     predicted: bool = True
+    """False where an earlier run stands in for the prediction."""
     cores: float = 1.0
+    """Processor cores of each rank; below 1 where ranks share them."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON: stable keys, SI units; those of `compare RUN JOB` where they mean the same."""

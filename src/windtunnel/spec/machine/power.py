@@ -10,36 +10,26 @@ from windtunnel.spec.common import Fraction, NonNegativeFloat, Noun
 class GpuDraw(Noun):
     """Shares of a GPU's `power_w` by what it does, where they differ from those of `catalog/calibration/power.toml`."""
 
-    tensor: Fraction | None = None
-    """Matrix products and attention."""
-    memory: Fraction | None = None
-    """Kernels bound by memory."""
-    communicating: Fraction | None = None
-    """Inside a call that moves data."""
-    waiting: Fraction | None = None
-    """Inside a call whose partners are late."""
-    static: Fraction | None = None
-    """While nothing runs."""
-    floor: Fraction | None = None
-    """Share of the clock below which the voltage no longer falls."""
-    knee: Fraction | None = None
-    """Share of the clock from which kernels bound by memory slow down."""
+    tensor: Fraction | None = Field(default=None, description="matrix products and attention")
+    memory: Fraction | None = Field(default=None, description="kernels bound by memory")
+    communicating: Fraction | None = Field(default=None, description="inside a call that moves data")
+    waiting: Fraction | None = Field(default=None, description="inside a call whose partners are late")
+    static: Fraction | None = Field(default=None, description="while nothing runs")
+    floor: Fraction | None = Field(default=None, description="share of the clock below which the voltage no longer falls")
+    knee: Fraction | None = Field(default=None, description="share of the clock from which kernels bound by memory slow down")
     source: str = ""
 
 
 class NodeDraw(Noun):
     """Watts of a node beside its GPUs while it trains, before losses of the power supplies."""
 
-    host_w: NonNegativeFloat
-    """Processors, memory, disks, board."""
-    switches_w: NonNegativeFloat = 0.0
-    """Scale-up and PCIe switches."""
-    nic_w: NonNegativeFloat = 0.0
-    """One NIC with its transceiver."""
-    fans_w: NonNegativeFloat = 0.0
-    """Fans at full GPU power; they follow it."""
-    psu_efficiency: Fraction = Field(default=0.96, description="80 PLUS Titanium at half load, where redundant supplies run: 96 %")
-    """Power out over power in."""
+    host_w: NonNegativeFloat = Field(description="processors, memory, disks, board")
+    switches_w: NonNegativeFloat = Field(default=0.0, description="scale-up and PCIe switches")
+    nic_w: NonNegativeFloat = Field(default=0.0, description="one NIC with its transceiver")
+    fans_w: NonNegativeFloat = Field(default=0.0, description="fans at full GPU power; they follow it")
+    psu_efficiency: Fraction = Field(
+        default=0.96, description="power out over power in; 80 PLUS Titanium at half load, where redundant supplies run: 96 %"
+    )
     source: str = ""
 
 
