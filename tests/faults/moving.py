@@ -11,7 +11,7 @@ from pathlib import Path
 from time import sleep
 
 from tests.faults.bench import MACHINES, RATE, Bench, machine
-from tests.faults.outcome import Outcome, named
+from tests.faults.outcome import Outcome, named, wrong_names
 from tests.faults.run import duty_cycle, finished, folder
 from tests.faults.training import Job
 from windtunnel.base.errors import FileError
@@ -50,8 +50,8 @@ def clean(bench: Bench, seed: int) -> Outcome:
         recorded = finished(bench.zygote, Job(path, steps=WARM_UP + NAMED_WITHIN, seed=seed))
         judged = _judged(recorded)
     starved = judged.table.starved.sum() / (judged.table.own.sum() + judged.table.starved.sum())
-    wrong = tuple(one.text for one in judged.findings)
-    return Outcome(None, wrong, "; ".join(wrong), details={"waits for a core": float(starved)})
+    wrong, said = wrong_names(judged.findings), "; ".join(one.text for one in judged.findings)
+    return Outcome(None, wrong, said, details={"waits for a core": float(starved)})
 
 
 def _two_machines(seed: int) -> tuple[int, int]:
@@ -75,8 +75,7 @@ def link(share: float, bench: Bench, seed: int) -> Outcome:
         recorded = finished(bench.network, Job(path, steps=WARM_UP + NAMED_WITHIN, sizes=_PAYLOAD, seed=seed))
         judged = _judged(recorded)
     if share == 1:
-        wrong = tuple(one.text for one in judged.findings)
-        return Outcome(None, wrong, "; ".join(wrong))
+        return Outcome(None, wrong_names(judged.findings), "; ".join(one.text for one in judged.findings))
     hosts = tuple(machine(index) for index in pair)
     return named(judged.findings, lambda one: one.verdict is Verdict.SLOW_LINK and one.hosts == hosts and not one.ranks)
 
