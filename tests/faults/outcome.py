@@ -63,7 +63,7 @@ class Line:
 
 
 def wrong_names(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """What findings of a job without a fault say. That a rank had no core is the kernel's own count: it is true of a machine that others
+    """What findings say that is not true. That a rank had no core is the kernel's own count: it is true of a machine that others
     use, and no wrong name."""
     return tuple(one.text for one in findings if one.verdict is not Verdict.NO_CORE)
 

@@ -135,3 +135,14 @@ def test_fragments_have_a_kind() -> None:
     assert kinds == {"breaking", "added", "changed", "fixed", "numbers"}
     for path in (ROOT / "changelog.d").glob("*.md"):
         assert path.name.split(".")[-2] in kinds, f"{path.name}: NAME.KIND.md, KIND one of {', '.join(sorted(kinds))}"
+
+
+def test_a_stub_that_is_read_at_run_time_is_in_the_wheel_of_its_package() -> None:
+    """lazy_loader reads `__init__.pyi` beside the `__init__.py` that attaches it."""
+    attached = [path for path in PACKAGE.rglob("__init__.py") if "attach_stub(" in path.read_text(encoding="utf-8")]
+    assert len(attached) > 5
+    stubs = [f"src/windtunnel/{path.with_suffix('.pyi').relative_to(PACKAGE).as_posix()}" for path in attached]
+    kept = set(cut.files_of("fleet", stubs))
+    for path, stub in zip(attached, stubs, strict=True):
+        package = f"src/windtunnel/{path.relative_to(PACKAGE).as_posix()}"
+        assert (stub in kept) == (package in FLEET), stub
