@@ -8,8 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from windtunnel.cli.shared.common import notes
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _BETWEEN = 0.1  # seconds
 
@@ -20,26 +24,34 @@ def bar(what: str) -> Iterator[Callable[[float], None]]:
 
     The bar is drawn on standard error if that is a terminal, from the first report after a second on.
     """
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = notes()
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    shown = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)
-    task = shown.add_task(what, total=1.0)
+    shown: Progress | None = None
     following = time.monotonic() + 1.0
 
     def report(share: float) -> None:
-        nonlocal following
-        if console.is_terminal and time.monotonic() > following:
-            following = time.monotonic() + _BETWEEN
+        nonlocal following, shown
+        if time.monotonic() <= following:
+            return
+        following = time.monotonic() + _BETWEEN
+        shown = shown or _progress(what)
+        if shown.console.is_terminal:
             shown.start()
-            shown.update(task, completed=share)
+            shown.update(shown.task_ids[0], completed=share)
 
     try:
         yield report
     finally:
-        if shown.live.is_started:
+        if shown is not None and shown.live.is_started:
             shown.stop()
+
+
+def _progress(what: str) -> Progress:
+    """The bar; rich is imported here, so that work of less than a second does not pay for it."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    shown = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=notes(), transient=True)
+    shown.add_task(what, total=1.0)
+    return shown
 
 
 @contextmanager
