@@ -71,7 +71,7 @@ HEADLINES = (
     "hardware_tflops_per_gpu",
     "parameters",
     "fits",
-    "relative_error",
+    "error_of_parts",
     "provenance",
     "init_time_s",
     "days",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from windtunnel.memory import StageMemory
 from windtunnel.network.simulate.traffic import Traffic
+from windtunnel.predict.published import PublishedSteps
 from windtunnel.spec.job import Job
 
 
@@ -108,6 +109,7 @@ class Prediction:
     provenance: dict[str, float]
     """Share of the step's seconds by kind of evidence."""
     relative_error: float
+    """One sigma of the step time: `error_of_parts`, widened or narrowed as published steps like this one say."""
     kernels: tuple[KernelRow, ...]
     collectives: tuple[dict[str, object], ...]
     """One row a call: name, axis, bytes, ranks, nodes, algorithm, protocol, channels, time_us, busbw_GBs, count."""
@@ -137,6 +139,10 @@ class Prediction:
     profile: str | None = None
     """The dataset with the measured kernels and layers that were used."""
     parameters: float = 0.0
+    error_of_parts: float = 0.0
+    """Relative error of the step time that the errors of its kernels and calls imply."""
+    published: PublishedSteps | None = None
+    """How far predictions of published steps like this one were off; None where none was compared."""
     unequal: UnequalResult | None = None
     """Which ranks wait for which; None where all ranks are equal."""
     init_time_s: float = 0.0

@@ -16,6 +16,7 @@ from windtunnel.base.errors import FileError, SpecError, nearest
 from windtunnel.compute.power import statics
 from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
+from windtunnel.predict.published import kind_of_run
 from windtunnel.reality.jobs.blanks import Predict, choose
 from windtunnel.reality.jobs.job import Draft, draft
 from windtunnel.reality.rows import measurements
@@ -226,8 +227,8 @@ def _score(
         job=_describe_row(row, prediction),
         precision=row.precision or "",
         framework=row.framework or "",
-        gpu=prediction.job.cluster.gpu.name if prediction else "",
-        software=prediction.job.runtime.framework if prediction else "",
+        kind=kind_of_run(prediction.job) if prediction else None,
+        implied_pct=100.0 * prediction.error_of_parts if prediction and quantity == "step_time_s" else None,
     )
 
 

@@ -8,6 +8,7 @@ from windtunnel.predict.answer.notes import assumptions, unanswered_notes, warni
 from windtunnel.predict.answer.startup import startup
 from windtunnel.predict.answer.timeline import KernelTimeline, critical_path, timeline_of, with_curves
 from windtunnel.predict.prediction import Prediction
+from windtunnel.predict.published import kind_of_run, like, stated_error
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.workload import Workload, hardware_flops, model_flops, parameter_count
@@ -21,6 +22,7 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
     timeline = timeline_of(ran)
     memory = with_curves(ran.workload.job, ran.memory, timeline)
     shares, sources, error = evidence(ran.workload, ran.costs[stage], stage, step)
+    kind = kind_of_run(job)
     paid = bill(job, step, tokens, ran.by_stage)
     return Prediction(
         job=job,
@@ -40,7 +42,9 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
         provenance=shares,
         sources=sources,
         profile=profile.name if profile is not None else None,
-        relative_error=error,
+        relative_error=stated_error(kind, error),
+        error_of_parts=error,
+        published=like(kind),
         kernels=kernel_rows(ran.workload, ran.costs[stage], stage, step),
         collectives=collective_rows(ran),
         critical_path=critical_path(ran.lowered, ran.timeline),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from windtunnel.predict.published import INSIDE
 from windtunnel.reality.rows.publications import publications
 from windtunnel.reality.score.bars import NO_BAR
 from windtunnel.reality.score.choices import APART, by_family
 from windtunnel.reality.score.goodput import NAMES as RUN_QUANTITIES
 from windtunnel.reality.score.report import Report
 from windtunnel.reality.score.scores import FamilySummary, Score
+from windtunnel.reality.score.stated import stated_errors
 
 WORST = 15
 UNITS = {
@@ -29,6 +31,7 @@ def markdown(report: Report, command: str = "windtunnel validate") -> str:
         "error = (predicted − measured) / measured. MAPE is the mean of its absolute value.",
         _bars(report),
         _headline(report),
+        _stated(report),
         _families(report),
         _goodput(report),
         _choices(report),
@@ -79,6 +82,30 @@ def _headline(report: Report) -> str:
         f"Step times within the relative error that their prediction states: {shares}; one sigma would be 68 %." if shares else ""
     )
     return "\n\n".join(part for part in (*lines, _table(report.headline, "rows"), claims) if part)
+
+
+def _stated(report: Report) -> str:
+    lines = stated_errors(report.rows)
+    if not lines:
+        return ""
+    rows = sum(line.rows for line in lines)
+    held_out = sum(line.held_out_pct * line.rows for line in lines) / rows
+    table = [
+        "## Stated errors, by kind of run",
+        f"A prediction states the error inside which {100 * INSIDE:.0f} % of the published steps of its kind lie: what is trained, "
+        "precision, framework, and the GPU where three rows have it. *held out*: the same with the errors of each family stated by "
+        f"all other families, {held_out:.0f} % of all rows. *said*: the report of such a run says to which side "
+        "they lean, beside its step time.",
+        "",
+        "| trained | precision | framework | rows | inside | held out | bias | said |",
+        "|---|---|---|---:|---:|---:|---:|---|",
+    ]
+    table += [
+        f"| {line.trained} | {line.precision} | {line.framework} | {line.rows} | {line.inside_pct:.0f} % "
+        f"| {line.held_out_pct:.0f} % | {_percent(line.bias_pct, sign=True)} | {'yes' if line.said else ''} |"
+        for line in lines
+    ]
+    return table[0] + "\n\n" + "\n".join(table[1:])
 
 
 def _families(report: Report) -> str:

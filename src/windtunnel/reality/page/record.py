@@ -1,44 +1,25 @@
-"""`catalog/accuracy.toml`: what a validation says of published step times, by GPU and framework, for the reports of predictions."""
+"""`catalog/accuracy.toml`: what a validation says of published step times, by kind of run, for the reports of predictions."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from statistics import fmean
+import math
 
 from windtunnel.reality.score.report import Report
-from windtunnel.report.words.published import PublishedSteps
-
-
-def steps(report: Report) -> tuple[PublishedSteps, ...]:
-    """A line for each GPU and framework, fitted rows apart from others; rows whose source was not read are left out."""
-    groups: dict[tuple[str, str, bool], list[tuple[float, float]]] = defaultdict(list)
-    for score in report.rows:
-        if score.quantity == "step_time_s" and score.gpu and score.source_seen and score.claimed_pct is not None:
-            error = score.error_pct
-            if error is not None:
-                groups[score.gpu, score.software, score.fitted].append((error, score.claimed_pct))
-    return tuple(
-        PublishedSteps(
-            *key,
-            len(pairs),
-            fmean(abs(error) for error, _ in pairs),
-            fmean(error for error, _ in pairs),
-            100.0 * fmean(abs(error) <= claimed for error, claimed in pairs),
-        )
-        for key, pairs in sorted(groups.items())
-    )
+from windtunnel.reality.score.stated import published_steps
 
 
 def record(report: Report) -> str:
     """The file as text; the same bytes for equal reports."""
     parts = [
-        "# Written by `windtunnel validate --record`; do not edit. Errors in percent of the published step time.\n"
-        'source = "rows of measurements/, each with its own source"\n'
+        "# Written by `windtunnel validate --record`; do not edit. Errors in percent of the published step time; an empty field\n"
+        '# stands for any value.\nsource = "rows of measurements/, each with its own source"\n'
     ]
-    for each in steps(report):
+    for each in published_steps(report.rows):
+        low, high = each.longer_pct
         parts.append(
-            f'[[steps]]\ngpu = "{each.gpu}"\nframework = "{each.framework}"\nfitted = {str(each.fitted).lower()}\n'
-            f"rows = {each.rows}\nmean_pct = {each.mean_pct:.1f}\nbias_pct = {each.bias_pct:.1f}\n"
-            f"within_pct = {each.within_pct:.0f}\n"
+            f'[[steps]]\ngpu = "{each.gpu}"\nframework = "{each.framework}"\ntrained = "{each.trained}"\n'
+            f'precision = "{each.precision}"\nrows = {each.rows}\nfitted = {each.fitted}\nmean_pct = {each.mean_pct:.1f}\n'
+            f"bias_pct = {each.bias_pct:.1f}\nspread_pct = {each.spread_pct:.1f}\nlonger_pct = [{low:.1f}, {high:.1f}]\n"
+            f"widen = {math.ceil(1e4 * each.widen) / 1e4:.4f}\n"
         )
     return "\n".join(parts)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from windtunnel.predict.published import RunKind
+
 
 @dataclass(frozen=True)
 class Score:
@@ -18,8 +20,8 @@ class Score:
 
     `measured` and `predicted` are in the quantity's unit (s, GiB, µs, %). `claimed_pct` is the relative error that the prediction
     itself states. `source_seen` is false for numbers recalled and not read again; `fitted` says that constants of the
-    model were fitted on this family, so that its error is no test of foresight. `framework` is the published one; `gpu` and
-    `software` are the GPU and the framework of the predicted job.
+    model were fitted on this family, so that its error is no test of foresight. `framework` is the published one; `kind` is
+    that of the predicted job. `implied_pct` is the error that the prediction's parts imply, before their record moves it.
     """
 
     id: str
@@ -37,8 +39,8 @@ class Score:
     precision: str = ""
     framework: str = ""
     table: str = ""
-    gpu: str = ""
-    software: str = ""
+    kind: RunKind | None = None
+    implied_pct: float | None = None
 
     @property
     def error_pct(self) -> float | None:

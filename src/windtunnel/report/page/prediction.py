@@ -23,6 +23,7 @@ from windtunnel.report.words.headline import headline_figures, parameters_of
 from windtunnel.report.words.network import network_sentence
 from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
+from windtunnel.report.words.published import bias_sentence
 from windtunnel.report.words.reason import reasons
 from windtunnel.report.words.unequal import HEADS, class_cells, unequal_sentence
 
@@ -90,7 +91,8 @@ def _cards(prediction: Prediction) -> list[tuple[str, str, str]]:
 
 
 def _reasons(prediction: Prediction) -> Markup:
-    return frame.part("reasons", reasons(prediction, 6), prediction.warnings)
+    bias = bias_sentence(prediction)
+    return frame.part("reasons", ([bias] if bias else []) + reasons(prediction, 6), prediction.warnings)
 
 
 def _stripe(breakdown: Mapping[str, float], step: float) -> Markup:

@@ -21,6 +21,7 @@ from windtunnel.report.words.evidence import closing_sentence, evidence_sentence
 from windtunnel.report.words.headline import headline_figures, parameters_of
 from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
+from windtunnel.report.words.published import bias_sentence
 from windtunnel.report.words.reason import reasons
 
 BLOCKS = "▏▎▍▌▋▊▉█"
@@ -70,7 +71,9 @@ def headline(prediction: Prediction, width: int) -> RenderableType:
         f"{layout} · {batch} · {plan.schedule_name}, recompute {plan.recompute}, sharding {plan.sharding}",
         style="dim",
     )
-    return Group(Text(), title, shape, Text(), _cards(headline_figures(prediction), width))
+    bias = bias_sentence(prediction)
+    below = (Text(), Text(bias, style="yellow")) if bias else ()
+    return Group(Text(), title, shape, Text(), _cards(headline_figures(prediction), width), *below)
 
 
 def _cards(figures: Sequence[tuple[str, str, str]], width: int) -> Table:

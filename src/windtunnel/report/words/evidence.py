@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from windtunnel.compute import PROVENANCES
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.words import numbers as say
-from windtunnel.report.words.published import record_sentence
+from windtunnel.report.words.published import record_sentence, stated_sentence
+
+_CARRIED = (("transferred", "carried over from other GPUs"), ("assumed", "assumed"))
+"""Provenance of a kernel's seconds that no measurement of its GPU stands behind, in words."""
 
 
 def closing_sentence(prediction: Prediction) -> str:
@@ -27,13 +31,25 @@ def profile_lines(prediction: Prediction) -> list[str]:
 
 
 def evidence_sentence(prediction: Prediction) -> str:
-    """Share of the step that rests on measured kernels, and the error of the sum."""
+    """What the kernels' seconds rest on, and the error of the sum."""
+    return f"{_kernels_sentence(prediction)} {stated_sentence(prediction)} {record_sentence(prediction)}"
+
+
+def _kernels_sentence(prediction: Prediction) -> str:
+    """What the kernels' seconds rest on. Calls are no kernels: their constants are not fitted to a GPU's kernels."""
     share = prediction.provenance
     measured = sum(share.get(k, 0.0) for k in ("measured", "interpolated"))
-    error = f"Stated relative error of the step time: ±{100 * prediction.relative_error:.0f} %. {record_sentence(prediction)}"
     if measured > 0.0:
-        return f"{say.percent(measured, 0)} of the step rests on measurements of this GPU or between them. {error}"
-    fitted = prediction.job.cluster.gpu
-    if share.get("modelled", 0.0) > 0.5:
-        return f"No kernel of this job was measured: curves that were fitted to kernels of {fitted.name} answer. {error}"
-    return f"No kernel of {fitted.name} was measured: figures are carried over from other GPUs or assumed. {error}"
+        return f"{say.percent(measured, 0)} of the step rests on measurements of this GPU or between them."
+    gpu, seconds = prediction.job.cluster.gpu.name, dict.fromkeys(PROVENANCES, 0.0)
+    for kernel in prediction.kernels:
+        seconds[kernel.provenance] += kernel.seconds_total
+    total = sum(seconds.values())
+    if total <= 0.0:
+        return "No kernel of this job was measured."
+    shares = {name: say.percent(value / total, 0) for name, value in seconds.items() if value >= 0.005 * total}
+    carried = [f"{shares[name]} of its computation is {what}" for name, what in _CARRIED if name in shares]
+    if "modelled" not in shares:
+        return f"No kernel of {gpu} was measured: " + " and ".join(carried) + "."
+    answer = f"No kernel of this job was measured: curves that were fitted to kernels of {gpu} answer"
+    return (f"{answer} for {shares['modelled']} of its computation; " + " and ".join(carried) if carried else answer) + "."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.words import numbers as say
+from windtunnel.report.words.published import expected_seconds
 from windtunnel.report.words.whole_run import whole_run
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.workload import active_parameters
@@ -19,7 +20,8 @@ def parameters_of(prediction: Prediction) -> str:
 def headline_figures(prediction: Prediction) -> list[tuple[str, str, str]]:
     """The headline: (name, value in words, style)."""
     return [
-        ("step time", say.seconds(prediction.step_time_s), "bold cyan"),
+        ("step time", f"{say.seconds(prediction.step_time_s)} ±{100 * prediction.relative_error:.0f} %", "bold cyan"),
+        *_in_practice(prediction),
         ("tokens/s", say.count(prediction.tokens_per_s), "bold"),
         ("tokens/s/GPU", say.count(prediction.tokens_per_s_per_gpu), ""),
         ("MFU", say.percent(prediction.mfu), "bold green"),
@@ -28,6 +30,13 @@ def headline_figures(prediction: Prediction) -> list[tuple[str, str, str]]:
         ("memory", *_fit(prediction)),
         *_run(prediction),
     ]
+
+
+def _in_practice(prediction: Prediction) -> list[tuple[str, str, str]]:
+    """The time that published steps of the kind would have led one to expect, where they lean to one side."""
+    if (expected := expected_seconds(prediction)) is None:
+        return []
+    return [("in practice", f"about {say.seconds(expected)}", "bold yellow")]
 
 
 def _fit(prediction: Prediction) -> tuple[str, str]:

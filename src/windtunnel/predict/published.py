@@ -1,0 +1,133 @@
+"""What published steps say of a prediction: how far predictions of runs like it were from what was measured.
+
+`catalog/accuracy.toml` has a line for each kind of run: GPU, framework, what is trained (dense layers, experts, adapters) and
+precision. `windtunnel validate --record` writes it (`reality.page.record`). A line with an empty field is over all values of it;
+`like` takes the line of the runs nearest to a job. Errors are percentages of the measured time, with the sign of
+predicted - measured.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from windtunnel.spec import Job
+from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec.loading.catalog import ROOT
+from windtunnel.spec.loading.files import read_table
+
+FEWEST = 3
+"""Rows below which runs of a kind say too little of the next one."""
+INSIDE = 0.70
+"""Share of rows that lie within a stated error, one sigma rounded up."""
+NOTEWORTHY_PCT = 5.0
+"""Mean error from which a bias is worth a word; smaller ones drown in a step's own spread."""
+
+Trained = Literal["dense", "experts", "adapters", "graph"]
+
+
+@dataclass(frozen=True)
+class RunKind:
+    """What makes runs alike. An empty field stands for any value."""
+
+    gpu: str
+    framework: str
+    trained: Trained
+    precision: str
+
+
+@dataclass(frozen=True)
+class PublishedSteps:
+    """`rows` published step times of a kind of run, `fitted` of them in the fit of a constant.
+
+    `longer_pct`: lower and upper quartile of
+    measured / predicted - 1. `widen`: the factor on the error which a prediction's parts imply, by which INSIDE of the rows lie
+    within it.
+    """
+
+    gpu: str
+    framework: str
+    trained: Trained
+    precision: str
+    rows: int
+    fitted: int
+    mean_pct: float
+    bias_pct: float
+    spread_pct: float
+    longer_pct: tuple[float, float]
+    widen: float
+
+    def is_of(self, kind: RunKind) -> bool:
+        """Whether these are runs of `kind` itself, not of ones near to it."""
+        return (self.gpu, self.framework, self.precision) == (kind.gpu, kind.framework, kind.precision)
+
+    @property
+    def biased(self) -> bool:
+        """Whether predictions of such runs lean to one side: their mean error is above NOTEWORTHY_PCT, and above twice its own
+        standard error."""
+        return abs(self.bias_pct) >= max(NOTEWORTHY_PCT, 2.0 * self.spread_pct / math.sqrt(self.rows))
+
+
+def kind_of_run(job: Job) -> RunKind:
+    """The kind of `job`."""
+    model, runtime = job.model, job.runtime
+    trained: Trained = "dense"
+    if isinstance(model, GraphModel):
+        trained = "graph"
+    elif model.lora is not None:
+        trained = "adapters"
+    elif model.experts:
+        trained = "experts"
+    return RunKind(job.cluster.gpu.name, runtime.framework, trained, runtime.precision)
+
+
+def like(kind: RunKind, record: Mapping[RunKind, PublishedSteps] | None = None) -> PublishedSteps | None:
+    """The line of `record` (left out: the catalogue's) for the runs nearest to `kind`; None where nothing of its sort was compared.
+    What is trained always agrees.
+
+    Nearest first: equal in all; any GPU; any framework; any GPU or framework; any precision with the framework, then without.
+    """
+    table = _catalogued() if record is None else record
+    gpu, framework, trained, precision = kind.gpu, kind.framework, kind.trained, kind.precision
+    for near in (
+        RunKind(gpu, framework, trained, precision),
+        RunKind("", framework, trained, precision),
+        RunKind(gpu, "", trained, precision),
+        RunKind("", "", trained, precision),
+        RunKind("", framework, trained, ""),
+        RunKind("", "", trained, ""),
+    ):
+        if near in table:
+            return table[near]
+    return None
+
+
+def stated_error(kind: RunKind, of_parts: float, record: Mapping[RunKind, PublishedSteps] | None = None) -> float:
+    """Relative error to state of a step time whose parts imply `of_parts`: widened or narrowed as runs like it say.
+
+    Runs on another GPU or under another framework may widen it, and never narrow it.
+    """
+    steps = like(kind, record)
+    if steps is None:
+        return of_parts
+    return of_parts * (steps.widen if steps.is_of(kind) else max(1.0, steps.widen))
+
+
+def widening(pairs: Sequence[tuple[float, float]]) -> float:
+    """The factor on the second of each pair (|error|, error that its parts imply) that puts INSIDE of the pairs within it."""
+    ratios = sorted(error / implied for error, implied in pairs)
+    return ratios[max(0, round(INSIDE * len(ratios)) - 1)]
+
+
+def by_kind(lines: Iterable[PublishedSteps]) -> dict[RunKind, PublishedSteps]:
+    """The lines by what they are of."""
+    return {RunKind(line.gpu, line.framework, line.trained, line.precision): line for line in lines}
+
+
+@functools.cache
+def _catalogued() -> dict[RunKind, PublishedSteps]:
+    entries = read_table(ROOT / "accuracy.toml")["steps"]
+    return by_kind(PublishedSteps(**entry | {"longer_pct": tuple(entry["longer_pct"])}) for entry in entries)
