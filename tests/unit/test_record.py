@@ -131,6 +131,7 @@ def test_mixtures_do_not_quote_the_record_of_dense_models(precision: str) -> Non
         "cluster.gpus=256",
         "plan.seq=4096",
         "plan.tp=4",
+        "plan.sequence_parallel=true",
         "plan.pp=1",
         "plan.ep=8",
         "plan.global_batch=512",
