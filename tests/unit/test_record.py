@@ -82,9 +82,9 @@ def test_held_out_errors_are_stated_by_other_families() -> None:
 
 
 def test_a_bias_is_told_from_chance() -> None:
-    assert LINE.biased
-    assert not replace(LINE, bias_pct=-4.0, spread_pct=0.0).biased
-    assert not replace(LINE, bias_pct=-6.0, spread_pct=12.0).biased  # twice 12 / sqrt(8) is 8.5
+    assert LINE.leans
+    assert not replace(LINE, bias_pct=-4.0, spread_pct=0.0).leans
+    assert not replace(LINE, bias_pct=-6.0, spread_pct=12.0).leans  # twice 12 / sqrt(8) is 8.5
 
 
 def _job(**changes: Any) -> Job:
@@ -139,7 +139,7 @@ def test_mixtures_do_not_quote_the_record_of_dense_models(precision: str) -> Non
     ]
     answer = predict(load_job({"model": "qwen3-235b-a22b", "cluster": "h100-ib"}, [*sets, f"runtime.precision={precision}"]))
     assert answer.published is not None and answer.published.trained == "experts"
-    assert answer.published.biased and "longer" in str(bias_sentence(answer))
+    assert answer.published.leans and "longer" in str(bias_sentence(answer))
     assert answer.relative_error >= answer.error_of_parts
 
 

@@ -148,20 +148,25 @@ def read_kernel_times(
     return import_measurements(path, gpu, format, dtype)
 
 
-def export(what: Job | Cluster, format: str, options: Mapping[str, str] | None = None) -> Written:
+def export(what: Job | LoadedJob | Cluster, format: str, options: Mapping[str, str] | None = None) -> Written:
     """A job in the files of another tool, or a cluster in those that need no job.
+
+    A job of `load_with_notes` that was read from the same format is written as its source has it: nothing that the job does not
+    contradict is lost, and `changed` has the difference.
 
     `format`: a name of `windtunnel export`, such as "megatron", "chakra" or "toml"; `options`: those of the format. The result has
     the text or bytes of `files` by name, what the format cannot say (`left_out`) and what was `assumed`; its `save` writes them.
     UnknownName for a format, SpecError for an option or a job that the format cannot have.
     """
-    from windtunnel.exports.exporters import cluster_exporter_of, exporter_of
+    from windtunnel.exports.exporters import cluster_exporter_of, export_job
+    from windtunnel.jobs.loaded import LoadedJob
     from windtunnel.spec import Cluster
 
-    writer = exporter_of(format)
     if isinstance(what, Cluster):
         return cluster_exporter_of(format).export_cluster(what, dict(options or {}))
-    return writer.export(what, dict(options or {}))
+    if isinstance(what, LoadedJob):
+        return export_job(format, what.job, dict(options or {}), what.imported)
+    return export_job(format, what, dict(options or {}))
 
 
 def catalog(kind: str, name: str | None = None) -> dict[str, Any]:

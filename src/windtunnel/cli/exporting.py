@@ -11,7 +11,7 @@ import typer
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, notes, print_list, writable
 from windtunnel.cli.shared.job import job_of, tell_source
-from windtunnel.exports.exporters import EXPORTERS, cluster_exporter_of, exporter_of, save
+from windtunnel.exports.exporters import EXPORTERS, cluster_exporter_of, export_job, exporter_of, save
 from windtunnel.jobs.load import load_cluster_alone
 
 EXAMPLES = """\b
@@ -35,7 +35,7 @@ def command(
     model: ModelFile = None,
     megatron: Megatron = None,
 ) -> None:
-    writer = exporter_of(form)
+    exporter_of(form)  # refuses a wrong name before the job is read
     options = dict(_pair(text) for text in option or [])
     machine = load_cluster_alone(job, sets) if on is None and model is None and megatron is None else None
     if machine is not None:
@@ -43,9 +43,10 @@ def command(
     else:
         loaded = job_of(job, sets, on, model, megatron)
         tell_source(loaded)
-        written = writer.export(loaded.job, options)
+        written = export_job(form, loaded.job, options, loaded.imported)
     print_list(written.assumed, "assumed")
     print_list(written.left_out, f"not said in {form}")
+    print_list(written.changed, f"changed against {job}")
     if out != "-":
         if len(written.files) == 1:
             writable(("--out", out))

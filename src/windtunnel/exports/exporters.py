@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from windtunnel.base.errors import SpecError, UnknownName
+from windtunnel.formats.jobs.imported import Imported
 from windtunnel.spec import Cluster, Job
 
 
 @dataclass(frozen=True)
 class Written:
-    """What an exporter wrote: the files by name (one for standard output), and what the format cannot say."""
+    """What an exporter wrote: the files by name (one for standard output), and what the format cannot say.
+
+    `changed`: lines of a difference to the source, where the job was read from the same format and then changed.
+    """
 
     files: dict[str, str | bytes]
     left_out: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
     def save(self, out: str | Path) -> list[Path]:
         """Writes one file as `out`, several into the folder `out`; the paths written. OSError as the system raises it."""
@@ -34,19 +39,21 @@ class ExporterModule(Protocol):
 
 @dataclass(frozen=True)
 class Exporter:
-    """An exporter: its name, its module in `windtunnel.exports`, and what it writes; `of_cluster`: a cluster alone will do."""
+    """An exporter: its name, its module in `windtunnel.exports`, and what it writes; `of_cluster`: a cluster alone will do;
+    `rewrites`: it writes a source of its own format again."""
 
     name: str
     module: str
     what: str
     of_cluster: bool = False
+    rewrites: bool = False
 
 
 EXPORTERS: tuple[Exporter, ...] = (
     Exporter("nccl-topology", "nccl_topology", "NCCL topology XML of one node of the cluster", True),
     Exporter("toml", "job_toml", "a job file that needs no catalogue"),
     Exporter("json", "job_json", "the same as JSON"),
-    Exporter("megatron", "megatron", "Megatron-LM's flags"),
+    Exporter("megatron", "megatron", "Megatron-LM's flags as a script", rewrites=True),
     Exporter("torchtitan", "torchtitan", "torchtitan's sections as TOML"),
     Exporter("deepspeed", "deepspeed", "DeepSpeed's configuration as JSON"),
     Exporter("kineto", "kineto", "a predicted step as PyTorch profiler traces, a file for each pipeline stage"),
@@ -64,6 +71,21 @@ def exporter_of(name: str) -> ExporterModule:
     if name not in named:
         raise UnknownName("FORMAT", name, list(named))
     return cast(ExporterModule, import_module(f"windtunnel.exports.{named[name].module}"))
+
+
+class RewriterModule(ExporterModule, Protocol):
+    """What the module of a `rewrites` exporter offers: it writes a source of its own format again, with what has changed."""
+
+    def export(self, job: Job, options: dict[str, str], source: Imported | None = None) -> Written:
+        """As of `ExporterModule`. Nothing of `source` that the job does not contradict is lost."""
+
+
+def export_job(name: str, job: Job, options: dict[str, str], source: Imported | None = None) -> Written:
+    """The job as `name` writes it. UnknownName for a name that no exporter has; SpecError as the exporter raises it."""
+    module = exporter_of(name)
+    if source is not None and source.format == name and any(writer.name == name and writer.rewrites for writer in EXPORTERS):
+        return cast(RewriterModule, module).export(job, options, source)
+    return module.export(job, options)
 
 
 class ClusterExporterModule(ExporterModule, Protocol):

@@ -1,4 +1,5 @@
-"""A job as Megatron-LM's flags, one a line; what they cannot say is listed. Names as in `formats.jobs.megatron.flags`."""
+"""A job as a script with Megatron-LM's flags, one a line (names of `formats.jobs.megatron.flags`); what they cannot say is
+listed."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.exports.exporters import Written
+from windtunnel.exports.flags import Flags, by_name, change_flags, differences, script
 from windtunnel.exports.notes import left_out
+from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.importer import from_arguments
-from windtunnel.formats.jobs.overrides import Stated
+from windtunnel.formats.jobs.megatron.numerics import numerics_flags
 from windtunnel.spec import Job, Model, Plan, Runtime
 from windtunnel.spec.graph_model import GraphModel
 
@@ -17,17 +20,47 @@ _ACTIVATIONS = {"swiglu": "--swiglu", "geglu": "--quick-geglu", "squared_relu": 
 _POSITIONS = {"learned": "learned_absolute", "rope": "rope", "none": "none"}
 
 
-def export(job: Job, options: dict[str, str]) -> Written:
-    """The flags of a job. SpecError for an option, and for a model that is a graph of kernels."""
+def export(job: Job, options: dict[str, str], source: Imported | None = None) -> Written:
+    """A script with the flags of a job; where the job was read from flags, all of them, with what has changed since.
+
+    SpecError for an option, and for a model that is a graph of kernels.
+    """
     if options:
         raise SpecError("--option", next(iter(options)), "no option: megatron has none")
     if isinstance(job.model, GraphModel):
         raise SpecError("JOB", job.model.name, "a decoder: Megatron-LM has no flags for a graph of kernels")
-    flags = [*model_flags(job.model), *plan_flags(job), *runtime_flags(job.runtime, job)]
-    text = "\n".join(flags) + "\n"
-    back = from_arguments(text, "export", None, Stated(gpus=job.cluster.gpus))
-    steps = f"--train-iters {round(job.tokens / (job.plan.global_batch * job.plan.seq))}\n" if job.tokens else ""
-    return Written({"arguments.txt": text + steps}, left_out(job, back))
+    line = None if source is None else source.command_line
+    changed: tuple[str, ...] = ()
+    if source is None or line is None or isinstance(source.model, GraphModel):
+        flags, program = by_name(job_flags(job)), "pretrain_gpt.py"
+        if job.tokens:
+            flags["train-iters"] = (str(round(job.tokens / (job.plan.global_batch * job.plan.seq))),)
+    else:
+        was = job.model_copy(
+            update={"model": source.model, "plan": source.plan or job.plan, "runtime": source.runtime or job.runtime}
+        )
+        flags = change_flags(line.stated, by_name(job_flags(was)), by_name(job_flags(job)))
+        changed, program = differences(line.written, flags), line.program or "pretrain_gpt.py"
+        flags = {line.spelled.get(name, name) if words == line.written.get(name) else name: words for name, words in flags.items()}
+    nodes = -(-job.cluster.gpus // job.cluster.node.gpus)
+    launch = f"torchrun --nnodes {nodes} --nproc-per-node {min(job.cluster.gpus, job.cluster.node.gpus)} {program}"
+    text = script(flags, launch)
+    return Written(
+        {"launch.sh": text}, (*left_out(job, from_arguments(text, "export")), *_unsaid(job.model, flags)), changed=changed
+    )
+
+
+def job_flags(job: Job) -> list[str]:
+    """All flags that a job of a decoder fixes."""
+    assert not isinstance(job.model, GraphModel)
+    return [*model_flags(job.model), *plan_flags(job), *runtime_flags(job.runtime, job)]
+
+
+def _unsaid(model: Model, flags: Flags) -> list[str]:
+    """What Megatron-LM would take a default for, which may train another model."""
+    if model.position != "rope" or "rotary-base" in flags:
+        return []
+    return ["the rotary base, which the source of the model does not state: Megatron-LM takes 10000 without --rotary-base"]
 
 
 def model_flags(model: Model) -> list[str]:
@@ -65,6 +98,7 @@ def model_flags(model: Model) -> list[str]:
             flags.append(f"--window-attn-skip-freq {_frequency([kind.local for kind in model.kinds])}")
     if model.mtp_layers:
         flags.append(f"--mtp-num-layers {model.mtp_layers}")
+    flags += numerics_flags(model.numerics, bool(model.experts))
     return flags + _latent_flags(model) + _expert_flags(model) + _hybrid_flags(model)
 
 

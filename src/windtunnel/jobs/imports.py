@@ -119,7 +119,7 @@ def import_on_machine(
     first = from_arguments(str(text), "--megatron", None, stated) if flags else import_job(text, None, stated)
     if base is None and first.job is not None:  # the source has a machine
         job = check(load_job(tomllib.loads(dump_job(first.job)), overrides))
-        return LoadedJob(job, first.format, first.built, first.ignored, first.assumed)
+        return LoadedJob(job, first.format, first.built, first.ignored, first.assumed, imported=first)
     if base is None:
         raise no_machine()
     if first.plan is None:
@@ -138,7 +138,7 @@ def import_on_machine(
     table.update(tables_of(model=first.model), name=first.model.name, source=f"{imported.format}, on {base}")
     changes: list[str] = []
     job = check(load_job(table, overrides, changes))
-    return LoadedJob(job, imported.format, imported.built, imported.ignored, imported.assumed, tuple(changes))
+    return LoadedJob(job, imported.format, imported.built, imported.ignored, imported.assumed, tuple(changes), imported)
 
 
 def _overrides_of(base: str | None, overrides: list[str], beside: Model | None = None) -> Stated:

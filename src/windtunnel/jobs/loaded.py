@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windtunnel.formats.jobs.harmless_keys import split as split_ignored
+from windtunnel.formats.jobs.imported import Imported
 from windtunnel.spec import Job
 
 
@@ -31,3 +32,5 @@ class LoadedJob:
     """What the source leaves open, and what was put there."""
     changed: tuple[str, ...] = ()
     """Fields that follow an override, such as dp after tp."""
+    imported: Imported | None = None
+    """What an importer made of the source, before overrides; None for a job of the catalogue or a file of ours."""

@@ -65,7 +65,7 @@ class PublishedSteps:
         return (self.gpu, self.framework, self.precision) == (kind.gpu, kind.framework, kind.precision)
 
     @property
-    def biased(self) -> bool:
+    def leans(self) -> bool:
         """Whether predictions of such runs lean to one side: their mean error is above NOTEWORTHY_PCT, and above twice its own
         standard error."""
         return abs(self.bias_pct) >= max(NOTEWORTHY_PCT, 2.0 * self.spread_pct / math.sqrt(self.rows))
@@ -90,7 +90,7 @@ def like(kind: RunKind, record: Mapping[RunKind, PublishedSteps] | None = None) 
 
     Nearest first: equal in all; any GPU; any framework; any GPU or framework; any precision with the framework, then without.
     """
-    table = _catalogued() if record is None else record
+    table = _catalogue_record() if record is None else record
     gpu, framework, trained, precision = kind.gpu, kind.framework, kind.trained, kind.precision
     for near in (
         RunKind(gpu, framework, trained, precision),
@@ -128,6 +128,6 @@ def by_kind(lines: Iterable[PublishedSteps]) -> dict[RunKind, PublishedSteps]:
 
 
 @functools.cache
-def _catalogued() -> dict[RunKind, PublishedSteps]:
+def _catalogue_record() -> dict[RunKind, PublishedSteps]:
     entries = read_table(ROOT / "accuracy.toml")["steps"]
     return by_kind(PublishedSteps(**entry | {"longer_pct": tuple(entry["longer_pct"])}) for entry in entries)

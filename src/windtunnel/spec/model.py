@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from windtunnel.spec.common import Flag, Layers, Name, NonNegativeInt, Noun, PositiveInt
+from windtunnel.spec.numerics import Numerics
 from windtunnel.spec.vision import Vision
 
 Mixer = Literal["attention", "mamba", "linear", "none"]
@@ -148,6 +149,7 @@ class Model(Noun):
     causal: Flag = Field(True, description="attention is causal; false: an encoder's attention, which sees all tokens")
     vision: Vision | None = Field(None, description="an image encoder before the decoder; default: text only")
     frozen: Flag = Field(False, description="the whole decoder is frozen (only a projector is trained, as in LLaVA's first stage)")
+    numerics: Numerics | None = Field(None, description="settings that change no second; default: not known")
     lora: Lora | None = Field(None, description="train only adapters; default: train everything")
     source: str = ""
 

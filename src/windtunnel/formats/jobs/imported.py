@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from windtunnel.spec import Job, Model, Plan, Runtime
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """The flags of a command line or a launch script, by today's name without dashes, each with its words.
+
+    `written`: as the text has them. `stated`: with what the user stated beside it. `spelled`: names of older releases,
+    as typed, by today's. `program`: the file that takes them.
+    """
+
+    written: Mapping[str, tuple[str, ...]]
+    stated: Mapping[str, tuple[str, ...]]
+    spelled: Mapping[str, str]
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,6 +41,9 @@ class Imported:
     """Every key of the source that changes nothing here."""
     assumed: tuple[str, ...] = ()
     """Every field that the source left open, with the value taken."""
+
+    command_line: CommandLine | None = None
+    """What the source was, where it was flags; an export writes them again."""
 
     def with_notes(self, ignored: Collection[str], assumed: Iterable[str]) -> Imported:
         """The same, with further keys that change nothing, in alphabetical order then, and further values that were taken."""

@@ -31,7 +31,7 @@ def markdown(report: Report, command: str = "windtunnel validate") -> str:
         "error = (predicted − measured) / measured. MAPE is the mean of its absolute value.",
         _bars(report),
         _headline(report),
-        _stated(report),
+        _stated_errors_table(report),
         _families(report),
         _goodput(report),
         _choices(report),
@@ -84,7 +84,7 @@ def _headline(report: Report) -> str:
     return "\n\n".join(part for part in (*lines, _table(report.headline, "rows"), claims) if part)
 
 
-def _stated(report: Report) -> str:
+def _stated_errors_table(report: Report) -> str:
     lines = stated_errors(report.rows)
     if not lines:
         return ""

@@ -37,7 +37,7 @@ class StatedErrors:
 def published_steps(scores: Iterable[Score]) -> tuple[PublishedSteps, ...]:
     """A line for each kind of run with FEWEST rows, and for each wider kind that reports fall back to."""
     groups: dict[RunKind, list[Score]] = defaultdict(list)
-    for score in _timed(scores):
+    for score in _with_step_times(scores):
         for kind in _kinds_of(_kind(score)):
             groups[kind].append(score)
     wide = sorted((kind for kind, some in groups.items() if len(some) >= FEWEST), key=lambda kind: tuple(vars(kind).values()))
@@ -46,12 +46,12 @@ def published_steps(scores: Iterable[Score]) -> tuple[PublishedSteps, ...]:
 
 def stated_errors(scores: Iterable[Score]) -> tuple[StatedErrors, ...]:
     """A line for each of dense, experts or adapters × precision × framework, from the record that `scores` make."""
-    timed = list(_timed(scores))
+    timed = list(_with_step_times(scores))
     record = by_kind(published_steps(timed))
-    inside = _inside(timed, dict.fromkeys((score.family for score in timed), record))
+    inside = _lie_inside(timed, dict.fromkeys((score.family for score in timed), record))
     families = {score.family for score in timed}
     others = {name: by_kind(published_steps(score for score in timed if score.family != name)) for name in families}
-    held_out = _inside(timed, others)
+    held_out = _lie_inside(timed, others)
     groups: dict[tuple[Trained, str, str], list[int]] = defaultdict(list)
     for place, score in enumerate(timed):
         kind = _kind(score)
@@ -63,13 +63,13 @@ def stated_errors(scores: Iterable[Score]) -> tuple[StatedErrors, ...]:
             100.0 * fmean(inside[place] for place in places),
             100.0 * fmean(held_out[place] for place in places),
             fmean(timed[place].error_pct or 0.0 for place in places),
-            all((steps := like(_kind(timed[place]), record)) is not None and steps.biased for place in places),
+            all((steps := like(_kind(timed[place]), record)) is not None and steps.leans for place in places),
         )
         for key, places in sorted(groups.items())
     )
 
 
-def _inside(timed: Sequence[Score], records: dict[str, dict[RunKind, PublishedSteps]]) -> list[bool]:
+def _lie_inside(timed: Sequence[Score], records: dict[str, dict[RunKind, PublishedSteps]]) -> list[bool]:
     """Whether each row lies inside the error that the record for its family states."""
     return [
         abs(score.error_pct or 0.0) <= stated_error(_kind(score), score.implied_pct or 0.0, records[score.family])
@@ -77,14 +77,14 @@ def _inside(timed: Sequence[Score], records: dict[str, dict[RunKind, PublishedSt
     ]
 
 
-def _timed(scores: Iterable[Score]) -> Iterator[Score]:
+def _with_step_times(scores: Iterable[Score]) -> Iterator[Score]:
     for score in scores:
         if score.quantity == "step_time_s" and score.kind is not None and score.implied_pct and score.error_pct is not None:
             yield score
 
 
 def _kind(score: Score) -> RunKind:
-    assert score.kind is not None  # `_timed` lets no other row through
+    assert score.kind is not None  # `_with_step_times` lets no other row through
     return score.kind
 
 

@@ -32,7 +32,7 @@ def stated_sentence(prediction: Prediction) -> str:
 def expected_seconds(prediction: Prediction) -> float | None:
     """Step time by the record of such runs, seconds: the middle of their quartiles. None where they lean to neither side."""
     steps = prediction.published
-    if steps is None or not steps.biased:
+    if steps is None or not steps.leans:
         return None
     return prediction.step_time_s * (1.0 + sum(steps.longer_pct) / 200.0)
 

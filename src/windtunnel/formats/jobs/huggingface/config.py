@@ -16,6 +16,7 @@ from windtunnel.formats.jobs.huggingface.families import ACTIVATIONS, COMMON_KEY
 from windtunnel.formats.jobs.huggingface.families import FAMILIES as DECODERS
 from windtunnel.formats.jobs.huggingface.hybrids import HYBRIDS, hybrid
 from windtunnel.formats.jobs.huggingface.mixtures import LARGEST, fill_mixture
+from windtunnel.formats.jobs.huggingface.numerics import read_numerics
 from windtunnel.formats.jobs.huggingface.vision import vision_of
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.overrides import Stated
@@ -155,6 +156,8 @@ def from_config(config: Mapping[str, Any], name: str = "", stated: Stated | None
     if not _present(config, family, "ffn") and kind not in ("mpt", "llama4_text"):
         assumed.append(f"ffn {table['ffn']}: " + ("an expert's width" if table.get("expert_ffn") else "four times the hidden size"))
     assumed += family.notes
+    if numerics := read_numerics(given, used):
+        table["numerics"] = numerics
     table["name"] = name or str(config.get("_name_or_path") or f"{kind}-{table['hidden']}x{table['layers']}")
     table["source"] = f"Hugging Face config.json, model_type {kind}"
     model = load_model({key: value for key, value in table.items() if value is not None})

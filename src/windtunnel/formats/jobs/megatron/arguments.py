@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from windtunnel.base.errors import Nothing, SpecError, nearest
 from windtunnel.formats.jobs.harmless_keys import is_harmless
+from windtunnel.formats.jobs.imported import CommandLine
 from windtunnel.formats.jobs.megatron.flags import KINDS, LAUNCHER, OLD_NAMES, SHORTER
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.scripts.command import launch
@@ -37,13 +38,17 @@ FLAG_OF = {
 _MAY_BE_OPEN = frozenset({"train-iters", "train-samples", "world-size"})
 """How long a run is, on which no second of a step depends; and the number of GPUs, which the machine has too."""
 
+_OF_THE_MACHINE = ("world-size",)
+"""Flags that say how many GPUs there are, which the launcher says."""
+
 MOST_SUGGESTIONS = 50
 """Unknown flags whose nearest known one is looked for: the search takes milliseconds each."""
 
 
 @dataclass
 class Arguments:
-    """Flags by today's name without dashes in front; every getter marks its flag as used. `program`: the file that takes them."""
+    """Flags by today's name without dashes in front; every getter marks its flag as used. `program`: the file that takes them;
+    `written`, `stated` and `spelled`: as `CommandLine` has them."""
 
     given: dict[str, list[str]]
     launcher_gpus: int | None = None
@@ -52,6 +57,13 @@ class Arguments:
     assumed: list[str] = field(default_factory=list)
     old_names: list[str] = field(default_factory=list)
     program: str = ""
+    written: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    stated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    spelled: dict[str, str] = field(default_factory=dict)
+
+    def command_line(self) -> CommandLine | None:
+        """The flags as they were typed; None where another reader wrote them."""
+        return CommandLine(self.written, self.stated, self.spelled, self.program) if self.written else None
 
     def has(self, flag: str) -> bool:
         return flag in self.given
@@ -136,6 +148,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
         name = OLD_NAMES.get(flag, flag)
         if name != flag:
             arguments.old_names.append(flag)
+            arguments.spelled[name] = flag
         if name not in KINDS:
             arguments.unknown.append(_unknown(flag, values, len(arguments.unknown) < MOST_SUGGESTIONS))
             arguments.given[name] = values
@@ -144,7 +157,9 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
             continue
         values = values[:1] if KINDS[name] in ("int", "float") else _without_unset(values)
         arguments.given[name] = values
+    arguments.written = {flag: tuple(values) for flag, values in arguments.given.items() if flag not in _OF_THE_MACHINE}
     arguments.state(stated)
+    arguments.stated = {flag: tuple(values) for flag, values in arguments.given.items() if flag not in _OF_THE_MACHINE}
     _settle(arguments, asked)
     return arguments
 

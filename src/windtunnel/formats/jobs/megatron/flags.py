@@ -57,7 +57,20 @@ INTEGERS = (
     "moe-latent-size",
     "extra-vocab-size",
 )
-FLOATS = ("hidden-dropout", "attention-dropout", "moe-expert-capacity-factor", "optimizer-offload-fraction")
+FLOATS = (
+    "hidden-dropout",
+    "attention-dropout",
+    "moe-expert-capacity-factor",
+    "optimizer-offload-fraction",
+    "rotary-base",
+    "rotary-percent",
+    "rope-scaling-factor",
+    "norm-epsilon",
+    "init-method-std",
+    "moe-router-topk-scaling-factor",
+    "moe-aux-loss-coeff",
+    "moe-z-loss-coeff",
+)
 STRINGS = (
     "position-embedding-type",
     "normalization",
@@ -146,6 +159,8 @@ SWITCHES = (
     "moe-use-legacy-grouped-gemm",
     "moe-permute-fusion",
     "moe-router-fusion",
+    "moe-router-pre-softmax",
+    "use-rope-scaling",
     "moe-router-enable-expert-bias",
     "moe-shared-expert-overlap",
     "moe-shared-expert-gate",
@@ -170,6 +185,7 @@ KINDS: dict[str, str] = (
 )
 
 OLD_NAMES = {
+    "layernorm-epsilon": "norm-epsilon",
     "model-parallel-size": "tensor-model-parallel-size",
     "intra-layer-model-parallel-size": "tensor-model-parallel-size",
     "inter-layer-model-parallel-size": "pipeline-model-parallel-size",

@@ -14,6 +14,7 @@ from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, l
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.hybrid import cuts_of, hybrid_of, pattern_of
 from windtunnel.formats.jobs.megatron.layout import layers_of
+from windtunnel.formats.jobs.megatron.numerics import numerics_of
 from windtunnel.formats.jobs.megatron.offload import offload_of
 from windtunnel.formats.jobs.megatron.optimizer import optimizer_of
 from windtunnel.formats.jobs.megatron.precision import precision_of
@@ -72,13 +73,15 @@ def from_given(args: Arguments, on: Job | None, stated: Stated, form: str = FORM
     _refuse(args)
     if not any(args.has(flag) for flag in _OF_A_PLAN):
         model = _model(args)
-        return Imported(form, model, None, None, None, _used(args), tuple(args.left_over()), tuple(args.assumed))
+        return Imported(
+            form, model, None, None, None, _used(args), tuple(args.left_over()), tuple(args.assumed), args.command_line()
+        )
     _fill_sequence(args)
     model = _model(args)
     plan = _plan(args, model, on, stated)
     runtime = _runtime(args)
     job = _job(args, model, plan, runtime, on, stated) if on is not None else None
-    return Imported(form, model, plan, runtime, job, _used(args), tuple(args.left_over()), tuple(args.assumed))
+    return _outcome(args, form, model, plan, runtime, job)
 
 
 def from_settings(
@@ -94,7 +97,7 @@ def from_settings(
         args.assumed.append("the host does not wait for the experts' token counts: the iteration is one CUDA graph")
     job = _job(args, model, plan, runtime, on, stated) if on is not None else None
     job = job.model_copy(update={"source": source}) if job is not None else None
-    return Imported(form, model, plan, runtime, job, _used(args), tuple(args.left_over()), tuple(args.assumed))
+    return _outcome(args, form, model, plan, runtime, job)
 
 
 def _even(plan: Plan, model: Model, args: Arguments) -> Plan:
@@ -113,6 +116,13 @@ def _even(plan: Plan, model: Model, args: Arguments) -> Plan:
             f"activations of all {most} layers of a virtual stage are offloaded (of {plan.offload.activations} stated)"
         )
     return plan.model_copy(update=changes) if changes else plan
+
+
+def _outcome(
+    args: Arguments, form: str, model: Model, plan: Plan | None = None, runtime: Runtime | None = None, job: Job | None = None
+) -> Imported:
+    ignored, assumed = tuple(args.left_over()), tuple(args.assumed)
+    return Imported(form, model, plan, runtime, job, _used(args), ignored, assumed, args.command_line())
 
 
 def _used(args: Arguments) -> tuple[str, ...]:
@@ -183,6 +193,8 @@ def _model(args: Arguments) -> Model:
     table |= {"attention_gate": args.switch("attention-output-gate"), "moe_latent": args.integer("moe-latent-size")}
     if further := args.integer("mtp-num-layers"):
         table["mtp_layers"] = further
+    if (numerics := numerics_of(args)) is not None:
+        table["numerics"] = numerics.model_dump(exclude_none=True)
     table = {key: value for key, value in table.items() if value is not None}
     return load_model(table)
 
