@@ -55,7 +55,7 @@ def command(
         return
     from rich.console import Console
 
-    from windtunnel.report.text.run_comparison import seconds
+    from windtunnel.report.text.measured_seconds import seconds
 
     console = Console(highlight=False)
     first = rows[0]

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from windtunnel.base.json_text import plain_data
 from windtunnel.predict import predict
 from windtunnel.records.run import Run
 from windtunnel.runs.calibrate import CalibrationFit, fit
 from windtunnel.runs.causes import StepCause, causes_of
 from windtunnel.runs.expected import expected_run
 from windtunnel.runs.factors import nearest_call, stages_of
+from windtunnel.runs.log_facts import LogFacts, log_facts
 from windtunnel.runs.observed import CallKind, Observed, observe
+from windtunnel.runs.suspects import SuspectedCause, suspected_causes
 from windtunnel.spec import Job
 
 MOST_CAUSES = 3
@@ -60,7 +63,7 @@ class RunComparison:
 
     job: Job
     measured_step: float
-    step_spread: float  # standard deviation over the measured steps
+    step_spread: float  # standard deviation over the measured steps; of a log without its peaks
     steps: int
     expected_step: float
     explained_step: float
@@ -69,6 +72,12 @@ class RunComparison:
     ranks: tuple[RankPart, ...]
     causes: tuple[StepCause, ...]
     fit: CalibrationFit | None
+    relative_error: float
+    """One sigma of the expected step."""
+    log: LogFacts | None = None
+    """What the steps say beside their median; of a run without events of a device."""
+    suspects: tuple[SuspectedCause, ...] = ()
+    """What may slow such a run down, nearest to the measured step first."""
 
     def as_dict(self) -> dict[str, Any]:
         """JSON: stable keys, SI units."""
@@ -86,20 +95,27 @@ class RunComparison:
             "causes": [
                 {"key": c.key, "factor": c.factor, "seconds": c.seconds, "words": c.words, "test": c.test} for c in self.causes
             ],
+            "relative_error": self.relative_error,
+            "log": None if self.log is None else plain_data(self.log),
+            "suspects": [plain_data(suspect) for suspect in self.suspects],
             "factors": [] if self.fit is None else [vars(factor) for factor in self.fit.factors.factors],
         }
 
 
 def compare_run(run: Run, job: Job) -> RunComparison:
-    """A run against the prediction of its job. A run of logs alone gives the steps and no causes."""
+    """A run against the prediction of its job. A run of logs alone gives the steps, what they say of themselves, and suspects."""
     measured = observe(run, job)
-    step = predict(job).step_time_s
+    prediction = predict(job)
+    step = prediction.step_time_s
     if not measured.kernels:
         seconds = run.steps.seconds[np.isfinite(run.steps.seconds)]
         settled = seconds[1:] if len(seconds) > 2 else seconds
         middle = float(np.median(settled)) if len(settled) else float("nan")
-        spread = float(np.std(settled)) if len(settled) > 1 else 0.0
-        return RunComparison(job, middle, spread, len(settled), step, step, (), (), (), (), None)
+        spread = 1.4826 * float(np.median(np.abs(settled - middle))) if len(settled) > 1 else 0.0  # peaks stand apart in `log`
+        return RunComparison(
+            job, middle, spread, len(settled), step, step, (), (), (), (), None, prediction.relative_error,
+            log_facts(run, prediction), suspected_causes(job, middle, step),
+        )  # fmt: skip
     expected = observe(expected_run(job), job)
     fitted = fit(measured, job, expected)
     explained = predict(_with_all(job, fitted)).step_time_s
@@ -107,7 +123,7 @@ def compare_run(run: Run, job: Job) -> RunComparison:
     return RunComparison(
         job, float(np.median(measured.step)), spread, len(measured.step), step, explained,
         _parts(measured, expected, job), _calls(measured, expected), _ranks(measured, expected, job),
-        causes_of(job, fitted.factors, step), fitted,
+        causes_of(job, fitted.factors, step), fitted, prediction.relative_error,
     )  # fmt: skip
 
 

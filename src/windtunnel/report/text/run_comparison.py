@@ -5,6 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from windtunnel.report.text.log_comparison import show_log_comparison
+from windtunnel.report.text.measured_seconds import seconds, signed_seconds
 from windtunnel.runs.comparison import MOST_CAUSES, CallPart, RunComparison
 
 MOST_ROWS = 8
@@ -16,7 +18,7 @@ def show(comparison: RunComparison, console: Console) -> None:
     """The step, the causes, then the parts, calls and ranks behind them."""
     _headline(comparison, console)
     if comparison.fit is None:
-        console.print("The run has step times only: profiler traces of one rank or more say where the time goes.")
+        show_log_comparison(comparison, console)
         return
     _causes(comparison, console)
     _parts(comparison, console)
@@ -35,11 +37,22 @@ def _headline(comparison: RunComparison, console: Console) -> None:
         f"we expect {seconds(expected)}: {over:+.1%}.",
         highlight=False,
     )
+    _print_verdict(over, comparison, console)
     if not 1.0 / _ALIKE < measured / expected < _ALIKE:
         console.print(
             "So far apart, the run and the job are hardly the same: check the model, its layers, the batch and the number of GPUs.",
             highlight=False,
         )
+
+
+def _print_verdict(over: float, comparison: RunComparison, console: Console) -> None:
+    """Whether the difference is more than the prediction may be wrong by."""
+    error = comparison.relative_error
+    words = f"The prediction is good to ±{100 * error:.0f} % (one sigma)"
+    if abs(over) <= error:
+        console.print(f"{words}: the difference is inside, and may be the prediction's.", highlight=False)
+    else:
+        console.print(f"{words}: the difference is {abs(over) / error:.1f} times that.", highlight=False)
 
 
 def _causes(comparison: RunComparison, console: Console) -> None:
@@ -49,11 +62,11 @@ def _causes(comparison: RunComparison, console: Console) -> None:
     if not causes:
         console.print("  none: every factor is within its error of 1")
     for number, cause in enumerate(causes, 1):
-        console.print(f"  {number}. {cause.words}: {_signed_seconds(cause.seconds)}", markup=False, highlight=False)
+        console.print(f"  {number}. {cause.words}: {signed_seconds(cause.seconds)}", markup=False, highlight=False)
         console.print(f"     To test it: {cause.test}.", markup=False, highlight=False)
     rest = comparison.measured_step - comparison.explained_step
     console.print(
-        f"  With all factors we would expect {seconds(comparison.explained_step)}; {_signed_seconds(rest)} stays unexplained.",
+        f"  With all factors we would expect {seconds(comparison.explained_step)}; {signed_seconds(rest)} stays unexplained.",
         markup=False,
         highlight=False,
     )
@@ -72,7 +85,7 @@ def _parts(comparison: RunComparison, console: Console) -> None:
     table = _table("part of a step, mean over ranks", "measured", "expected", "difference")
     for part in comparison.parts:
         if max(part.measured, part.expected) > 1e-4 * comparison.measured_step:
-            table.add_row(part.name, seconds(part.measured), seconds(part.expected), _signed_seconds(part.measured - part.expected))
+            table.add_row(part.name, seconds(part.measured), seconds(part.expected), signed_seconds(part.measured - part.expected))
     console.print()
     console.print(table)
 
@@ -112,17 +125,3 @@ def _seconds_each(row: CallPart) -> tuple[str, str]:
 
 def _count(count: float) -> str:
     return f"{count:,.0f}" if count == round(count) else f"{count:,.1f}"
-
-
-def _signed_seconds(value: float) -> str:
-    return ("+" if value >= 0 else "-") + seconds(abs(value))
-
-
-def seconds(value: float) -> str:
-    """A time with four digits and its unit; - for NaN."""
-    if value != value:
-        return "-"
-    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
-        if value >= scale:
-            return f"{value / scale:.4g} {unit}"
-    return f"{value * 1e6:.4g} µs" if value else "0"
