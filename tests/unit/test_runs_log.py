@@ -43,7 +43,7 @@ def _compare(job: Job, times: float, **columns: object) -> RunComparison:
         (DENSE, "unequal.slow=[{nodes=[3],factor=1.15}]", "one node computes"),
         (MIXTURE, "runtime.moe_imbalance=1.4", "the busiest rank of experts has"),
         (MIXTURE, "cluster.node.nic.count=4", "half of the NICs"),
-        (MIXTURE, "runtime.moe_grouped_gemm=each", "one after another"),
+        (MIXTURE, "runtime.overlap_param_gather=false", "parameters are gathered before"),
     ],
 )
 def test_what_slows_a_run_is_among_its_suspects(job: Job, change: str, words: str) -> None:
