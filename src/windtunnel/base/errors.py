@@ -69,12 +69,22 @@ def _format_got(got: object) -> str:
 
 
 class UnknownName(SpecError):
-    """A name that is not in the list of known ones; the hint has the nearest known name, or the one that is `meant`."""
+    """A name that is not in the list of known ones; the hint has the nearest known name, or the one that is `meant`, and
+    what `more` there is to say."""
 
-    def __init__(self, path: str, got: str, known: Sequence[str], meant: str | None = None) -> None:
+    def __init__(self, path: str, got: str, known: Sequence[str], meant: str | None = None, more: str = "") -> None:
         near = meant or nearest(got, known)
         listed = ", ".join(sorted(known)[:12]) + (", …" if len(known) > 12 else "")
-        super().__init__(path, got, listed or "(none)", f"Did you mean {near!r}?" if near else "")
+        hint = " ".join(part for part in (f"Did you mean {near!r}?" if near else "", more) if part)
+        super().__init__(path, got, listed or "(none)", hint)
+
+
+STATE_A_MACHINE = (
+    "Another GPU is stated from a near one: --on rtx-4090 --set cluster.node.gpu.memory=16GiB "
+    "--set cluster.node.gpu.memory_bandwidth=0.7TB/s --set cluster.node.gpu.peak.bf16=80TFLOP/s --set cluster.node.gpus=2. "
+    "docs/extend/gpu.md has the file of one."
+)
+"""How to say what the catalogue does not have."""
 
 
 def unknown_machine(on: str, known: Sequence[str]) -> SpecError:
@@ -82,7 +92,7 @@ def unknown_machine(on: str, known: Sequence[str]) -> SpecError:
     counted = re.fullmatch(r"\s*(\d+)(?:\s*[x×*]\s*|\s+)(\S.*)", on)
     near = nearest(counted[2], known) if counted else None
     if counted is None or near is None:
-        return UnknownName("--on", on, known)
+        return UnknownName("--on", on, known, more=STATE_A_MACHINE)
     hint = f"Write --on {near} --set cluster.gpus={counted[1]}."
     return SpecError("--on", on, "the name of a machine, without a number of GPUs", hint)
 

@@ -13,12 +13,17 @@ DEFAULT = "h100-sxm-80gb"
 
 BY_ARCHITECTURE = {
     "volta": "a100-sxm-80gb",
+    "turing": "a100-sxm-80gb",
     "ampere": "a100-sxm-80gb",
     "ada": "a100-sxm-80gb",
     "hopper": "h100-sxm-80gb",
     "blackwell": "b200-sxm-180gb",
+    "blackwell-rtx": "a100-sxm-80gb",
 }
-"""Architecture -> the GPU whose curves are used for GPUs without a file."""
+"""Architecture -> the GPU whose curves are used for GPUs without a file.
+
+Tensor cores of Blackwell's RTX boards read registers, as Ampere's do, and have no memory of their own as B200's have.
+"""
 
 
 def choose(gpu: GPU) -> Choice:

@@ -18,6 +18,7 @@ SM = {
     "hopper": "90",
     "grace_hopper": "90",
     "blackwell": "100",
+    "blackwell-rtx": "120",
 }
 """Compute capability by architecture, as NCCL's `sm`."""
 

@@ -33,14 +33,17 @@ from windtunnel.spec.machine.cluster import GPU
 
 NODE = {
     "volta": 2.8,
+    "turing": 2.8,
     "ampere": 1.0,
     "ada": 0.7,
     "hopper": 0.7,
     "blackwell": 0.7,
+    "blackwell-rtx": 0.7,
     "cdna2": 1.0,
     "cdna3": 0.7,
     "cdna4": 0.49,
     "gaudi": 1.0,
+    "davinci": 1.0,
 }
 """Power of the same work at the same speed, over 7 nm, as the foundry states for its processes (TSMC: N7 60 % of N10's, N10 60 % of
 16 nm's; N5 70 % of N7's; N3 70 % of N5's). 4N and 4NP are tuned forms of N5 without a published figure and count as it."""
@@ -56,6 +59,7 @@ BALANCE = 256.0
 
 YEAR = {
     "volta": 2017,
+    "turing": 2018,
     "ampere": 2020,
     "cdna2": 2021,
     "gaudi": 2022,
@@ -63,6 +67,8 @@ YEAR = {
     "hopper": 2022,
     "cdna3": 2023,
     "blackwell": 2024,
+    "blackwell-rtx": 2025,
+    "davinci": 2023,
     "cdna4": 2025,
     "tpu": 2022,
 }

@@ -78,3 +78,28 @@ def _stages(plan: dict[str, Any], model: object, stated: frozenset[str]) -> list
 def _whole_number(value: object) -> int:
     """A positive whole number of a sane size, or 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**9 else 0
+
+
+def follow_node(was: object, now: object, stated: frozenset[str]) -> list[str]:
+    """Change what a resolved cluster `now` has inside its nodes so that it fits a stated `node.gpus`; one line per change.
+
+    `was`: the cluster before the overrides, resolved too. A scale-up domain that was within one node stays within it, and a GPU
+    keeps its share of the NICs. A domain of several nodes stays as it is.
+    """
+    if "node.gpus" not in stated or not isinstance(was, dict) or not isinstance(now, dict):
+        return []
+    before, node = was.get("node"), now.get("node")
+    if not isinstance(before, dict) or not isinstance(node, dict):
+        return []
+    old, new = _whole_number(before.get("gpus", 8)), _whole_number(node.get("gpus"))
+    changes: list[str] = []
+    for part, name in (("scale_up", "size"), ("nic", "count")):
+        table = node.get(part)
+        if not isinstance(table, dict) or f"node.{part}.{name}" in stated or not old or not new:
+            continue
+        value = _whole_number(table.get(name))
+        kept = min(value, new) if name == "size" else max(1, value * new // old)
+        if value and kept != value and (name == "count" or value <= old):
+            table[name] = kept
+            changes.append(f"cluster.node.{part}.{name} {value} -> {kept}, to follow cluster.node.gpus")
+    return changes

@@ -16,7 +16,7 @@ from windtunnel.spec.common import Noun
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.job import Job
 from windtunnel.spec.loading.catalog import entry, names
-from windtunnel.spec.loading.degrees import follow, names_another_cluster, stated_in
+from windtunnel.spec.loading.degrees import follow, follow_node, names_another_cluster, stated_in
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
 from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve
@@ -53,7 +53,7 @@ def load_job(source: Source, overrides: Sequence[str] = (), changes: list[str] |
     for text in overrides:
         stated = merge(stated, override(text))
     gpus = _pinned_gpus(table) if names_another_cluster(stated) else None
-    table = merge(table, stated)
+    before, table = table, merge(table, stated)
     if gpus is not None and isinstance(table["cluster"], dict):
         table["cluster"] = {"gpus": gpus, **table["cluster"]}
     elif gpus is not None and table["cluster"] in names("clusters"):
@@ -64,10 +64,19 @@ def load_job(source: Source, overrides: Sequence[str] = (), changes: list[str] |
         table["model"] = _table("models", beside if beside.is_file() else Path(named), "model")
     resolved = resolve("jobs", table, "job")
     if stated and isinstance(resolved, dict):
-        followed = follow(resolved, stated_in(stated))
+        paths = stated_in(stated)
+        followed = _follow_node(before, resolved, paths) + follow(resolved, paths)
         if changes is not None:
             changes += followed
     return _build(Job, resolved, "")
+
+
+def _follow_node(before: dict[str, Any], resolved: dict[str, Any], paths: frozenset[str]) -> list[str]:
+    """As `degrees.follow_node`, for the job `before` its overrides and the resolved one. Another cluster keeps what it has."""
+    if "cluster.node.gpus" not in paths or "cluster.base" in paths:
+        return []
+    own = {path.removeprefix("cluster.") for path in paths}
+    return follow_node(resolve("jobs", before, "job").get("cluster"), resolved.get("cluster"), frozenset(own))
 
 
 def _pinned_gpus(table: dict[str, Any]) -> object:
@@ -96,10 +105,16 @@ def load_cluster(source: Source, overrides: Sequence[str] = ()) -> Cluster:
     An override may begin with `cluster.`, as it does for a job.
     """
     table = _table("clusters", source, "cluster")
+    stated: dict[str, Any] = {}
     for text in overrides:
-        table = merge(table, override(text.removeprefix("cluster.")))
+        stated = merge(stated, override(text.removeprefix("cluster.")))
+    before, table = table, merge(table, stated)
     check_shape("cluster", table)
-    return _build(Cluster, resolve("clusters", table, "cluster"), "cluster")
+    resolved = resolve("clusters", table, "cluster")
+    paths = stated_in(stated)
+    if "node.gpus" in paths and "base" not in paths:
+        follow_node(resolve("clusters", before, "cluster"), resolved, paths)
+    return _build(Cluster, resolved, "cluster")
 
 
 def load_node(source: Source) -> Node:
