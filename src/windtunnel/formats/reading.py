@@ -22,6 +22,7 @@ class Content(Enum):
     RUN = "run"  # records.Run
     COLLECTIVES = "collectives"  # measured calls
     DATASET = "dataset"  # records.Dataset
+    EVIDENCE = "evidence"  # of a failure: facts alone, with a `hang` that says who is to blame
     SETTINGS = "settings"  # part of another input: algorithms, a schedule, a communicator file
 
 

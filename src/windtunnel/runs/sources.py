@@ -25,7 +25,10 @@ def read_run_of(
     report = progress or (lambda share: None)
     reading = read_files(list(files), Context(progress=lambda _, done, size: (report(done / max(1, size)), None)[1]), form)
     if reading.content is not Content.RUN:
-        raise SpecError("RUN", f"{reading.content.value} ({reading.format})", "a run: profiler traces, logs, or a run's folder")
+        hint = f"windtunnel fleet hang {files[0]} says who is to blame." if reading.facts.get("hang") else ""
+        raise SpecError(
+            "RUN", f"{reading.content.value} ({reading.format})", "a run: profiler traces, logs, or a run's folder", hint
+        )
     return reading.value, reading.broken
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import Json, print_list, writable, write_json
 
 EXAMPLES = """\b
@@ -14,13 +15,22 @@ Examples:
   windtunnel fleet hang out/fleet
   windtunnel fleet hang http://10.0.0.5:8470
   windtunnel fleet hang dumps/nccl_trace_rank_*
+  windtunnel fleet hang slurm-1234.out
 """
+
+
+EVIDENCE = (
+    "a watched run, dumps of PyTorch's flight recorder, or a log with lines of NCCL's watchdog, ncclras or CUDA out of memory"
+)
 
 
 def command(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="RUN|URL|DUMP...", help="A watched run or its collector, or flight-recorder dumps of PyTorch."),
+        typer.Argument(
+            metavar="RUN|URL|FILE...",
+            help="A watched run or its collector, flight-recorder dumps, or a log with a job's last words.",
+        ),
     ],
     json: Json = None,
 ) -> None:
@@ -28,18 +38,20 @@ def command(
 
     from windtunnel.fleet.api import find_hang
     from windtunnel.fleet.sources import is_url
-    from windtunnel.formats.door import list_files
-    from windtunnel.formats.traces.flight_recorder.reader import read_dumps
+    from windtunnel.formats.door import read_files
     from windtunnel.report.fleet.hang import show_hang
 
     writable(("--json", json))
     if len(files) == 1 and (is_url(files[0]) or _is_watched_run(Path(files[0]))):
         facts = find_hang(files[0])
     else:
-        dumps = [path for one in files for path in list_files(Path(one))]
-        reading = read_dumps(dumps)
+        reading = read_files(files)
         print_list(reading.broken, "could not be read")
-        facts = reading.facts["hang"]
+        print_list(reading.assumed, "assumed")
+        found = reading.facts.get("hang")
+        if found is None:
+            raise SpecError("RUN", f"{reading.format}, without a call that hangs", EVIDENCE)
+        facts = found
     if json is not None:
         write_json(facts, json)
     if json != "-":

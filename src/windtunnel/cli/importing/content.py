@@ -13,6 +13,7 @@ from windtunnel.formats.reading import Content, Reading
 NEXT = {
     Content.GRAPH: "windtunnel replay {files} --on CLUSTER",
     Content.RUN: "windtunnel runs show {files}",
+    Content.EVIDENCE: "windtunnel fleet hang {files}",
     Content.CLUSTER: "windtunnel predict MODEL --on {out}",
     Content.COLLECTIVES: "windtunnel import {files} --cluster CLUSTER -o cluster.toml",
 }
@@ -21,6 +22,7 @@ NEXT = {
 
 HINTS = {
     Content.COLLECTIVES: "--cluster CLUSTER makes a cluster of measured calls.",
+    Content.EVIDENCE: "These are facts alone: leave -o out; --json FILE keeps them.",
     Content.SETTINGS: "These are facts alone: leave -o out; --json FILE keeps them.",
 }
 """What to write in place of --out, for content that has no file."""
@@ -35,7 +37,7 @@ def show(reading: Reading, files: list[str], out: str | None) -> None:
     console.print(f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: {reading.format}", style="bold", markup=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     for key, value in reading.facts.items():
-        table.add_row(key.replace("_", " "), _format_value(value))
+        table.add_row(key.replace("_", " "), value["text"] if key == "hang" and value else _format_value(value))
     console.print(table)
     for lines, title in (
         (reading.built, "built"),

@@ -1,0 +1,208 @@
+"""Lines of PyTorch's NCCL watchdog: which call each rank waits in, and who is late.
+
+Forms of torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp from 1.13 to 2.9. A call that timed out names its number, kind and size;
+another line of the same rank its group, and the last calls that were enqueued and completed. The rank in front of a line
+(`[rank3]:`) counts over the job, the one inside (`Rank 3`) over its group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windtunnel.base.errors import FileError
+from windtunnel.fleet.findings.finding import format_ranks
+from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report
+from windtunnel.formats.head import Head
+from windtunnel.formats.reading import Content, Context, Reading
+from windtunnel.formats.text.word_lines import WordLines
+from windtunnel.records.comm_kernels import comm_of
+
+WORDS = ("WorkNCCL(", "last enqueued", "watchdog got stuck")
+_WORK = re.compile(
+    r"WorkNCCL\((?:SeqNum=(?P<number>\d+), )?OpType=(?P<op>\w+), "
+    r"(?:TensorShape=\[(?P<shape>[\d, ]*)\]|NumelIn=(?P<sent>\d+), NumelOut=(?P<got>\d+)), Timeout\(ms\)=(?P<limit>\d+)\)"
+    r"(?: ran for (?P<ran>\d+) milliseconds)?"
+)
+_STATUS = re.compile(
+    r"(?:at work(?: sequence id)?|at NCCL work): (?P<number>\d+).{0,20}?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), "
+    r"last completed (?:NCCL )?work: (?P<completed>-?\d+)"
+)
+_STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d+) seconds")
+_RANK = re.compile(r"\[(?:PG (?:ID )?(?P<group>\d+)(?: PG GUID [^\]]*?)?(?: ?\((?P<name>\w+)\))? )?Rank (?P<rank>\d+)\]")
+_GLOBAL = re.compile(r"\[rank(?P<rank>\d+)\]")
+_UNKNOWN = "the default group"
+
+
+@dataclass
+class _Rank:
+    """What the lines of a rank say: its calls that timed out, by group and number, and the last calls of each group."""
+
+    calls: dict[tuple[str, int], PendingCall] = field(default_factory=dict)
+    sizes: dict[tuple[str, int], tuple[str, int, int]] = field(default_factory=dict)
+    completed: dict[str, int] = field(default_factory=dict)
+    enqueued: dict[str, int] = field(default_factory=dict)
+    waited: float = 0.0
+    stuck: float = 0.0
+
+
+def recognises(head: Head) -> bool:
+    """A call of the watchdog that timed out, or the status of its group."""
+    return _WORK.search(head.text) is not None or (
+        "watchdog" in head.text and (_STATUS.search(head.text) is not None or _STUCK.search(head.text) is not None)
+    )
+
+
+def read(files: Sequence[Path], context: Context) -> Reading:
+    """Who is late, in which call. FileError where no line is the watchdog's."""
+    ranks: dict[int, _Rank] = defaultdict(_Rank)
+    broken: list[str] = []
+    for path in files:
+        lines = WordLines(path, WORDS, context.progress)
+        for text in lines:
+            take_line(text, ranks)
+        broken.extend(lines.broken)
+    if not ranks:
+        raise FileError(
+            str(files[0]), "no line of PyTorch's watchdog", "lines such as `Watchdog caught collective operation timeout`"
+        )
+    _find_groups(ranks)
+    facts = facts_of(ranks)
+    built = (f"the calls that {len(ranks)} ranks wait in",)
+    return Reading("nccl-watchdog", Content.EVIDENCE, facts, facts, built, (), _assumptions(ranks), tuple(broken))
+
+
+def take_line(text: str, ranks: dict[int, _Rank]) -> None:
+    """Takes one line into what is known of its rank; a line of another kind changes nothing."""
+    inside, outside = _RANK.search(text), _GLOBAL.search(text)
+    if inside is None and outside is None:
+        return
+    of_job = outside or inside
+    assert of_job is not None
+    rank = ranks[int(of_job["rank"])]
+    group = _group_of(inside)
+    if (work := _WORK.search(text)) is not None:
+        number = int(work["number"]) if work["number"] else -1
+        call = PendingCall(
+            group, number, comm_of(work["op"].lower().strip("_").removesuffix("_base")), work["op"].strip("_").lower()
+        )
+        rank.calls[group, number] = call
+        rank.sizes[group, number] = (call.name, int(work["sent"] or 0), int(work["got"] or 0))
+        rank.waited = max(rank.waited, int(work["ran"] or work["limit"]) / 1e3)
+    elif (status := _STATUS.search(text)) is not None:
+        number = int(status["number"])
+        _name_group(rank, group, number)
+        rank.completed[group] = int(status["completed"])
+        rank.enqueued[group] = int(status["enqueued"])
+    elif (stuck := _STUCK.search(text)) is not None:
+        rank.stuck = float(stuck["seconds"])
+
+
+def _group_of(inside: re.Match[str] | None) -> str:
+    if inside is None or inside["group"] is None:
+        return _UNKNOWN
+    return inside["name"] or f"group {inside['group']}"
+
+
+def _name_group(rank: _Rank, group: str, number: int) -> None:
+    """A call that timed out in a line without its group belongs to the group whose status names its number."""
+    if group != _UNKNOWN and (_UNKNOWN, number) in rank.calls:
+        call = rank.calls.pop((_UNKNOWN, number))
+        rank.calls[group, number] = PendingCall(group, number, call.comm, call.name)
+        rank.sizes[group, number] = rank.sizes.pop((_UNKNOWN, number))
+
+
+def _find_groups(ranks: dict[int, _Rank]) -> None:
+    """A call without a group is that of the one group in which other ranks wait in a call of its number and kind."""
+    named: dict[tuple[int, str], set[str]] = defaultdict(set)
+    for rank in ranks.values():
+        for (group, number), call in rank.calls.items():
+            if group != _UNKNOWN:
+                named[number, call.name].add(group)
+    for rank in ranks.values():
+        for (group, number), call in list(rank.calls.items()):
+            if group == _UNKNOWN and len(groups := named[number, call.name]) == 1:
+                _name_group(rank, next(iter(groups)), number)
+
+
+def facts_of(ranks: dict[int, _Rank]) -> dict[str, Any]:
+    """Calls by group and number with the ranks in them, and the hang."""
+    report = _report(ranks)
+    calls = []
+    for group, number in sorted({key for rank in ranks.values() for key in rank.calls}):
+        inside = sorted(rank for rank, said in ranks.items() if (group, number) in said.calls)
+        name, sent, got = ranks[inside[0]].sizes[group, number]
+        calls.append({"group": group, "number": number, "op": name, "sent": sent, "received": got, "ranks": format_ranks(inside)})
+    waited = max(rank.waited for rank in ranks.values())
+    hang = report.as_dict()
+    return {"ranks": len(ranks), "waited_s": waited, "calls": calls, "hang": hang | {"text": _text(ranks, report, waited)}}
+
+
+def _report(ranks: dict[int, _Rank]) -> HangReport:
+    states, groups = {}, defaultdict(set)
+    for number, rank in ranks.items():
+        pending = tuple(sorted(rank.calls.values(), key=lambda call: call.number))
+        begun = {call.group: call.number for call in reversed(pending)}
+        for call in pending:
+            groups[call.group].add(number)
+        finished = {call.group: call.number - 1 for call in reversed(pending) if call.number >= 0} | rank.completed
+        states[number] = RankState(number, pending, begun, finished, silent=rank.stuck)
+    whole = {group: _members(group, members, ranks) for group, members in groups.items()}
+    return hang_report(states, whole)
+
+
+def _members(group: str, members: set[int], ranks: dict[int, _Rank]) -> tuple[int, ...]:
+    """Ranks of a group: those that speak of it, and, of one that holds the whole job, those between that are silent."""
+    everyone = tuple(range(max(ranks) + 1))
+    of_job = group in (_UNKNOWN, "default_pg", "group 0")
+    return everyone if of_job and len(everyone) <= 2 * len(members) else tuple(sorted(members))
+
+
+def _text(ranks: dict[int, _Rank], report: HangReport, waited: float) -> str:
+    lines = _disagreements(ranks)
+    if report.stuck:
+        lines.append(
+            f"all ranks that speak have begun {'; '.join(report.stuck)}, and none finishes within {waited:.0f} s: a rank whose "
+            "lines are not here has not come to it, or the network or NCCL is broken"
+        )
+    else:
+        lines += report.text.splitlines()
+    ahead = [
+        rank.enqueued[group] - number for rank in ranks.values() for group, number in rank.calls if group in rank.enqueued
+    ]  # fmt: skip
+    if ahead and min(ahead) >= 0 and max(ahead) > 0:
+        more = f"{min(ahead)} to {max(ahead)}" if min(ahead) < max(ahead) else str(max(ahead))
+        lines.append(f"behind that call each rank has enqueued {more} more, which wait for it")
+    return "\n".join(lines)
+
+
+def _disagreements(ranks: dict[int, _Rank]) -> list[str]:
+    """Calls of one number in which ranks run another operation, or another size: they never meet."""
+    lines = []
+    by_call: dict[tuple[str, int], dict[int, tuple[str, int, int]]] = defaultdict(dict)
+    for number, rank in ranks.items():
+        for key, size in rank.sizes.items():
+            by_call[key][number] = size
+    for (group, number), said in sorted(by_call.items()):
+        kinds = Counter(said.values())
+        names = Counter(name for name, _, _ in said.values())
+        odd_size = len(kinds) > 1 and next(iter(names)) not in ("alltoall", "alltoall_base", "send", "recv")
+        if len(names) > 1 or odd_size:
+            usual = kinds.most_common(1)[0][0]
+            for kind in kinds:
+                if kind != usual:
+                    odd = sorted(rank for rank, one in said.items() if one == kind)
+                    lines.append(
+                        f"in call {number} of {group}, {format_ranks(odd)} run {kind[0]} of {kind[1]:,} elements, "
+                        f"the others {usual[0]} of {usual[1]:,}: they never meet"
+                    )
+    return lines
+
+
+def _assumptions(ranks: dict[int, _Rank]) -> tuple[str, ...]:
+    unnamed = sum((_UNKNOWN, number) in rank.calls for rank in ranks.values() for (_, number) in rank.calls)
+    return ("calls without a group are of one group: these lines do not name theirs",) if unnamed else ()

@@ -1,0 +1,218 @@
+"""A job's last words: lines of PyTorch's watchdog, dumps of NCCL's RAS, and CUDA out of memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windtunnel.base.errors import WindtunnelError
+from windtunnel.cli import main
+from windtunnel.formats.door import read_files
+from windtunnel.formats.logs.failures.out_of_memory import parse_line
+from windtunnel.formats.reading import Content, Reading
+
+GIB = 2**30
+FORMS = {
+    "1.13": "{head}[E ProcessGroupNCCL.cpp:821] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum={seq}, OpType={op}, TensorShape=[{size}], Timeout(ms)=1800000) ran for 1800041 "
+    "milliseconds before timing out.\n",
+    "2.1": "{head}[E ProcessGroupNCCL.cpp:475] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={size}, NumelOut={size}, Timeout(ms)=600000) ran for 600041 milliseconds "
+    "before timing out.\n",
+    "2.4": "{head}[rank{rank}]:[E101 06:24:44.9 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={size}, NumelOut={size}, Timeout(ms)=600000) ran for 600020 milliseconds "
+    "before timing out.\n{head}[rank{rank}]:[E101 06:24:44.9 ProcessGroupNCCL.cpp:1664] [PG 0 (default_pg) Rank {rank}] Exception "
+    "(either an error or timeout) detected by watchdog at work: {seq}, last enqueued NCCL work: {last}, last completed NCCL work: "
+    "{done}.\n",
+    "2.7": "{head}[rank{rank}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={size}, NumelOut={size}, Timeout(ms)=600000) ran for 600020 milliseconds "
+    "before timing out.\n{head}[rank{rank}]:[E626 06:24:44.9 ProcessGroupNCCL.cpp:2271] [PG ID 0 PG GUID "
+    "0(default_pg) Rank {rank}]  "
+    "failure detected by watchdog at work sequence id: {seq} PG status: last enqueued work: {last}, last completed work: {done}\n",
+}
+HEADS = ("", "(WorkerDict pid=3490362) ", "node3: ", "2025-05-21T03:50:19.029644300Z ", "12: ")
+
+
+def _line(form: str, rank: int, seq: int = 808, op: str = "ALLREDUCE", size: int = 4096, head: str = "", ahead: int = 3) -> str:
+    return FORMS[form].format(rank=rank, seq=seq, op=op, size=size, head=head, last=seq + ahead, done=seq - 1)
+
+
+def _read(folder: Path, text: str) -> Reading:
+    path = folder / "job.log"
+    path.write_text("some line before\n" + text + "and one after\n", encoding="utf-8")
+    return read_files([path])
+
+
+def _hang(reading: Reading) -> dict[str, Any]:
+    assert reading.content is Content.EVIDENCE
+    return dict(reading.facts["hang"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("head", HEADS)
+def test_ranks_that_all_wait_are_told_from_a_late_one(form: str, head: str, tmp_path: Path) -> None:
+    everyone = _read(tmp_path, "".join(_line(form, rank, head=head) for rank in range(8)))
+    assert everyone.format == "nccl-watchdog" and everyone.facts["ranks"] == 8
+    assert not _hang(everyone)["culprits"] and "allreduce 808" in _hang(everyone)["text"]
+    assert "none finishes" in _hang(everyone)["text"]
+    silent = _read(tmp_path, "".join(_line(form, rank, head=head) for rank in range(8) if rank not in (2, 5)))
+    assert list(_hang(silent)["culprits"]) == ["2", "5"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_rank_at_an_earlier_call_is_late(form: str, tmp_path: Path) -> None:
+    lines = "".join(_line(form, rank, 808 if rank else 790) for rank in range(4))
+    assert list(_hang(_read(tmp_path, lines))["culprits"]) == ["0"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ranks_in_other_calls_of_one_number_never_meet(form: str, tmp_path: Path) -> None:
+    lines = "".join(_line(form, rank, op="BROADCAST" if rank == 3 else "ALLREDUCE") for rank in range(4))
+    assert "rank 3 run broadcast" in _hang(_read(tmp_path, lines))["text"]
+    if form != "1.13":  # which prints a shape
+        lines = "".join(_line(form, rank, size=512 if rank == 1 else 4096) for rank in range(4))
+        assert "rank 1 run allreduce of 512 elements, the others allreduce of 4,096" in _hang(_read(tmp_path, lines))["text"]
+
+
+def test_a_line_without_its_group_belongs_where_the_others_are(tmp_path: Path) -> None:
+    text = "".join(_line("2.7", rank) for rank in range(3)) + _line("2.7", 3).splitlines()[0] + "\n"
+    reading = _read(tmp_path, text)
+    assert [call["ranks"] for call in reading.facts["calls"]] == ["ranks 0-3"] or len(reading.facts["calls"]) == 1
+    assert not _hang(reading)["culprits"]
+
+
+def test_a_stuck_watchdog_is_a_silent_rank(tmp_path: Path) -> None:
+    text = "".join(_line("2.4", rank) for rank in (0, 1, 3))
+    text += (
+        "[rank2]:[F626 ProcessGroupNCCL.cpp:1] [PG 0 (default_pg) Rank 2] ProcessGroupNCCL's watchdog got stuck for 480 seconds "
+    )
+    text += "without making progress in monitoring enqueued collectives.\n"
+    assert "2" in _hang(_read(tmp_path, text))["culprits"]
+
+
+def test_a_training_log_with_last_words_is_still_a_hang(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.log"
+    path.write_text("".join(_line("2.7", rank) for rank in (0, 1, 2, 3, 5, 6, 7)), encoding="utf-8")
+    assert main(["fleet", "hang", str(path)]) == 0
+    assert "Rank 4: nothing is known of it" in capfd.readouterr().out
+    assert main(["runs", "show", str(path)]) == 2
+    assert "windtunnel fleet hang" in capfd.readouterr().err
+
+
+RAS = """\
+NCCL version 2.27.3 compiled with CUDA 12.8
+CUDA runtime version 12080, driver version 12080
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      2          8            1         16       16
+
+Communicators... (0.00s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         2         8        16        16   RUNNING  {status}
+
+Errors
+======
+
+Warnings
+========
+
+"""
+BLOCK = """\
+#0-0 (fa93daea854b060b) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  15 ranks have launched up to operation {most}
+  1 rank has launched up to operation {odd}
+  Rank 5 -- GPU 5 managed by process 3230 on node 10.0.0.1
+"""
+
+
+@pytest.mark.parametrize(("odd", "said"), [(99, "they are late"), (101, "they make a call more than the others")])
+def test_ras_names_the_rank_that_differs(odd: int, said: str, tmp_path: Path) -> None:
+    reading = _read(tmp_path, RAS.format(status="MISMATCH") + BLOCK.format(most=100, odd=odd))
+    assert reading.format == "nccl-ras"
+    assert (reading.facts["nodes"], reading.facts["gpus"]) == (2, 16)
+    hang = _hang(reading)
+    assert hang["culprits"] == {"5": "on GPU 5 of node 10.0.0.1"} and said in hang["text"]
+    assert f"AllReduce {odd}" in hang["text"]
+
+
+def test_ras_of_a_job_that_runs_warns_of_nothing(tmp_path: Path) -> None:
+    hang = _hang(_read(tmp_path, RAS.format(status="OK")))
+    assert not hang["culprits"] and "warns of no communicator" in hang["text"]
+
+
+def test_ras_says_which_ranks_are_missing(tmp_path: Path) -> None:
+    block = "#0-0 (fa93) INCOMPLETE\n  Missing communicator data from 1 rank\n"
+    block += "  Rank 3 -- GPU 3 managed by process 17 on node 10.0.0.9\n"
+    hang = _hang(_read(tmp_path, RAS.format(status="INCOMPLETE") + block))
+    assert "3" in hang["culprits"] and "incomplete" in hang["text"] and "10.0.0.9" in hang["text"]
+
+
+MEMORY = [
+    (
+        "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.56 GiB. GPU 3 has a total "
+        "capacity of 79.11 GiB of "
+        "which 1.21 GiB is free. Including non-PyTorch memory, this process has 77.88 GiB memory in use. Of the allocated memory "
+        "74.61 GiB is allocated by PyTorch, and 1.02 GiB is reserved by PyTorch but unallocated.",
+        {"rank": 3, "gpu": 3, "asked": 3.56, "capacity": 79.11, "free": 1.21, "allocated": 74.61, "unallocated": 1.02},
+    ),
+    (
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 39.59 GiB total capacity; "
+        "30.25 GiB already allocated; "
+        "1.11 GiB free; 36.25 GiB reserved in total by PyTorch)",
+        {"rank": None, "gpu": 0, "asked": 2.0, "capacity": 39.59, "free": 1.11, "allocated": 30.25, "unallocated": 6.0},
+    ),
+    (
+        "5: torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. GPU 5 has a total "
+        "capacty of 23.65 GiB of "
+        "which 77.00 MiB is free. Process 11 has 23.57 GiB memory in use.",
+        {"rank": 5, "gpu": 5, "asked": 0.5, "free": 77 / 1024},
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), MEMORY)
+def test_a_line_of_the_allocator_gives_its_sizes(line: str, said: dict[str, Any], tmp_path: Path) -> None:
+    found = parse_line(line)
+    assert found is not None
+    for name, value in said.items():
+        wanted = value if name in ("rank", "gpu") else pytest.approx(value * GIB, abs=0.01 * GIB)
+        assert found[name] == wanted, name
+    reading = _read(tmp_path, line + "\n")
+    assert reading.format == "out-of-memory" and "asked for" in _hang(reading)["text"]
+
+
+def test_fragmentation_is_named_where_it_would_have_been_enough(tmp_path: Path) -> None:
+    assert "expandable_segments" in _hang(_read(tmp_path, MEMORY[1][0] + "\n"))["text"]
+    assert "too little to matter" in _hang(_read(tmp_path, MEMORY[0][0] + "\n"))["text"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_lines_never_crash(data: st.DataObject) -> None:
+    """Lines are cut, joined and doubled, as several processes write them into one file."""
+    whole = (
+        "".join(_line(form, rank) for form in FORMS for rank in range(3)) + MEMORY[0][0] + "\n" + RAS + BLOCK.format(most=1, odd=2)
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), min_size=2, max_size=6)))
+    text = "".join(whole[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if data.draw(st.booleans()))
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "job.log")
+        path.write_text(text, encoding="utf-8")
+        try:
+            read_files([path])
+        except WindtunnelError as error:
+            assert str(error)
