@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from windtunnel.base.arrays import Floats
 from windtunnel.base.json_text import plain_data
 from windtunnel.predict import predict
 from windtunnel.records.run import Run
@@ -108,7 +109,7 @@ def compare_run(run: Run, job: Job) -> RunComparison:
     prediction = predict(job)
     step = prediction.step_time_s
     if not measured.kernels:
-        seconds = run.steps.seconds[np.isfinite(run.steps.seconds)]
+        seconds = _step_seconds(run, job)
         settled = seconds[1:] if len(seconds) > 2 else seconds
         middle = float(np.median(settled)) if len(settled) else float("nan")
         spread = 1.4826 * float(np.median(np.abs(settled - middle))) if len(settled) > 1 else 0.0  # peaks stand apart in `log`
@@ -125,6 +126,15 @@ def compare_run(run: Run, job: Job) -> RunComparison:
         _parts(measured, expected, job), _calls(measured, expected), _ranks(measured, expected, job),
         causes_of(job, fitted.factors, step), fitted, prediction.relative_error,
     )  # fmt: skip
+
+
+def _step_seconds(run: Run, job: Job) -> Floats:
+    """Seconds of a log's steps. A log that states a rate alone is taken at the job's tokens and GPUs."""
+    seconds = run.steps.seconds[np.isfinite(run.steps.seconds)]
+    rate = run.facts.get("tokens_per_second_per_gpu")
+    if len(seconds) or not isinstance(rate, (int, float)) or not rate > 0:
+        return seconds
+    return np.full(len(run.steps), job.plan.global_batch * job.plan.seq / (rate * job.cluster.gpus))
 
 
 def _with_all(job: Job, fitted: CalibrationFit) -> Job:

@@ -84,7 +84,7 @@ def _fit_size(suspect: Suspect, job: Job, expected: float, measured: float) -> t
         return high, step
     below, above = expected, step
     for turn in range(6):
-        share = 0.5 if turn % 3 == 2 else (measured - below) / (above - below)
+        share = 0.5 if turn % 3 == 2 or above <= below else (measured - below) / (above - below)
         size = low + min(0.9, max(0.1, share)) * (high - low)
         step = _step_with(job, suspect.sets(size))
         if abs(step / measured - 1.0) <= FINE:

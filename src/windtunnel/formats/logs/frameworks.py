@@ -7,7 +7,19 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Protocol, cast
 
-from windtunnel.formats.logs import composer, deepspeed, dlrover, megatron, nemo, one_line, progress, torchtitan
+from windtunnel.formats.logs import (
+    composer,
+    deepspeed,
+    dict_lines,
+    dlrover,
+    levanter,
+    megatron,
+    nemo,
+    one_line,
+    progress,
+    torchtitan,
+    verl,
+)
 from windtunnel.formats.logs.step_log import StepLog
 
 
@@ -38,7 +50,8 @@ class Framework(Protocol):
     READER: Callable[[], FrameworkReader]
 
 
-_MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed)
+_MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed, verl, levanter)
 FRAMEWORKS: tuple[Framework, ...] = tuple(
-    cast(Framework, one) for one in (*_MODULES, one_line.MAXTEXT, one_line.NANOTRON, one_line.NANOGPT, progress)
+    cast(Framework, one)
+    for one in (*_MODULES, one_line.MAXTEXT, one_line.NANOTRON, one_line.NANOGPT, one_line.NANOCHAT, dict_lines, progress)
 )

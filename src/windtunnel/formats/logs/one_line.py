@@ -1,8 +1,9 @@
-"""Frameworks that print a step as one line of names and numbers: MaxText, nanotron, nanoGPT.
+"""Frameworks that print a step as one line of names and numbers: MaxText, nanotron, nanoGPT, nanochat.
 
 `completed step: 5, seconds: 12.345, TFLOP/s/device: 180.1, Tokens/s/device: 9000.1, total_weights: 8192, loss: 10.2` (MaxText,
 `metric_logger.py`); `iteration: 10 / 100 | consumed_tokens: 1.05M | elapsed_time_per_iteration_ms: 2.3K | tokens_per_sec: 45K | …`
-(nanotron, `trainer.py`); `iter 10: loss 5.2000, time 123.45ms, mfu 30.10%` (nanoGPT, `train.py`).
+(nanotron, `trainer.py`); `iter 10: loss 5.2000, time 123.45ms, mfu 30.10%` (nanoGPT, `train.py`);
+`step 00004/21400 (0.02%) | loss: 8.89 | lrm: 1.00 | dt: 989.44ms | tok/sec: 529,882 | mfu: 74.13` (nanochat, `base_train.py`).
 """
 
 from __future__ import annotations
@@ -105,6 +106,18 @@ NANOTRON = OneLine(
         "tflops": _field("model_tflops_per_gpu"),
         "loss": _field("lm_loss"),
         "batch": _field("global_batch_size"),
+    },
+    1e-3,
+)
+NANOCHAT = OneLine(
+    "nanochat",
+    re.compile(r"\bstep \d+/\d+ \([\d.]+%\) \| loss: [\d.naif]+ \| .{0,60}dt: [\d.]+ms"),
+    ("ms | tok/sec",),
+    re.compile(r"\bstep (\d{1,18})/\d{1,18} \([\d.]+%\) \|"),
+    {
+        "seconds": re.compile(r"dt: ([\d.]{1,40})ms"),
+        "rate": re.compile(r"tok/sec: ([\d.,]{1,40})"),
+        "loss": re.compile(r"loss: ([\d.]{1,40})"),
     },
     1e-3,
 )

@@ -50,7 +50,9 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
     shown = parse_numbers({key: arguments[key] for key in arguments if key in SHOWN_ARGUMENTS or name != megatron.NAME})
     facts = {"framework": name, "files": len(files), "steps": len(steps), **facts, "args": shown}
     facts |= _summary(steps, sum(log.attempt for log in logs))
-    known: dict[str, str | int | float] = {"framework": name, **shown}
+    figures = {key: value for log in logs for key, value in log.figures.items() if value == value}
+    facts |= {"figures": figures} if figures else {}
+    known: dict[str, str | int | float] = {"framework": name, **shown, **figures}
     run = Run(steps, (), known, str(files[0]))
     built = (f"a run of {show_counted(len(steps), 'step')} of {name}",)
     more = len(arguments) - len(shown)

@@ -38,6 +38,7 @@ class StepLog:
 
     lines: list[StepLine] = field(default_factory=list)
     arguments: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)  # what the log measured beside its steps, by its own names
     memory: dict[tuple[int, int], float] = field(default_factory=dict)  # B, the largest rank's, by (attempt, step)
     timers: dict[str, int] = field(default_factory=dict)  # lines by name of a framework's own timer
     attempt: int = 0

@@ -1,0 +1,94 @@
+"""Steps as dicts of Python or JSON, one a line, as trainers built on Hugging Face's print them: ms-swift, Megatron-SWIFT, TRL,
+Axolotl, slime.
+
+`{'loss': 0.42, 'memory(GiB)': 76.7, 'train_speed(iter/s)': 0.194, 'global_step/max_steps': '295/4491'}` (ms-swift);
+`{'loss': 0.0034, 'step_time': 37.3, 'num_tokens': 123456.0}` (TRL's GRPO); `{'loss': 1.5, 'tokens_per_second_per_gpu': 3345.1}`
+(Axolotl); `perf 3: {'perf/step_time': 96.6, 'perf/train_time': 41.0}` (slime). A dict without a step's number is the next one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
+
+NAME = "Trainer (dicts)"
+_SECONDS = ("train_speed(s/it)", "step_time", "perf/step_time", "timing_s/step", "step_time_s", "time_per_step", "seconds_per_step")
+_RATES = ("train_speed(iter/s)", "steps_per_second", "train_steps_per_second")
+"""Seconds a step, and steps a second. A dict with `train_runtime` sums a run up: its rate is a mean."""
+_TOKENS = ("tokens_per_second_per_gpu", "tokens_per_sec_per_gpu", "tokens/s/gpu", "tokens_per_gpu_per_second")
+_MEMORY = {
+    "memory(GiB)": 2.0**30,
+    "memory/max_allocated (GiB)": 2.0**30,
+    "memory/max_mem_allocated(gib)": 2.0**30,
+    "max_memory_allocated_gb": 2.0**30,
+    "perf/max_memory_allocated_gb": 2.0**30,
+}
+"""Peak of PyTorch's allocator, with the bytes of its unit; what calls itself GB divides by 2^30."""
+_STEPS = ("global_step/max_steps", "iteration", "global_step", "train/global_step", "step")
+_LOSSES = ("loss", "train/loss", "train_loss")
+WORDS = (*_SECONDS, *_RATES, *_TOKENS)
+KNOWN_BY = re.compile(
+    r"[{,] ?['\"](?:train_speed\((?:iter/s|s/it)\)|step_time|perf/step_time|timing_s/step|tokens_per_second_per_gpu)['\"]: ?"
+    r"['\"]?[\d.]"
+)
+_PAIR = re.compile(r"['\"](?P<key>[^'\"]{1,80})['\"]: ?(?:['\"](?P<text>[^'\"]{0,80})['\"]|(?P<number>[-+\d.eE]{1,40}|nan|inf))")
+_BEFORE = re.compile(r"(?:perf|step|rollout|iteration)[ _:]*(\d{1,12})\s*:?\s*\{")
+_SUMMARY = "train_runtime"
+
+
+class DictLines:
+    """Collects the lines of one log."""
+
+    waiting = False
+
+    def __init__(self) -> None:
+        self.log = StepLog()
+        self.step_lines = 0
+        self._next = 1
+
+    def line(self, text: str) -> None:
+        """Takes one line with a word."""
+        start = text.find("{")
+        if start < 0 or _SUMMARY in text:
+            return
+        said = {match["key"]: match["text"] or match["number"] or "" for match in _PAIR.finditer(text, start)}
+        seconds, rate = _first(said, _SECONDS), _first(said, _RATES)
+        tokens = _first(said, _TOKENS)
+        if not seconds > 0 and rate > 0:
+            seconds = 1.0 / rate
+        if not seconds > 0 and not tokens > 0:
+            return
+        if tokens > 0:
+            self.log.figures["tokens_per_second_per_gpu"] = tokens
+        for key, value in said.items():
+            if key.startswith(("perf/", "timing_s/")) and key.endswith(("_time", "_tflops")):
+                self.log.figures[key] = as_number(value)
+        step = self._step_of(said, text, start)
+        memory = next((as_number(said[key]) * unit for key, unit in _MEMORY.items() if key in said), NAN)
+        self.step_lines += 1
+        self.log.add(StepLine(step, seconds if seconds > 0 else NAN, loss=_first(said, _LOSSES), memory=memory))
+
+    def _step_of(self, said: dict[str, str], text: str, start: int) -> int:
+        """The number of the step that a dict is about, and of how many, where it says."""
+        for key in _STEPS:
+            number, slash, of = said.get(key, "").partition("/")
+            if number.strip().isdigit():
+                if slash and of.strip().isdigit():
+                    self.log.total_steps = int(of)
+                self._next = int(number) + 1
+                return int(number)
+        before = _BEFORE.search(text, 0, start + 1)
+        step = int(before[1]) if before else self._next
+        self._next = step + 1
+        return step
+
+    def close(self) -> None:
+        """Nothing stays open between lines."""
+
+
+def _first(said: dict[str, str], names: tuple[str, ...]) -> float:
+    return next((as_number(said[name]) for name in names if name in said), NAN)
+
+
+READER = DictLines

@@ -1,0 +1,59 @@
+"""verl's console lines, one a step of reinforcement learning: `step:1 - actor/pg_loss:0.001 - timing_s/step:9.6`.
+
+The seconds of its phases (`timing_s/gen`, `timing_s/update_actor`, …) are kept as facts, with the median of each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from statistics import median
+
+from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
+
+NAME = "verl"
+KNOWN_BY = re.compile(r"\bstep:\d+ - .{0,4000}?\btiming_s/step:[\d.]|\bstep:\d+ - .{0,4000}?\bperf/time_per_step:[\d.]")
+WORDS = ("step:",)
+_HEAD = re.compile(r"\bstep:(\d{1,12}) - ")
+_PAIR = re.compile(r"(?:^| - )([\w/@.()-]{1,100}):(?:np\.\w+\()?([-+\d.eE]{1,40}|nan|inf)")
+_SECONDS = ("timing_s/step", "perf/time_per_step")
+_GB = 2.0**30
+"""What verl calls GB divides bytes by 2^30 (verl/utils/profiler, `max_memory_allocated_gb`)."""
+
+
+class VerlLines:
+    """Collects the lines of one log."""
+
+    waiting = False
+
+    def __init__(self) -> None:
+        self.log = StepLog()
+        self.step_lines = 0
+        self._phases: dict[str, list[float]] = defaultdict(list)
+
+    def line(self, text: str) -> None:
+        """Takes one line with a word."""
+        head = _HEAD.search(text)
+        if head is None:
+            return
+        said = {match[1]: as_number(match[2]) for match in _PAIR.finditer(text, head.end() - 3)}
+        seconds = next((said[name] for name in _SECONDS if said.get(name, NAN) > 0), NAN)
+        if not seconds > 0:
+            return
+        for name, value in said.items():
+            if name.startswith("timing_s/") and name != "timing_s/step" and value >= 0:
+                self._phases[name].append(value)
+        self.step_lines += 1
+        memory = said.get("perf/max_memory_allocated_gb", NAN) * _GB
+        tokens = said.get("perf/total_num_tokens", NAN)
+        self.log.add(StepLine(int(head[1]), seconds, tokens, loss=said.get("actor/pg_loss", NAN), memory=memory))
+        if (rate := said.get("perf/throughput", NAN)) > 0:
+            self.log.figures["tokens_per_second_per_gpu"] = rate
+
+    def close(self) -> None:
+        """The median of each phase's seconds."""
+        for name, values in self._phases.items():
+            self.log.figures[name] = median(values)
+
+
+READER = VerlLines
