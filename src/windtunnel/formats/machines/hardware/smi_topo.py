@@ -43,6 +43,7 @@ def read(files: Sequence[Path], context: Context) -> Reading:
     cut = [name for name, row in rows.items() if len(row) != size]
     if cut or size < len(rows):
         broken.append(f"{path}: rows of {', '.join(cut[:5]) or 'the matrix'} are cut off")
+    broken += [f"{path}: {damage}" for damage in (*_without_nvlink(rows, gpus), *_damages(rows))]
     kinds = Counter(cell for row in rows.values() for cell in row)
     links, kind = _links(rows, gpus)
     gpu = next((known for name in printed if (known := gpu_of_name(name)) is not None), None)
@@ -94,6 +95,39 @@ def _links(rows: dict[str, list[str]], gpus: list[str]) -> tuple[int, str]:
     if sum(best) > MOST_LINKS and min(best) == max(best):
         return best[0], "nvswitch"
     return sum(best), "nvlink_mesh"
+
+
+def _without_nvlink(rows: dict[str, list[str]], gpus: list[str]) -> list[str]:
+    """GPUs with fewer NVLinks than the others, where most have some: a broken GPU, board or driver."""
+    counts = {name: sum(cell.startswith("NV") for cell in rows[name][: len(gpus)]) for name in gpus}
+    usual = Counter(counts.values()).most_common(1)[0][0]
+    lacking = [name for name in gpus if counts[name] == 0 < usual]
+    if not lacking:
+        return []
+    whose = f"{', '.join(lacking)} {'has' if len(lacking) == 1 else 'have'}"
+    number = lacking[0].removeprefix("GPU")
+    return [
+        f"{whose} no NVLink, the other GPUs have: calls over all of them go over PCIe. The node below is as if it were whole; "
+        f"nvidia-smi nvlink -s -i {number} shows the links"
+    ]
+
+
+def _damages(rows: dict[str, list[str]]) -> list[str]:
+    """Where cells contradict each other: a lost or added tab shifts the cells of a row."""
+    names = list(rows)
+    shifted = [name for at, name in enumerate(names) if len(rows[name]) > at and rows[name][at] != "X"]
+    if shifted:
+        return [f"rows of {', '.join(shifted[:5])} are shifted: their X is not in their own column"]
+    odd = [
+        (names[i], names[j], rows[names[i]][j], rows[names[j]][i])
+        for i in range(len(names))
+        for j in range(i)
+        if len(rows[names[i]]) > j and len(rows[names[j]]) > i and rows[names[i]][j] != rows[names[j]][i]
+    ]
+    if not odd:
+        return []
+    one, other, there, here = odd[0]
+    return [f"{len(odd)} pairs have two paths: {one} to {other} is {there}, and back {here}: columns may have shifted"]
 
 
 def _nearest(rows: dict[str, list[str]], gpus: list[str]) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from typing import Any
 from windtunnel.base.comm import Comm
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_bytes
+from windtunnel.base.units import show_size
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.nccl.debug_lines import DebugLines
 from windtunnel.formats.machines.nccl.tests_json import is_json, tables_of_json
@@ -31,6 +32,8 @@ _PROGRAM = re.compile(r"Collective test (starting|concluded): (\S+)")
 _COMMAND = re.compile(r"(\w+)_perf(?:_mpi)?\b")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\d{1,15}(?:\.\d{0,15})?)")
 _MOST_ROWS = 200_000
+_TAG = re.compile(r"\s{0,8}(\[[\w.:,/ -]{1,60}\]|<[\w.:,/ -]{1,60}>)")
+"""What a launcher puts before each piece of output that it passes on, a part of a line included."""
 
 
 class TestsLog:
@@ -55,6 +58,7 @@ class TestsLog:
 
     def line(self, text: str) -> None:
         """Takes one line."""
+        text = _without_tags(text)
         self.debug.line(text)
         if "#" in text or "_perf" in text:
             self._comment(text)
@@ -105,6 +109,12 @@ class TestsLog:
                 self.tables[-1] = (rows, match[2], about)
         elif match := _COMMAND.search(text):
             self._program = self._program or match[0]
+
+
+def _without_tags(text: str) -> str:
+    """A line without the launcher's tag where it stands again inside: each part of a row that was flushed apart has one."""
+    tag = _TAG.match(text)
+    return text.replace(tag[1], " ") if tag is not None and text.count(tag[1]) > 1 else text
 
 
 def recognises(head: Head) -> bool:
@@ -165,7 +175,21 @@ def _log(
         "sizes": [min(sizes), max(sizes)] if sizes else None, "avg_busbw_footer": log.averages,
         "first_row": log.ends[0] if log.ends else None, "last_row": log.ends[-1] if log.ends else None,
     }  # fmt: skip
+    if drops := [drop for table in tables if (drop := _drop_of(table)) is not None]:
+        facts["drops"] = drops
     return tables, facts | ({"nccl": log.debug.facts()} if log.debug.lines else {})
+
+
+def _drop_of(table: CallTable) -> str | None:
+    """Where the rate of a larger buffer falls below half of a smaller one's: another algorithm, or a link that fails."""
+    best = (0.0, 0.0)
+    for size in sorted({call.bytes for call in table.calls}):
+        rate = size / min(call.seconds for call in table.calls if call.bytes == size)
+        if size >= MIB and rate < 0.5 * best[1]:
+            here, there = (f"{value / 1e9:.3g} GB/s at {show_size(at)}" for at, value in ((size, rate), best))
+            return f"{table.comm.name.lower()}: {here}, after {there}"
+        best = max(best, (size, rate), key=lambda pair: pair[1])
+    return None
 
 
 def _table(
