@@ -279,7 +279,7 @@ def _runtime(keys: Keys, plan: Plan) -> Runtime:
     reshard = keys.text("parallelism.fsdp_reshard_after_forward") or "default"
     if reshard not in ("default", "always", "never"):
         raise SpecError("parallelism.fsdp_reshard_after_forward", reshard, "default, always, never")
-    fields["reshard_after_forward"] = reshard == "always" or dtype == "default" and plan.pp == 1
+    fields["reshard_after_forward"] = reshard == "always" or reshard == "default" and plan.pp == 1
     return load_runtime("torchtitan", **fields)
 
 
