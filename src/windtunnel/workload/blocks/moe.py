@@ -138,6 +138,7 @@ def _travel(tape: Tape, name: str, out: bool, there: float, back: float, meanwhi
         quantised=sum(u.quantised for u in meanwhile),
         frozen=sum(u.frozen for u in meanwhile),
         frozen_quantised=sum(u.frozen_quantised for u in meanwhile),
+        resident=sum(u.resident for u in meanwhile),
     )
     unit.forward.append(tape.comm(name, Phase.FORWARD, calls[0], Axis.EP, there, Stream.EP, alone, waits))
     unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, calls[1], Axis.EP, back, Stream.EP, alone, waits))
