@@ -75,7 +75,7 @@ class Lora(Noun):
     base: Annotated[
         Literal["none", "nf4", "fp4", "int8"],
         Field(
-            description="format of frozen linear weights; nf4, fp4: blocks of 64 with a scale; int8: a scale a row; none: 16 bits"
+            description="format of frozen linear weights; nf4, fp4: a scale for 64; int8: a scale for a row; none: 16 bits"
         ),
     ] = "none"
     double_quant: Annotated[Flag, Field(description="nf4, fp4: scales are quantised too, to 8 bits in blocks of 256")] = False
