@@ -8,6 +8,7 @@ import pytest
 from jobs import make_job
 
 from windtunnel.base.errors import SpecError
+from windtunnel.cli import main
 from windtunnel.memory import memory_of
 from windtunnel.predict import predict
 from windtunnel.predict.program.demands import gathered_elements
@@ -232,3 +233,23 @@ def test_a_format_of_packed_weights_is_no_precision() -> None:
     for name in ("nf4", "int4", "qlora"):
         with pytest.raises(SpecError, match="model.lora.base=nf4"):
             load_job("llama3-8b-8xh100", [f"runtime.precision={name}"])
+
+
+def test_memory_says_what_is_frozen_and_what_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
+    job = [
+        "llama3-70b",
+        "--on",
+        "h100-ib",
+        "--set",
+        "cluster.gpus=1",
+        "--set",
+        "plan.micro_batch=1",
+        "--set",
+        "plan.global_batch=1",
+    ]
+    main(["memory", *job, "--set", "model.lora.rank=16"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "131.5 GiB are weights, frozen but for 44.6 million trained parameters" in said
+    assert "model.lora.base=nf4" in said and "plan.micro_batch=1" not in said
+    main(["memory", *job, "--set", "model.lora.rank=16", "--set", "model.lora.base=nf4"])
+    assert "Fits" in capsys.readouterr().out

@@ -74,9 +74,7 @@ class Lora(Noun):
     ] = None
     base: Annotated[
         Literal["none", "nf4", "fp4", "int8"],
-        Field(
-            description="format of frozen linear weights; nf4, fp4: a scale for 64; int8: a scale for a row; none: 16 bits"
-        ),
+        Field(description="format of frozen linear weights; nf4, fp4: a scale for 64; int8: a scale for a row; none: 16 bits"),
     ] = "none"
     double_quant: Annotated[Flag, Field(description="nf4, fp4: scales are quantised too, to 8 bits in blocks of 256")] = False
     base_sharded: Annotated[
