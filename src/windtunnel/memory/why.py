@@ -36,7 +36,8 @@ def why(workload: Workload, memory: Sequence[StageMemory]) -> tuple[str, ...]:
 def _state(job: Job, workload: Workload, worst: StageMemory, state: float) -> str:
     plan = job.plan
     parameters, experts = workload.stage_parameters[worst.stage], workload.stage_experts[worst.stage]
-    words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {_counted(workload, worst, parameters)}"
+    counted = _counted(workload, worst, parameters)
+    words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {counted}"
     if plan.sharding in ("zero3", "fsdp", "hsdp"):
         words += f" over {job.shard_ranks} ranks"
     else:
