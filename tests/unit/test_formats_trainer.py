@@ -388,3 +388,17 @@ def test_tools_are_names_of_a_framework(name: str) -> None:
     runtime = load_runtime(name)
     assert runtime.framework == "fsdp" and runtime.attention_library == "cudnn" and runtime.fp32_logits
     assert runtime.fused_rmsnorm is (name == "unsloth")
+
+
+@pytest.mark.parametrize(
+    ("fields", "second"),
+    [
+        ({"fsdp_version": 2}, True),
+        ({"fsdp_reshard_after_forward": True}, True),
+        ({"fsdp_sharding_strategy": "FULL_SHARD"}, False),
+        ({"fsdp_reshard_after_forward": "FULL_SHARD"}, False),  # Accelerate's spelling for FSDP1
+    ],
+)
+def test_fsdp2_copies_to_and_from_its_buffers(fields: dict[str, Any], second: bool) -> None:
+    made = _imported({**FSDP, **TRL, "fsdp_config": fields}, 16)
+    assert made.plan.sharding == "fsdp" and made.runtime.sharding_copies is second

@@ -49,6 +49,8 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
         keys.get("fsdp_config.reshard_after_forward"),
     ):
         fields["reshard_after_forward"] = False
+    if plan.shards_parameters and _second_fsdp(keys):  # FSDP2 copies to and from its buffers, FSDP1 has views of a flat one
+        fields["sharding_copies"] = True
     fields |= _states(keys, tool, plan, precision, assumed)
     return load_runtime(tool.entry, **fields)
 
@@ -69,6 +71,13 @@ def _precision(keys: Keys, tool: Tool, file: Mapping[str, Any]) -> str:
     if tool in (SWIFT, TRL) and flags["bf16"] is None:  # both turn it on unless fp16 is
         return "bf16" if dtype not in ("float16", "float32") or tool is TRL else {"float16": "fp16"}.get(dtype, "fp32")
     return "tf32" if flags["tf32"] is True else "fp32"
+
+
+def _second_fsdp(keys: Keys) -> bool:
+    """Whether the configuration is of FSDP2: it says so, or has reshard_after_forward as a switch."""
+    stated = [keys.get(path) for path in ("fsdp_version", "fsdp_config.fsdp_version")]
+    switches = [keys.get(f"fsdp_config.{name}") for name in ("reshard_after_forward", "fsdp_reshard_after_forward")]
+    return any(str(value) == "2" for value in stated) or any(isinstance(value, bool) for value in switches)
 
 
 def _states(keys: Keys, tool: Tool, plan: Plan, precision: str, assumed: list[str]) -> dict[str, Any]:
