@@ -168,6 +168,21 @@ def test_torchtitan_reshards_after_forward_unless_it_pipelines(wanted: str | Non
     assert made.runtime is not None and made.runtime.reshard_after_forward is reshards
 
 
+def test_torchtitan_says_what_sends_tokens_to_experts() -> None:
+    def runtime(**parallelism: Any) -> Any:
+        made = from_torchtitan(
+            {"model": {"name": "deepseek_v3", "flavor": "16B"}, "training": {}, "parallelism": parallelism}, on()
+        )
+        return made.runtime
+
+    assert (runtime().moe_dispatch, runtime().moe_reorder, runtime().moe_host_wait) == ("alltoall", "torch", True)
+    for backend in ("deepep", "hybridep"):
+        found = runtime(expert_parallel_comm_backend=backend)
+        assert (found.moe_dispatch, found.moe_reorder) == (backend, "fused")
+    with pytest.raises(SpecError, match="standard, deepep"):
+        runtime(expert_parallel_comm_backend="nvshmem")
+
+
 def test_torchtitans_float8_and_offload() -> None:
     table = {
         "model": {"name": "llama3", "flavor": "8B", "converters": "float8"},
