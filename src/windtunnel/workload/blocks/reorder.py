@@ -1,8 +1,8 @@
 """Tokens in the experts' order and back by torch's own operators, as torchtitan does it.
 
 torchtitan 176498cd (November 2025): `models/moe/moe.py` MoE.forward, `models/moe/utils.py` _permute and _unpermute, and autograd's
-formulas for them (torch `derivatives.yaml`). Numbers are counted as reads and writes of the activations' width; an atomic addition is
-a read and a write. All of it is eager, also where the model is compiled: experts are outside of the compiled parts.
+formulas for them (torch `derivatives.yaml`). Numbers are counted as reads and writes of the activations' width; an atomic addition
+is a read and a write. All of it is eager, also where the model is compiled: experts are outside of the compiled parts.
 """
 
 from __future__ import annotations
