@@ -402,3 +402,26 @@ def test_tools_are_names_of_a_framework(name: str) -> None:
 def test_fsdp2_copies_to_and_from_its_buffers(fields: dict[str, Any], second: bool) -> None:
     made = _imported({**FSDP, **TRL, "fsdp_config": fields}, 16)
     assert made.plan.sharding == "fsdp" and made.runtime.sharding_copies is second
+
+
+def test_trl_loads_fp32_where_no_dtype_is_named() -> None:
+    adapters = TRL | {"use_peft": True, "lora_r": 16}
+    made = _imported(adapters)
+    assert made.runtime.weight_dtype == "fp32" and any("fp32" in line for line in made.assumed)
+    for named in ("bfloat16", "auto"):
+        assert _imported(adapters | {"dtype": named}).runtime.weight_dtype == "bf16"
+    assert _imported(LLAMA_FACTORY).runtime.weight_dtype == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("table", "dropout"),
+    [
+        (LLAMA_FACTORY, False),
+        (LLAMA_FACTORY | {"lora_dropout": 0.1}, True),
+        (TRL | {"use_peft": True, "lora_r": 16}, True),
+        (TRL | {"use_peft": True, "lora_r": 16, "lora_dropout": 0}, False),
+        (SWIFT, True),
+    ],
+)
+def test_dropout_of_adapters(table: dict[str, Any], dropout: bool) -> None:
+    assert _imported(table).model.lora.dropout is dropout

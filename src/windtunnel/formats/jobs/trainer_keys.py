@@ -97,7 +97,8 @@ def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str]) -> Lora | 
         assumed.append("no adapters on parameters of experts (target_parameters): they are not modelled")
     dropout = keys.get("lora_dropout")
     fields: dict[str, Any] = {"rank": rank or tool.rank, "targets": targets, "separate": True, **packed}
-    fields["dropout"] = isinstance(dropout, (int, float)) and not isinstance(dropout, bool) and dropout > 0
+    stated = isinstance(dropout, (int, float)) and not isinstance(dropout, bool)
+    fields["dropout"] = dropout > 0 if stated else tool.dropout
     if model.experts:
         fields["experts"] = experts_of(model)
         reached = fields["experts"] == "linear" and ({"linear_fc1", "linear_fc2"} & set(targets) or packed)

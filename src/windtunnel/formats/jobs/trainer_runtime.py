@@ -52,6 +52,9 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
     if plan.shards_parameters and _second_fsdp(keys):  # FSDP2 copies to and from its buffers, FSDP1 has views of a flat one
         fields["sharding_copies"] = True
     fields |= _states(keys, tool, plan, precision, assumed)
+    if model.lora is not None and tool.loads == "fp32" and not _dtype(keys):
+        fields |= {"weight_dtype": "fp32", "master_weights": False}
+        assumed.append(f"frozen weights in fp32, as {tool.name} loads them without dtype: bfloat16")
     return load_runtime(tool.entry, **fields)
 
 
@@ -67,10 +70,16 @@ def _precision(keys: Keys, tool: Tool, file: Mapping[str, Any]) -> str:
         return "bf16"
     if flags["fp16"] in on:
         return "fp16"
-    dtype = str(keys.get("torch_dtype") or keys.get("dtype") or "")
+    dtype = _dtype(keys)
     if tool in (SWIFT, TRL) and flags["bf16"] is None:  # both turn it on unless fp16 is
         return "bf16" if dtype not in ("float16", "float32") or tool is TRL else {"float16": "fp16"}.get(dtype, "fp32")
     return "tf32" if flags["tf32"] is True else "fp32"
+
+
+def _dtype(keys: Keys) -> str:
+    """The dtype in which the model is loaded, where it is stated; "auto" is that of its files, 16 bits."""
+    named = keys.get("torch_dtype") or keys.get("dtype") or ""
+    return "bfloat16" if named == "auto" else str(named)
 
 
 def _second_fsdp(keys: Keys) -> bool:
@@ -84,9 +93,8 @@ def _states(keys: Keys, tool: Tool, plan: Plan, precision: str, assumed: list[st
     """Trained weights: fp32 with autocast (or FSDP's fp32 shards), or the 16 bits in which they are loaded."""
     if precision not in ("bf16", "fp16"):
         return {"master_weights": False, "gradient_dtype": "fp32", "exp_avg_dtype": "fp32", "exp_avg_sq_dtype": "fp32"}
-    stated = str(keys.get("torch_dtype") or keys.get("dtype") or "")
     accelerate_casts = plan.shards_parameters and tool.entry != "axolotl"  # accelerate's FSDP casts what is trained to fp32
-    half = is_on(keys, "pure_bf16") or tool.half or stated in ("bfloat16", "float16", "bf16", "fp16")
+    half = is_on(keys, "pure_bf16") or tool.half or _dtype(keys) in ("bfloat16", "float16", "bf16", "fp16")
     if not half or accelerate_casts:
         fields: dict[str, Any] = {"master_weights": True, "gradient_dtype": "fp32"}
         moments = "fp32"

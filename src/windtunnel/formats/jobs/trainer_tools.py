@@ -8,7 +8,7 @@ history (trainer/sft_config.py, base_config.py, model_config.py), Axolotl 067b02
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 Attention = Literal["", "eager", "sdpa", "fa2", "fa3"]
@@ -16,29 +16,30 @@ Attention = Literal["", "eager", "sdpa", "fa2", "fa3"]
 
 @dataclass(frozen=True)
 class Tool:
-    """Defaults of a tool. `entry`: its catalogue entry. `checkpoints`: gradient checkpointing is on unless turned off. `rank` and
-    `adapts_all`: of adapters. `half`: trained weights are kept in the 16 bits in which they are loaded; `base_width`: the dtype of
-    weights that are loaded without one being named."""
+    """Defaults of a tool. `entry`: its catalogue entry. `seq`: tokens of a sequence. `checkpoints`: gradient checkpointing is on
+    unless turned off. Of adapters: `rank`, `adapts_all` (every linear module), `dropout`. `half`: trained weights are kept in the
+    16 bits in which they are loaded; `loads`: the dtype of weights where none is named. `double_quant`: of 4-bit weights."""
 
     name: str
-    entry: str
-    seq: int
-    checkpoints: bool
-    rank: int
-    adapts_all: bool
-    half: bool
-    base: Literal["fp32", "bf16"]
-    double_quant: bool
+    entry: str = "huggingface"
+    seq: int = 2048
+    checkpoints: bool = False
+    rank: int = 8
+    adapts_all: bool = False
+    dropout: bool = False
+    half: bool = False
+    loads: Literal["fp32", "bf16"] = "bf16"
+    double_quant: bool = False
 
 
-TRAINER = Tool("transformers' Trainer", "huggingface", 2048, False, 8, False, False, "bf16", False)
-LLAMA_FACTORY = Tool("LLaMA-Factory", "llama-factory", 2048, True, 8, True, False, "bf16", True)
-AXOLOTL = Tool("Axolotl", "axolotl", 512, False, 8, False, True, "bf16", True)
-SWIFT = Tool("ms-swift", "ms-swift", 2048, True, 8, True, True, "bf16", True)
-UNSLOTH = Tool("Unsloth", "unsloth", 2048, True, 16, True, True, "bf16", True)
-TRL = Tool("TRL", "trl", 1024, True, 16, False, False, "fp32", False)
-OLD_TRL = Tool("TRL before 0.24", "huggingface", 1024, True, 16, False, False, "fp32", False)
-OLDEST_TRL = Tool("TRL before 0.20", "huggingface", 1024, False, 16, False, False, "fp32", False)
+TRAINER = Tool("transformers' Trainer")
+LLAMA_FACTORY = Tool("LLaMA-Factory", "llama-factory", checkpoints=True, adapts_all=True, double_quant=True)
+AXOLOTL = Tool("Axolotl", "axolotl", 512, half=True, double_quant=True)
+SWIFT = Tool("ms-swift", "ms-swift", checkpoints=True, adapts_all=True, dropout=True, half=True, double_quant=True)
+UNSLOTH = Tool("Unsloth", "unsloth", checkpoints=True, rank=16, adapts_all=True, half=True, double_quant=True)
+TRL = Tool("TRL", "trl", 1024, checkpoints=True, rank=16, dropout=True, loads="fp32")
+OLD_TRL = replace(TRL, name="TRL before 0.24", entry="huggingface")
+OLDEST_TRL = replace(OLD_TRL, name="TRL before 0.20", checkpoints=False)
 
 _OF_LLAMA_FACTORY = {
     "finetuning_type", "cutoff_len", "disable_gradient_checkpointing", "flash_attn", "enable_liger_kernel", "quantization_bit",
