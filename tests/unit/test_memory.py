@@ -237,3 +237,12 @@ def test_frozen_weights_are_on_the_host_too() -> None:
     workload = build(job)
     held = memory_of(job, workload)[0].tiers[0].parameters
     assert held == pytest.approx((4.0 * workload.stage_parameters[0] + 2.0 * workload.stage_frozen[0]) / 2)
+
+
+def test_deepspeeds_reduction_buffer_is_the_bucket_that_is_stated() -> None:
+    def buffers(**more: object) -> float:
+        job = make_job(framework="deepspeed", sharding="zero2", dp=4, contiguous_gradients=False, reduce_dtype="bf16", **more)
+        return memory_of(job, build(job))[0].buffers
+
+    assert buffers(bucket=2e6) == pytest.approx(2e6)
+    assert buffers(bucket=1e9) == pytest.approx(2.0 * build(make_job()).stage_parameters[0])  # no more than there are gradients

@@ -27,7 +27,8 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
     if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
         twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
-        total += min(habit.bucket, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
+        elements = job.runtime.bucket / width if habit.stated_bucket else habit.bucket
+        total += min(elements, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
     return total
 
 

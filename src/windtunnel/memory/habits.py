@@ -9,7 +9,7 @@ says which measured rows they were checked against.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -29,6 +29,8 @@ class MemoryHabits:
     micro batch ends."""
     bucket: float = 0.0
     """Elements of the flat reduction buffer; 0: gradients already lie in one."""
+    stated_bucket: bool = False
+    """Whether that buffer has the size of `runtime.bucket` (DeepSpeed's reduce_bucket_size) in place of `bucket`."""
     saves_gathered: bool = False
     """Whether the gathered input of a column-parallel layer is kept under sequence parallelism, not gathered again."""
     torch_pipeline: bool = False
@@ -57,7 +59,7 @@ _TORCHTITAN = MemoryHabits(loss=(14.0, 18.0), keeps_outputs=True, saves_gathered
 
 HABITS: dict[str, MemoryHabits] = {
     "megatron-deepspeed": _DEEPSPEED,
-    "deepspeed": _DEEPSPEED,
+    "deepspeed": replace(_DEEPSPEED, stated_bucket=True),
     "torchtitan": _TORCHTITAN,
     "fsdp": _EAGER,
     "llm-foundry": _EAGER,
