@@ -71,8 +71,9 @@ def _precision(keys: Keys, tool: Tool, file: Mapping[str, Any]) -> str:
     if flags["fp16"] in on:
         return "fp16"
     dtype = _dtype(keys)
-    if tool in (SWIFT, TRL) and flags["bf16"] is None:  # both turn it on unless fp16 is
-        return "bf16" if dtype not in ("float16", "float32") or tool is TRL else {"float16": "fp16"}.get(dtype, "fp32")
+    newer = tool.loads == "fp32" and tool.checkpoints  # TRL since 0.22
+    if (tool is SWIFT or newer) and flags["bf16"] is None:  # both turn it on unless fp16 is
+        return "bf16" if newer or dtype not in ("float16", "float32") else {"float16": "fp16"}.get(dtype, "fp32")
     return "tf32" if flags["tf32"] is True else "fp32"
 
 
