@@ -36,7 +36,7 @@ def why(workload: Workload, memory: Sequence[StageMemory]) -> tuple[str, ...]:
 def _state(job: Job, workload: Workload, worst: StageMemory, state: float) -> str:
     plan = job.plan
     parameters, experts = workload.stage_parameters[worst.stage], workload.stage_experts[worst.stage]
-    counted = _counted(workload, worst, parameters)
+    counted = _describe_parameters(workload, worst, parameters)
     words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {counted}"
     if plan.sharding in ("zero3", "fsdp", "hsdp"):
         words += f" over {job.shard_ranks} ranks"
@@ -52,7 +52,7 @@ def _state(job: Job, workload: Workload, worst: StageMemory, state: float) -> st
     return words + "."
 
 
-def _counted(workload: Workload, worst: StageMemory, parameters: float) -> str:
+def _describe_parameters(workload: Workload, worst: StageMemory, parameters: float) -> str:
     """The parameters of the stage; frozen ones, which have weights alone, apart from trained ones."""
     if not workload.held_weights(worst.stage)[1]:
         return f"{parameters / 1e9:.3g} billion parameters"

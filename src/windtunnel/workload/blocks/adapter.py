@@ -29,7 +29,7 @@ ALONE = {Role.Q_DOWN: "linear_qkv", Role.KV_DOWN: "linear_qkv"}
 """Further products that PEFT adapts with the query, key and value projections of latent attention."""
 
 
-def adapted(tape: Tape) -> tuple[Unit, ...]:
+def adapted_units(tape: Tape) -> tuple[Unit, ...]:
     """The units of the tape that `model.lora` targets."""
     return tuple(unit for unit in tape.units if _target(tape, unit) is not None)
 

@@ -62,10 +62,10 @@ def _pack_unit(tape: Tape, unit: Unit, lora: Lora, adapted: bool) -> None:
         size = sum(float(op.batch * op.m * op.k) for op in products) * tape.width
         unit.saved += size
         unit.tensors = (size, *unit.tensors) if unit.tensors else ()
-    unit.forward = _between(
+    unit.forward = _insert_kernels(
         unit.forward, lora, lambda op: _before_forward(tape, op, lora), lambda op: _after_forward(tape, op, lora)
     )
-    unit.backward = _between(unit.backward, lora, lambda op: _before_gradient(tape, op, lora), lambda op: [])
+    unit.backward = _insert_kernels(unit.backward, lora, lambda op: _before_gradient(tape, op, lora), lambda op: [])
 
 
 def _is_packed(op: Op, lora: Lora) -> bool:
@@ -74,7 +74,7 @@ def _is_packed(op: Op, lora: Lora) -> bool:
     return op.kind is Kind.GEMM or op.kind is Kind.GROUPED_GEMM and lora.experts == "linear"
 
 
-def _between(rows: list[Op], lora: Lora, before: Callable[[Op], list[Op]], after: Callable[[Op], list[Op]]) -> list[Op]:
+def _insert_kernels(rows: list[Op], lora: Lora, before: Callable[[Op], list[Op]], after: Callable[[Op], list[Op]]) -> list[Op]:
     """`rows` with further ones around each packed product, and the indices of waits moved accordingly."""
     made: list[Op] = []
     place: dict[int, int] = {}
