@@ -155,6 +155,34 @@ def test_torchtitan() -> None:
     assert "job.description" in made.ignored and any("16" in line for line in made.assumed)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "pp", "reshards"),
+    [(None, 1, True), ("default", 1, True), ("default", 2, False), ("always", 2, True), ("never", 1, False)],
+)
+def test_torchtitan_reshards_after_forward_unless_it_pipelines(wanted: str | None, pp: int, reshards: bool) -> None:
+    """parallelize_llama.py: the default policy frees gathered parameters after forward where there is no pipeline."""
+    parallelism: dict[str, Any] = {"pipeline_parallel_degree": pp}
+    if wanted is not None:
+        parallelism["fsdp_reshard_after_forward"] = wanted
+    made = from_torchtitan({"model": {"name": "llama3", "flavor": "8B"}, "training": {}, "parallelism": parallelism}, on())
+    assert made.runtime is not None and made.runtime.reshard_after_forward is reshards
+
+
+def test_torchtitan_says_what_sends_tokens_to_experts() -> None:
+    def runtime(**parallelism: Any) -> Any:
+        made = from_torchtitan(
+            {"model": {"name": "deepseek_v3", "flavor": "16B"}, "training": {}, "parallelism": parallelism}, on()
+        )
+        return made.runtime
+
+    assert (runtime().moe_dispatch, runtime().moe_reorder, runtime().moe_host_wait) == ("alltoall", "torch", True)
+    for backend in ("deepep", "hybridep"):
+        found = runtime(expert_parallel_comm_backend=backend)
+        assert (found.moe_dispatch, found.moe_reorder) == (backend, "fused")
+    with pytest.raises(SpecError, match="standard, deepep"):
+        runtime(expert_parallel_comm_backend="nvshmem")
+
+
 def test_torchtitans_float8_and_offload() -> None:
     table = {
         "model": {"name": "llama3", "flavor": "8B", "converters": "float8"},

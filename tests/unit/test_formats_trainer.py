@@ -16,6 +16,7 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.trainer import import_table as from_trainer
 from windtunnel.jobs.load import load_described_job as job_of
 from windtunnel.jobs.load import load_parts
+from windtunnel.spec import load_runtime
 from windtunnel.workload import parameter_count
 
 FSDP: dict[str, Any] = {
@@ -173,7 +174,7 @@ def test_a_deepspeed_file_beside_is_opened(tmp_path: Path, place: str) -> None:
         "none",
     )
     assert loaded.job.plan.global_batch == 2 * 2 * 16  # "auto" leaves both counts to the arguments
-    assert "deepspeed.zero_optimization.overlap_comm" in loaded.ignored
+    assert not [key for key in loaded.ignored if "overlap_comm" in key]  # read: the buckets and overlaps of ZeRO
     assert not any("not beside" in line for line in loaded.assumed)
 
 
@@ -197,3 +198,230 @@ def test_a_deepspeed_file_that_is_elsewhere_or_broken(tmp_path: Path) -> None:
     (tmp_path / "zero3_bf16.json").write_text("{")
     with pytest.raises(WindtunnelError, match="zero3_bf16"):
         job_of(str(tmp_path / "axolotl.json"), ["cluster.gpus=16"], "h100-ib")
+
+
+LLAMA_FACTORY: dict[str, Any] = {
+    "model_name_or_path": "meta-llama/Llama-3.1-8B-Instruct",
+    "stage": "sft",
+    "finetuning_type": "lora",
+    "lora_target": "all",
+    "cutoff_len": 4096,
+    "per_device_train_batch_size": 1,
+    "bf16": True,
+}
+TRL: dict[str, Any] = {
+    "model_name_or_path": "Qwen/Qwen3-8B",
+    "max_length": 4096,
+    "per_device_train_batch_size": 1,
+    "packing": True,
+}
+SWIFT: dict[str, Any] = {"model": "Qwen/Qwen3-8B", "tuner_type": "lora", "per_device_train_batch_size": 1, "max_length": 4096}
+
+
+def _imported(table: dict[str, Any], gpus: int = 8) -> Any:
+    return from_trainer(table, None, Stated(gpus=gpus))
+
+
+def _without(table: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key not in names}
+
+
+@pytest.mark.parametrize(
+    ("table", "recompute"),
+    [
+        (LLAMA_FACTORY, "full"),
+        (LLAMA_FACTORY | {"disable_gradient_checkpointing": False}, "full"),
+        (LLAMA_FACTORY | {"gradient_checkpointing": False}, "full"),  # it calls the model's own switch
+        (LLAMA_FACTORY | {"disable_gradient_checkpointing": True}, "none"),
+        (TRL, "full"),
+        (TRL | {"gradient_checkpointing": False}, "none"),
+        (_without(TRL, "max_length") | {"max_seq_length": 4096}, "none"),  # before 0.20
+        (SWIFT, "full"),
+        (SWIFT | {"gradient_checkpointing": "false"}, "none"),
+        (_without(AXOLOTL, "gradient_checkpointing"), "none"),
+        (AXOLOTL | {"gradient_checkpointing": "offload"}, "full"),
+        (_without(ARGUMENTS, "max_seq_length") | {"block_size": 2048}, "none"),
+        (_without(TRL, "packing", "max_length") | {"use_gradient_checkpointing": "unsloth"}, "full"),
+    ],
+)
+def test_gradient_checkpointing_where_a_tool_turns_it_on(table: dict[str, Any], recompute: str) -> None:
+    made = _imported(table)
+    assert made.plan.recompute == recompute
+    silent = not {"gradient_checkpointing", "disable_gradient_checkpointing", "use_gradient_checkpointing"} & set(table)
+    assert any("gradient checkpointing" in line for line in made.assumed) == (recompute == "full" and silent)
+
+
+def test_checkpoints_that_leave_the_gpu() -> None:
+    for more in ({"use_unsloth_gc": True}, {"activation_offloading": True}):
+        assert _imported(LLAMA_FACTORY | more).plan.offload.activations == 32
+    assert _imported(AXOLOTL | {"gradient_checkpointing": "offload"}).plan.offload.activations == 16
+    assert not _imported(LLAMA_FACTORY | {"use_unsloth_gc": True, "disable_gradient_checkpointing": True}).plan.offload.activations
+
+
+@pytest.mark.parametrize(
+    ("table", "library", "kind"),
+    [
+        (TRL, "cudnn", "flash"),
+        (TRL | {"attn_implementation": "sdpa"}, "cudnn", "flash"),
+        (TRL | {"attn_implementation": "flash_attention_2"}, "fa2", "flash"),
+        (TRL | {"attn_implementation": "kernels-community/flash-attn2"}, "fa2", "flash"),
+        (TRL | {"attn_implementation": "kernels-community/vllm-flash-attn3"}, "fa3", "flash"),
+        (TRL | {"attn_implementation": "flash_attention_3"}, "fa3", "flash"),
+        (TRL | {"attn_implementation": "eager"}, "cudnn", "unfused"),
+        (SWIFT | {"attn_impl": "flash_attn"}, "fa2", "flash"),
+        (LLAMA_FACTORY | {"flash_attn": "fa2"}, "fa2", "flash"),
+        (LLAMA_FACTORY | {"flash_attn": "disabled"}, "cudnn", "unfused"),
+        (_without(AXOLOTL, "deepspeed") | {"flash_attention": True}, "fa2", "flash"),
+        (_without(AXOLOTL, "deepspeed") | {"eager_attention": True}, "cudnn", "unfused"),
+    ],
+)
+def test_attention_kernels(table: dict[str, Any], library: str, kind: str) -> None:
+    runtime = _imported(table).runtime
+    assert (runtime.attention_library, runtime.attention) == (library, kind)
+
+
+def test_sinks_have_no_sdpa() -> None:
+    made = _imported(TRL | {"model_name_or_path": "openai/gpt-oss-20b"})
+    assert made.runtime.attention == "unfused" and any("sinks" in line for line in made.assumed)
+
+
+@pytest.mark.parametrize(
+    ("table", "loss"),
+    [
+        (LLAMA_FACTORY, ("vocab_parallel", False, True)),
+        (LLAMA_FACTORY | {"enable_liger_kernel": True}, ("chunked", False, True)),
+        (LLAMA_FACTORY | {"enable_liger_kernel": True, "upcast_lmhead_output": True}, ("vocab_parallel", False, True)),
+        (TRL, ("linear", False, True)),
+        (TRL | {"loss_type": "nll"}, ("vocab_parallel", False, True)),
+        (TRL | {"torch_dtype": "bfloat16"}, ("vocab_parallel", False, True)),  # an older TRL
+        (TRL | {"use_liger_kernel": True}, ("chunked", False, True)),
+        (_without(AXOLOTL, "deepspeed"), ("vocab_parallel", False, True)),
+        (AXOLOTL | {"plugins": ["axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"]}, ("linear", False, True)),
+        (AXOLOTL | {"liger_fused_linear_cross_entropy": True}, ("chunked", False, True)),
+        (AXOLOTL | {"chunked_cross_entropy": True}, ("vocab_parallel", True, False)),
+    ],
+)
+def test_what_is_in_memory_of_the_logits(table: dict[str, Any], loss: tuple[str, bool, bool]) -> None:
+    runtime = _imported(table).runtime
+    assert (runtime.cross_entropy, runtime.fused_cross_entropy, runtime.fp32_logits) == loss
+
+
+@pytest.mark.parametrize(
+    ("table", "base"),
+    [
+        (LLAMA_FACTORY, ("none", False, True)),
+        (LLAMA_FACTORY | {"quantization_bit": 4}, ("nf4", True, True)),
+        (LLAMA_FACTORY | {"quantization_bit": 4, "double_quantization": False, "quantization_type": "fp4"}, ("fp4", False, True)),
+        (LLAMA_FACTORY | {"quantization_bit": 8}, ("int8", False, False)),
+        (AXOLOTL | {"adapter": "qlora", "load_in_4bit": True}, ("nf4", True, True)),
+        (AXOLOTL | {"load_in_8bit": True, "deepspeed": None}, ("int8", False, False)),
+        (TRL | {"use_peft": True, "lora_r": 16, "load_in_4bit": True}, ("nf4", False, False)),
+        (
+            TRL
+            | {
+                "use_peft": True,
+                "lora_r": 16,
+                "load_in_4bit": True,
+                "bnb_4bit_quant_storage": "bfloat16",
+                "use_bnb_nested_quant": True,
+            },
+            ("nf4", True, True),
+        ),
+        (SWIFT | {"quant_bits": 4}, ("nf4", True, False)),
+    ],
+)
+def test_weights_that_bitsandbytes_packs(table: dict[str, Any], base: tuple[str, bool, bool]) -> None:
+    lora = _imported(table).model.lora
+    assert (lora.base, lora.double_quant, lora.base_sharded) == base
+    assert lora.separate
+
+
+def test_packed_weights_are_not_trained() -> None:
+    with pytest.raises(SpecError, match="adapters beside it"):
+        _imported(TRL | {"load_in_4bit": True})
+    with pytest.raises(SpecError, match="4 or 8"):
+        _imported(LLAMA_FACTORY | {"quantization_bit": 2})
+
+
+@pytest.mark.parametrize(
+    ("model", "experts"),
+    [("Qwen/Qwen3-30B-A3B", "linear"), ("openai/gpt-oss-120b", "parameters"), ("deepseek-ai/DeepSeek-V2-Lite", "linear")],
+)
+def test_all_linear_modules_of_a_mixture(model: str, experts: str) -> None:
+    made = _imported(LLAMA_FACTORY | {"model_name_or_path": model})
+    assert made.model.lora.experts == experts and len(made.model.lora.targets) == 4
+    assert any("transformers 5" in line for line in made.assumed) == (experts == "linear")
+
+
+def test_states_of_trained_weights() -> None:
+    """fp32 copies under autocast and in accelerate's FSDP; none where a tool trains the 16 bits that it loads."""
+    full = LLAMA_FACTORY | {"finetuning_type": "full"}
+    runtime = _imported(full).runtime
+    assert (runtime.master_weights, runtime.gradient_dtype, runtime.exp_avg_dtype) == (True, "fp32", "fp32")
+    runtime = _imported(full | {"pure_bf16": True}).runtime
+    assert (runtime.master_weights, runtime.weight_dtype, runtime.gradient_dtype, runtime.exp_avg_dtype) == (False, *["bf16"] * 3)
+    sharded = _imported({**FSDP, **TRL, "torch_dtype": "bfloat16"}).runtime
+    assert sharded.master_weights and sharded.gradient_dtype == "fp32"
+    own = _without(AXOLOTL, "deepspeed", "adapter") | {"fsdp_version": 2, "fsdp_config": {"reshard_after_forward": True}}
+    runtime = _imported(own | {"optimizer": "adamw_torch_8bit"}).runtime
+    assert (runtime.master_weights, runtime.gradient_dtype, runtime.exp_avg_dtype, runtime.fused_optimizer) == (
+        False,
+        "bf16",
+        "int8",
+        True,
+    )
+    assert not _imported(own | {"optimizer": "adamw_torch"}).runtime.fused_optimizer  # a chain of foreach kernels
+
+
+def test_buckets_of_a_file_that_says_auto(tmp_path: Path) -> None:
+    """transformers fills them in from the model's width: Llama-3.2-1B has 2048."""
+    zero = {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_max_live_parameters": 2e8}
+    made = _imported(AXOLOTL | {"deepspeed": {"zero_optimization": zero | {"stage3_param_persistence_threshold": "auto"}}})
+    runtime = made.runtime
+    assert (runtime.bucket, runtime.prefetch_bucket) == (2 * 2048**2, int(0.9 * 2048**2))
+    assert (runtime.persistent_parameters, runtime.live_parameters) == (20480, 2e8)
+    assert not [key for key in made.ignored if "zero_optimization" in key]
+
+
+@pytest.mark.parametrize("name", ["trl", "huggingface", "axolotl", "unsloth", "llama-factory", "ms-swift"])
+def test_tools_are_names_of_a_framework(name: str) -> None:
+    runtime = load_runtime(name)
+    assert runtime.framework == "fsdp" and runtime.attention_library == "cudnn" and runtime.fp32_logits
+    assert runtime.fused_rmsnorm is (name == "unsloth")
+
+
+@pytest.mark.parametrize(
+    ("fields", "second"),
+    [
+        ({"fsdp_version": 2}, True),
+        ({"fsdp_reshard_after_forward": True}, True),
+        ({"fsdp_sharding_strategy": "FULL_SHARD"}, False),
+        ({"fsdp_reshard_after_forward": "FULL_SHARD"}, False),  # Accelerate's spelling for FSDP1
+    ],
+)
+def test_fsdp2_copies_to_and_from_its_buffers(fields: dict[str, Any], second: bool) -> None:
+    made = _imported({**FSDP, **TRL, "fsdp_config": fields}, 16)
+    assert made.plan.sharding == "fsdp" and made.runtime.sharding_copies is second
+
+
+def test_trl_loads_fp32_where_no_dtype_is_named() -> None:
+    adapters = TRL | {"use_peft": True, "lora_r": 16}
+    made = _imported(adapters)
+    assert made.runtime.weight_dtype == "fp32" and any("fp32" in line for line in made.assumed)
+    for named in ("bfloat16", "auto"):
+        assert _imported(adapters | {"dtype": named}).runtime.weight_dtype == "bf16"
+    assert _imported(LLAMA_FACTORY).runtime.weight_dtype == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("table", "dropout"),
+    [
+        (LLAMA_FACTORY, False),
+        (LLAMA_FACTORY | {"lora_dropout": 0.1}, True),
+        (TRL | {"use_peft": True, "lora_r": 16}, True),
+        (TRL | {"use_peft": True, "lora_r": 16, "lora_dropout": 0}, False),
+        (SWIFT, True),
+    ],
+)
+def test_dropout_of_adapters(table: dict[str, Any], dropout: bool) -> None:
+    assert _imported(table).model.lora.dropout is dropout

@@ -11,6 +11,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.memory import activation_walk, curve, memory_of
 from windtunnel.memory.walk import block_needs
 from windtunnel.spec import Job
+from windtunnel.spec.model import Lora
 from windtunnel.workload import build
 
 GIB = 2.0**30
@@ -205,3 +206,43 @@ def test_16_bit_optimizer_keeps_half_precision_gradients_and_fp32_accumulation_c
     more = memory_of(full, build(full))[0].allocated - memory_of(half, build(half))[0].allocated
     # BLOOM's chronicles (28 February 2022) say 4 bytes a parameter; recomputed tensors and 16-bit gradients do not peak together
     assert 3 * count < more <= 4.01 * count
+
+
+def test_recompute_around_fsdp2s_units_keeps_what_was_gathered() -> None:
+    """One more block in 16 bits where recompute runs the units' forward hooks again; not in torchtitan, nor with FSDP1's views."""
+
+    def buffers(framework: str, **more: object) -> float:
+        return memory_of(job := make_job(framework=framework, sharding="fsdp", dp=4, **more), build(job))[0].buffers
+
+    layer = 2.0 * build(make_job()).blocks[1].elements
+    two = {"sharding_copies": True}
+    assert buffers("fsdp", recompute="full", **two) - buffers("fsdp", **two) == pytest.approx(layer)
+    assert buffers("fsdp", recompute="full", sharding_copies=False) == buffers("fsdp", sharding_copies=False)
+    assert buffers("torchtitan", recompute="full") == buffers("torchtitan", recompute="none")
+
+
+def test_shards_pass_through_the_gpu_on_their_way_from_the_host() -> None:
+    def buffers(dp: int, place: str) -> float:
+        offload = {"optimizer": place, "parameters": place}
+        job = make_job(framework="fsdp", sharding="fsdp", dp=dp, offload=offload, reduce_dtype="bf16")
+        return memory_of(job, build(job))[0].buffers
+
+    layer = build(make_job()).blocks[1].elements
+    for dp in (2, 4):  # two shards in fp32, and one reduced gradient
+        assert buffers(dp, "host") - buffers(dp, "none") == pytest.approx((2 * 4 + 2) * layer / dp)
+
+
+def test_frozen_weights_are_on_the_host_too() -> None:
+    job = make_job(framework="fsdp", sharding="fsdp", dp=2, lora=Lora(), offload={"optimizer": "host", "parameters": "host"})
+    workload = build(job)
+    held = memory_of(job, workload)[0].tiers[0].parameters
+    assert held == pytest.approx((4.0 * workload.stage_parameters[0] + 2.0 * workload.stage_frozen[0]) / 2)
+
+
+def test_deepspeeds_reduction_buffer_is_the_bucket_that_is_stated() -> None:
+    def buffers(**more: object) -> float:
+        job = make_job(framework="deepspeed", sharding="zero2", dp=4, contiguous_gradients=False, reduce_dtype="bf16", **more)
+        return memory_of(job, build(job))[0].buffers
+
+    assert buffers(bucket=2e6) == pytest.approx(2e6)
+    assert buffers(bucket=1e9) == pytest.approx(2.0 * build(make_job()).stage_parameters[0])  # no more than there are gradients

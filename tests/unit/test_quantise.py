@@ -285,3 +285,16 @@ def test_backward_phases_hold_what_each_half_needs() -> None:
     graph = build(low(switches={"fp8_recipe": "current"}))
     phases = {graph.ops.names[r]: int(graph.ops.phase[r]) for r in graph.blocks[1].backward}
     assert phases["mlp down grad quantise"] == Phase.DGRAD and phases["attention out again quantise"] == Phase.WGRAD
+
+
+def test_weights_without_a_cache_are_kept_for_backward() -> None:
+    """Transformer Engine's layers save the copy that the input's gradient reads: of every layer, from forward to backward."""
+    without = {"fp8_weight_cache": False, "fp8_recipe": "delayed"}
+    kept, cached = (build(low(switches=more)).blocks[1] for more in (without, {"fp8_recipe": "delayed"}))
+    assert kept.quantised > 10 * E  # one byte each
+    assert kept.saved - cached.saved == pytest.approx(kept.quantised)
+    again = build(low(switches=without | {"save_original_input": True})).blocks[1]  # torchao quantises the weight once more
+    inputs = build(low(switches={"fp8_recipe": "delayed", "save_original_input": True})).blocks[1]
+    assert again.saved == inputs.saved
+    recomputed = [build(low(switches=more, recompute="full")).blocks[1].saved for more in (without, {"fp8_recipe": "delayed"})]
+    assert recomputed[0] == recomputed[1]

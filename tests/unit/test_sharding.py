@@ -233,6 +233,7 @@ def test_framework_truths_by_version() -> None:
     assert of("torchtitan").cp_library == "torch"
     assert not of("torchtitan", launch="compile").fused_cross_entropy
     assert of("torchtitan", version="2025.06", launch="compile").fused_cross_entropy
-    assert of("fsdp").attention_library == "fa1" and of("fsdp", version="0.6").attention_library == "fa2"
+    assert [of("fsdp", version=v).attention_library for v in ("0.3", "0.6", "2.2")] == ["fa1", "fa2", "fa2"]
+    assert of("fsdp").attention_library == "cudnn"
     assert of("megatron-deepspeed").attention == "fused_softmax" and of("megatron-deepspeed", version="2023").attention == "flash"
     assert of("maxtext").launch == "compile" and of("maxtext").host.launch < 1e-6

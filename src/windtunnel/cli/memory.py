@@ -116,6 +116,15 @@ def command(
         _print(loaded.job, counted)
 
 
+def _what_is_left(job: Job) -> str:
+    """What to try where no change of the plan is enough."""
+    lora = getattr(job.model, "lora", None)
+    ways = ["use more GPUs"]
+    ways += ["plan.micro_batch=1"] if job.plan.micro_batch > 1 else []
+    ways += ["4-bit frozen weights, model.lora.base=nf4"] if lora is not None and lora.base == "none" and job.plan.tp == 1 else []
+    return ", or ".join(ways)
+
+
 def _print(job: Job, counted: MemoryReport) -> None:
     from rich.console import Console
     from rich.text import Text
@@ -144,7 +153,7 @@ def _print(job: Job, counted: MemoryReport) -> None:
     for sentence in counted.why:
         console.print(Text(f"  {sentence}"))
     if not counted.fixes:
-        console.print(Text("No change that was tried makes it fit: use more GPUs, or plan.micro_batch=1."))
+        console.print(Text(f"No change that was tried makes it fit: {_what_is_left(job)}."))
         return
     console.print(Text("What makes it fit, cheapest first (time a token, against this plan if it fitted):"))
     for fix in counted.fixes:

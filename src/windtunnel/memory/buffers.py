@@ -8,6 +8,7 @@ from windtunnel.memory.habits import MemoryHabits
 from windtunnel.memory.state import gradients_leave
 from windtunnel.memory.tiers import largest_copy
 from windtunnel.spec.common import DTYPE_BYTES
+from windtunnel.spec.job import Job
 from windtunnel.workload.blocks.quantise import gather_width
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.identity import BlockKind
@@ -26,7 +27,8 @@ def buffer_bytes(workload: Workload, stage: int, habit: MemoryHabits, parameters
     if (job.dp * plan.cp > 1 or gradients_leave(plan)) and habit.bucket:
         width = DTYPE_BYTES[job.runtime.reduce_dtype]
         twice = job.runtime.contiguous_gradients and job.runtime.overlap_grad_reduce and plan.sharding == "zero2"
-        total += min(habit.bucket, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
+        elements = job.runtime.bucket / width if habit.stated_bucket else habit.bucket
+        total += min(elements, parameters) * width * (2.0 if twice else 1.0)  # one fills while the other is reduced
     return total
 
 
@@ -49,11 +51,26 @@ def _sharded_bytes(workload: Workload, stage: int, habit: MemoryHabits, paramete
     second = parameters / job.plan.secondary_group if job.plan.secondary_group else 0.0
     small = sum(persistent(job, workload.blocks[b]) * times for chunk in workload.stages[stage] for b, times in chunk.blocks)
     quantised = INT8 * largest if job.plan.quantised_gather else 0.0
+    if habit.checkpoints_outside and job.runtime.sharding_copies and job.plan.recompute == "full":
+        second += largest
+    quantised += _staged_bytes(job, largest)
     narrow = workload.stage_quantised[stage]
     if job.runtime.reshard_after_forward:
         narrow = min(narrow, (1 + blocks_ahead(workload, stage)) * max((workload.blocks[b].quantised for b in used), default=0.0))
     thinner = narrow * (compute - gather_width(job.runtime, compute, 1.0, 1.0))  # gathered in low precision
     return compute * (min(gathered, parameters) + largest + head + second + small) + reduced * largest + quantised - thinner
+
+
+def _staged_bytes(job: Job, largest: float) -> float:
+    """Shards of a block of `largest` elements on their way from the host and back: that in use, that fetched ahead, and the
+    gradient reduced last (PyTorch's CPUOffloadPolicy and CPUOffload copy whole shards, in the dtype in which the host keeps
+    them)."""
+    runtime, plan = job.runtime, job.plan
+    if plan.offload.parameters not in ("host", "nvme"):
+        return 0.0
+    kept = 4.0 if runtime.master_weights and plan.sharding in ("fsdp", "hsdp") else DTYPE_BYTES[runtime.weight_dtype]
+    back = DTYPE_BYTES[runtime.reduce_dtype] if gradients_leave(plan) else 0.0
+    return (2.0 * kept + back) * largest / job.shard_ranks
 
 
 def _outputs(workload: Workload, stage: int, width: float) -> float:

@@ -9,7 +9,7 @@ says which measured rows they were checked against.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -29,6 +29,8 @@ class MemoryHabits:
     micro batch ends."""
     bucket: float = 0.0
     """Elements of the flat reduction buffer; 0: gradients already lie in one."""
+    stated_bucket: bool = False
+    """Whether that buffer has the size of `runtime.bucket` (DeepSpeed's reduce_bucket_size) in place of `bucket`."""
     saves_gathered: bool = False
     """Whether the gathered input of a column-parallel layer is kept under sequence parallelism, not gathered again."""
     torch_pipeline: bool = False
@@ -39,12 +41,16 @@ class MemoryHabits:
     flat: Literal["none", "gradients", "all"] = "none"
     """What is in one buffer in place of a tensor for each parameter: the accumulated gradients, or weights and optimizer state as
     well."""
+    checkpoints_outside: bool = False
+    """Whether checkpointing is around FSDP2's units, so that recompute runs their forward hooks again: the all-gather's output then
+    stays beside the parameters copied out of it until the next unit has been gathered (torch `_fsdp_param_group.py`,
+    wait_for_unshard; transformers' GradientCheckpointingLayer). torchtitan has checkpointing inside the units."""
     lazy_moments: bool = True
     """Whether the optimizer allocates its moments in its first update, after the first step's activations are freed."""
 
 
 _MEGATRON = MemoryHabits(loss=(8.0, 8.0), flat="gradients")
-_EAGER = MemoryHabits(loss=(14.0, 14.0))
+_EAGER = MemoryHabits(loss=(14.0, 14.0), checkpoints_outside=True)
 _DEEPSPEED = MemoryHabits(
     loss=(8.0, 8.0), keeps_outputs=True, raw_gradients="chunk", bucket=5e8, resident=1.0 * 2**30, flat="all", lazy_moments=False
 )
@@ -53,7 +59,7 @@ _TORCHTITAN = MemoryHabits(loss=(14.0, 18.0), keeps_outputs=True, saves_gathered
 
 HABITS: dict[str, MemoryHabits] = {
     "megatron-deepspeed": _DEEPSPEED,
-    "deepspeed": _DEEPSPEED,
+    "deepspeed": replace(_DEEPSPEED, stated_bucket=True),
     "torchtitan": _TORCHTITAN,
     "fsdp": _EAGER,
     "llm-foundry": _EAGER,

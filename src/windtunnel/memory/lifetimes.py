@@ -89,7 +89,7 @@ def lifetimes(workload: Workload, stage: int, whole: bool = False) -> list[Tenso
     habit = habits(job.runtime.framework)
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     narrow, frozen = workload.held_weights(stage)
-    state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen)
+    state = state_of(job, habit, parameters, experts, narrow, workload.stage_states[stage], frozen, workload.resident_bytes(stage))
     script = _Script()
     _start(script, workload, stage, habit, state)
     player = _Player(script, workload, stage)

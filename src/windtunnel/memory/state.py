@@ -40,10 +40,12 @@ def state_of(
     quantised: float = 0.0,
     moments: float | None = None,
     frozen: float = 0.0,
+    resident: float = 0.0,
 ) -> State:
     """State of `parameters` elements (one GPU's part of a stage before data-parallel sharding), `experts` of which belong to
     experts, and of `frozen` further ones, which have only weights; `quantised` of all are of linear layers in low precision.
-    `moments`: bytes of the optimizer's state (`Workload.stage_states`); by default, as if no parameter were a matrix."""
+    `resident`: bytes of packed weights that are not sharded. `moments`: bytes of the optimizer's state (`Workload.stage_states`);
+    by default, as if no parameter were a matrix."""
     plan, runtime = job.plan, job.runtime
     shard = shard_elements(job, parameters, experts)
     weight, gradient = DTYPE_BYTES[runtime.weight_dtype], DTYPE_BYTES[runtime.gradient_dtype]
@@ -58,11 +60,11 @@ def state_of(
     copies = master * updated_parameters(job, parameters, experts)
     cut = plan.sharding == "zero2" or plan.shards_parameters and not unsharded_gradients
     return State(
-        weights=0.0
+        weights=resident
         if plan.offload.parameters != "none"
-        else weight * shard + still
+        else weight * shard + still + resident
         if plan.shards_parameters
-        else weight_bytes(job, parameters + frozen, quantised),
+        else weight_bytes(job, parameters + frozen, quantised) + resident,
         gradients=gradient * (shard * (kept if gradients_leave(plan) else 1.0) if cut else parameters),
         optimizer=(moments + copies) * kept,
         master=copies * kept,

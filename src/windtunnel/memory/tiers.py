@@ -70,7 +70,8 @@ def tiers_of(workload: Workload, stage: int, habit: MemoryHabits, needs: Sequenc
     parameters, experts = workload.stage_parameters[stage], workload.stage_experts[stage]
     plan = job.plan
     moments = workload.stage_states[stage]
-    without_offload = state_of(_without_offload(job), habit, parameters, experts, moments=moments)
+    frozen = workload.held_weights(stage)[1]
+    without_offload = state_of(_without_offload(job), habit, parameters, experts, moments=moments, frozen=frozen)
     on_gpu = state_of(job, habit, parameters, experts, moments=moments)
     offloaded = updated_parameters(job, parameters, experts) * (1.0 - offload.kept_state)
     if offload.optimizer != "none":

@@ -23,6 +23,7 @@ from windtunnel.spec.requirements.precision import NARROW
 from windtunnel.spec.runtime import Runtime
 from windtunnel.workload.blocks.quantise import copies, recipe
 from windtunnel.workload.graph import Chunk, Workload
+from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import CONTEXT_AXES, DTYPES, Axis, Comm, Kind, OpTable, Phase
 from windtunnel.workload.schedules import Pass, table
 
@@ -128,6 +129,9 @@ def _gradients(workload: Workload) -> Floats:
     data = table.phase == Phase.DGRAD
     product = ((kind == Kind.GEMM) | (kind == Kind.GROUPED_GEMM)) & data
     elements = np.where(product, batch * m * (n + k), 0.0)
+    lora = getattr(workload.job.model, "lora", None)
+    if lora is not None and lora.base != "none":  # the 16-bit weight; that of one expert at a time
+        elements += np.where(product & (table.role != Role.ROUTER), n * k, 0.0)
     if low is not None:  # the output's gradient beside its quantised copies
         narrow = _IS_NARROW[table.dtype] & (elements > 0)
         width = workload.job.runtime.compute_width

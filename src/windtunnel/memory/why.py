@@ -36,8 +36,8 @@ def why(workload: Workload, memory: Sequence[StageMemory]) -> tuple[str, ...]:
 def _state(job: Job, workload: Workload, worst: StageMemory, state: float) -> str:
     plan = job.plan
     parameters, experts = workload.stage_parameters[worst.stage], workload.stage_experts[worst.stage]
-    words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {parameters / 1e9:.3g} billion "
-    words += "parameters"
+    counted = _describe_parameters(workload, worst, parameters)
+    words = f"Weights, gradients and optimizer state take {_gib(state)} of {_gib(worst.capacity)}: {counted}"
     if plan.sharding in ("zero3", "fsdp", "hsdp"):
         words += f" over {job.shard_ranks} ranks"
     else:
@@ -50,6 +50,16 @@ def _state(job: Job, workload: Workload, worst: StageMemory, state: float) -> st
     elif plan.sharding == "zero1" and job.expert_dp < 4 and experts > 0.5 * parameters:
         words += f"; only {job.expert_dp} ranks share an expert's optimizer state"
     return words + "."
+
+
+def _describe_parameters(workload: Workload, worst: StageMemory, parameters: float) -> str:
+    """The parameters of the stage; frozen ones, which have weights alone, apart from trained ones."""
+    if not workload.held_weights(worst.stage)[1]:
+        return f"{parameters / 1e9:.3g} billion parameters"
+    lora = getattr(workload.job.model, "lora", None)
+    packed = f" in {lora.base}" if lora is not None and lora.base != "none" else ""
+    trained = f"{parameters / 1e9:.3g} billion" if parameters >= 1e8 else f"{parameters / 1e6:.3g} million"
+    return f"{_gib(worst.weights)} are weights, frozen{packed} but for {trained} trained parameters"
 
 
 def _activations(job: Job, workload: Workload, worst: StageMemory) -> str:

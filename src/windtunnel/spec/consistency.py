@@ -34,7 +34,7 @@ def check(job: Job) -> Job:
     _check_ranks(job)
     if not isinstance(job.model, GraphModel):
         check_mixers(job.model, job.plan)
-        check_adapters(job.model, job.plan)
+        check_adapters(job.model, job.plan, job.runtime.precision)
         check_vision(job.model, job.plan)
         check_loss(job.runtime, job.plan)
     check_context(job.model, job.plan, job.runtime, job.cp_kind)

@@ -49,7 +49,12 @@ Target = Literal["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
 
 class Lora(Noun):
     """Low-rank adapters (Hu et al. 2021, arXiv:2106.09685) beside linear layers; all weights of the model are frozen. `targets` are
-    Megatron's names: the QKV and output projections of attention, the up and down projections of the MLP."""
+    Megatron's names: the QKV and output projections of attention, the up and down projections of the MLP.
+
+    `base` is the format of the frozen linear layers' weights, as bitsandbytes has them (QLoRA, Dettmers 2023, arXiv:2305.14314);
+    embedding, norms and output layer keep `runtime.weight_dtype`. `experts` says what a mixture's experts are: `linear`, modules
+    that targets and `base` reach, or `parameters`, tensors of all experts that they do not (decision 41).
+    """
 
     rank: PositiveInt = 16
     targets: Annotated[tuple[Target, ...], Field(min_length=1)] = ("linear_qkv", "linear_proj")
@@ -57,6 +62,28 @@ class Lora(Noun):
     all_to_all: Annotated[
         Flag, Field(description="outputs that the sequence cuts again travel all-to-all, not gathered (NeMo's a2a_experimental)")
     ] = False
+    separate: Annotated[
+        Flag,
+        Field(description="query, key and value, and gate and up, have adapters of their own (PEFT); else one for each product"),
+    ] = False
+    experts: Annotated[
+        Literal["linear", "parameters"] | None,
+        Field(
+            description="what experts are: linear modules that targets and base reach (transformers 4), or parameters that they do "
+            "not (transformers 5, GPT-OSS, Llama 4); no default: needed where linear_fc1 or linear_fc2 targets a mixture"
+        ),
+    ] = None
+    base: Annotated[
+        Literal["none", "nf4", "fp4", "int8"],
+        Field(description="format of frozen linear weights; nf4, fp4: a scale for 64; int8: a scale for a row; none: 16 bits"),
+    ] = "none"
+    double_quant: Annotated[Flag, Field(description="nf4, fp4: scales are quantised too, to 8 bits in blocks of 256")] = False
+    base_sharded: Annotated[
+        Flag,
+        Field(
+            description="full sharding cuts packed weights too (bnb_4bit_quant_storage is a float dtype); else each rank has all"
+        ),
+    ] = True
 
 
 class Model(Noun):

@@ -180,6 +180,11 @@ class Runtime(Noun):
         False, description="experts' GEMMs, biases, activation and quantisation in fused kernels (cuDNN's grouped MLP)"
     )
     moe_permute_fusion: Flag = Field(True, description="one kernel sorts tokens by expert")
+    moe_reorder: Literal["fused", "torch"] = Field(
+        "fused",
+        description="how tokens are put in the experts' order and summed: fused kernels; or torch's gather, copies behind padding, "
+        "fp32 scores and scatter_add (torchtitan)",
+    )
     moe_fused_router: Flag = Field(False, description="one fused kernel each for scores, top-k and balancing loss")
     moe_router_dtype: Literal["bf16", "tf32", "fp32"] = Field(
         "fp32", description="dtype of the router's GEMM; tf32: fp32 in and out, computed by tensor cores"

@@ -138,6 +138,7 @@ class _Blocks:
             frozen,
             sum(u.frozen_quantised for u in units),
             matrices=tuple(matrices_of(job, units).items()),
+            resident=sum(u.resident for u in units),
         )
 
     def write_offloaded(self) -> None:
@@ -231,6 +232,7 @@ def _workload(table: _Blocks) -> Workload:
         tuple(states),
         sum_by_stage(lambda b: b.frozen),
         sum_by_stage(lambda b: b.frozen_quantised),
+        sum_by_stage(lambda b: b.resident),
     )
 
 

@@ -150,24 +150,56 @@ def _matrices(model: Model, kind: LayerKind, experts: int) -> int:
 
 def adapter_parameters(model: Model) -> float:
     """Elements of all adapters; 0 without `model.lora`."""
+    return _adapters_of(model, model.experts or 0)
+
+
+def adapter_parameters_used(model: Model) -> float:
+    """As `adapter_parameters`, of which a token sees only those of the experts it goes to."""
+    return _adapters_of(model, model.top_k)
+
+
+def _adapters_of(model: Model, experts: int) -> float:
     if model.lora is None:
         return 0.0
-    return float(sum(count * _adapters(model.seen_by(kind.local), model.lora) for kind, count in model.kind_counts.items()))
+    counts = model.kind_counts.items()
+    return float(sum(count * _adapters(model.seen_by(kind.local), model.lora, kind, experts) for kind, count in counts))
 
 
-def _adapters(model: Model, lora: Lora) -> int:
-    """Elements of a layer's adapters."""
-    h, wide = model.hidden, 2 if model.gated else 1
-    sides = {
-        "linear_qkv": [(h, _qkv_width(model))],
-        "linear_proj": [(model.heads * model.value_dim, h)],
-        "linear_fc1": [(h, wide * model.ffn)],
-        "linear_fc2": [(model.ffn, h)],
-    }
-    if model.latent:
-        up = (model.kv_lora_rank or 0, model.heads * (model.qk_nope_dim + model.v_dim))
-        sides["linear_qkv"] = [(model.q_lora_rank or h, model.heads * model.qk_dim), up]
+def _adapters(model: Model, lora: Lora, kind: LayerKind, experts: int) -> int:
+    """Elements of a layer's adapters, `experts` experts' among them."""
+    sides: dict[str, list[tuple[int, int]]] = {"linear_qkv": [], "linear_proj": [], "linear_fc1": [], "linear_fc2": []}
+    if kind.mixer == "attention":
+        sides["linear_qkv"] = _query_sides(model, lora.separate)
+        sides["linear_proj"] = [(model.heads * model.value_dim, model.hidden)]
+    if kind.feed == "dense":
+        _add_mlp(sides, model, lora.separate, model.hidden, model.ffn)
+    if kind.experts and model.shared_ffn:
+        _add_mlp(sides, model, lora.separate, model.hidden, model.shared_ffn)
+    if kind.experts and lora.experts == "linear":
+        for _ in range(experts):
+            _add_mlp(sides, model, lora.separate, model.expert_hidden, model.expert_width)
     return lora.rank * sum(a + b for target in lora.targets for a, b in sides[target])
+
+
+def _query_sides(model: Model, separate: bool) -> list[tuple[int, int]]:
+    """(inputs, outputs) of the products that make queries, keys and values, or of each of their modules."""
+    h = model.hidden
+    if not model.latent:
+        keys, width = model.groups * model.dim_per_head, _qkv_width(model)
+        return [(h, width - 2 * keys), (h, keys), (h, keys)] if separate else [(h, width)]
+    rank = model.kv_lora_rank or 0
+    up = [(model.q_lora_rank or h, model.heads * model.qk_dim), (rank, model.heads * (model.qk_nope_dim + model.v_dim))]
+    down = [(h, rank + model.qk_rope_dim), *([(h, model.q_lora_rank)] if model.q_lora_rank else [])]
+    return [*up, *down] if separate else up
+
+
+def _add_mlp(sides: dict[str, list[tuple[int, int]]], model: Model, separate: bool, inputs: int, width: int) -> None:
+    """Adds the projections of an MLP."""
+    if model.gated:
+        sides["linear_fc1"] += [(inputs, width)] * 2 if separate else [(inputs, 2 * width)]
+    else:
+        sides["linear_fc1"].append((inputs, width))
+    sides["linear_fc2"].append((width, inputs))
 
 
 def model_flops(job: Job, causal: bool = False) -> float:
@@ -202,7 +234,7 @@ def model_flops(job: Job, causal: bool = False) -> float:
         score += 6.0 * count * seen.heads * (seen.qk_dim + seen.value_dim) * keys
     images = plan.global_batch * _vision_flops(model)
     if model.lora is not None or model.frozen:
-        return float(tokens) * (4.0 * weights + 6.0 * adapter_parameters(model) + score) + images
+        return float(tokens) * (4.0 * weights + 6.0 * adapter_parameters_used(model) + score) + images
     return float(tokens) * (6.0 * weights + score) + images
 
 

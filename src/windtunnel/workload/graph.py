@@ -38,7 +38,7 @@ class Block:
     multiplied in low precision. `offloaded` bytes are kept outside the GPU from forward to backward, and are part of `working`.
     `matrices`: number of weights of each shape, if the optimizer needs them. `frozen` elements are not part of `parameters`;
     `frozen_quantised` of them are in low precision. They take memory and are gathered, but have neither gradient nor optimizer
-    state.
+    state. `resident`: bytes of packed weights that no sharding cuts.
     """
 
     key: BlockKey
@@ -55,6 +55,7 @@ class Block:
     frozen_quantised: float = 0.0
     offloaded: float = 0.0
     matrices: tuple[tuple[Matrix, int], ...] = ()
+    resident: float = 0.0
 
     @property
     def elements(self) -> float:
@@ -96,6 +97,11 @@ class Workload:
     stage_states: tuple[float, ...] = ()
     stage_frozen: tuple[float, ...] = ()
     stage_frozen_quantised: tuple[float, ...] = ()
+    stage_resident: tuple[float, ...] = ()
+
+    def resident_bytes(self, stage: int) -> float:
+        """Bytes of `stage`'s packed weights that no sharding cuts."""
+        return self.stage_resident[stage] if self.stage_resident else 0.0
 
     def held_weights(self, stage: int) -> tuple[float, float]:
         """Elements of `stage` in low precision, trained or frozen; and all frozen elements."""

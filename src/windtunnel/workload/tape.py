@@ -25,7 +25,8 @@ class Unit:
     `plan.recompute_modules` that run the unit again, `gives[part]` the bytes of `saved` that such a part brings back, `place` the
     sub-module of both. `tensors`: bytes of each tensor of `saved`, if there are several. `cut`: the side of the unit's weight
     (outputs x inputs) that tensor parallelism divides. `frozen`: parameters that are not trained, in place of `parameters`,
-    `frozen_quantised` in place of `quantised`.
+    `frozen_quantised` in place of `quantised`. Packed weights (`blocks.packed`) count in `frozen` as so many of the weights' width;
+    `resident` are bytes of them that every rank has, however the rest is sharded.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Unit:
     cut: Cut = ""
     frozen: float = 0.0
     frozen_quantised: float = 0.0
+    resident: float = 0.0
 
     def mark(self) -> None:
         """Sets the unit's role on its rows that have none."""

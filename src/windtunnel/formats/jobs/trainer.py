@@ -10,14 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.deepspeed.named_files import fields_of, left_in, precision_of
+from windtunnel.formats.jobs.deepspeed.named_files import fields_of, left_in
 from windtunnel.formats.jobs.hub_names import catalogue_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import PARTS, plan_of
-from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, optimizer_of
-from windtunnel.spec import Job, Model, Plan, Runtime, check, load_runtime
+from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage
+from windtunnel.formats.jobs.trainer_runtime import runtime_of
+from windtunnel.formats.jobs.trainer_tools import Tool, tool_of
+from windtunnel.spec import Job, Model, Plan, check
 
 _ACCELERATE = {"distributed_type", "compute_environment", "fsdp_config", "megatron_lm_config"}
 _ARGUMENTS = {"per_device_train_batch_size", "per_gpu_train_batch_size"}
@@ -33,7 +35,6 @@ _SHARDING = {
     "4": "hsdp",
 }
 _SEQUENCES = ("max_seq_length", "max_length", "cutoff_len", "sequence_len", "block_size", "model_max_length", "max_source_length")
-_USUAL_SEQ = 2048
 
 
 def recognises_table(table: Mapping[str, Any]) -> bool:
@@ -59,11 +60,14 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     tables = listed if isinstance(listed, list) else [table]
     form = " and ".join(dict.fromkeys(_name(one) for one in tables))
     keys = Keys({key: value for one in tables for key, value in one.items()})
+    tool = tool_of(keys.table, form)
     model = _model(keys, stated, assumed)
-    model = model.model_copy(update={"lora": lora_of(keys, assumed)})
+    model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed)})
     gpus = stated.own_gpus or first_count(keys, ("num_processes",)) or stated.gpus_on(on, assumed)
-    plan = _plan(keys, model, gpus, stated, assumed)
-    runtime = _runtime(keys, plan, assumed)
+    plan = _plan(keys, tool, model, gpus, stated, assumed)
+    runtime = runtime_of(keys, tool, model, plan, _file(keys), assumed)
+    if plan.recompute != "none" and not _says_checkpointing(keys):
+        assumed.append(f"gradient checkpointing, {tool.name}'s default (--set plan.recompute=none)")
     job = None
     if on is not None:
         cluster = on.cluster.model_copy(update={"gpus": gpus or on.cluster.gpus})
@@ -76,7 +80,9 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
 
 
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
+    named = keys.get("model")
     name = keys.text("base_model") or keys.text("model_name_or_path") or keys.text("model_name")
+    name = name or (named if isinstance(named, str) else None)
     keys.get("base_model_config")
     if stated.model is not None:
         return stated.model
@@ -92,7 +98,7 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
     return known
 
 
-def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
+def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:
     head, lm = "parallelism_config.parallelism_config_", "megatron_lm_config.megatron_lm_"
     tp = stated.whole_number("plan.tp") or first_count(keys, ("tensor_parallel_size", f"{head}tp_size", f"{lm}tp_degree")) or 1
     pp = stated.whole_number("plan.pp") or first_count(keys, (f"{lm}pp_degree",)) or 1
@@ -116,11 +122,11 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
     steps = first_count(keys, (*accumulated, *([f"deepspeed.{accumulated[0]}"] if inside else []))) or 1
     sequence = stated.whole_number("plan.seq") or first_count(keys, _SEQUENCES)
     if sequence is None:
-        sequence = _USUAL_SEQ
+        sequence = tool.seq
         assumed.append(f"sequences of {sequence} tokens (none of {', '.join(_SEQUENCES[:4])} is there; --set plan.seq=N)")
     group = first_count(keys, ("dp_shard_size", f"{head}dp_shard_size"))
     sharding = _sharding(keys, assumed)
-    recompute = is_on(keys, "gradient_checkpointing") or is_on(keys, "fsdp_config.fsdp_activation_checkpointing")
+    recompute = _recomputes(keys, tool)
     return plan_of(
         {
             "tp": tp,
@@ -137,8 +143,8 @@ def _plan(keys: Keys, model: Model, gpus: int | None, stated: Stated, assumed: l
             if sharding == "hsdp" and dp % 8 == 0
             else None,
             "recompute": "full" if recompute else "none",
-            "offload": _offload(keys),
-            **(fields_of(file, assumed) if (file := _file(keys)) is not None and sharding.startswith("zero") else {}),
+            "offload": _offload(keys, model if recompute else None),
+            **(_of_file(keys, model if recompute else None, assumed) if sharding.startswith("zero") else {}),
         }
     )
 
@@ -182,32 +188,47 @@ def _sharding(keys: Keys, assumed: list[str]) -> str:
     return "fsdp" if fsdp else "none"
 
 
-def _offload(keys: Keys) -> dict[str, Any]:
+_CHECKPOINTING = ("gradient_checkpointing", "use_gradient_checkpointing", "fsdp_config.fsdp_activation_checkpointing",
+                  "fsdp_config.activation_checkpointing")  # fmt: skip
+
+
+def _says_checkpointing(keys: Keys) -> bool:
+    return any([keys.get(path) is not None for path in (*_CHECKPOINTING, "disable_gradient_checkpointing")])
+
+
+def _recomputes(keys: Keys, tool: Tool) -> bool:
+    """Whether layers run again in backward. LLaMA-Factory turns it on whatever `gradient_checkpointing` says."""
+    off = is_on(keys, "disable_gradient_checkpointing")
+    stated = [is_on(keys, path) for path in _CHECKPOINTING]
+    if any(stated):
+        return True
+    if tool.name == "LLaMA-Factory":
+        return not off
+    says = any([keys.get(path) is not None for path in _CHECKPOINTING[:2]])
+    return tool.checkpoints and not says
+
+
+def _offload(keys: Keys, recomputing: Model | None) -> dict[str, Any]:
+    """What leaves the GPU. `recomputing`: the model, if its layers keep only their inputs, which some tools copy out."""
     devices = {"cpu": "host", "nvme": "nvme"}
     optimizer, parameters = (keys.get(f"deepspeed_config.offload_{name}_device") for name in ("optimizer", "param"))
     whole = is_on(keys, "fsdp_config.fsdp_offload_params") or is_on(keys, "fsdp_config.offload_params")
-    fields = {"optimizer": devices.get(str(optimizer), "none"), "parameters": devices.get(str(parameters), "none")}
-    return {"optimizer": "host", "parameters": "host"} if whole else fields
+    fields: dict[str, Any] = {"optimizer": devices.get(str(optimizer), "none"), "parameters": devices.get(str(parameters), "none")}
+    if whole:
+        fields = {"optimizer": "host", "parameters": "host"}
+    named = {
+        str(keys.get(path)).lower() for path in ("gradient_checkpointing", "use_gradient_checkpointing", "activation_offloading")
+    }
+    out = bool(named & {"unsloth", "offload", "legacy", "hidden_states"}) or is_on(keys, "activation_offloading")
+    out = is_on(keys, "use_unsloth_gc") or out
+    return fields | ({"activations": recomputing.layers} if out and recomputing is not None else {})
 
 
-def _runtime(keys: Keys, plan: Plan, assumed: list[str]) -> Runtime:
-    mixed = keys.text("mixed_precision") or ""
-    flags = {name: keys.get(name) for name in ("bf16", "fp16", "tf32")}
-    precision = mixed if mixed in ("bf16", "fp16", "fp8") else precision_of(_file(keys) or {})
-    if not precision:
-        on = ("auto", True, "true", "full")
-        precision = (
-            "bf16" if flags["bf16"] in on else "fp16" if flags["fp16"] in on else "tf32" if flags["tf32"] is True else "fp32"
-        )
-    fields: dict[str, Any] = {"precision": precision, **optimizer_of(keys, assumed)}
-    attention = str(keys.get("attn_implementation") or keys.get("flash_attn") or "")
-    is_on(keys, "flash_attention")
-    fields["attention"] = "unfused" if attention in ("eager", "disabled") else "flash"
-    compiled = is_on(keys, "torch_compile") or str(keys.get("dynamo_config.dynamo_backend") or "no").lower() not in ("no", "none")
-    deepspeed = plan.sharding.startswith("zero") and (keys.get("deepspeed") or keys.get("deepspeed_config"))
-    if deepspeed:
-        return load_runtime("deepspeed", **fields)
-    fields["launch"] = "compile" if compiled else "eager"
-    if plan.shards_parameters and keys.get("fsdp_config.fsdp_reshard_after_forward") is False:
-        fields["reshard_after_forward"] = False
-    return load_runtime("fsdp", **fields)
+def _of_file(keys: Keys, recomputing: Model | None, assumed: list[str]) -> dict[str, Any]:
+    """Fields of a plan that the DeepSpeed configuration states."""
+    file = _file(keys)
+    if file is None:
+        return {}
+    fields = fields_of(file, assumed)
+    activations = _offload(keys, recomputing).get("activations", 0)
+    return {**fields, "offload": fields["offload"].model_copy(update={"activations": activations})}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.keys import Keys
-from windtunnel.spec.model import Lora
+from windtunnel.formats.jobs.trainer_tools import AXOLOTL, LLAMA_FACTORY, SWIFT, UNSLOTH, Tool
+from windtunnel.spec.model import Lora, Model
 
 _OPTIMIZERS = {"adam": "adam", "adafactor": "adafactor", "sgd": "sgd", "lamb": "lamb", "muon": "muon"}
 _TARGETS = {
@@ -22,6 +23,9 @@ _TARGETS = {
     "gate_up_proj": "linear_fc1",
     "down_proj": "linear_fc2",
 }
+
+
+_TARGET_KEYS = ("lora_target_modules", "lora_target", "target_modules")
 
 
 def first_count(keys: Keys, paths: Sequence[str]) -> int | None:
@@ -59,26 +63,99 @@ def optimizer_of(keys: Keys, assumed: list[str]) -> dict[str, Any]:
         kind = "adam"
         assumed.append(f"optimizer adam in place of {name[:60]}")
     fields: dict[str, Any] = {"optimizer": kind}
+    if "paged" in name:
+        assumed.append("the optimizer's pages stay on the GPU: a paged optimizer moves some to the host where memory runs out")
+    # one kernel: torch's fused Adam, bitsandbytes, torchao's compiled step, Apex; adamw_torch is a chain of foreach kernels
+    fields["fused_optimizer"] = name in ("adamw", "adam") or any(
+        word in name for word in ("fused", "bnb", "8bit", "4bit", "paged", "apex")
+    )
     if "8bit" in name:
         fields |= {"exp_avg_dtype": "int8", "exp_avg_sq_dtype": "int8"}
     return fields
 
 
-def lora_of(keys: Keys, assumed: list[str]) -> Lora | None:
-    """Adapters of peft: rank and target modules; None where everything is trained."""
-    kind = keys.get("adapter") or keys.get("finetuning_type")
-    peft = is_on(keys, "use_peft")
+def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str]) -> Lora | None:
+    """Adapters of PEFT: rank, target modules, and the format of the frozen weights; None where everything is trained."""
+    kind = str(keys.get("adapter") or keys.get("finetuning_type") or keys.get("train_type") or keys.get("tuner_type") or "").lower()
+    peft = any([is_on(keys, "use_peft"), is_on(keys, "use_peft_lora")])  # TRL's switch, and that of PEFT's example
     rank = first_count(keys, ("lora_r", "lora_rank"))
-    listed, everything = keys.get("lora_target_modules") or keys.get("lora_target"), is_on(keys, "lora_target_linear")
-    if str(kind).lower() not in ("lora", "qlora", "dora") and not (peft and rank):
+    listed = next((keys.get(path) for path in _TARGET_KEYS if keys.get(path) is not None), None)
+    everything = is_on(keys, "lora_target_linear")
+    if not kind and tool in (LLAMA_FACTORY, SWIFT):  # their default
+        kind = "lora"
+        assumed.append(f"adapters (lora), {tool.name}'s default")
+    packed = base_of(keys, tool, kind, assumed)
+    adapters = kind in ("lora", "qlora", "dora") or peft and rank is not None or tool is UNSLOTH and rank is not None
+    if not adapters:
+        if packed:
+            raise SpecError(
+                "load_in_4bit", True, "adapters beside it (lora_r, adapter: qlora): weights of 4 or 8 bits are not trained"
+            )
         return None
-    if str(kind).lower() == "qlora" or is_on(keys, "load_in_4bit") or is_on(keys, "load_in_8bit"):
-        assumed.append("frozen weights in 16 bits: their quantisation (QLoRA) is not modelled")
+    targets = _targets_of(listed, everything or tool.adapts_all and listed is None, assumed)
+    if keys.get("lora_target_parameters") or keys.get("target_parameters"):
+        assumed.append("no adapters on parameters of experts (target_parameters): they are not modelled")
+    dropout = keys.get("lora_dropout")
+    fields: dict[str, Any] = {"rank": rank or tool.rank, "targets": targets, "separate": True, **packed}
+    stated = isinstance(dropout, (int, float)) and not isinstance(dropout, bool)
+    fields["dropout"] = dropout > 0 if stated else tool.dropout
+    if model.experts:
+        fields["experts"] = experts_of(model)
+        reached = fields["experts"] == "linear" and ({"linear_fc1", "linear_fc2"} & set(targets) or packed)
+        if reached:
+            assumed.append(
+                "experts are linear modules, as in transformers 4, which adapters and quantisation reach; "
+                "transformers 5 has them in one tensor: --set model.lora.experts=parameters"
+            )
+    return Lora.model_validate(fields)
+
+
+def experts_of(model: Model) -> str:
+    """What a mixture's experts are in transformers: GPT-OSS (attention with sinks, a clamped activation) and Llama 4 have them in
+    one tensor in all versions, others as linear modules before version 5."""
+    fused = model.attention_sinks or model.clamped_activation or model.name.startswith("llama4")
+    return "parameters" if fused else "linear"
+
+
+def base_of(keys: Keys, tool: Tool, kind: str, assumed: list[str]) -> dict[str, Any]:
+    """Fields of Lora for weights that bitsandbytes packs: LLaMA-Factory's quantization_bit, ms-swift's quant_bits, the other tools'
+    load_in_4bit and load_in_8bit; empty without."""
+    bits = first_count(keys, ("quantization_bit", "quant_bits"))
+    four, eight = (any([is_on(keys, f"load_in_{n}bit"), is_on(keys, f"use_{n}bit_quantization")]) for n in (4, 8))
+    method = str(keys.get("quantization_method") or keys.get("quant_method") or "bnb").lower()
+    if bits is None:
+        bits = 4 if four or kind == "qlora" and not eight else 8 if eight else None
+    if bits is None:
+        return {}
+    if bits not in (4, 8):
+        raise SpecError("quantization_bit", bits, "4 or 8", "Fewer bits (HQQ, AQLM) are not modelled.")
+    if method not in ("bnb", "bitsandbytes"):
+        assumed.append(f"{bits}-bit weights as bitsandbytes packs them, in place of {method}")
+    double = [
+        keys.get(path) for path in ("bnb_4bit_use_double_quant", "double_quantization", "use_bnb_nested_quant", "use_nested_quant")
+    ]
+    more = keys.get("bnb_config_kwargs")  # Axolotl
+    more = more if isinstance(more, Mapping) else {}
+    stated = next((value for value in (more.get("bnb_4bit_use_double_quant"), *double) if isinstance(value, bool)), None)
+    kinds = [keys.get(path) for path in ("bnb_4bit_quant_type", "quantization_type")]
+    named = next((str(value).lower() for value in (more.get("bnb_4bit_quant_type"), *kinds) if value is not None), "nf4")
+    names = ("bnb_4bit_quant_storage", "bnb_4bit_quant_storage_dtype")
+    storage = str(more.get(names[0]) or next((value for name in names if (value := keys.get(name))), ""))
+    keys.get("bnb_4bit_compute_dtype")
+    if bits == 8:
+        return {"base": "int8", "base_sharded": False}
+    if named not in ("nf4", "fp4"):
+        raise SpecError("bnb_4bit_quant_type", named, "nf4, fp4")
+    cut = tool in (LLAMA_FACTORY, AXOLOTL) or storage.startswith(("bfloat", "float", "bf16", "fp"))
+    return {"base": named, "double_quant": tool.double_quant if stated is None else stated, "base_sharded": cut}
+
+
+def _targets_of(listed: object, everything: bool, assumed: list[str]) -> list[str]:
     words = listed.split(",") if isinstance(listed, str) else listed if isinstance(listed, list) else []
     targets = {_TARGETS[word.strip()] for word in map(str, words) if word.strip() in _TARGETS}
-    if everything or any(str(word) in ("all", "all-linear") for word in words):
+    if everything or any(str(word).strip().lower() in ("all", "all-linear") for word in words):
         targets = set(_TARGETS.values())
     if not targets:
         targets = {"linear_qkv"}
         assumed.append("adapters on the query, key and value projections (no target module is named)")
-    return Lora.model_validate({"rank": rank or 8, "targets": sorted(targets)})
+    return sorted(targets)

@@ -86,6 +86,8 @@ def _allowed_values(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
         return "the fields " + ", ".join(known), _instead(str(one["loc"][-1]), known, noun)
     if kind == "literal_error":
         words = re.findall(r"'([^']*)'", str(context.get("expected", "")))
+        if one["loc"][-1:] == ("precision",) and isinstance(one["input"], str) and one["input"].lower() in _PACKED:
+            return ", ".join(words), _PACKED_HINT
         near = nearest(one["input"], words) if isinstance(one["input"], str) else None
         return ", ".join(words), f"Did you mean {near!r}?" if near else ""
     if kind in _BOUND:
@@ -99,6 +101,13 @@ def _allowed_values(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
         return str(context.get("error", one["msg"])), ""
     return _ALLOWED.get(kind, one["msg"]), ""
 
+
+_PACKED = ("nf4", "fp4", "int4", "4bit", "int8", "8bit", "qlora", "bnb", "awq", "gptq")
+_PACKED_HINT = (
+    "These are formats of frozen weights under adapters: --set model.lora.base=nf4 (or fp4, int8) beside precision bf16, "
+    "and --set model.lora.rank=16 if the model has no adapters yet."
+)
+"""Words for weights packed by bitsandbytes and its like, which are not a precision that is trained in."""
 
 _WORDS = {
     "tensor_parallel": "plan.tp",

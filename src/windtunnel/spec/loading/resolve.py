@@ -135,7 +135,8 @@ def _entry(kind: str, name: str, path: str, trail: tuple[str, ...]) -> dict[str,
 
 
 def _runtime(value: object, path: str) -> object:
-    """A runtime table over its framework's defaults, and over the sections of `[when.*]` that its fields choose."""
+    """A runtime table over its framework's defaults, and over the sections of `[when.*]` that its fields choose. An entry may say
+    which framework it is a name of (`trl`: fsdp)."""
     table = {"framework": value} if isinstance(value, str) else value
     if not isinstance(table, dict):
         return value
@@ -149,7 +150,7 @@ def _runtime(value: object, path: str) -> object:
     if not isinstance(name, str):
         return table
     low = _entry("frameworks", name, f"{path}.framework", ())
-    return merge(_apply_when(low, table), {**table, "framework": name})
+    return merge(_apply_when(low, table), {**table, "framework": low["framework"]})
 
 
 def _apply_when(low: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:

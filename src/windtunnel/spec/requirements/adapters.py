@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.spec.model import Model
+from windtunnel.spec.model import Lora, Model
 from windtunnel.spec.plan import Plan
 
 
-def check_adapters(model: Model, plan: Plan) -> None:
-    """Raise at the first contradiction between `model.lora`, the model's layers and the plan."""
+def _reaches_experts(lora: Lora, feeds: Collection[str]) -> bool:
+    return "experts" in feeds and bool({"linear_fc1", "linear_fc2"} & set(lora.targets))
+
+
+def check_adapters(model: Model, plan: Plan, precision: str) -> None:
+    """Raise at the first contradiction between `model.lora`, the model's layers, the plan and `runtime.precision`."""
     lora = model.lora
     if lora is None:
         return
@@ -18,12 +24,35 @@ def check_adapters(model: Model, plan: Plan) -> None:
     for target in lora.targets:
         if target in ("linear_qkv", "linear_proj") and "attention" not in mixers:
             raise SpecError("model.lora.targets", target, "linear_fc1, linear_fc2: the model has no attention")
-        if target in ("linear_fc1", "linear_fc2") and feeds != {"dense"}:
+        if target in ("linear_fc1", "linear_fc2") and feeds <= {"none"}:
+            raise SpecError("model.lora.targets", target, "linear_qkv, linear_proj: no layer has an MLP")
+        if target in ("linear_fc1", "linear_fc2") and "experts" in feeds and lora.experts is None:
             raise SpecError(
                 "model.lora.targets",
                 target,
-                "linear_qkv, linear_proj: adapters of experts are not modelled, and layers without an MLP have none",
+                "with it, what experts are: --set model.lora.experts=linear (modules with adapters of their own, as in "
+                "transformers 4) or parameters (targets do not reach them: transformers 5, GPT-OSS)",
+                "Or linear_qkv, linear_proj alone.",
             )
+    if lora.experts == "linear" and plan.tp * plan.etp > 1 and _reaches_experts(lora, feeds):
+        raise PlanError(
+            "plan.tp", plan.tp, "1, with plan.etp = 1: adapters of experts are not cut", "Or model.lora.experts=parameters."
+        )
+    if lora.double_quant and lora.base not in ("nf4", "fp4"):
+        raise SpecError("model.lora.double_quant", True, "false, or model.lora.base=nf4: only 4-bit scales are quantised")
+    if lora.base == "int8" and plan.shards_parameters and lora.base_sharded:
+        raise SpecError(
+            "model.lora.base",
+            "int8",
+            "nf4 or fp4 under full sharding: bitsandbytes' 8-bit weights cannot be cut (transformers refuses it)",
+            "Or model.lora.base_sharded=false, which keeps all of them on every rank.",
+        )
+    if lora.base != "none" and precision not in ("bf16", "fp16", "fp32", "tf32"):
+        raise SpecError(
+            "runtime.precision", precision, "bf16 or fp16 beside model.lora.base, whose weights are unpacked to 16 bits"
+        )
+    if lora.base != "none" and plan.tp > 1:
+        raise PlanError("plan.tp", plan.tp, "1 with model.lora.base: bitsandbytes' linear layers are not cut by tensor parallelism")
     if lora.rank % plan.tp and any(target in ("linear_qkv", "linear_fc1") for target in lora.targets):
         raise PlanError(
             "plan.tp",

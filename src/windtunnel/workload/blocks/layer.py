@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import LayerKind
-from windtunnel.workload.blocks.adapter import adapt
+from windtunnel.workload.blocks.adapter import adapt, adapted_units
 from windtunnel.workload.blocks.attention import attention
 from windtunnel.workload.blocks.delta import delta
 from windtunnel.workload.blocks.loss import LOSSES
@@ -14,6 +14,7 @@ from windtunnel.workload.blocks.mamba import mamba
 from windtunnel.workload.blocks.mla import mla
 from windtunnel.workload.blocks.mlp import mlp
 from windtunnel.workload.blocks.moe import moe
+from windtunnel.workload.blocks.packed import pack
 from windtunnel.workload.blocks.quantise import norm_writes
 from windtunnel.workload.identity import Module, Role
 from windtunnel.workload.ops import Axis, Comm, Kind, Op, Phase, Stream
@@ -71,6 +72,7 @@ def layer(job: Job, kind: LayerKind, wide: bool = False) -> list[Unit]:
         write(tape)
         for unit in tape.units if tape.frozen else ():  # a block may change a unit after it has added it
             unit.freeze()
+        pack(tape, adapted_units(tape))
         adapt(tape)
         if write is feed[1]:  # recomputing the whole module keeps its input, which the first unit saves
             for place, unit in enumerate(tape.units):

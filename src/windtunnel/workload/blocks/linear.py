@@ -85,6 +85,7 @@ def column(  # long: the kernels of a layer in the order in which they run
     product = tape.gemm(f"{name} wgrad", Phase.WGRAD, out, inputs, t)
     b += _waiting([*copies, product], waits if overlap else ())
     b += _accumulate(tape, name, inputs * out)
+    quantise.keep_weight(tape, unit)
     tape.add(unit)
 
 
@@ -143,6 +144,7 @@ def row(
         b.append(quantise.transpose(tape, f"{name} grad", Phase.WGRAD, t * outputs))
     b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, cut, t))
     b += _accumulate(tape, name, cut * outputs)
+    quantise.keep_weight(tape, unit)
     tape.add(unit)
 
 
@@ -239,6 +241,7 @@ def replicated_linear(
         b.append(quantise.transpose(side, name, Phase.WGRAD, t * inputs))
     b.append(tape.gemm(f"{name} wgrad", Phase.WGRAD, outputs, inputs, t, dtype=dtype))
     b += _accumulate(tape, name, inputs * outputs)
+    quantise.keep_weight(side, unit)
     tape.add(unit)
 
 
@@ -265,4 +268,5 @@ def grouped_linear(tape: Tape, name: str, experts: int, m: int, inputs: int, out
         b += quantise.operand(tape, f"{name} again", Phase.WGRAD, elements, 1, pieces=pieces)
     b.append(tape.grouped_gemm(f"{name} wgrad", Phase.WGRAD, experts, outputs, inputs, m))
     b += _accumulate(tape, name, weights)
+    quantise.keep_weight(tape, unit)
     tape.add(unit)

@@ -7,6 +7,7 @@ are reduce-scattered.
 
 from __future__ import annotations
 
+from windtunnel.workload.blocks import reorder
 from windtunnel.workload.blocks.linear import grouped_linear, replicated_linear
 from windtunnel.workload.blocks.mlp import activation, feed_forward
 from windtunnel.workload.blocks.routing import Routing, routing
@@ -24,7 +25,8 @@ def moe(tape: Tape) -> None:
     flow = routing(tape.job, tape.local_tokens, tape.width)
     h = model.expert_hidden
     _router(tape)
-    if runtime.moe_host_wait and not runtime.moe_pad_to_capacity:
+    plain = runtime.moe_reorder == "torch"
+    if runtime.moe_host_wait and not runtime.moe_pad_to_capacity and not (plain and plan.ep * plan.etp == 1):
         _counts(tape)
     before = runtime.moe_dispatch == "alltoall"  # the sender copies tokens per expert; else the receiver does
     shared = _shared_experts(tape) if model.shared_ffn else []
@@ -33,7 +35,9 @@ def moe(tape: Tape) -> None:
         shared = []
     if model.moe_latent is not None:
         replicated_linear(tape, "latent down", model.hidden, h)
-    if before:
+    if before and plain:
+        reorder.gather(tape, flow.taken * h, tape.local_tokens * h)
+    elif before:
         _permute(tape, "permute", tape.local_tokens * h, flow.taken * h)
     _travel(tape, "dispatch", True, flow.dispatch, flow.combine, shared)
     if before and plan.ep > 1:  # Megatron-Core sends the router's weights in a separate call, as fp32
@@ -41,15 +45,24 @@ def moe(tape: Tape) -> None:
     if plan.etp > 1:
         _cut(tape, "expert gather", flow.taken * plan.etp * h, Comm.ALL_GATHER, Comm.REDUCE_SCATTER)
     expert_elements = flow.experts * flow.each * h  # of all ranks that share the experts
-    if not before or plan.ep * plan.etp > 1 and flow.experts > 1:
+    sorts = not before or plan.ep * plan.etp > 1 and flow.experts > 1
+    if plain:
+        reorder.pad(tape, expert_elements)
+    elif sorts:
         _permute(tape, "sort by expert", flow.sent * plan.etp * h if not before else expert_elements, expert_elements)
     _experts(tape, flow)
-    if not before or plan.ep * plan.etp > 1 and flow.experts > 1:
+    if plain:
+        reorder.unpad(tape, expert_elements)
+    elif sorts:
         _permute(tape, "sort by rank", expert_elements, flow.sent * plan.etp * h if not before else expert_elements)
     if plan.etp > 1:
         _cut(tape, "expert scatter", flow.taken * plan.etp * h, Comm.REDUCE_SCATTER, Comm.ALL_GATHER)
     _travel(tape, "combine", False, flow.combine, flow.combine, [])
-    if before:
+    if plain:
+        reorder.score(tape, flow.taken * h)
+    if before and plain:
+        reorder.scatter_add(tape, flow.taken * h, tape.local_tokens * h)
+    elif before:
         _permute(tape, "unpermute", flow.taken * h, tape.local_tokens * h)
     if model.moe_latent is not None:
         replicated_linear(tape, "latent up", h, model.hidden)
@@ -138,6 +151,7 @@ def _travel(tape: Tape, name: str, out: bool, there: float, back: float, meanwhi
         quantised=sum(u.quantised for u in meanwhile),
         frozen=sum(u.frozen for u in meanwhile),
         frozen_quantised=sum(u.frozen_quantised for u in meanwhile),
+        resident=sum(u.resident for u in meanwhile),
     )
     unit.forward.append(tape.comm(name, Phase.FORWARD, calls[0], Axis.EP, there, Stream.EP, alone, waits))
     unit.backward.append(tape.comm(f"{name} grad", Phase.DGRAD, calls[1], Axis.EP, back, Stream.EP, alone, waits))

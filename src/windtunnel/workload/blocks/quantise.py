@@ -194,6 +194,18 @@ def weight(tape: Tape, name: str, phase: Phase, elements: float) -> list[Op]:
     return operand(tape, f"{name} weight", phase, elements, both)
 
 
+def keep_weight(tape: Tape, unit: Unit) -> None:
+    """Adds the copy of its weight that a linear layer saves for backward: without a cache each forward pass makes its own copies,
+    and autograd holds that for the input's gradient (Transformer Engine's module/linear.py saves it with the input)."""
+    runtime, scaling = tape.job.runtime, of(tape)
+    gathers = runtime.fp8_param_gather and scaling is not None and scaling.square  # the next gather brings it again
+    if scaling is None or runtime.fp8_weight_cache or runtime.save_original_input or gathers:
+        return
+    size = unit.quantised * scaling.weight
+    unit.tensors = (*(unit.tensors or (unit.saved,)), size)
+    unit.saved += size
+
+
 def amax_history(job: Job) -> list[Unit]:
     """Delayed scaling, after a forward pass and after a backward pass: ranks all-reduce the amax values, and one kernel computes
     all scales.

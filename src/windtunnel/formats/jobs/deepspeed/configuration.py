@@ -182,6 +182,47 @@ def offload_of(keys: Keys, stage: int, assumed: list[str]) -> Offload:
     return Offload(**fields)
 
 
+def sharding_fields(keys: Keys, reduced: str, half: str, hidden: int | None = None) -> dict[str, Any]:
+    """Overlaps and buckets of ZeRO. `reduced`, `half`: dtypes of gradients on the network and of weights. `hidden`: the model's
+    width, from which transformers fills in "auto" (integrations/deepspeed.py, trainer_config_finalize)."""
+    fields: dict[str, Any] = {}
+    overlap = keys.get_typed("zero_optimization.overlap_comm", bool)
+    if overlap is None:
+        overlap = keys.whole_number("zero_optimization.stage") == 3
+    fields |= {
+        "overlap_grad_reduce": overlap,
+        "overlap_param_gather": overlap and keys.whole_number("zero_optimization.stage") == 3,
+    }
+    if keys.get("zero_optimization.reduce_scatter") is False:
+        fields["reduce_with"] = "all_reduce"
+    square = None if hidden is None else hidden * hidden
+    automatic = {
+        "reduce_bucket_size": square,
+        "stage3_prefetch_bucket_size": square and int(0.9 * square),
+        "stage3_param_persistence_threshold": hidden and 10 * hidden,
+    }
+
+    def elements(name: str) -> int | None:
+        path = f"zero_optimization.{name}"
+        return automatic.get(name) if keys.get(path) == "auto" else keys.whole_number(path)
+
+    fields["bucket"] = (elements("reduce_bucket_size") or 500_000_000) * DTYPE_BYTES[reduced]
+    for name, field, width in (
+        ("stage3_prefetch_bucket_size", "prefetch_bucket", 1.0),
+        ("stage3_max_live_parameters", "live_parameters", 1.0),
+        ("stage3_param_persistence_threshold", "persistent_parameters", 1.0),
+        ("allgather_bucket_size", "gather_bucket", DTYPE_BYTES[half]),
+    ):
+        if (size := elements(name)) is not None:
+            if size < (0 if field in ("prefetch_bucket", "persistent_parameters") else 1):
+                raise SpecError(f"zero_optimization.{name}", size, "a number of elements")
+            fields[field] = size * width
+    contiguous = keys.get_typed("zero_optimization.contiguous_gradients", bool)
+    if contiguous is not None:
+        fields["contiguous_gradients"] = contiguous
+    return fields
+
+
 def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
     half = next(
         (
@@ -200,30 +241,7 @@ def _runtime(keys: Keys, on: Job, assumed: list[str]) -> dict[str, Any]:
             if dtype not in _DTYPES:
                 raise SpecError(path, dtype, ", ".join(_DTYPES))
             fields[field] = _DTYPES[dtype]
-    overlap = keys.get_typed("zero_optimization.overlap_comm", bool)
-    if overlap is None:
-        overlap = keys.whole_number("zero_optimization.stage") == 3
-    fields |= {
-        "overlap_grad_reduce": overlap,
-        "overlap_param_gather": overlap and keys.whole_number("zero_optimization.stage") == 3,
-    }
-    if keys.get("zero_optimization.reduce_scatter") is False:
-        fields["reduce_with"] = "all_reduce"
-    elements = keys.count("zero_optimization.reduce_bucket_size") or 500_000_000
-    fields["bucket"] = elements * DTYPE_BYTES[fields["reduce_dtype"]]
-    for name, field, width in (
-        ("stage3_prefetch_bucket_size", "prefetch_bucket", 1.0),
-        ("stage3_max_live_parameters", "live_parameters", 1.0),
-        ("stage3_param_persistence_threshold", "persistent_parameters", 1.0),
-        ("allgather_bucket_size", "gather_bucket", DTYPE_BYTES[half]),
-    ):
-        if (size := keys.whole_number(f"zero_optimization.{name}")) is not None:
-            if size < (0 if field in ("prefetch_bucket", "persistent_parameters") else 1):
-                raise SpecError(f"zero_optimization.{name}", size, "a number of elements")
-            fields[field] = size * width
-    contiguous = keys.get_typed("zero_optimization.contiguous_gradients", bool)
-    if contiguous is not None:
-        fields["contiguous_gradients"] = contiguous
+    fields |= sharding_fields(keys, fields["reduce_dtype"], half)
     kind = (keys.text("optimizer.type") or "Adam").lower()
     if kind not in _OPTIMIZERS:
         assumed.append(f"optimizer adam in place of {kind}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from windtunnel.formats.jobs.deepspeed.configuration import offload_of, zero_plus_of
+from windtunnel.formats.jobs.deepspeed.configuration import offload_of, sharding_fields, zero_plus_of
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.spec.loading.files import read_table
 
@@ -60,4 +60,5 @@ def left_in(file: Mapping[str, Any]) -> tuple[str, ...]:
         keys.get(path)
     zero_plus_of(keys, 0)
     offload_of(keys, 3, [])
+    sharding_fields(keys, "bf16", "bf16", 1)
     return tuple(f"deepspeed.{path}" for path in keys.left_over() if keys.get(path) != "auto")

@@ -34,6 +34,12 @@ SCHEDULES = {
     "dualpipev": "dualpipev",
 }
 _DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
+_BACKENDS: dict[str, dict[str, Any]] = {
+    "standard": {},
+    "deepep": {"moe_dispatch": "deepep", "moe_reorder": "fused"},
+    "hybridep": {"moe_dispatch": "hybridep", "moe_reorder": "fused"},
+}
+"""What sends tokens to experts (parallelism.expert_parallel_comm_backend, December 2025)."""
 
 
 def recognises_table(table: Mapping[str, Any]) -> bool:
@@ -276,10 +282,14 @@ def _runtime(keys: Keys, plan: Plan) -> Runtime:
     fields["launch"] = "compile" if compiled else "eager"
     wanted = keys.flag("parallelism.enable_async_tensor_parallel") or keys.flag("compile.enable_async_tensor_parallel")
     fields["overlap_tp"] = wanted and compiled and plan.tp > 1
+    backend = keys.text("parallelism.expert_parallel_comm_backend") or "standard"
+    if backend not in _BACKENDS:
+        raise SpecError("parallelism.expert_parallel_comm_backend", backend, ", ".join(_BACKENDS))
+    fields |= _BACKENDS[backend]
     reshard = keys.text("parallelism.fsdp_reshard_after_forward") or "default"
     if reshard not in ("default", "always", "never"):
         raise SpecError("parallelism.fsdp_reshard_after_forward", reshard, "default, always, never")
-    fields["reshard_after_forward"] = reshard == "always" or dtype == "default" and plan.pp == 1
+    fields["reshard_after_forward"] = reshard == "always" or reshard == "default" and plan.pp == 1
     return load_runtime("torchtitan", **fields)
 
 
