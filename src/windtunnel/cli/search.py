@@ -46,7 +46,10 @@ def command(  # long: one option a line
     ] = None,
     budget: Annotated[float | None, typer.Option("--budget", metavar="DOLLARS", help="Highest cost of the whole run.")] = None,
     space: Annotated[str | None, typer.Option("--space", metavar="FILE", help="A file of fields and the values to try.")] = None,
-    margin: Annotated[float, typer.Option("--margin", min=0.0, max=0.9, help="Share of GPU memory to keep free.")] = 0.0,
+    margin: Annotated[
+        float | None,
+        typer.Option("--margin", min=0.0, max=0.9, help="Share of GPU memory to keep free; default: what its predictions err by."),
+    ] = None,
     gap: Annotated[
         float, typer.Option("--gap", min=0.0, max=0.9, help="Stop when no plan can be better by more than this share.")
     ] = 0.0,
@@ -71,6 +74,7 @@ def command(  # long: one option a line
     from windtunnel.report.text.search import render, space_lines
     from windtunnel.search.api import search
     from windtunnel.search.find import SearchLimits
+    from windtunnel.search.margin import usual_margin
     from windtunnel.search.objective import objectives
 
     most = _limits(deadline, budget)
@@ -89,13 +93,15 @@ def command(  # long: one option a line
             [space.fields for space in asked.spaces],
             objective,
             at_most=most,
-            margin=margin,
+            margin=usual_margin() if margin is None else margin,
             limits=SearchLimits(gap, math.inf if limit is None else limit),
             processes=jobs,
             ray=None if ray is None else ray.partition(":")[2] or "auto",
             out=out,
             stop=progress,
             labels=asked.labels,
+            levers=True,
+            fixed=asked.stated,
         )
     words = (*_job_words(job, model, megatron), *_options(asked.overrides[result.ranked[0].frame]))
     result = replace(result, own=asked.own, command=predict_command(result, words))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from windtunnel.search.defaults import default_fields
 from windtunnel.search.explain import explain
 from windtunnel.search.find import NO_LIMITS, Candidate, Plans, Search, SearchLimits, plans_of
 from windtunnel.search.front import front_first
+from windtunnel.search.levers.polish import pull_levers, set_beforehand
+from windtunnel.search.levers.pricing import PricedLever
 from windtunnel.search.objective import Most, Objective, amount, objectives
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import SWITCHES, Space, check_path, may_be_open
@@ -38,6 +41,8 @@ def search(
     stop: Callable[[float], bool] | None = None,
     explained: bool = True,
     labels: Sequence[str] = (),
+    levers: bool | None = None,
+    fixed: AbstractSet[str] = frozenset(),
 ) -> SearchResult:
     """The best plans of a job, or of several that compete, such as one on each of some machines; with a certificate.
 
@@ -47,13 +52,18 @@ def search(
     days = 30. `margin`: share of GPU memory to keep free. `limits`: when the search ends before no plan can be better; `stop` gets
     the share that is done, and ends the search where it returns true. `processes` that predict, by default one for each core;
     `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that keeps predicted plans. `explained`: whether to
-    look for reasons. `labels`: words by which reports name the jobs. Raises SpecError if no combination is a plan or the margin is
+    look for reasons. `labels`: words by which reports name the jobs. `levers`: whether to set switches of the runtime beforehand
+    that help, and to try every lever of `levers.registry` at the best plan (default: where no space is given); those of `fixed`
+    paths stay. Raises SpecError if no combination is a plan or the margin is
     too large for all, PlanError if no plan fits or keeps the limits.
     """
     _check_shares(margin, limits)
     chosen = objectives(objective if isinstance(objective, str) else ",".join(objective))
     constraints = [Most(objectives(name)[0], limit) for name, limit in (at_most or {}).items()]
     spaces = _spaces_of(job, space)
+    pulls = (space is None if levers is None else levers) and len(chosen) == 1
+    if pulls:
+        spaces = [Space(one.job, {**one.fields, **_beforehand(one, fixed)}) for one in spaces]
     for each in spaces:
         _check_job(each.job, chosen, constraints)
     plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share), constraints)
@@ -75,13 +85,28 @@ def search(
         if not ranked:
             raise _no_plan_error(plans, found, stopped, limits.seconds, margin)
         certificate = found.certificate(left, ranked[0])
+        best: Candidate = ranked[0]
+        pulled: tuple[PricedLever, ...] = ()
+        if pulls and not stopped:
+            kept = plans.jobs[best.frame]
+            best, pulled = pull_levers(kept, best, chosen[0], constraints, margin, fixed)
         explanations = explain(found, ranked, lambda: has_ended(0.7), margin) if explained and not stopped else ()
     finally:
         workers.close()
         if store is not None:
             store.write()
     names = tuple(labels) or ("",) * len(plans.jobs)
-    return SearchResult(plans.jobs, names, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations)
+    if pulled:
+        ranked = [best, *ranked]
+    return SearchResult(
+        plans.jobs, names, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations,
+        pulled=pulled, margin=margin,
+    )  # fmt: skip
+
+
+def _beforehand(space: Space, fixed: AbstractSet[str]) -> dict[str, tuple[Any, ...]]:
+    """Switches that are set on in all plans of a space, none of which it opens."""
+    return {path: values for path, values in set_beforehand(space.job, fixed | space.fields.keys()).items()}
 
 
 def _spaces_of(job: Job | Sequence[Job], space: Fields | Sequence[Fields] | None) -> list[Space]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from windtunnel.search.change import value_of
 from windtunnel.search.layouts import powers_of_two
+from windtunnel.search.levers.conditions import MEGATRON
+from windtunnel.search.levers.registry import recompute_choices
 from windtunnel.search.space import BY_SPEED, EVEN, WITH_TP, Values, stages_of
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import divisors
@@ -48,6 +50,8 @@ def default_fields(job: Job) -> dict[str, Values]:
         if model.experts:
             fields["plan.ep"] = [p for p in powers_of_two(min(MOST_EP, cluster.gpus)) if model.experts % p == 0]
         fields["plan.recompute"] = RECOMPUTE.get(framework, ("none", "selective", "full"))
+        if framework in MEGATRON:
+            fields["plan.recompute_modules"] = recompute_choices(job)
         fields["plan.sharding"] = SHARDINGS.get(framework, ("none", "zero1"))
         fields["plan.micro_batch"] = [p for p in powers_of_two(min(MOST_MICRO, plan.global_batch)) if plan.global_batch % p == 0]
     if framework != "fsdp":

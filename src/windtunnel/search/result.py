@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.search.change import value_of
 from windtunnel.search.explain import Explanation
 from windtunnel.search.find import Candidate, Certificate
+from windtunnel.search.levers.pricing import PricedLever
 from windtunnel.search.objective import Objective
-from windtunnel.spec import Job
+from windtunnel.search.space import CORE
+from windtunnel.spec import Job, Noun
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,11 @@ class SearchResult:
     own: str = "Your plan"
     """What reports call the frames' own plans."""
 
+    pulled: tuple[PricedLever, ...] = ()
+    """Levers outside of the space that the first plan has beside those of the best plan of the space, which then stands second."""
+    margin: float = 0.0
+    """Share of the memory that plans keep free."""
+
     @property
     def best(self) -> Candidate | None:
         return self.ranked[0] if self.ranked else None
@@ -49,10 +57,17 @@ class SearchResult:
         return {
             path: value
             for path, value in candidate.change.fields
-            if path not in implied
+            if (path not in implied or path == "plan.recompute_modules" and self._chose_modules(candidate))
+            and not (path.startswith("runtime.") and value_of(self.jobs[candidate.frame], path) == value)
+            and not isinstance(value, Noun)
             and not (path == "plan.stages" and value is None)
             and not (path == "plan.schedule" and value == "auto")
         }
+
+    def _chose_modules(self, candidate: Candidate) -> bool:
+        """Whether the plan runs other modules again than usual."""
+        plan = candidate.change.apply_unchecked(self.jobs[candidate.frame]).plan
+        return plan.recompute == "selective" and plan.recompute_modules != CORE
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -62,6 +77,8 @@ class SearchResult:
             "front": self.front,
             "certificate": vars(self.certificate) | {"exact": self.certificate.exact},
             "explanations": [self._why(one) for one in self.explanations],
+            "pulled": [{"lever": one.lever, "set": list(one.change.sets), "gain": one.gain, "flags": list(one.flags)} for one in self.pulled],
+            "margin": self.margin,
             "command": self.command,
         }
 

@@ -1,4 +1,5 @@
-"""`catalog/accuracy.toml`: what a validation says of published step times, by GPU and framework, for the reports of predictions."""
+"""`catalog/accuracy.toml`: what a validation says of published step times, by GPU and framework, for the reports of predictions, and
+of published memory, for what a plan should keep free."""
 
 from __future__ import annotations
 
@@ -29,6 +30,20 @@ def steps(report: Report) -> tuple[PublishedSteps, ...]:
     )
 
 
+ONE_SIGMA = 0.6827
+"""Share of errors within one standard deviation of a normal distribution."""
+
+
+def memory_errors(report: Report) -> tuple[int, float, float] | None:
+    """(rows, mean, error that the share ONE_SIGMA stays below) of published memory of runs, percent; None without such rows."""
+    errors = sorted(
+        abs(error)
+        for score in report.rows
+        if score.quantity.startswith("memory") and score.source_seen and (error := score.error_pct) is not None
+    )
+    return (len(errors), fmean(errors), errors[int(ONE_SIGMA * len(errors))]) if errors else None
+
+
 def record(report: Report) -> str:
     """The file as text; the same bytes for equal reports."""
     parts = [
@@ -41,4 +56,7 @@ def record(report: Report) -> str:
             f"rows = {each.rows}\nmean_pct = {each.mean_pct:.1f}\nbias_pct = {each.bias_pct:.1f}\n"
             f"within_pct = {each.within_pct:.0f}\n"
         )
+    if (memory := memory_errors(report)) is not None:
+        rows, mean, sigma = memory
+        parts.append(f"[memory]\nrows = {rows}\nmean_pct = {mean:.1f}\nsigma_pct = {sigma:.1f}\n")
     return "\n".join(parts)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from windtunnel.base.errors import PlanError
+from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.api import search
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.find import SearchLimits
+from windtunnel.search.margin import usual_margin
 from windtunnel.search.space import Values
 from windtunnel.search.start import start
 from windtunnel.spec import Job, Model
@@ -69,7 +70,7 @@ def _first_job(model: Model, cluster: str | dict[str, Any], overrides: Sequence[
 
 def _best_of(job: Job, fields: dict[str, Values], gap: float) -> Prediction:
     try:
-        result = search(job, fields, limits=SearchLimits(gap=gap), processes=1, explained=False)
-    except PlanError:
+        result = search(job, fields, margin=usual_margin(), limits=SearchLimits(gap=gap), processes=1, explained=False, levers=False)
+    except (PlanError, SpecError):
         return predict(job)
     return predict(result.job_of(result.ranked[0]))
