@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from windtunnel.base.fidelity import check_fidelity
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
@@ -58,6 +59,9 @@ def command(  # long: one option a line
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE.parquet", help="Keep predicted plans, and continue from them.")
     ] = None,
+    network: Annotated[
+        str, typer.Option("--network", help="Order the first plans once more over this network: flow or packet.")
+    ] = "closed",
     top: Annotated[int, typer.Option("--top", min=1, help="Plans to show.")] = 10,
     only_space: Annotated[bool, typer.Option("--dry-run", help="Print the space, and search nothing.")] = False,
     json: Json = None,
@@ -66,6 +70,7 @@ def command(  # long: one option a line
     megatron: Megatron = None,
     quiet: Quiet = False,
 ) -> None:
+    fidelity = check_fidelity(network)
     writable(("--json", json), ("--html", html), ("--out", out))
     if out is not None and Path(out).suffix != ".parquet":
         raise FileError("--out", out, "a name that ends in .parquet", "--json writes what is reported as JSON.")
@@ -75,6 +80,7 @@ def command(  # long: one option a line
     from windtunnel.search.api import search
     from windtunnel.search.find import SearchLimits
     from windtunnel.search.margin import usual_margin
+    from windtunnel.search.rerank import rerank
     from windtunnel.search.objective import objectives
 
     most = _limits(deadline, budget)
@@ -102,7 +108,9 @@ def command(  # long: one option a line
             labels=asked.labels,
             levers=True,
             fixed=asked.stated,
+            top=top,
         )
+    result = rerank(result, fidelity, top)
     words = (*_job_words(job, model, megatron), *_options(asked.overrides[result.ranked[0].frame]))
     result = replace(result, own=asked.own, command=predict_command(result, words))
     if json is not None:

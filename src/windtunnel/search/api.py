@@ -43,6 +43,7 @@ def search(
     labels: Sequence[str] = (),
     levers: bool | None = None,
     fixed: AbstractSet[str] = frozenset(),
+    top: int = 1,
 ) -> SearchResult:
     """The best plans of a job, or of several that compete, such as one on each of some machines; with a certificate.
 
@@ -54,7 +55,7 @@ def search(
     `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that keeps predicted plans. `explained`: whether to
     look for reasons. `labels`: words by which reports name the jobs. `levers`: whether to set switches of the runtime beforehand
     that help, and to try every lever of `levers.registry` at the best plan (default: where no space is given); those of `fixed`
-    paths stay. Raises SpecError if no combination is a plan or the margin is
+    paths stay. `top`: how many of the best plans to find, as far as MOST_FOR_TOP further predictions go. Raises SpecError if no combination is a plan or the margin is
     too large for all, PlanError if no plan fits or keeps the limits.
     """
     _check_shares(margin, limits)
@@ -85,6 +86,9 @@ def search(
         if not ranked:
             raise _no_plan_error(plans, found, stopped, limits.seconds, margin)
         certificate = found.certificate(left, ranked[0])
+        machines = () if stopped or len(chosen) > 1 else _best_of_machines(found, ranked)
+        if len(ranked) < top and len(chosen) == 1 and not stopped:
+            ranked, _ = found.run(limits=SearchLimits(seconds=limits.seconds, predictions=MOST_FOR_TOP * top), stop=has_ended, keep=top)
         best: Candidate = ranked[0]
         pulled: tuple[PricedLever, ...] = ()
         if pulls and not stopped:
@@ -100,8 +104,31 @@ def search(
         ranked = [best, *ranked]
     return SearchResult(
         plans.jobs, names, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations,
-        pulled=pulled, margin=margin,
+        pulled=pulled, margin=margin, machines=machines,
     )  # fmt: skip
+
+
+MOST_FOR_TOP = 6
+"""Predictions for each plan of `top` that the proof of the first one has not needed."""
+
+FOR_MACHINE = 12
+"""Predictions for the best plan of a machine that the winner is not on."""
+
+
+def _best_of_machines(found: Search, ranked: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The best plan found on each cluster, the best first; none for a single cluster."""
+    plans = found.plans
+    names = [job.cluster.id for job in plans.jobs]
+    best = []
+    for name in dict.fromkeys(names) if len(set(names)) > 1 else ():
+        own = next((one for one in ranked if names[one.frame] == name), None)
+        if own is None:
+            frames = [number for number, other in enumerate(names) if other == name]
+            rows = np.flatnonzero(plans.may_fit & np.isin(plans.frame, frames))
+            some, _ = found.run(rows, SearchLimits(predictions=FOR_MACHINE))
+            own = some[0] if some else None
+        best += [own] if own is not None else []
+    return tuple(sorted(best, key=lambda one: one.values))
 
 
 def _beforehand(space: Space, fixed: AbstractSet[str]) -> dict[str, tuple[Any, ...]]:

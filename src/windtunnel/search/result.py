@@ -37,6 +37,17 @@ class SearchResult:
     """Levers outside of the space that the first plan has beside those of the best plan of the space, which then stands second."""
     margin: float = 0.0
     """Share of the memory that plans keep free."""
+    machines: tuple[Candidate, ...] = ()
+    """The best plan found on each cluster, where there are several."""
+    again: tuple[tuple[int, float], ...] = ()
+    """(place, seconds) of the first plans with another network than the closed form, the quickest first."""
+    network: str = "closed"
+    """The network of `again`."""
+
+    def where(self, candidate: Candidate) -> str:
+        """The machine of a plan: `512 x NVIDIA B200 (b200-ib)`."""
+        cluster = self.jobs[candidate.frame].cluster
+        return f"{cluster.gpus:,} x {cluster.gpu.name or cluster.gpu.id} ({cluster.id})"
 
     @property
     def best(self) -> Candidate | None:
@@ -79,6 +90,8 @@ class SearchResult:
             "explanations": [self._why(one) for one in self.explanations],
             "pulled": [{"lever": one.lever, "set": list(one.change.sets), "gain": one.gain, "flags": list(one.flags)} for one in self.pulled],
             "margin": self.margin,
+            "machines": [self._plan(one, self.objectives) | {"machine": self.where(one)} for one in self.machines],
+            "again": {"network": self.network, "plans": [{"plan": place, "step_time_s": s} for place, s in self.again]},
             "command": self.command,
         }
 
@@ -106,7 +119,7 @@ class SearchResult:
 
     def place(self, candidate: Candidate) -> int:
         """The place of a ranked plan, from 0."""
-        return next(place for place, one in enumerate(self.ranked) if one.row == candidate.row)
+        return next(at for at, one in enumerate(self.ranked) if one.row == candidate.row and one.change == candidate.change)
 
     def _plan(self, one: Candidate, objectives: tuple[Objective, ...]) -> dict[str, Any]:
         job, outcome = self.jobs[one.frame], one.outcome

@@ -146,6 +146,15 @@ def titles(result: SearchResult, why: Explanation) -> tuple[str, str]:
     return f"Why not another, by {why.objective.name}", f"Which decision matters most, by {why.objective.name}"
 
 
+def machine_decision(result: SearchResult) -> tuple[str, str, str, str] | None:
+    """The machine as a decision: (its name, the best one, the next, what that costs); None with one machine."""
+    if len(result.machines) < 2:
+        return None
+    best, other = result.machines[:2]
+    names = [result.jobs[one.frame].cluster.id for one in (best, other)]
+    return ("machine", *names, say.percent(other.values[0] / best.values[0] - 1.0)) if best.values[0] else None
+
+
 def loss_of(one: Decision) -> str:
     """What the next best value costs: a share, or the range that is known of it."""
     if not math.isfinite(one.loss):

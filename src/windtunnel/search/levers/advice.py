@@ -51,7 +51,6 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
         return ()
     base = predict(job) if prediction.network != "closed" else prediction
     losses = {part: seconds for part, seconds in base.breakdown.items() if seconds >= WORTH * base.step_time_s}
-    advice_list = list(_culprits(base))
     best: dict[str, Advice] = {part: Advice(part, seconds) for part, seconds in losses.items() if part in FOR_PARTS}
     for one in price_levers(base):
         if one.gain <= GAIN or not one.fits and base.fits:
@@ -63,7 +62,8 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
             one.part, base.breakdown[one.part], one.change, one.step_time_s, one.gain, one.fits, one.trains_otherwise
         )
     by_change: dict[Change | str, Advice] = {}
-    for advice in sorted([*advice_list, *best.values()], key=lambda one: (one.trains_otherwise, -one.gain, -one.cost_s)):
+    others = sorted(best.values(), key=lambda one: (one.trains_otherwise, -one.gain, -one.cost_s))
+    for advice in (*_culprits(base), *others):
         by_change.setdefault(advice.change or advice.part, advice)
     return tuple(by_change.values())[:limit]
 

@@ -66,7 +66,7 @@ def pull_levers(
             base = predict(best.change.apply(job))
         except WindtunnelError:
             break
-        for one in price_levers(base, LEAST):
+        for one in price_levers(base, 0.0):
             usable = one.gain > LEAST and not one.trains_otherwise and not {path for path, _ in one.change.fields} & fixed
             if usable and not any(path.startswith(("cluster.", "unequal")) for path, _ in one.change.fields):
                 after = _with_lever(job, best, one, objective, constraints, margin)

@@ -17,6 +17,10 @@ GAIN = 0.003
 """Gains below this share of the step are not shown: predictions cannot distinguish less."""
 
 
+LOSS = 5e-4
+"""Share of the step below which a loss is not worth the levers that are for it."""
+
+
 @dataclass(frozen=True)
 class PricedLever:
     """A change of `lever` with the prediction's step, the share `gain` by which a token gets cheaper, whether the job `fits` and the
@@ -54,7 +58,7 @@ def offered(job: Job, levers: tuple[Lever, ...] = LEVERS) -> Iterator[tuple[Leve
 
 
 def price_levers(
-    base: Prediction, least: float = GAIN, progress: Callable[[], object] = lambda: None
+    base: Prediction, least: float = LOSS, progress: Callable[[], object] = lambda: None
 ) -> tuple[PricedLever, ...]:
     """All levers of a closed-form prediction's job, the largest gain first; those that train otherwise last.
 

@@ -117,7 +117,7 @@ def sensitivity(job: Job, progress: Progress = lambda share: None) -> Sensitivit
         rest[part] = whole - sum(limit.elasticity for limit in limits if limit.part == part)
         total += whole
         tick()
-    levers = price_levers(base, SMALL, tick)
+    levers = price_levers(base, progress=tick)
     switches = [Turned(one.change, one.step_time_s, one.gain, one.fits, one.flags) for one in levers if _is_shown(one)]
     known = {turned.change for turned in switches}
     for change in turns:
