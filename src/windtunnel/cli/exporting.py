@@ -41,7 +41,7 @@ def command(
     if machine is not None:
         written = cluster_exporter_of(form).export_cluster(machine, options)
     else:
-        loaded = job_of(job, sets, on, model, megatron)
+        loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
         tell_source(loaded)
         written = writer.export(loaded.job, options)
     print_list(written.assumed, "assumed")

@@ -13,6 +13,7 @@ import typer
 
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.cli.shared.amounts import amount, days, split_list
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import stoppable
@@ -42,10 +43,12 @@ def command(  # long: one option a line
         str, typer.Option("--objective", metavar="NAME,...", help="What to optimise; several give a Pareto front.")
     ] = "time",
     deadline: Annotated[
-        float | None,
+        str | None,
         typer.Option("--deadline", metavar="DAYS", help="Longest time of the whole run, with failures if stated."),
     ] = None,
-    budget: Annotated[float | None, typer.Option("--budget", metavar="DOLLARS", help="Highest cost of the whole run.")] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="DOLLARS", help="Highest cost of the whole run, such as 2M.")
+    ] = None,
     space: Annotated[str | None, typer.Option("--space", metavar="FILE", help="A file of fields and the values to try.")] = None,
     margin: Annotated[
         float | None,
@@ -83,10 +86,11 @@ def command(  # long: one option a line
     from windtunnel.search.rerank import rerank
     from windtunnel.search.objective import objectives
 
-    most = _limits(deadline, budget)
+    most = _limits(days(deadline, "--deadline"), amount(budget, "--budget"))
     objectives(objective)
-    ray = next((name for name in on or [] if name == "ray" or name.startswith("ray:")), None)
-    machines = [name for name in on or [] if name != ray]
+    named = split_list(on)
+    ray = next((name for name in named if name == "ray" or name.startswith("ray:")), None)
+    machines = [name for name in named if name != ray]
     asked = _question(job, list(sets or []), machines, gpus, space, model, megatron)
     if not quiet and json != "-":
         Console(highlight=False).print(space_lines(asked.spaces, asked.labels))
@@ -140,7 +144,8 @@ def _question(
 
     def load(overrides: list[str]) -> LoadedJob:
         machine = next((text.partition("=")[2] for text in overrides if several and text.startswith("cluster=")), single)
-        return job_of(job, [text for text in overrides if not (several and text.startswith("cluster="))], machine, model, megatron)
+        own = [text for text in overrides if not (several and text.startswith("cluster="))]
+        return job_of(job, own, machine, model, megatron, of_a_run=True)
 
     if not sets and job is None and model is None and megatron is None:
         raise SpecError(

@@ -16,6 +16,8 @@ from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.memory import memory_of
 from windtunnel.search.layouts import even_stages, expert_parameters, powers_of_two
 from windtunnel.spec import Cluster, Job, Model, check, load_job
+from windtunnel.spec.common import divisors
+from windtunnel.spec.loading.load import override
 from windtunnel.workload import build, parameter_count
 
 START_TOKENS = 4 * 2**20
@@ -72,17 +74,33 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
         if fits or tries >= TRIES:
             break
     if last is None:
-        raise trouble or PlanError("cluster.gpus", cluster.gpus, "a multiple of tp*cp*pp, with as many ranks as ep asks for")
+        raise trouble or _no_candidate(model, cluster, own)
     return last
+
+
+def _no_candidate(model: Model, cluster: Cluster, own: Mapping[str, Any]) -> PlanError:
+    """Which stated degree leaves no plan: one that does not divide the heads, or the GPUs."""
+    heads, tp = model.heads, own.get("tp", 1)
+    if isinstance(tp, int) and heads % tp:
+        able = ", ".join(map(str, divisors(heads)))
+        return PlanError("plan.tp", tp, f"a divisor of model.heads = {heads}", f"Divisors: {able}.")
+    gpus = own.get("gpus", cluster.gpus)
+    for name in ("tp", "cp", "pp", "dp"):
+        degree = own.get(name, 1)
+        if isinstance(degree, int) and isinstance(gpus, int) and gpus % degree:
+            able = ", ".join(map(str, divisors(gpus)[:14]))
+            return PlanError(f"plan.{name}", degree, f"a divisor of cluster.gpus = {gpus}", f"Divisors: {able}.")
+    return PlanError("cluster.gpus", gpus, "a multiple of tp*cp*pp, with as many ranks as ep asks for")
 
 
 def _stated_plan(overrides: Sequence[str]) -> dict[str, Any]:
     """The plan's fields that the overrides state, as numbers where they are whole numbers; `gpus` is the cluster's."""
     own: dict[str, Any] = {}
     for text in overrides:
-        key, _, value = (part.strip() for part in text.partition("="))
-        if key == "cluster.gpus" or key.startswith("plan."):
-            own[key.removeprefix("plan.").removeprefix("cluster.")] = int(value) if value.isdecimal() else value
+        key = text.partition("=")[0].strip()
+        if key == "cluster.gpus" or key.startswith("plan.") and key.count(".") == 1:
+            section, name = key.split(".")
+            own[name] = override(text)[section][name]
     return own
 
 

@@ -32,7 +32,7 @@ Source = Annotated[
     ),
 ]
 On = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--on",
         metavar="JOB|CLUSTER|PROFILE",

@@ -19,6 +19,7 @@ from windtunnel.spec.loading.catalog import entry, names
 from windtunnel.spec.loading.degrees import follow, names_another_cluster, stated_in
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
+from windtunnel.spec.loading.spelled import spelled_number
 from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve
 from windtunnel.spec.loading.toml import toml_lines
 from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
@@ -195,7 +196,9 @@ def override(text: object) -> dict[str, Any]:
     if not equals or not _KEY.fullmatch(key):
         raise SpecError("override", text, "path.to.field=value, such as plan.tp=4")
     parts = key.split(".")
-    nested = {parts[-1]: _scalar(value.strip(), as_text=parts[-1] in _TEXT_FIELDS)}
+    as_text = parts[-1] in _TEXT_FIELDS
+    scalar = _scalar(value.strip(), as_text)
+    nested = {parts[-1]: scalar if as_text else spelled_number(parts, scalar)}
     for part in reversed(parts[:-1]):
         nested = {part: nested}
     return nested
