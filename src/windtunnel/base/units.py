@@ -99,7 +99,7 @@ def parse_whole(text: str, binary: bool = False) -> int:
         raise ValueError("a whole number such as 64, 2048 or 128k")
     number, prefix = match.groups()
     scale = 2.0 ** (10 * "kmgt".index(prefix[0].lower()) + 10) if prefix and (binary or prefix.endswith("i")) else 1.0
-    value = float(number.replace(",", "").replace("_", "")) * (scale if scale > 1.0 else _COUNTS[prefix.lower()])
+    value = float(number.replace(",", "").replace("_", "")) * (scale if scale > 1.0 else _COUNTS[(prefix or "").lower()])
     if not math.isfinite(value) or value != int(value):
         raise ValueError("a whole number such as 64, 2048 or 128k")
     return int(value)

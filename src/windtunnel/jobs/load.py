@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ def load_described_job(
                 "JOB", source, f"left out beside --model and --on: JOB {source!r} and --on {on!r} both name a machine",
                 f"Write --model {model or 'FILE'} --on {on}.",
             )  # fmt: skip
-        if model is not None and not Path(model).exists():
+        if model is not None and len(model) <= LONGEST and not os.path.exists(model) and catalogue_model(model) is not None:
             return put_on_machine(Imported("the catalogue's model", load_model_apart(model)), on or source, changes)
         return import_on_machine(Path(model) if model is not None else str(flags), on or source, changes, flags=flags is not None)
     if not source:
@@ -80,10 +81,16 @@ def load_described_job(
 
 def _by_hub_name(source: str) -> Model | None:
     """The model of the catalogue that a name as on a hub means, such as `meta-llama/Llama-3.1-70B`; None for other words."""
-    if Path(source).exists() or Path(source).suffix.lower() in SUFFIXES or not any(letter.isdigit() for letter in source):
+    if len(source) > LONGEST or os.path.exists(source) or Path(source).suffix.lower() in SUFFIXES:
+        return None
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or not any(letter.isdigit() for letter in source):
         return None
     found = catalogue_model(source)
     return found if found is not None and _is_whole_name(source, found.name) else None
+
+
+LONGEST = 100
+"""Letters of a name as on a hub."""
 
 
 def _is_whole_name(source: str, name: str) -> bool:

@@ -69,7 +69,7 @@ def _check_degrees(plan: Plan, gpus: int) -> None:
     for name in ("tp", "cp", "pp"):
         degree = getattr(plan, name)
         rest, left = divmod(gpus, math.prod(getattr(plan, other) for other in ("tp", "cp", "pp") if other != name))
-        if not left and math.gcd(degree, rest) == 1 and degree > 1:
+        if not left and degree > 1 and math.gcd(degree, gpus) == 1:
             others = ", ".join(map(str, divisors(rest)[:12]))
             raise PlanError(f"plan.{name}", degree, f"a divisor of the {rest} GPUs that it is to divide", f"Divisors: {others}.")
 

@@ -50,9 +50,11 @@ def counts(text: str | None) -> list[int]:
     return numbers
 
 
-def one_machine(on: str | Sequence[str] | None) -> str | None:
-    """The machine of a verb that takes one; SpecError for several."""
-    machines = split_list(on)
+def check_one_machine(words: Sequence[str]) -> None:
+    """SpecError for a command line of a verb that takes one machine and is given several."""
+    given = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--on"]
+    given += [word.removeprefix("--on=") for word in words if word.startswith("--on=")]
+    machines = split_list(given)
     if len(machines) > 1:
         raise SpecError(
             "--on",
@@ -60,4 +62,3 @@ def one_machine(on: str | Sequence[str] | None) -> str | None:
             "one machine: this verb looks at one job",
             "`windtunnel search` and `windtunnel plan` take several and choose.",
         )
-    return machines[0] if machines else None

@@ -32,7 +32,7 @@ Source = Annotated[
     ),
 ]
 On = Annotated[
-    list[str] | None,
+    str | None,
     typer.Option(
         "--on",
         metavar="JOB|CLUSTER|PROFILE",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from windtunnel.base.errors import SpecError
-from windtunnel.cli.shared.amounts import one_machine
 from windtunnel.cli.shared.common import print_list
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
@@ -14,7 +11,7 @@ from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
 def job_of(
     source: str | None,
     sets: list[str] | None = None,
-    on: str | Sequence[str] | None = None,
+    on: str | None = None,
     model: str | None = None,
     megatron: str | None = None,
     *,
@@ -30,7 +27,7 @@ def job_of(
                 "fields that this verb reads: failures change a run, not a step",
                 f"Write: windtunnel goodput {source or 'JOB'} --set {text}.",
             )
-    return load_described_job(source, sets, one_machine(on), model, megatron)
+    return load_described_job(source, sets, on, model, megatron)
 
 
 def tell_source(loaded: LoadedJob) -> None:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.cli.shared.amounts import check_one_machine
 
 Verbs = dict[str, tuple[str, str]]
 """Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), and its line in the help."""
@@ -63,6 +64,8 @@ class JobCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if self.takes_short:
             args = spell_short(args, {option for parameter in self.params for option in parameter.opts})
+        if any("--on" in parameter.opts and not getattr(parameter, "multiple", False) for parameter in self.params):
+            check_one_machine(args)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -21,6 +21,9 @@ ODD_PARTS = (1, 7, 15)
 FASTER = (1.3, 1.1, 1.05)
 """How many times as fast as at the counts found beside it a GPU of each grid may be."""
 
+ROOMIER = 1.4
+"""How many times as fast a GPU may be at a larger count than at one where memory is so short that it recomputes."""
+
 MOST_STEPS = 12
 """Counts that are tried on the way from the guess to where a target binds."""
 
@@ -160,8 +163,10 @@ class CountSearch:
         if not fitting:
             return 1.0
         below, above = (max((o for o in fitting if o <= count), default=None), min((o for o in fitting if o >= count), default=None))
-        beside = [fitting[other] for other in (below, above) if other is not None]
-        return max(self._margin(one, count) for one in beside)
+        hopes = [self._margin(fitting[other], count) for other in (below, above) if other is not None]
+        if below is not None and fitting[below].prediction.job.plan.recompute != "none":
+            hopes[0] *= ROOMIER  # more GPUs have more memory
+        return max(hopes)
 
     def _margin(self, one: Alternative, count: int) -> float:
         """The smallest of limit over need of a run of `count` GPUs as fast as those of `one`."""

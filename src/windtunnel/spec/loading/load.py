@@ -198,7 +198,7 @@ def override(text: object) -> dict[str, Any]:
     parts = key.split(".")
     as_text = parts[-1] in _TEXT_FIELDS
     scalar = _scalar(value.strip(), as_text)
-    nested = {parts[-1]: scalar if as_text else spelled_number(parts, scalar)}
+    nested = {parts[-1]: scalar if as_text or value.strip()[:1] in ("'", '"') else spelled_number(parts, scalar)}
     for part in reversed(parts[:-1]):
         nested = {part: nested}
     return nested
