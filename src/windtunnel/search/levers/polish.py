@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
+from windtunnel.predict.prediction import Prediction
 from windtunnel.search.change import Change, predict_or_none
 from windtunnel.search.find import Candidate
 from windtunnel.search.levers.pricing import PricedLever, price_levers
@@ -31,7 +32,8 @@ APART = ("runtime.launch", "runtime.host", "runtime.data")
 
 
 def set_beforehand(job: Job, fixed: AbstractSet[str]) -> dict[str, Values]:
-    """Switches of the runtime that shorten the job's own plan, each by path with its one value; none of `fixed`."""
+    """Switches of the runtime that shorten the job's own plan and cost it no memory, each by path with its one value; none of
+    `fixed`."""
     try:
         base = predict(job)
     except WindtunnelError:
@@ -45,9 +47,14 @@ def set_beforehand(job: Job, fixed: AbstractSet[str]) -> dict[str, Values]:
             continue
         both = taken + one.change
         after = predict_or_none(job, both)
-        if after is not None and after.step_time_s < step * (1.0 - LEAST):
+        if after is not None and after.step_time_s < step * (1.0 - LEAST) and _bytes(after) <= _bytes(base):
             step, taken = after.step_time_s, both
     return {path: (value,) for path, value in taken.fields}
+
+
+def _bytes(prediction: Prediction) -> float:
+    """Memory of the fullest GPU."""
+    return max((stage.total for stage in prediction.memory), default=0.0)
 
 
 def pull_levers(
