@@ -170,7 +170,7 @@ def test_a_degree_that_divides_nothing_is_blamed_itself() -> None:
 
 
 def test_failures_are_refused_where_they_change_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in ("predict", "sensitivity", "memory"):
+    for verb in ("sensitivity", "memory"):
         assert "windtunnel goodput" in refusal(capsys, verb, "llama2-70b-64xh100", "--set", "reliability=llama3-2024")
 
 
