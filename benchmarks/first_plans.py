@@ -1,6 +1,6 @@
 """How much slower the first plan of a model is than the best that a search finds for the same framework, machine and batch.
 
-    python benchmarks/first_plans.py --jobs 60
+python benchmarks/first_plans.py --jobs 60
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def ratio(model: str, machine: str, overrides: list[str]) -> tuple[float, str] |
     except WindtunnelError:
         return None
     best, plan = result.ranked[0], job.plan
-    mine = f"tp {plan.tp} pp {plan.pp} vpp {plan.vpp} ep {plan.ep} mb {plan.micro_batch} {plan.recompute} {plan.sharding}, {taken:.1f} s"
+    degrees = f"tp {plan.tp} pp {plan.pp} vpp {plan.vpp} ep {plan.ep}"
+    mine = f"{degrees} mb {plan.micro_batch} {plan.recompute} {plan.sharding}, {taken:.1f} s"
     return first.step_time_s / best.outcome.step_time_s, f"{mine}; best {' '.join(best.change.without_no_ops(job).sets)}"
 
 

@@ -116,7 +116,7 @@ def check_wishes(wishes: int, seed: int, models: Sequence[str] = MODELS, machine
             words = f"{model.name}, {tokens:.3g} tokens, budget {budget}, days {days}, {chosen}"
             wrong.append(f"{words}: called impossible, but {way}")
             print(f"wish {number}: {wrong[-1]}", flush=True)
-    print(f"{wishes} wishes: {met} met ({cautious} by a plan of the larger space alone), {impossible} impossible, {len(wrong)} wrongly")
+    print(f"{wishes} wishes: {met} met ({cautious} by the larger space alone), {impossible} impossible, {len(wrong)} wrongly")
     print(f"{len(kept.plans)} plans of a model on a machine were looked for")
     return wrong
 

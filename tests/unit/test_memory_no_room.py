@@ -47,7 +47,11 @@ def test_what_fits_with_less_than_the_error_of_memory_fits_on_paper() -> None:
     job = load_job("llama3-8b-8xh100")
     (stage,) = memory_of(job, build(job))
     need = stage.total / (1.0 - 0.5 * usual_margin())
-    for capacity, words, colour in ((2 * need, "fits, ", "green"), (need / 0.989, "fits on paper", "yellow"), (0.9 * need, "DOES NOT FIT", "red")):
+    for capacity, words, colour in (
+        (2 * need, "fits, ", "green"),
+        (need / 0.989, "fits on paper", "yellow"),
+        (0.9 * need, "DOES NOT FIT", "red"),
+    ):
         sized = load_job("llama3-8b-8xh100", [f"cluster.node.gpu.memory={capacity:.0f}"])
         said, style = verdict(memory_of(sized, build(sized)))
         assert said.startswith(words) and colour in style

@@ -135,7 +135,9 @@ def _usage(error: Any) -> str:
     message = str(getattr(error, "message", "") if hasattr(error, "option_name") else error.format_message()).rstrip(".")
     if context is not None and hasattr(error, "option_name"):
         if error.option_name == "--html":
-            instead = "--picture FILE.html draws its memory" if context.info_name == "memory" else "--json FILE has all that it prints"
+            instead = (
+                "--picture FILE.html draws its memory" if context.info_name == "memory" else "--json FILE has all that it prints"
+            )
             if not any(o == "--json" for p in context.command.params for o in p.opts):
                 instead = "its text can be kept with > FILE"
             return f"`{context.command_path}` writes no page; {instead}. Pages: {', '.join(WITH_PAGE)}."

@@ -65,7 +65,9 @@ def _full_name(kind: str, name: str) -> str:
     typed = name.lower().replace("-", "").replace("_", "").replace(" ", "")
     if name in known or not typed:
         return name
-    begin = [other for other, text in squashed.items() if text == typed] or [o for o, text in squashed.items() if text.startswith(typed)]
+    begin = [other for other, text in squashed.items() if text == typed] or [
+        o for o, text in squashed.items() if text.startswith(typed)
+    ]
     begin = begin or [other for other, text in squashed.items() if typed in text]
     if len(begin) > 1:
         raise SpecError(kind, name, "one entry", f"Did you mean {', '.join(map(repr, begin[:8]))}?")

@@ -30,7 +30,10 @@ def command(
     job: Source = None,
     sets: Sets = None,
     days: Annotated[
-        str | None, typer.Option("--days", help="Wall time, such as 30, 30d or '3 weeks', of the run; default: as long as the job's tokens take.")
+        str | None,
+        typer.Option(
+            "--days", help="Wall time, such as 30, 30d or '3 weeks', of the run; default: as long as the job's tokens take."
+        ),
     ] = None,
     closed: Annotated[bool, typer.Option("--closed", help="The closed form alone, without simulated runs.")] = False,
     replicas: Annotated[int, typer.Option("--replicas", min=1, help="Simulated runs.")] = 1000,

@@ -26,9 +26,7 @@ def command(  # long: one option a line
         str | None, typer.Option("--days", metavar="DAYS", help="Days until the deadline; also 30d, '3 weeks'.")
     ] = None,
     loss: Annotated[str | None, typer.Option("--loss", metavar="NATS", help="Loss to reach, by the law (nats per token).")] = None,
-    on: Annotated[
-        list[str] | None, typer.Option("--on", metavar="CLUSTER,...", help="Clusters to try; repeatable.")
-    ] = None,
+    on: Annotated[list[str] | None, typer.Option("--on", metavar="CLUSTER,...", help="Clusters to try; repeatable.")] = None,
     gpus: Annotated[str | None, typer.Option("--gpus", metavar="N,...", help="Numbers of GPUs to try.")] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME|FILE", help="This model, of the catalogue or a file.")

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.base.fidelity import check_fidelity
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.amounts import amount, days, split_list
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
@@ -83,8 +83,8 @@ def command(  # long: one option a line
     from windtunnel.search.api import search
     from windtunnel.search.find import SearchLimits
     from windtunnel.search.margin import usual_margin
-    from windtunnel.search.rerank import rerank
     from windtunnel.search.objective import objectives
+    from windtunnel.search.rerank import rerank
 
     most = _limits(days(deadline, "--deadline"), amount(budget, "--budget"))
     objectives(objective)

@@ -70,7 +70,9 @@ class OverTime:
         edges = np.unique(np.linspace(0, len(self.time), most + 1).astype(np.int64))
         level = self.allocated
         keep = np.array([a + int(level[a:b].argmax()) for a, b in zip(edges[:-1], edges[1:], strict=True)])
-        return OverTime(self.stage, self.time[keep], self.parts[keep], self.reserved[keep], self.context, self.capacity, self.no_room)
+        return OverTime(
+            self.stage, self.time[keep], self.parts[keep], self.reserved[keep], self.context, self.capacity, self.no_room
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data of at most `MOMENTS` moments: lists by part and in all, bytes at `time_s`."""
@@ -139,12 +141,12 @@ def over_time(
     time = begin[at] + share * (end[at] - begin[at])
     no_room = None
     if full is not None:
-        error, content, turn = full
+        lack, content, turn = full
         time = np.minimum.accumulate(time[::-1])[::-1]  # what is there before the first step begins belongs to its begin
         held = {name: float(bytes_) for name, bytes_ in zip(PARTS, np.maximum(parts, 0.0), strict=True)}
         when = float(time[-1]) if len(time) else float(begin[0])
         no_room = NoRoom(
-            1 + turn // (passes + 1), when, float(error.size), content.name.lower(), held, float(pool.reserved), float(limit)
+            1 + turn // (passes + 1), when, float(lack.size), content.name.lower(), held, float(pool.reserved), float(limit)
         )
     return OverTime(
         stage,

@@ -55,7 +55,8 @@ def search(
     `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that keeps predicted plans. `explained`: whether to
     look for reasons. `labels`: words by which reports name the jobs. `levers`: whether to set switches of the runtime beforehand
     that help, and to try every lever of `levers.registry` at the best plan (default: where no space is given); those of `fixed`
-    paths stay. `top`: how many of the best plans to find, as far as MOST_FOR_TOP further predictions go. Raises SpecError if no combination is a plan or the margin is
+    paths stay. `top`: how many of the best plans to find, as far as MOST_FOR_TOP further predictions go.
+    Raises SpecError if no combination is a plan or the margin is
     too large for all, PlanError if no plan fits or keeps the limits.
     """
     _check_shares(margin, limits)
@@ -88,7 +89,9 @@ def search(
         certificate = found.certificate(left, ranked[0])
         machines = () if stopped or len(chosen) > 1 else _best_of_machines(found, ranked)
         if len(ranked) < top and len(chosen) == 1 and not stopped:
-            ranked, _ = found.run(limits=SearchLimits(seconds=limits.seconds, predictions=MOST_FOR_TOP * top), stop=has_ended, keep=top)
+            ranked, _ = found.run(
+                limits=SearchLimits(seconds=limits.seconds, predictions=MOST_FOR_TOP * top), stop=has_ended, keep=top
+            )
         best: Candidate = ranked[0]
         pulled: tuple[PricedLever, ...] = ()
         if pulls and not stopped:

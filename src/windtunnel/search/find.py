@@ -182,8 +182,8 @@ class Search:
         keep: int = 1,
     ) -> tuple[list[Candidate], int]:
         """Predicts plans until no other of `rows` can be better. Returns the predicted plans that fit, best first (with several
-        objectives: the undominated ones first), and how many of `rows` were left open. `anyway`: memory does not matter. `keep`: how
-        many of the best plans are looked for, with one objective."""
+        objectives: the undominated ones first), and how many of `rows` were left open. `anyway`: memory does not matter.
+        `keep`: how many of the best plans are looked for, with one objective."""
         begun = time.perf_counter()
         plans = self.plans
         rows = np.flatnonzero(plans.may_fit) if rows is None else rows

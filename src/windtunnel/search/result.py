@@ -88,7 +88,10 @@ class SearchResult:
             "front": self.front,
             "certificate": vars(self.certificate) | {"exact": self.certificate.exact},
             "explanations": [self._why(one) for one in self.explanations],
-            "pulled": [{"lever": one.lever, "set": list(one.change.sets), "gain": one.gain, "flags": list(one.flags)} for one in self.pulled],
+            "pulled": [
+                {"lever": one.lever, "set": list(one.change.sets), "gain": one.gain, "flags": list(one.flags)}
+                for one in self.pulled
+            ],
             "margin": self.margin,
             "machines": [self._plan(one, self.objectives) | {"machine": self.where(one)} for one in self.machines],
             "again": {"network": self.network, "plans": [{"plan": place, "step_time_s": s} for place, s in self.again]},

@@ -35,7 +35,7 @@ WEIGHT_AND_GRADIENT = 6
 ALL_STATE = 18
 """Bytes a parameter of mixed-precision Adam over all GPUs: 16-bit weight, fp32 gradient, master copy and two moments."""
 
-TRIES = 40
+TRIES = 32
 """Limit of plans of one number of GPUs whose memory is computed."""
 
 
@@ -62,16 +62,20 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
     sizes = _sizes(cluster, own, model, framework)
     for gpus in sizes:
         found.tries = 0
-        splits = _by_split(one for one in _candidates(model, cluster, own, framework, gpus) if _may_fit(model, cluster, {**one, **own}, gpus))
+        splits = _by_split(
+            one for one in _candidates(model, cluster, own, framework, gpus) if _may_fit(model, cluster, {**one, **own}, gpus)
+        )
         if not splits and gpus == sizes[-1]:
             splits = _by_split(_candidates(model, cluster, own, framework, gpus))[-1:]
         chosen = {"cluster.gpus": gpus} if "cluster.gpus" not in stated else {}
-        for plans in sorted(splits, key=lambda plans: min(_guess(one, cluster) for one in plans)):
+        for plans in sorted(splits, key=lambda plans: min(_guess(one, cluster, bool(model.experts)) for one in plans)):
 
             def fits(plan: Mapping[str, Any], chosen: Mapping[str, Any] = chosen) -> int:
                 fields = {f"plan.{key}": value for key, value in plan.items() if f"plan.{key}" not in stated}
                 return found.try_plan(table, {**fields, **chosen}, overrides)
 
+            if gpus != sizes[-1] and not found.tries and fits(_leanest(splits)) == TOO_LARGE:
+                break  # nothing fits on so few
             _try_split(plans, fits)
             if found.ended:
                 break
@@ -82,11 +86,25 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
     return best
 
 
-MOST_PREDICTED = 8
-"""Plans that fit with room to spare, of which the fastest is taken."""
+MOST_ROOMY, MOST_PREDICTED = 24, 6
+"""Plans that fit with room to spare at which the trying ends, and how many of these are predicted."""
 
 
 TOO_LARGE, TIGHT, ROOMY = range(3)
+
+
+def _leanest(splits: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """The plan that divides the model most, with the strongest recompute and the smallest micro batch."""
+    every = [plan for plans in splits for plan in plans]
+    return max(
+        every,
+        key=lambda one: (
+            one["tp"] * one["pp"] * one.get("cp", 1) * one.get("ep", 1),
+            one["tp"] * one.get("cp", 1),
+            AGAIN[one["recompute"]],
+            -one["micro_batch"],
+        ),
+    )
 
 
 def _by_split(plans: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -106,10 +124,7 @@ def _try_split(plans: Sequence[dict[str, Any]], fits: Callable[[Mapping[str, Any
     if len(lean) > 1 and fits(lean[-1]) == TOO_LARGE:
         return
     for first in lean:
-        if len(lean) > 1 and first is lean[-1]:
-            room = ROOMY  # it was tried
-        else:
-            room = fits(first)
+        room = ROOMY if len(lean) > 1 and first is lean[-1] else fits(first)  # the leanest was tried
         if room == ROOMY:
             for more in (one for one in ordered if one["recompute"] == first["recompute"] and one["micro_batch"] > smallest):
                 if fits(more) != ROOMY:
@@ -130,7 +145,7 @@ class _Found:
 
     @property
     def ended(self) -> bool:
-        return self.tries >= TRIES or len(self.roomy) >= MOST_PREDICTED
+        return self.tries >= TRIES or len(self.roomy) >= MOST_ROOMY
 
     def try_plan(self, table: Mapping[str, Any], fields: Mapping[str, Any], overrides: Sequence[str]) -> int:
         """Counts the memory of one more plan: ROOMY, TIGHT or TOO_LARGE."""
@@ -152,17 +167,31 @@ class _Found:
 
     def best(self) -> Start | None:
         """The fastest predicted of the plans with room, or else of those that fit; the last one if none does."""
-        some = self.roomy or self.tight[:MOST_PREDICTED]
+        some = sorted(self.roomy or self.tight, key=lambda one: _guess_of(one.job))[:MOST_PREDICTED]
         if len(some) < 2:
             return some[0] if some else self.last
         return max(some, key=lambda one: _rate(one.job))
 
 
+MANY_BATCHES = 6
+"""Micro batches of a step, in multiples of the stages, from which a step is told from two shorter ones."""
+
+
 def _rate(job: Job) -> float:
+    """Tokens a second; of a long pipeline from two short ones, since each further micro batch takes as long as the one before."""
+    pp, count = job.plan.pp, job.micro_batches
     try:
-        return predict(job).tokens_per_s
+        if count <= MANY_BATCHES * pp:
+            return predict(job).tokens_per_s
+        few, more = (predict(_with_batches(job, rounds * pp)).step_time_s for rounds in (2, 3))
     except WindtunnelError:
         return 0.0
+    return job.plan.global_batch * job.plan.seq / (more + (count - 3 * pp) * (more - few) / pp)
+
+
+def _with_batches(job: Job, count: int) -> Job:
+    plan = job.plan.model_copy(update={"global_batch": count * job.plan.micro_batch * job.dp})
+    return job.model_copy(update={"plan": plan})
 
 
 def _no_candidate(model: Model, cluster: Cluster, own: Mapping[str, Any]) -> PlanError:
@@ -191,9 +220,7 @@ def _stated_plan(overrides: Sequence[str]) -> dict[str, Any]:
     return own
 
 
-def _candidates(
-    model: Model, cluster: Cluster, own: Mapping[str, Any], framework: str, gpus: int
-) -> Iterator[dict[str, Any]]:
+def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any], framework: str, gpus: int) -> Iterator[dict[str, Any]]:
     """Plans on `gpus` GPUs that the framework's users run."""
 
     def choices(name: str, otherwise: Sequence[Any]) -> list[Any]:
@@ -256,14 +283,24 @@ AGAIN = {"none": 1.0, "selective": 1.02, "ops": 1.15, "full": 1.33}
 """Time of a step with recompute over one without, to order plans before any is predicted."""
 
 
-def _guess(plan: Mapping[str, Any], cluster: Cluster) -> tuple[float, int]:
+def _guess(plan: Mapping[str, Any], cluster: Cluster, experts: bool) -> tuple[float, int]:
     """A rule of thumb of a plan's time, the least first: recompute, calls inside layers, the bubble, calls that leave a domain; then
     micro batches, the smallest first."""
     tp, pp, cp, ep = plan["tp"], plan["pp"], plan.get("cp", 1), plan.get("ep", 1)
     calls = 1.0 + 0.1 * (tp.bit_length() - 1) + 0.04 * (cp.bit_length() - 1) + 0.05 * (pp.bit_length() - 1)
     calls += (0.3 if tp * cp > cluster.node.domain else 0.0) + (0.15 if ep > cluster.node.domain else 0.0)
-    calls += 0.05 if plan["sharding"] in ("zero3", "fsdp") else 0.0
+    full = plan["sharding"] in ("zero3", "fsdp", "hsdp")
+    calls += (0.05 if full else 0.0) + (0.4 if full and experts and ep == 1 else 0.0)  # all experts of a layer are gathered
     return AGAIN[plan["recompute"]] * calls, plan["micro_batch"]
+
+
+def _guess_of(job: Job) -> float:
+    """`_guess` of a job, with its bubble; micro batches of several sequences make larger products."""
+    plan = job.plan
+    bubble = (plan.pp - 1) / (plan.vpp * job.micro_batches)
+    names = ("tp", "pp", "cp", "ep", "recompute", "sharding", "micro_batch")
+    guess, _ = _guess({name: getattr(plan, name) for name in names}, job.cluster, bool(getattr(job.model, "experts", None)))
+    return guess * (1.0 + bubble) * 0.98 ** (plan.micro_batch.bit_length() - 1)
 
 
 def _sizes(cluster: Cluster, own: Mapping[str, Any], model: Model, framework: str) -> list[int]:
@@ -272,7 +309,13 @@ def _sizes(cluster: Cluster, own: Mapping[str, Any], model: Model, framework: st
         return [own["gpus"]]
     if "dp" in own:
         alone = framework in WITHOUT_MODEL_PARALLELISM
-        tps = [own["tp"]] if "tp" in own else [1] if alone else [p for p in powers_of_two(min(cluster.node.domain, 8)) if model.heads % p == 0]
+        tps = (
+            [own["tp"]]
+            if "tp" in own
+            else [1]
+            if alone
+            else [p for p in powers_of_two(min(cluster.node.domain, 8)) if model.heads % p == 0]
+        )
         pps = [own["pp"]] if "pp" in own else [1] if alone else powers_of_two(min(model.layers, 16))
         return sorted({tp * pp * own.get("cp", 1) * own["dp"] for tp, pp in product(tps, pps)})
     per_node = cluster.node.gpus

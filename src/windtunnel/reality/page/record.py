@@ -1,5 +1,5 @@
-"""`catalog/accuracy.toml`: what a validation says of published step times, by GPU and framework, for the reports of predictions, and
-of published memory, for what a plan should keep free."""
+"""`catalog/accuracy.toml`: what a validation says of published step times, by GPU and framework, for reports of predictions, and of
+published memory, for what a plan should keep free."""
 
 from __future__ import annotations
 

@@ -15,7 +15,16 @@ from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import COLOUR, parts_of
-from windtunnel.report.words.search import certificate_lines, loss_of, machine_decision, number_of, plan_words, reason_lines, titles, value_text
+from windtunnel.report.words.search import (
+    certificate_lines,
+    loss_of,
+    machine_decision,
+    number_of,
+    plan_words,
+    reason_lines,
+    titles,
+    value_text,
+)
 from windtunnel.search.explain import Explanation
 from windtunnel.search.find import Candidate
 from windtunnel.search.result import SearchResult

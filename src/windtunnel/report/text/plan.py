@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.text import Text
 
 from windtunnel.report.text.table import listing
@@ -113,7 +113,7 @@ ROOMY = 90
 WIDE = 130
 """Columns of a terminal in which it also shows the energy."""
 
-Column = tuple[str, str, Callable[[Alternative], str]]
+Column = tuple[str, JustifyMethod, Callable[[Alternative], str]]
 
 
 def show(answer: Planned, console: Console | None = None) -> None:
@@ -181,7 +181,9 @@ def _layout(one: Alternative) -> str:
     """The plan in words: degrees above 1, recompute."""
     plan, dp = one.prediction.job.plan, one.prediction.job.dp
     degrees = {"vpp": plan.vpp, "cp": plan.cp, "ep": plan.ep}
-    layout = f"tp {plan.tp} pp {plan.pp}" + "".join(f" {name} {value}" for name, value in degrees.items() if value > 1) + f" dp {dp}"
+    layout = (
+        f"tp {plan.tp} pp {plan.pp}" + "".join(f" {name} {value}" for name, value in degrees.items() if value > 1) + f" dp {dp}"
+    )
     return layout if plan.recompute == "none" else f"{layout}, recompute {plan.recompute}"
 
 
@@ -199,7 +201,8 @@ def _for_dollars(one: Alternative) -> str:
 
 def _named(one: Alternative) -> str:
     """A row in a sentence."""
-    return f"{one.machine.cluster.gpus:,} GPUs of {one.machine.name} ({say.duration(one.days)}{_for_dollars(one)}, loss {one.loss:.3f})"
+    where = f"{one.machine.cluster.gpus:,} GPUs of {one.machine.name}"
+    return f"{where} ({say.duration(one.days)}{_for_dollars(one)}, loss {one.loss:.3f})"
 
 
 def _grounds(answer: Planned, best: Alternative) -> Iterator[str]:
@@ -210,7 +213,11 @@ def _grounds(answer: Planned, best: Alternative) -> Iterator[str]:
         other = next((one for one in answer.alternatives if one.good and which not in one.assumed), None)
         if which == "price" and other is None:
             continue  # the line about ? says it of all
-        beside = f"the best row that does not assume it is {_named(other)}" if other else "so does every other row that meets the targets"
+        beside = (
+            f"the best row that does not assume it is {_named(other)}"
+            if other
+            else "so does every other row that meets the targets"
+        )
         yield f"The winner rests on an assumption: {words[which]}{error}; {beside}."
 
 
@@ -294,8 +301,12 @@ def reasons(answer: Planned) -> Iterator[str]:
             f"{best.naive[0] / best.parameters:.2g} times as large; that would take {say.duration(best.naive_days)}."
         )
     rule = "" if wish.model is not None else "Models without --model follow one rule of shapes; "
-    yield f"{rule}{'p' if rule else 'P'}lans are the best of a small space; `windtunnel search` looks further. {_lost_days(wish, best)}"
+    space = f"{'p' if rule else 'P'}lans are the best of a small space; `windtunnel search` looks further."
+    yield f"{rule}{space} {_lost_days(wish, best)}"
     if any("price" in one.assumed for one in answer.alternatives):
-        yield "$/h: dollars of an hour of a GPU; ?: a price that the catalogue assumes; --set cluster.price_per_gpu_hour=2.5 states yours. ±: of the step, by its kernels."
+        yield (
+            "$/h: dollars of an hour of a GPU; ?: the catalogue assumes them (--set cluster.price_per_gpu_hour=2.5 states yours). "
+            "±: of the step, by its kernels."
+        )
     for text in answer.left_out:
         yield f"Left out: {text}"

@@ -12,7 +12,16 @@ from rich.text import Text
 from windtunnel.predict import predict
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
-from windtunnel.report.words.search import certificate_lines, loss_of, machine_decision, number_of, plan_words, reason_lines, titles, value_text
+from windtunnel.report.words.search import (
+    certificate_lines,
+    loss_of,
+    machine_decision,
+    number_of,
+    plan_words,
+    reason_lines,
+    titles,
+    value_text,
+)
 from windtunnel.search.explain import Explanation
 from windtunnel.search.objective import OBJECTIVES, Objective, values_of
 from windtunnel.search.result import SearchResult
@@ -102,8 +111,8 @@ def _machines(result: SearchResult) -> RenderableType:
     """The best plan of each machine, with what it costs beside the winner."""
     prices = _prices(result)
     table = listing(
-        ("machine", "left"), ("step", "right"), *((SHORT[each.name], "right") for each in prices), ("more", "right"), ("±", "right"),
-        ("plan", "left"), wraps=("machine", "plan"),
+        ("machine", "left"), ("step", "right"), *((SHORT[each.name], "right") for each in prices),
+        ("more", "right"), ("±", "right"), ("plan", "left"), wraps=("machine", "plan"),
     )  # fmt: skip
     best = min(one.values[0] for one in result.machines)
     for one in result.machines:

@@ -65,7 +65,9 @@ def certificate_lines(of: Certificate, result: SearchResult) -> list[str]:
     if len(result.objectives) > 1:
         left = f"{of.open:,} plans were left open."
         lines.append(
-            left if of.open else "No plan of this space beats a plan of the front in every objective, with the network in closed form."
+            left
+            if of.open
+            else "No plan of this space beats a plan of the front in every objective, with the network in closed form."
         )
     elif of.exact:
         better = "faster" if result.objectives[0].name == "time" else "better"
@@ -91,7 +93,7 @@ def _pulled(one: PricedLever) -> str:
     """A lever of the first plan that the space does not have."""
     flags = f" [{' '.join(one.flags)}]" if one.flags else ""
     sets = " ".join(f"--set {text}" for text in one.change.sets)
-    return f"Beyond the space, of all levers tried at its best plan: {sets}{flags} gains {say.percent(one.gain)}; the first plan has it."
+    return f"Beyond the space, of all levers at its best plan: {sets}{flags} gains {say.percent(one.gain)}; the first plan has it."
 
 
 def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
@@ -151,8 +153,8 @@ def machine_decision(result: SearchResult) -> tuple[str, str, str, str] | None:
     if len(result.machines) < 2:
         return None
     best, other = result.machines[:2]
-    names = [result.jobs[one.frame].cluster.id for one in (best, other)]
-    return ("machine", *names, say.percent(other.values[0] / best.values[0] - 1.0)) if best.values[0] else None
+    mine, theirs = (result.jobs[one.frame].cluster.id for one in (best, other))
+    return ("machine", mine, theirs, say.percent(other.values[0] / best.values[0] - 1.0)) if best.values[0] else None
 
 
 def loss_of(one: Decision) -> str:

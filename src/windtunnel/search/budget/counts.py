@@ -162,7 +162,10 @@ class CountSearch:
         fitting = {other: one for other, one in self.found.items() if one.prediction.fits}
         if not fitting:
             return 1.0
-        below, above = (max((o for o in fitting if o <= count), default=None), min((o for o in fitting if o >= count), default=None))
+        below, above = (
+            max((o for o in fitting if o <= count), default=None),
+            min((o for o in fitting if o >= count), default=None),
+        )
         hopes = [self._margin(fitting[other], count) for other in (below, above) if other is not None]
         if below is not None and fitting[below].prediction.job.plan.recompute != "none":
             hopes[0] *= ROOMIER  # more GPUs have more memory
@@ -227,4 +230,3 @@ def rank(wish: Wish, one: Alternative) -> tuple[float, ...]:
     shares = [value / limit for part, value in one.beyond.items() if (limit := limits.get(part))]
     missed = 0.0 if one.good else max(shares, default=0.0)
     return (float(not one.good), float(not one.prediction.fits), missed, *first, one.days)
-

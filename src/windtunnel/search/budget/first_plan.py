@@ -70,7 +70,9 @@ def _first_job(model: Model, cluster: str | dict[str, Any], overrides: Sequence[
 
 def _best_of(job: Job, fields: dict[str, Values], gap: float) -> Prediction:
     try:
-        result = search(job, fields, margin=usual_margin(), limits=SearchLimits(gap=gap), processes=1, explained=False, levers=False)
+        result = search(
+            job, fields, margin=usual_margin(), limits=SearchLimits(gap=gap), processes=1, explained=False, levers=False
+        )
     except (PlanError, SpecError):
         return predict(job)
     return predict(result.job_of(result.ranked[0]))

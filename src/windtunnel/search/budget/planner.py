@@ -71,7 +71,8 @@ def plan(
     """Alternatives for a wish on `machines` (clusters by name), with `gpus` of each, or numbers that suit the targets.
 
     `planned` finds the plan of a number of GPUs; `thorough`, which takes longer, looks again where that narrowly misses the targets
-    and nothing meets them. `overrides` are those of a job. Raises SpecError for a wish that nothing can meet, with what it would take.
+    and nothing meets them. `overrides` are those of a job. Raises SpecError for a wish that nothing can
+    meet, with what it would take.
     """
     wish = check_wish(wish)
     _check_reliability(wish, overrides)

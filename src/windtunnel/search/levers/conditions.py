@@ -1,7 +1,8 @@
 """When a framework can do a change: it has a word for it, and what it demands beside it holds.
 
 Megatron-Core: `megatron/core/transformer/transformer_config.py` refuses shared-expert overlap with another dispatcher than
-alltoall, overlap of expert-parallel calls with full recompute, with shared-expert overlap or with a pipeline without virtual stages;
+alltoall, overlap of expert-parallel calls with full recompute, with shared-expert overlap or with a pipeline without virtual
+stages;
 `megatron/training/arguments.py` turns overlap of pipeline transfers off without virtual stages.
 """
 

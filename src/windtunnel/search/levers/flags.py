@@ -154,7 +154,9 @@ _TORCHTITAN: dict[str, Writer] = {
     "plan.vpp": lambda job, value: (
         f"--parallelism.pipeline_parallel_layers_per_stage {-(-job.model.layers // (job.plan.pp * value))}"
     ),
-    "plan.sharding": _flag_of_value({"fsdp": "--parallelism.data_parallel_shard_degree -1", "hsdp": "--parallelism.data_parallel_replicate_degree N"}),
+    "plan.sharding": _flag_of_value(
+        {"fsdp": "--parallelism.data_parallel_shard_degree -1", "hsdp": "--parallelism.data_parallel_replicate_degree N"}
+    ),
     "plan.cp_kind": _flag_of_value(
         {
             "all_gather": "--parallelism.context_parallel_rotate_method allgather",
@@ -171,7 +173,9 @@ _TORCHTITAN: dict[str, Writer] = {
 _DEEPSPEED: dict[str, Writer] = {
     "plan.cp": _flag_with_value("sequence_parallel_size", " = "),
     "plan.ep": _flag_with_value("ep_size", " = "),
-    "plan.recompute": _flag_of_value({"none": "(without activation checkpointing)", "full": "model.gradient_checkpointing_enable()"}),
+    "plan.recompute": _flag_of_value(
+        {"none": "(without activation checkpointing)", "full": "model.gradient_checkpointing_enable()"}
+    ),
     "plan.secondary_group": _flag_with_value("zero_optimization.zero_hpz_partition_size", " = "),
     "runtime.attention": _flag_of_value({"flash": "attn_implementation = flash_attention_2"}),
     "runtime.launch": _flag_of_value({"compile": "engine.compile()"}),

@@ -23,7 +23,7 @@ LOSS = 5e-4
 
 @dataclass(frozen=True)
 class PricedLever:
-    """A change of `lever` with the prediction's step, the share `gain` by which a token gets cheaper, whether the job `fits` and the
+    """A change of `lever` with the prediction's step, the share `gain` by which a token gets cheaper, whether it `fits` and the
     flags of its framework. `part`: the loss of the breakdown that it shortens most. `trains_otherwise`: it changes what is
     trained."""
 
@@ -57,9 +57,7 @@ def offered(job: Job, levers: tuple[Lever, ...] = LEVERS) -> Iterator[tuple[Leve
                 yield lever, change
 
 
-def price_levers(
-    base: Prediction, least: float = LOSS, progress: Callable[[], object] = lambda: None
-) -> tuple[PricedLever, ...]:
+def price_levers(base: Prediction, least: float = LOSS, progress: Callable[[], object] = lambda: None) -> tuple[PricedLever, ...]:
     """All levers of a closed-form prediction's job, the largest gain first; those that train otherwise last.
 
     A lever is not predicted where the losses that it is for are below the share `least` of the step. A lever of a job that fits has
@@ -83,13 +81,9 @@ def _price(base: Prediction, lever: Lever, change: Change, other: Prediction) ->
     part = max(parts, key=lambda one: saved[one])
     trains = any(path in TRAINING for path, _ in change.fields)
     gain = 1.0 - base.tokens_per_s / other.tokens_per_s
-    return PricedLever(
-        lever.name, change, other.step_time_s, gain, other.fits, part, flags_of(other.job, change.fields), trains
-    )
+    return PricedLever(lever.name, change, other.step_time_s, gain, other.fits, part, flags_of(other.job, change.fields), trains)
 
 
 def first_lever(job: Job) -> PricedLever | None:
     """What to change first: the lever that gains most; None if none does."""
     return next((one for one in price_levers(predict(job)) if one.helps), None)
-
-

@@ -199,4 +199,10 @@ def _memory(job: Job, now: float) -> Turned | None:
 
 
 def _switch_data(turned: Turned) -> dict[str, Any]:
-    return {"set": list(turned.sets), "flags": list(turned.flags), "step_time_s": turned.step_time_s, "gain": turned.gain, "fits": turned.fits}
+    return {
+        "set": list(turned.sets),
+        "flags": list(turned.flags),
+        "step_time_s": turned.step_time_s,
+        "gain": turned.gain,
+        "fits": turned.fits,
+    }

@@ -19,8 +19,8 @@ from windtunnel.spec.loading.catalog import entry, names
 from windtunnel.spec.loading.degrees import follow, names_another_cluster, stated_in
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
-from windtunnel.spec.loading.spelled import spelled_number
 from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve
+from windtunnel.spec.loading.spelled import spelled_number
 from windtunnel.spec.loading.toml import toml_lines
 from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.machine.economics import Region
