@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.explain import explain
 from windtunnel.search.find import NO_LIMITS, Candidate, Plans, Search, SearchLimits, plans_of
 from windtunnel.search.front import front_first
 from windtunnel.search.levers.polish import pull_levers, set_beforehand
-from windtunnel.search.levers.pricing import PricedLever
+from windtunnel.search.levers.pricing import PricedLever, first_lever
 from windtunnel.search.objective import Most, Objective, amount, objectives
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import SWITCHES, Space, check_path, may_be_open
@@ -97,6 +98,10 @@ def search(
         if pulls and not stopped:
             kept = plans.jobs[best.frame]
             best, pulled = pull_levers(kept, best, chosen[0], constraints, margin, fixed)
+        first = None
+        if pulls and explained and not stopped:
+            with suppress(WindtunnelError):
+                first = first_lever(plans.jobs[best.frame])
         explanations = explain(found, ranked, lambda: has_ended(0.7), margin) if explained and not stopped else ()
     finally:
         workers.close()
@@ -107,7 +112,7 @@ def search(
         ranked = [best, *ranked]
     return SearchResult(
         plans.jobs, names, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations,
-        pulled=pulled, margin=margin, machines=machines,
+        pulled=pulled, margin=margin, machines=machines, first=first,
     )  # fmt: skip
 
 

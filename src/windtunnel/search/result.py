@@ -37,6 +37,8 @@ class SearchResult:
     """Levers outside of the space that the first plan has beside those of the best plan of the space, which then stands second."""
     margin: float = 0.0
     """Share of the memory that plans keep free."""
+    first: PricedLever | None = None
+    """The one lever that gains most on the job's own plan."""
     machines: tuple[Candidate, ...] = ()
     """The best plan found on each cluster, where there are several."""
     again: tuple[tuple[int, float], ...] = ()
@@ -92,6 +94,7 @@ class SearchResult:
                 {"lever": one.lever, "set": list(one.change.sets), "gain": one.gain, "flags": list(one.flags)}
                 for one in self.pulled
             ],
+            "first_lever": self.first and {"lever": self.first.lever, "set": list(self.first.change.sets), "gain": self.first.gain},
             "margin": self.margin,
             "machines": [self._plan(one, self.objectives) | {"machine": self.where(one)} for one in self.machines],
             "again": {"network": self.network, "plans": [{"plan": place, "step_time_s": s} for place, s in self.again]},

@@ -35,7 +35,7 @@ WEIGHT_AND_GRADIENT = 6
 ALL_STATE = 18
 """Bytes a parameter of mixed-precision Adam over all GPUs: 16-bit weight, fp32 gradient, master copy and two moments."""
 
-TRIES = 32
+TRIES = 64
 """Limit of plans of one number of GPUs whose memory is computed."""
 
 
@@ -284,8 +284,8 @@ AGAIN = {"none": 1.0, "selective": 1.02, "ops": 1.15, "full": 1.33}
 
 
 def _guess(plan: Mapping[str, Any], cluster: Cluster, experts: bool) -> tuple[float, int]:
-    """A rule of thumb of a plan's time, the least first: recompute, calls inside layers, the bubble, calls that leave a domain; then
-    micro batches, the smallest first."""
+    """A rule of thumb of a plan's time, the least first: recompute, calls inside layers, calls that leave a domain; then micro
+    batches, the smallest first."""
     tp, pp, cp, ep = plan["tp"], plan["pp"], plan.get("cp", 1), plan.get("ep", 1)
     calls = 1.0 + 0.1 * (tp.bit_length() - 1) + 0.04 * (cp.bit_length() - 1) + 0.05 * (pp.bit_length() - 1)
     calls += (0.3 if tp * cp > cluster.node.domain else 0.0) + (0.15 if ep > cluster.node.domain else 0.0)

@@ -103,6 +103,10 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
     best, timed = result.fields(result.ranked[place]), why.objective.name == "time"
     if why.known is not None:
         lines += _known_plan(result.own, why.known, why)
+    if result.first is not None and why is result.explanations[0]:
+        flags = f" [{' '.join(result.first.flags)}]" if result.first.flags else ""
+        sets = " ".join(f"--set {text}" for text in result.first.change.sets)
+        lines.append(f"One change of it alone that gains most: {sets}{flags}, {say.percent(result.first.gain)} a token.")
     if why.relaxed is not None:
         fields = plan_words(result.fields(why.relaxed.candidate), best)
         more, less = say.size(why.relaxed.missing), say.percent(why.relaxed.gain)
