@@ -107,7 +107,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["collective", "--cluster", "eos", "--gpus", "many"], "--gpus"),
         (["collective"], "--cluster"),
         (["catalog", "gpuz"], "Did you mean 'gpus'"),
-        (["catalog", "gpus", "a100-sxm-80g"], "Did you mean 'a100-sxm-80gb'"),
+        (["catalog", "gpus", "a100-smx-80gb"], "Did you mean 'a100-sxm-80gb'"),
         (["export", "tomll", JOB], "Did you mean 'toml'"),
         (["validate", "no/such.csv"], "no/such.csv"),
     ],

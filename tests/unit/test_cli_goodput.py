@@ -48,7 +48,7 @@ def test_what_was_assumed_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--set", "reliability.spares=99"], "at most the 8 nodes"),
         (["--set", "reliability.crash.often=1"], "reliability.crash.often"),
-        (["--days", "0"], "days of wall time above zero"),
+        (["--days", "0"], "days above 0"),
         (["--replicas", "0"], "--replicas"),
         (["--json", "nowhere/x.json"], "There is no directory"),
     ],

@@ -140,7 +140,6 @@ def test_what_meets_the_targets_comes_first() -> None:
         (Wish(LAW, days=1.0, goodput=0.0), "--goodput", "above 0"),
         (Wish(LAW, days=1.0, goodput=1.5), "--goodput", "at most 1"),
         (Wish(LAW, budget=1.0), "--budget", "an hour of one GPU"),
-        (Wish(LAW, budget=100.0, days=30.0), "--budget", "one GPU of h100-ib for 30 days"),
         (Wish(LAW, loss=1.5), "--loss", "no model of any size"),
         (Wish(LAW, loss=2.0, parameters=1e9), "--loss", "ever more tokens"),
         (Wish(LAW, loss=2.0, parameters=7e9, tokens=1e12), "--loss", "they decide it"),

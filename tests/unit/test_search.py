@@ -305,7 +305,7 @@ def test_a_front_says_what_each_plan_is_for():
     cheapest = min(range(result.front), key=lambda place: result.ranked[place].values[1])
     assert front_shown(result, 2) == [0, cheapest]
     assert "$ a million tokens" in _text(render(result))
-    assert "J/token" in _text(render(result))
+    assert "days" in _text(render(result)) and "$ in all" in _text(render(result))
 
 
 def test_each_objective_has_its_own_reasons():

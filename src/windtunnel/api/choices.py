@@ -21,7 +21,7 @@ def search(
     objective: str | Sequence[str] = "time",
     *,
     at_most: Mapping[str, float] | None = None,
-    margin: float = 0.0,
+    margin: float | None = None,
     limits: SearchLimits | None = None,
     processes: int | None = None,
     ray: str | None = None,
@@ -34,7 +34,8 @@ def search(
 
     `space`: open fields by path with the values to try, such as {"plan.tp": (4, 8)}; for several jobs one for all or one for each;
     left out: all fields of the plan. `objective`: time, tokens, dollars, …; several give a Pareto front. `at_most`: limits of
-    objectives: days, bill (US dollars of the run). `margin`: share of GPU memory to keep free. `limits`: SearchLimits(gap,
+    objectives: days, bill (US dollars of the run). `margin`: share of GPU memory to keep free; left out: what predictions of
+    memory err by at one sigma. `limits`: SearchLimits(gap,
     seconds): stop when no plan can be better by more than the share `gap`, or after so many seconds of predictions. `processes`
     that predict: one for each core where left out; `ray`: the address of a Ray cluster, or "auto". `out`: a .parquet file that
     keeps predicted plans, and from which a search continues. `stop` gets the finished share, and ends the search where it returns
@@ -44,13 +45,14 @@ def search(
     """
     from windtunnel.search.api import search as run
     from windtunnel.search.find import NO_LIMITS
+    from windtunnel.search.margin import usual_margin
 
     return run(
         job,
         space,
         objective,
         at_most=at_most,
-        margin=margin,
+        margin=usual_margin() if margin is None else margin,
         limits=limits or NO_LIMITS,
         processes=processes,
         ray=ray,

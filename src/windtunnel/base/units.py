@@ -35,6 +35,11 @@ _TIME = re.compile(_NUMBER + r"(ps|ns|us|µs|ms|s|min|h|d)?\s*$")
 _COUNT = re.compile(r"\s*\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,3})?|\.[0-9]+)\s*([kKmMbBgGtT]?)\s*$")
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _FLOPS = re.compile(_NUMBER + r"([KMGTPE]|k)?(?:FLOP/s|FLOPS|flops|FLOPs)\s*$")
+_WHOLE = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([kKmMgGtT]i|[kKmMbBgGtT])?")
+_HERTZ = re.compile(_NUMBER + r"([KMGT]|k)?[hH]z\s*$")
+_WATTS = re.compile(_NUMBER + r"([KMG]|k)?[wW]\s*$")
+_DAYS = re.compile(_NUMBER + r"(min|mo(?=nths?)|[hdwy])?(?:ours?|ays?|eeks?|ears?|nths?)?\s*$")
+_OF_A_DAY = {"min": 1 / 1440.0, "h": 1 / 24.0, "d": 1.0, "w": 7.0, "mo": 365.25 / 12.0, "y": 365.25}
 _SECONDS = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _OWNERS = {"gpu": "GPU", "nic": "NIC", "node": "node", "link": "link", "port": "port", "storage": "storage"}
 
@@ -84,6 +89,46 @@ def parse_count(value: object) -> float:
         return _finite(_number(value), "a number")
     match = _match_text(_COUNT, value, "a number such as 15T, 250k or 1.5e12")
     return _finite(float(match.group(1).replace(",", "").replace("_", "")) * _COUNTS[match.group(2).lower()], "a number")
+
+
+def parse_whole(text: str, binary: bool = False) -> int:
+    """A whole number as people write it: `4M`, `2_048`, `128Ki`; with `binary`, as for lengths of sequences, `128k` is 131,072.
+    ValueError if it is none."""
+    match = _WHOLE.fullmatch(text.strip())
+    if not match:
+        raise ValueError("a whole number such as 64, 2048 or 128k")
+    number, prefix = match.groups()
+    scale = 2.0 ** (10 * "kmgt".index(prefix[0].lower()) + 10) if prefix and (binary or prefix.endswith("i")) else 1.0
+    value = float(number.replace(",", "").replace("_", "")) * (scale if scale > 1.0 else _COUNTS[(prefix or "").lower()])
+    if not math.isfinite(value) or value != int(value):
+        raise ValueError("a whole number such as 64, 2048 or 128k")
+    return int(value)
+
+
+def parse_hertz(value: object) -> float:
+    """Hertz from `2.52GHz`, `1980MHz` or a number of hertz."""
+    return _scaled(value, _HERTZ, "a frequency such as '1.98GHz' or a number of hertz")
+
+
+def parse_watts(value: object) -> float:
+    """Watts from `700W`, `1.2kW` or a number of watts."""
+    return _scaled(value, _WATTS, "a power such as '700W' or a number of watts")
+
+
+def _scaled(value: object, pattern: re.Pattern[str], form: str) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _finite(_number(value), form)
+    match = _match_text(pattern, value, form)
+    return _finite(float(match.group(1)) * _PREFIX[match.group(2) or ""], form)
+
+
+def parse_days(value: object) -> float:
+    """Days from `30`, `30d`, `3 weeks`, `12h`, `2 months` (of 30.44 days) or `1 year`."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _finite(_number(value), "a number of days")
+    match = _match_text(_DAYS, value, "days such as 30, 30d, '3 weeks' or 12h")
+    unit = match.group(2) or "d"
+    return _finite(float(match.group(1)) * _OF_A_DAY[unit if unit in ("min", "mo") else unit[0]], "a number of days")
 
 
 def parse_flops(value: object) -> float:

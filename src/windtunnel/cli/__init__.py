@@ -54,6 +54,9 @@ _FIELD = re.compile(r"\b(?:plan|cluster|model|runtime|reliability)\.[\w.]+=[^\s(
 """A field with its value, as --set takes it."""
 
 
+WITH_PAGE = ("predict", "search", "sensitivity", "validate", "fleet show")
+"""Verbs with --html."""
+
 _PLAIN = "windtunnel.plain"
 """Name of the encoder's fallback for output encodings without some characters, such as ASCII."""
 
@@ -131,6 +134,13 @@ def _usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     message = str(getattr(error, "message", "") if hasattr(error, "option_name") else error.format_message()).rstrip(".")
     if context is not None and hasattr(error, "option_name"):
+        if error.option_name == "--html":
+            instead = (
+                "--picture FILE.html draws its memory" if context.info_name == "memory" else "--json FILE has all that it prints"
+            )
+            if not any(o == "--json" for p in context.command.params for o in p.opts):
+                instead = "its text can be kept with > FILE"
+            return f"`{context.command_path}` writes no page; {instead}. Pages: {', '.join(WITH_PAGE)}."
         near = nearest(error.option_name, [o for p in context.command.params for o in p.opts if o.startswith("--")])
         message += f". Did you mean {near}?" if near else "."
         return f"{message} `{context.command_path} --help` lists the options."

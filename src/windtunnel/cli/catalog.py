@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from windtunnel.base.errors import UnknownName
+from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.cli.shared.common import Json, writable, write, write_json
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
@@ -42,7 +42,7 @@ def command(
         kind = kind if kind in KINDS else f"{kind}s"
         if kind not in KINDS:
             raise UnknownName("catalog kind", kind.removesuffix("s"), KINDS)
-        data = list(names(kind)) if name is None else entry(kind, name, kind)
+        data = list(names(kind)) if name is None else entry(kind, _full_name(kind, name), kind)
     if json is not None:
         write_json({"names": data} if isinstance(data, list) else data, json)
         if json == "-":
@@ -56,6 +56,22 @@ def command(
         out.print(_list(kind))
     else:
         write("\n".join(toml_lines(data)), "-", "catalog")
+
+
+def _full_name(kind: str, name: str) -> str:
+    """The name of an entry from its beginning, if only one begins so; SpecError with the close ones if several do."""
+    known = names(kind)
+    squashed = {other: other.lower().replace("-", "").replace("_", "") for other in known}
+    typed = name.lower().replace("-", "").replace("_", "").replace(" ", "")
+    if name in known or not typed:
+        return name
+    begin = [other for other, text in squashed.items() if text == typed] or [
+        o for o, text in squashed.items() if text.startswith(typed)
+    ]
+    begin = begin or [other for other, text in squashed.items() if typed in text]
+    if len(begin) > 1:
+        raise SpecError(kind, name, "one entry", f"Did you mean {', '.join(map(repr, begin[:8]))}?")
+    return begin[0] if begin else name
 
 
 def _formats(name: str | None, json: str | None) -> None:
@@ -76,7 +92,7 @@ def _list(kind: str) -> Table:
     table = listing((kind, "left"), ("in short", "left"), wraps=("in short",))
     for name in names(kind):
         short = SHORT.get(kind)
-        table.add_row(Text(name), Text(short(name) if short else str(entry(kind, name, kind).get("source", ""))))
+        table.add_row(Text(name), Text(short(name) if short else str(entry(kind, _full_name(kind, name), kind).get("source", ""))))
     return table
 
 

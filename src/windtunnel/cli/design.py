@@ -59,7 +59,7 @@ def command(  # long: one option a line
     from windtunnel.report.text.design import render
 
     fields = DesignFields.of([_pair("--set", text) for text in sets or []])
-    loaded = job_of(job, list(fields.fixed), on, model, megatron)
+    loaded = job_of(job, list(fields.fixed), on, model, megatron, of_a_run=True)
     axes = fields.axes(loaded.job)
     tell_source(loaded)
     with stoppable(f"designing for {loaded.job.name}") as progress:

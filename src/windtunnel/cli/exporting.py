@@ -41,7 +41,7 @@ def command(
     if machine is not None:
         written = cluster_exporter_of(form).export_cluster(machine, options)
     else:
-        loaded = job_of(job, sets, on, model, megatron)
+        loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
         tell_source(loaded)
         written = export_job(form, loaded.job, options, loaded.imported)
     print_list(written.assumed, "assumed")

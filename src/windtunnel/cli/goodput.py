@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from windtunnel.cli.shared.amounts import days as days_of
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, print_list, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import bar
@@ -29,7 +30,10 @@ def command(
     job: Source = None,
     sets: Sets = None,
     days: Annotated[
-        float | None, typer.Option("--days", help="Wall time of the run; default: as long as the job's tokens take.")
+        str | None,
+        typer.Option(
+            "--days", help="Wall time, such as 30, 30d or '3 weeks', of the run; default: as long as the job's tokens take."
+        ),
     ] = None,
     closed: Annotated[bool, typer.Option("--closed", help="The closed form alone, without simulated runs.")] = False,
     replicas: Annotated[int, typer.Option("--replicas", min=1, help="Simulated runs.")] = 1000,
@@ -41,17 +45,17 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json))
-    assumed = []
-    loaded = job_of(job, sets, on, model, megatron)
+    assumed, wall = [], days_of(days, "--days")
+    loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if loaded.job.reliability is None or not any(loaded.job.reliability.kinds()):
-        loaded = job_of(job, [f"reliability={DEFAULT}", *(sets or [])], on, model, megatron)
+        loaded = job_of(job, [f"reliability={DEFAULT}", *(sets or [])], on, model, megatron, of_a_run=True)
         assumed.append(f"failures as {DEFAULT}: the job states none")
-    if loaded.job.tokens is None and days is None:
-        days = DEFAULT_DAYS
+    if loaded.job.tokens is None and wall is None:
+        wall = DEFAULT_DAYS
         assumed.append(f"{DEFAULT_DAYS:g} days of wall time: the job has no `tokens`")
     with bar(f"simulating runs of {loaded.job.name}") as progress:
         answer = goodput(
-            loaded.job, days, 0 if closed else replicas, seed, threads=os.cpu_count() or 1, progress=None if closed else progress
+            loaded.job, wall, 0 if closed else replicas, seed, threads=os.cpu_count() or 1, progress=None if closed else progress
         )
     tell_source(loaded)
     print_list(assumed, "assumed")

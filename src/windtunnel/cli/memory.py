@@ -129,8 +129,10 @@ def _print(job: Job, counted: MemoryReport) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from windtunnel.report.page.memory import no_room_sentence
     from windtunnel.report.text.terminal import memory as memory_table
     from windtunnel.report.words import numbers as say
+    from windtunnel.report.words.verdict import verdict
 
     console = Console()
     console.print(Text(f"{job.name}: fullest GPU of each pipeline stage", style="bold"))
@@ -142,10 +144,12 @@ def _print(job: Job, counted: MemoryReport) -> None:
             console.print(Text(f"In the replay the allocator finds no room in one piece. Try {settings}.", style="yellow"))
     if counted.moments:
         console.print(_highest(counted.moments))
+        for one in counted.moments:
+            if one.no_room is not None:
+                console.print(Text(no_room_sentence(one), style="bold red"))
     if counted.fits:
-        free = -max(s.missing for s in counted.stages)
-        left = f"{say.size(free)} free" if free else "nothing to spare"
-        console.print(Text(f"Fits, with {left} on the fullest stage.", style="green"))
+        words, style = verdict(counted.stages)
+        console.print(Text(f"{words[:1].upper()}{words[1:]} on the fullest stage.", style=style))
         return
     short = max(counted.stages, key=lambda s: s.missing).short
     where = "" if short == "GPU memory" else f"of {short} "

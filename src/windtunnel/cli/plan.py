@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from windtunnel.base.errors import SpecError
-from windtunnel.base.units import parse_count
+from windtunnel.cli.shared.amounts import amount, counts, split_list
+from windtunnel.cli.shared.amounts import days as days_of
 from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
 from windtunnel.cli.shared.progress import bar
 
@@ -21,36 +20,13 @@ Examples:
 """
 
 
-def amount(text: str | None, option: str) -> float | None:
-    """`2M` or `$1.5e6` as a number; SpecError for other text."""
-    if text is None:
-        return None
-    with suppress(ValueError):
-        if (value := parse_count(text)) > 0.0:
-            return value
-    raise SpecError(option, text, "a number above 0, such as 2M, 250k or 1.5e12")
-
-
-def split_list(text: str | None) -> list[str]:
-    """The entries of a list with commas."""
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
-
-
-def counts(text: str | None) -> list[int]:
-    """Numbers of GPUs; SpecError for anything else."""
-    numbers = []
-    for part in split_list(text):
-        if not part.isdecimal() or not 1 <= int(part) <= 10**7:
-            raise SpecError("--gpus", part, "whole numbers from 1 to 10,000,000, such as 256,512")
-        numbers.append(int(part))
-    return numbers
-
-
 def command(  # long: one option a line
     budget: Annotated[str | None, typer.Option("--budget", metavar="DOLLARS", help="Most dollars to spend, such as 2M.")] = None,
-    days: Annotated[str | None, typer.Option("--days", metavar="DAYS", help="Days until the deadline.")] = None,
+    days: Annotated[
+        str | None, typer.Option("--days", metavar="DAYS", help="Days until the deadline; also 30d, '3 weeks'.")
+    ] = None,
     loss: Annotated[str | None, typer.Option("--loss", metavar="NATS", help="Loss to reach, by the law (nats per token).")] = None,
-    on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER,...", help="Clusters to try.")] = None,
+    on: Annotated[list[str] | None, typer.Option("--on", metavar="CLUSTER,...", help="Clusters to try; repeatable.")] = None,
     gpus: Annotated[str | None, typer.Option("--gpus", metavar="N,...", help="Numbers of GPUs to try.")] = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME|FILE", help="This model, of the catalogue or a file.")
@@ -81,7 +57,7 @@ def command(  # long: one option a line
     with bar("planning") as progress:
         answer = plan(
             budget=amount(budget, "--budget"),
-            days=amount(days, "--days"),
+            days=days_of(days, "--days"),
             loss=amount(loss, "--loss"),
             on=split_list(on),
             gpus=counts(gpus),

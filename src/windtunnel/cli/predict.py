@@ -87,7 +87,7 @@ def command(  # long: one option a line
             raise SpecError("--kernels", kernels, "a .json file that `windtunnel fit kernels` wrote")
         load(kernels)
         sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
-    loaded = job_of(job, sets, on, model, megatron)
+    loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if calibration is not None:
         loaded = replace(loaded, job=with_calibration(loaded.job, calibration))
     what = f"predicting {loaded.job.name}"

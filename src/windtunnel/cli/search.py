@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.fidelity import check_fidelity
+from windtunnel.cli.shared.amounts import amount, days, split_list
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.cli.shared.progress import stoppable
@@ -41,12 +43,17 @@ def command(  # long: one option a line
         str, typer.Option("--objective", metavar="NAME,...", help="What to optimise; several give a Pareto front.")
     ] = "time",
     deadline: Annotated[
-        float | None,
+        str | None,
         typer.Option("--deadline", metavar="DAYS", help="Longest time of the whole run, with failures if stated."),
     ] = None,
-    budget: Annotated[float | None, typer.Option("--budget", metavar="DOLLARS", help="Highest cost of the whole run.")] = None,
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="DOLLARS", help="Highest cost of the whole run, such as 2M.")
+    ] = None,
     space: Annotated[str | None, typer.Option("--space", metavar="FILE", help="A file of fields and the values to try.")] = None,
-    margin: Annotated[float, typer.Option("--margin", min=0.0, max=0.9, help="Share of GPU memory to keep free.")] = 0.0,
+    margin: Annotated[
+        float | None,
+        typer.Option("--margin", min=0.0, max=0.9, help="Share of GPU memory to keep free; default: what its predictions err by."),
+    ] = None,
     gap: Annotated[
         float, typer.Option("--gap", min=0.0, max=0.9, help="Stop when no plan can be better by more than this share.")
     ] = 0.0,
@@ -55,6 +62,9 @@ def command(  # long: one option a line
     out: Annotated[
         str | None, typer.Option("--out", metavar="FILE.parquet", help="Keep predicted plans, and continue from them.")
     ] = None,
+    network: Annotated[
+        str, typer.Option("--network", help="Order the first plans once more over this network: flow or packet.")
+    ] = "closed",
     top: Annotated[int, typer.Option("--top", min=1, help="Plans to show.")] = 10,
     only_space: Annotated[bool, typer.Option("--dry-run", help="Print the space, and search nothing.")] = False,
     json: Json = None,
@@ -63,6 +73,7 @@ def command(  # long: one option a line
     megatron: Megatron = None,
     quiet: Quiet = False,
 ) -> None:
+    fidelity = check_fidelity(network)
     writable(("--json", json), ("--html", html), ("--out", out))
     if out is not None and Path(out).suffix != ".parquet":
         raise FileError("--out", out, "a name that ends in .parquet", "--json writes what is reported as JSON.")
@@ -71,12 +82,15 @@ def command(  # long: one option a line
     from windtunnel.report.text.search import render, space_lines
     from windtunnel.search.api import search
     from windtunnel.search.find import SearchLimits
+    from windtunnel.search.margin import usual_margin
     from windtunnel.search.objective import objectives
+    from windtunnel.search.rerank import rerank
 
-    most = _limits(deadline, budget)
+    most = _limits(days(deadline, "--deadline"), amount(budget, "--budget"))
     objectives(objective)
-    ray = next((name for name in on or [] if name == "ray" or name.startswith("ray:")), None)
-    machines = [name for name in on or [] if name != ray]
+    named = split_list(on)
+    ray = next((name for name in named if name == "ray" or name.startswith("ray:")), None)
+    machines = [name for name in named if name != ray]
     asked = _question(job, list(sets or []), machines, gpus, space, model, megatron)
     if not quiet and json != "-":
         Console(highlight=False).print(space_lines(asked.spaces, asked.labels))
@@ -89,14 +103,18 @@ def command(  # long: one option a line
             [space.fields for space in asked.spaces],
             objective,
             at_most=most,
-            margin=margin,
+            margin=usual_margin() if margin is None else margin,
             limits=SearchLimits(gap, math.inf if limit is None else limit),
             processes=jobs,
             ray=None if ray is None else ray.partition(":")[2] or "auto",
             out=out,
             stop=progress,
             labels=asked.labels,
+            levers=True,
+            fixed=asked.stated,
+            top=top,
         )
+    result = rerank(result, fidelity, top)
     words = (*_job_words(job, model, megatron), *_options(asked.overrides[result.ranked[0].frame]))
     result = replace(result, own=asked.own, command=predict_command(result, words))
     if json is not None:
@@ -126,7 +144,8 @@ def _question(
 
     def load(overrides: list[str]) -> LoadedJob:
         machine = next((text.partition("=")[2] for text in overrides if several and text.startswith("cluster=")), single)
-        return job_of(job, [text for text in overrides if not (several and text.startswith("cluster="))], machine, model, megatron)
+        own = [text for text in overrides if not (several and text.startswith("cluster="))]
+        return job_of(job, own, machine, model, megatron, of_a_run=True)
 
     if not sets and job is None and model is None and megatron is None:
         raise SpecError(

@@ -50,7 +50,11 @@ def _first_plan(first: Imported, model: Model, base: str, overrides: list[str]) 
     begun = start(
         table, load_model(merge(tables_of(model=model)["model"], overridden.get("model", {}))), overrides, stated_in(overridden)
     )
-    why = "the first plan that fits: fewest nodes, then least model parallelism" if begun.fits else "no plan that fits was found"
+    why = (
+        "the first plan that fits: fewest nodes, then the fastest of a few plans with memory to spare"
+        if begun.fits
+        else "no plan that fits was found"
+    )
     assumed = (f"{', '.join(begun.assumed)} ({why})",) if begun.assumed else ()
     return LoadedJob(begun.job, first.format, first.built, first.ignored, (*first.assumed, *assumed))
 

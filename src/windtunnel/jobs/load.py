@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError, unknown_machine
 from windtunnel.base.files import without_gz
+from windtunnel.formats.jobs.hub_names import catalogue_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS
@@ -17,7 +20,7 @@ from windtunnel.jobs.imports import apply_deepspeed, import_on_machine, load_mod
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.machines import example_job, is_dataset_file
 from windtunnel.jobs.sources import check_path, format_of_source, is_deepspeed, is_foreign, leaves_model_open
-from windtunnel.spec import Cluster, Job, check, dump_job, load_cluster, load_job, load_model, names
+from windtunnel.spec import Cluster, Job, Model, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 
 
@@ -53,7 +56,12 @@ def load_described_job(
                 "--megatron", flags, "flags in place of a script", "--set model.vocab=N and the like change what a script says."
             )
         if source is not None and on is not None:
-            raise SpecError("--on", on, "either a JOB or --on beside an imported model")
+            raise SpecError(
+                "JOB", source, f"left out beside --model and --on: JOB {source!r} and --on {on!r} both name a machine",
+                f"Write --model {model or 'FILE'} --on {on}.",
+            )  # fmt: skip
+        if model is not None and len(model) <= LONGEST and not os.path.exists(model) and catalogue_model(model) is not None:
+            return put_on_machine(Imported("the catalogue's model", load_model_apart(model)), on or source, changes)
         return import_on_machine(Path(model) if model is not None else str(flags), on or source, changes, flags=flags is not None)
     if not source:
         raise SpecError("JOB", Nothing(), "a name of the catalogue or a file", f"For example: {example_job()}.")
@@ -61,12 +69,34 @@ def load_described_job(
         return _load_own(source, on, changes)
     if source in names("models"):
         return put_on_machine(Imported("the catalogue's model", load_model(source)), on, changes)
+    if (named := _by_hub_name(source)) is not None:
+        return put_on_machine(Imported("the catalogue's model", named), on, changes)
     check_path(source)
     if is_foreign(source):
         return import_on_machine(Path(source), on, changes)
     if format_of_source(source) == "model":
         return put_on_machine(Imported("a model file", load_model(Path(source))), on, changes)
     return _load_own(source, on, changes)
+
+
+def _by_hub_name(source: str) -> Model | None:
+    """The model of the catalogue that a name as on a hub means, such as `meta-llama/Llama-3.1-70B`; None for other words."""
+    if len(source) > LONGEST or os.path.exists(source) or Path(source).suffix.lower() in SUFFIXES:
+        return None
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or not any(letter.isdigit() for letter in source):
+        return None
+    found = catalogue_model(source)
+    return found if found is not None and _is_whole_name(source, found.name) else None
+
+
+LONGEST = 100
+"""Letters of a name as on a hub."""
+
+
+def _is_whole_name(source: str, name: str) -> bool:
+    """Whether a word is more than the begin of a model's name: a slash, capitals, or all letters and digits of it."""
+    squashed = [re.sub(r"[^a-z0-9]", "", text.lower()) for text in (source.rpartition("/")[2], name)]
+    return "/" in source or source != source.lower() or squashed[0] == squashed[1]
 
 
 def load_parts(files: Sequence[str], overrides: Sequence[str] | None = None, on: str | None = None) -> LoadedJob:

@@ -33,6 +33,8 @@ class Question:
     overrides: tuple[tuple[str, ...], ...]
     loaded: LoadedJob
     own: str = "Your plan"
+    stated: frozenset[str] = frozenset()
+    """Paths that the question states or opens."""
 
 
 def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequence[str]) -> Question:
@@ -66,7 +68,7 @@ def question(load: Load, sets: Sequence[str], path: str | None, machines: Sequen
         overrides.append((*fixed, *(text for text in own if not text.startswith("cluster="))))
     if first is None:
         raise SpecError("--set", "no combination", "at least one value of each field")
-    return Question(tuple(spaces), tuple(labels), tuple(overrides), first, name)
+    return Question(tuple(spaces), tuple(labels), tuple(overrides), first, name, frozenset(texts))
 
 
 def _load_variant(load: Load, overrides: list[str]) -> tuple[LoadedJob, str]:

@@ -1,6 +1,6 @@
 """From a plan to bytes: the memory of the fullest GPU of every pipeline stage, over time, and whether it fits."""
 
-from windtunnel.memory.over_time import PARTS, OverTime, over_time
+from windtunnel.memory.over_time import PARTS, NoRoom, OverTime, over_time
 from windtunnel.memory.replay import Pooled, replay
 from windtunnel.memory.result import StageMemory
 from windtunnel.memory.snapshot import dumps, snapshot
@@ -14,6 +14,7 @@ __all__ = [
     "NAMES",
     "PARTS",
     "TIER_PARTS",
+    "NoRoom",
     "OverTime",
     "Pooled",
     "StageMemory",

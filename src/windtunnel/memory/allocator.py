@@ -30,6 +30,7 @@ class OutOfMemory(WindtunnelError):
     """No room for a request, even after all free segments were returned to CUDA."""
 
     def __init__(self, size: int, reserved: int, limit: float) -> None:
+        self.size, self.reserved, self.limit = size, reserved, limit
         super().__init__(f"The allocator found no {size} B: it holds {reserved} B and may hold {limit:.0f} B.")
 
 

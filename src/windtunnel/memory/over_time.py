@@ -10,7 +10,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats
 from windtunnel.base.errors import SpecError
-from windtunnel.memory.allocator import CachingAllocator, PoolBlock
+from windtunnel.memory.allocator import CachingAllocator, OutOfMemory, PoolBlock
 from windtunnel.memory.allocator_settings import settings_of
 from windtunnel.memory.lifetimes import TensorContent, lifetimes
 from windtunnel.workload.graph import Workload
@@ -21,6 +21,20 @@ PARTS = tuple(content.name.lower() for content in TensorContent)
 
 MOMENTS = 400
 """Moments of a stage that are drawn, or written as JSON, at most."""
+
+
+@dataclass(frozen=True)
+class NoRoom:
+    """An allocation that found no room: after `time` seconds of the first or second `step`, of `size` bytes for `content`, one of
+    PARTS, while `held` bytes of each part were there, in `reserved` of at most `limit` bytes of segments."""
+
+    step: int
+    time: float
+    size: float
+    content: str
+    held: dict[str, float]
+    reserved: float
+    limit: float
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,8 @@ class OverTime:
     reserved: Floats
     context: float
     capacity: float
+    no_room: NoRoom | None = None
+    """Where the allocator ran out of memory: the end of the moments."""
 
     @property
     def allocated(self) -> Floats:
@@ -54,7 +70,9 @@ class OverTime:
         edges = np.unique(np.linspace(0, len(self.time), most + 1).astype(np.int64))
         level = self.allocated
         keep = np.array([a + int(level[a:b].argmax()) for a, b in zip(edges[:-1], edges[1:], strict=True)])
-        return OverTime(self.stage, self.time[keep], self.parts[keep], self.reserved[keep], self.context, self.capacity)
+        return OverTime(
+            self.stage, self.time[keep], self.parts[keep], self.reserved[keep], self.context, self.capacity, self.no_room
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data of at most `MOMENTS` moments: lists by part and in all, bytes at `time_s`."""
@@ -69,13 +87,22 @@ class OverTime:
             "shown": thin.shown,
             "context": thin.context,
             "capacity": thin.capacity,
+            "no_room": None if thin.no_room is None else vars(thin.no_room),
         }
 
 
-def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float]], context: float, limit: float) -> OverTime:
+def over_time(
+    workload: Workload,
+    stage: int,
+    times: Sequence[tuple[float, float]],
+    context: float,
+    limit: float,
+    until_full: bool = False,
+) -> OverTime:
     """The second step of `stage` moment by moment; `times` are begin and end in seconds of its passes in order, then of its update.
 
-    CUDA can provide `limit` bytes. Raises SpecError for a wrong number of times, OutOfMemory if the allocator has no room.
+    CUDA can provide `limit` bytes. Raises SpecError for a wrong number of times, OutOfMemory if the allocator has no room; with
+    `until_full` the moments end there instead, in the step in which that is, with `no_room`.
     """
     passes = len(workload.schedule[stage])
     if len(times) != passes + 1:
@@ -87,22 +114,40 @@ def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float
     turns: list[int] = []
     levels: list[Floats] = []
     reserved: list[float] = []
-    for tensor, size, stream, content, _, _, turn in lifetimes(workload, stage, whole=True):
+    events = lifetimes(workload, stage, whole=True)
+    full: tuple[OutOfMemory, TensorContent, int] | None = None
+    for tensor, size, stream, content, _, _, turn in events:
+        if turn == passes + 1 and turns and turns[-1] <= passes and turns[-1] != turn - passes - 1:
+            turns, levels, reserved = [], [], []  # the second step begins
         if size > 0.0:
-            live[tensor] = pool.malloc(size, stream)
+            try:
+                live[tensor] = pool.malloc(size, stream)
+            except OutOfMemory as error:
+                if not until_full:
+                    raise
+                full = (error, TensorContent(content), turn)
+                break
         else:
             pool.free(live.pop(tensor))
         parts[content] += size
-        if turn > passes:  # the second step
-            turns.append(turn - passes - 1)
-            levels.append(parts.copy())
-            reserved.append(pool.reserved)
+        turns.append(turn % (passes + 1))
+        levels.append(parts.copy())
+        reserved.append(pool.reserved)
     at = np.array(turns, np.int64)
     begin, end = np.array(times).T
     count = np.bincount(at, minlength=passes + 1)
     first = np.concatenate([[0], np.cumsum(count)[:-1]])
     share = (np.arange(len(at)) - first[at]) / np.maximum(count[at], 1)
     time = begin[at] + share * (end[at] - begin[at])
+    no_room = None
+    if full is not None:
+        lack, content, turn = full
+        time = np.minimum.accumulate(time[::-1])[::-1]  # what is there before the first step begins belongs to its begin
+        held = {name: float(bytes_) for name, bytes_ in zip(PARTS, np.maximum(parts, 0.0), strict=True)}
+        when = float(time[-1]) if len(time) else float(begin[0])
+        no_room = NoRoom(
+            1 + turn // (passes + 1), when, float(lack.size), content.name.lower(), held, float(pool.reserved), float(limit)
+        )
     return OverTime(
         stage,
         np.maximum.accumulate(time),
@@ -110,4 +155,5 @@ def over_time(workload: Workload, stage: int, times: Sequence[tuple[float, float
         np.array(reserved, np.float64),
         context,
         float(job.cluster.gpu.memory),
+        no_room,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,7 +106,8 @@ def _over_time(job: Job, workload: Workload, stages: Sequence[StageMemory], stag
             m.stage,
             pass_times(timeline, workload.schedule[m.stage], m.stage),
             m.context,
-            m.usable - m.context if m.fits else math.inf,
+            m.usable - m.context,
+            until_full=True,
         )
         for m in chosen
     )

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.explain import explain
 from windtunnel.search.find import NO_LIMITS, Candidate, Plans, Search, SearchLimits, plans_of
 from windtunnel.search.front import front_first
+from windtunnel.search.levers.polish import pull_levers, set_beforehand
+from windtunnel.search.levers.pricing import PricedLever, first_lever
 from windtunnel.search.objective import Most, Objective, amount, objectives
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import SWITCHES, Space, check_path, may_be_open
@@ -38,6 +42,9 @@ def search(
     stop: Callable[[float], bool] | None = None,
     explained: bool = True,
     labels: Sequence[str] = (),
+    levers: bool | None = None,
+    fixed: AbstractSet[str] = frozenset(),
+    top: int = 1,
 ) -> SearchResult:
     """The best plans of a job, or of several that compete, such as one on each of some machines; with a certificate.
 
@@ -47,13 +54,19 @@ def search(
     days = 30. `margin`: share of GPU memory to keep free. `limits`: when the search ends before no plan can be better; `stop` gets
     the share that is done, and ends the search where it returns true. `processes` that predict, by default one for each core;
     `ray`: a Ray cluster's address instead, or "auto". `out`: a Parquet file that keeps predicted plans. `explained`: whether to
-    look for reasons. `labels`: words by which reports name the jobs. Raises SpecError if no combination is a plan or the margin is
+    look for reasons. `labels`: words by which reports name the jobs. `levers`: whether to set switches of the runtime beforehand
+    that help, and to try every lever of `levers.registry` at the best plan (default: where no space is given); those of `fixed`
+    paths stay. `top`: how many of the best plans to find, as far as MOST_FOR_TOP further predictions go.
+    Raises SpecError if no combination is a plan or the margin is
     too large for all, PlanError if no plan fits or keeps the limits.
     """
     _check_shares(margin, limits)
     chosen = objectives(objective if isinstance(objective, str) else ",".join(objective))
     constraints = [Most(objectives(name)[0], limit) for name, limit in (at_most or {}).items()]
     spaces = _spaces_of(job, space)
+    pulls = (space is None if levers is None else levers) and len(chosen) == 1
+    if pulls:
+        spaces = [Space(one.job, {**one.fields, **_beforehand(one, fixed)}) for one in spaces]
     for each in spaces:
         _check_job(each.job, chosen, constraints)
     plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share), constraints)
@@ -75,13 +88,60 @@ def search(
         if not ranked:
             raise _no_plan_error(plans, found, stopped, limits.seconds, margin)
         certificate = found.certificate(left, ranked[0])
+        machines = () if stopped or len(chosen) > 1 else _best_of_machines(found, ranked)
+        if len(ranked) < top and len(chosen) == 1 and not stopped:
+            ranked, _ = found.run(
+                limits=SearchLimits(seconds=limits.seconds, predictions=MOST_FOR_TOP * top), stop=has_ended, keep=top
+            )
+        best: Candidate = ranked[0]
+        pulled: tuple[PricedLever, ...] = ()
+        if pulls and not stopped:
+            kept = plans.jobs[best.frame]
+            best, pulled = pull_levers(kept, best, chosen[0], constraints, margin, fixed)
+        first = None
+        if pulls and explained and not stopped:
+            with suppress(WindtunnelError):
+                first = first_lever(plans.jobs[best.frame])
         explanations = explain(found, ranked, lambda: has_ended(0.7), margin) if explained and not stopped else ()
     finally:
         workers.close()
         if store is not None:
             store.write()
     names = tuple(labels) or ("",) * len(plans.jobs)
-    return SearchResult(plans.jobs, names, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations)
+    if pulled:
+        ranked = [best, *ranked]
+    return SearchResult(
+        plans.jobs, names, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations,
+        pulled=pulled, margin=margin, machines=machines, first=first,
+    )  # fmt: skip
+
+
+MOST_FOR_TOP = 6
+"""Predictions for each plan of `top` that the proof of the first one has not needed."""
+
+FOR_MACHINE = 12
+"""Predictions for the best plan of a machine that the winner is not on."""
+
+
+def _best_of_machines(found: Search, ranked: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The best plan found on each cluster, the best first; none for a single cluster."""
+    plans = found.plans
+    names = [job.cluster.id for job in plans.jobs]
+    best = []
+    for name in dict.fromkeys(names) if len(set(names)) > 1 else ():
+        own = next((one for one in ranked if names[one.frame] == name), None)
+        if own is None:
+            frames = [number for number, other in enumerate(names) if other == name]
+            rows = np.flatnonzero(plans.may_fit & np.isin(plans.frame, frames))
+            some, _ = found.run(rows, SearchLimits(predictions=FOR_MACHINE))
+            own = some[0] if some else None
+        best += [own] if own is not None else []
+    return tuple(sorted(best, key=lambda one: one.values))
+
+
+def _beforehand(space: Space, fixed: AbstractSet[str]) -> dict[str, tuple[Any, ...]]:
+    """Switches that are set on in all plans of a space, none of which it opens."""
+    return {path: values for path, values in set_beforehand(space.job, fixed | space.fields.keys()).items()}
 
 
 def _spaces_of(job: Job | Sequence[Job], space: Fields | Sequence[Fields] | None) -> list[Space]:

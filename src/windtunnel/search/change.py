@@ -34,7 +34,7 @@ class Change:
     @property
     def sets(self) -> tuple[str, ...]:
         """Arguments of `--set`; a dp that follows from other degrees is left out, since it is adjusted automatically."""
-        return tuple(f"{path}={format_value(value)}" for path, value in self.fields if not (path == "plan.dp" and value is None))
+        return tuple(f"{path}={format_value(value)}" for path, value in self.fields if not _follows(path, value))
 
     def without_no_ops(self, job: Job) -> Change:
         """The change without fields that already have their new value."""
@@ -54,6 +54,11 @@ class Change:
                 level = level.setdefault(head, {})
             level[last] = value
         return _update_noun(job, tree)
+
+
+def _follows(path: str, value: object) -> bool:
+    """Whether a value comes with another one: a dp with other degrees, costs of the host with a way to launch."""
+    return path == "plan.dp" and value is None or isinstance(value, Noun)
 
 
 def _update_noun(noun: AnyNoun, tree: Mapping[str, Any]) -> AnyNoun:

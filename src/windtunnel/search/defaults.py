@@ -12,6 +12,8 @@ from typing import Any
 
 from windtunnel.search.change import value_of
 from windtunnel.search.layouts import powers_of_two
+from windtunnel.search.levers.conditions import MEGATRON
+from windtunnel.search.levers.registry import recompute_choices
 from windtunnel.search.space import BY_SPEED, EVEN, WITH_TP, Values, stages_of
 from windtunnel.spec import Job, Model
 from windtunnel.spec.common import divisors
@@ -23,6 +25,9 @@ LEAST_SEQUENCE = 4096
 
 PLAIN = ("fsdp", "deepspeed", "maxtext")
 """Frameworks whose plans have no virtual stages."""
+
+WITHOUT_MODEL_PARALLELISM = ("fsdp", "deepspeed")
+"""Frameworks whose users split state, not layers: no tensor or pipeline parallelism."""
 
 SHARDINGS: dict[str, Values] = {
     "torchtitan": ("fsdp", "hsdp"),
@@ -42,15 +47,18 @@ def default_fields(job: Job) -> dict[str, Values]:
     framework = job.runtime.framework
     fields: dict[str, Iterable[Any]] = {}
     if isinstance(model, Model):
-        fields["plan.tp"] = [p for p in powers_of_two(min(cluster.node.domain, MOST_TP)) if model.heads % p == 0]
+        alone = framework in WITHOUT_MODEL_PARALLELISM
+        fields["plan.tp"] = [1] if alone else [p for p in powers_of_two(min(cluster.node.domain, MOST_TP)) if model.heads % p == 0]
         fields["plan.cp"] = [p for p in powers_of_two(min(MOST_CP, max(1, plan.seq // LEAST_SEQUENCE)))]
         fields["plan.sequence_parallel"] = [WITH_TP]
-        if model.experts:
+        if model.experts and framework != "fsdp":
             fields["plan.ep"] = [p for p in powers_of_two(min(MOST_EP, cluster.gpus)) if model.experts % p == 0]
         fields["plan.recompute"] = RECOMPUTE.get(framework, ("none", "selective", "full"))
+        if framework in MEGATRON:
+            fields["plan.recompute_modules"] = recompute_choices(job)
         fields["plan.sharding"] = SHARDINGS.get(framework, ("none", "zero1"))
         fields["plan.micro_batch"] = [p for p in powers_of_two(min(MOST_MICRO, plan.global_batch)) if plan.global_batch % p == 0]
-    if framework != "fsdp":
+    if framework not in WITHOUT_MODEL_PARALLELISM:
         fields["plan.pp"] = _stage_counts(job)
         differ = job.unequal is not None and (job.unequal.slow or job.unequal.mixed)
         fields["plan.stages"] = [EVEN, BY_SPEED] if differ else [EVEN]

@@ -179,14 +179,16 @@ class Search:
         limits: SearchLimits = NO_LIMITS,
         stop: Callable[[float], bool] | None = None,
         anyway: bool = False,
+        keep: int = 1,
     ) -> tuple[list[Candidate], int]:
         """Predicts plans until no other of `rows` can be better. Returns the predicted plans that fit, best first (with several
-        objectives: the undominated ones first), and how many of `rows` were left open. `anyway`: memory does not matter."""
+        objectives: the undominated ones first), and how many of `rows` were left open. `anyway`: memory does not matter.
+        `keep`: how many of the best plans are looked for, with one objective."""
         begun = time.perf_counter()
         plans = self.plans
         rows = np.flatnonzero(plans.may_fit) if rows is None else rows
         order = rows[np.lexsort((rows, plans.bound[rows, 0]))]
-        best = _Best(len(self.objectives), limits.gap)
+        best = _Best(len(self.objectives), limits.gap, keep)
         left, tried = 0, 0
         under_way = 0
         place = 0
@@ -279,14 +281,17 @@ class Search:
 class _Best:
     """The candidates so far, and the bound at which a plan need not be predicted any more."""
 
-    def __init__(self, objectives: int, gap: float) -> None:
-        self.gap, self.all = gap, list[Candidate]()
+    def __init__(self, objectives: int, gap: float, keep: int = 1) -> None:
+        self.gap, self.keep, self.all = gap, keep, list[Candidate]()
+        self.nearest: list[float] = []  # values of the first objective of the best `keep`
         self.limit = math.inf  # of the first objective
         self.front = np.zeros((0, objectives))
 
     def add(self, candidate: Candidate) -> None:
         self.all.append(candidate)
-        self.limit = min(self.limit, candidate.values[0] * (1.0 - self.gap))
+        self.nearest = sorted([*self.nearest, candidate.values[0]])[: self.keep]
+        if len(self.nearest) == self.keep:
+            self.limit = self.nearest[-1] * (1.0 - self.gap)
         values = np.array(candidate.values)
         if not (self.front <= values).all(axis=1).any():
             self.front = np.concatenate([self.front[~(values <= self.front).all(axis=1)], values[None]])

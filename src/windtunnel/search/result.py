@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windtunnel.search.change import value_of
 from windtunnel.search.explain import Explanation
 from windtunnel.search.find import Candidate, Certificate
+from windtunnel.search.levers.pricing import PricedLever
 from windtunnel.search.objective import Objective
-from windtunnel.spec import Job
+from windtunnel.search.space import CORE
+from windtunnel.spec import Job, Noun
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,24 @@ class SearchResult:
     own: str = "Your plan"
     """What reports call the frames' own plans."""
 
+    pulled: tuple[PricedLever, ...] = ()
+    """Levers outside of the space that the first plan has beside those of the best plan of the space, which then stands second."""
+    margin: float = 0.0
+    """Share of the memory that plans keep free."""
+    first: PricedLever | None = None
+    """The one lever that gains most on the job's own plan."""
+    machines: tuple[Candidate, ...] = ()
+    """The best plan found on each cluster, where there are several."""
+    again: tuple[tuple[int, float], ...] = ()
+    """(place, seconds) of the first plans with another network than the closed form, the quickest first."""
+    network: str = "closed"
+    """The network of `again`."""
+
+    def where(self, candidate: Candidate) -> str:
+        """The machine of a plan: `512 x NVIDIA B200 (b200-ib)`."""
+        cluster = self.jobs[candidate.frame].cluster
+        return f"{cluster.gpus:,} x {cluster.gpu.name or cluster.gpu.id} ({cluster.id})"
+
     @property
     def best(self) -> Candidate | None:
         return self.ranked[0] if self.ranked else None
@@ -49,10 +70,17 @@ class SearchResult:
         return {
             path: value
             for path, value in candidate.change.fields
-            if path not in implied
+            if (path not in implied or path == "plan.recompute_modules" and self._chose_modules(candidate))
+            and not (path.startswith("runtime.") and value_of(self.jobs[candidate.frame], path) == value)
+            and not isinstance(value, Noun)
             and not (path == "plan.stages" and value is None)
             and not (path == "plan.schedule" and value == "auto")
         }
+
+    def _chose_modules(self, candidate: Candidate) -> bool:
+        """Whether the plan runs other modules again than usual."""
+        plan = candidate.change.apply_unchecked(self.jobs[candidate.frame]).plan
+        return plan.recompute == "selective" and plan.recompute_modules != CORE
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -62,6 +90,14 @@ class SearchResult:
             "front": self.front,
             "certificate": vars(self.certificate) | {"exact": self.certificate.exact},
             "explanations": [self._why(one) for one in self.explanations],
+            "pulled": [
+                {"lever": one.lever, "set": list(one.change.sets), "gain": one.gain, "flags": list(one.flags)}
+                for one in self.pulled
+            ],
+            "first_lever": self.first and {"lever": self.first.lever, "set": list(self.first.change.sets), "gain": self.first.gain},
+            "margin": self.margin,
+            "machines": [self._plan(one, self.objectives) | {"machine": self.where(one)} for one in self.machines],
+            "again": {"network": self.network, "plans": [{"plan": place, "step_time_s": s} for place, s in self.again]},
             "command": self.command,
         }
 
@@ -89,7 +125,7 @@ class SearchResult:
 
     def place(self, candidate: Candidate) -> int:
         """The place of a ranked plan, from 0."""
-        return next(place for place, one in enumerate(self.ranked) if one.row == candidate.row)
+        return next(at for at, one in enumerate(self.ranked) if one.row == candidate.row and one.change == candidate.change)
 
     def _plan(self, one: Candidate, objectives: tuple[Objective, ...]) -> dict[str, Any]:
         job, outcome = self.jobs[one.frame], one.outcome

@@ -253,6 +253,9 @@ def _spelled_once(columns: PlanColumns) -> Bools:
         near = np.maximum(1, columns.job.cluster.node.domain // columns.numbers("plan.tp"))
         ranks = _dp(columns) * columns.numbers("plan.cp")
         keep &= (columns.codes["plan.sharding"] != ways.index("hsdp")) | (near > 1) & (ranks > near) & (ranks % near == 0)
+    modules, recompute = columns.codes.get("plan.recompute_modules"), columns.values.get("plan.recompute", ())
+    if modules is not None and "selective" in recompute:
+        keep &= (columns.codes["plan.recompute"] == recompute.index("selective")) | (modules == 0)
     parallel = columns.values.get("plan.sequence_parallel", ())
     if False in parallel and True in parallel:
         keep &= (columns.numbers("plan.tp") > 1) | (columns.codes["plan.sequence_parallel"] == parallel.index(False))
@@ -291,7 +294,11 @@ RULES = (
     ({"plan.pp", "plan.vpp", "plan.schedule"}, _schedules, "as many virtual stages as its schedule asks for"),
     ({"plan.pp", "plan.vpp", "plan.stages"}, _has_stages, "as many stages as plan.stages lists"),
     (_DEGREES | {"plan.ep", "plan.etp"}, _experts, "ep*etp that divides tp*cp*dp"),
-    (_DEGREES | {"plan.sharding", "plan.sequence_parallel"}, _spelled_once, "ranks over which hsdp could shard"),
+    (
+        _DEGREES | {"plan.sharding", "plan.sequence_parallel", "plan.recompute", "plan.recompute_modules"},
+        _spelled_once,
+        "ranks over which hsdp could shard",
+    ),
     (_BATCH, _batches, "micro_batch*dp that divides plan.global_batch"),
     (
         _BATCH | {"plan.vpp", "plan.schedule"},

@@ -1,21 +1,26 @@
 """A first plan for a model on a cluster, if a user states no plan or only parts of one.
 
-The rule is simple, so that its result can be explained in a line: the smallest number of nodes, and on them the least model
-parallelism, on which the job fits. It finds a plan that works, not the best one.
+The rule is simple, so that its result can be explained in a line: the smallest number of nodes on which the job fits with room to
+spare, and on them the fastest of a few plans that the framework's users run. It finds a plan that works, not the best one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from windtunnel.base.errors import PlanError, SpecError
+from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
 from windtunnel.memory import memory_of
+from windtunnel.predict import predict
+from windtunnel.search.defaults import PLAIN, RECOMPUTE, SHARDINGS, WITHOUT_MODEL_PARALLELISM
 from windtunnel.search.layouts import even_stages, expert_parameters, powers_of_two
+from windtunnel.search.margin import usual_margin
 from windtunnel.spec import Cluster, Job, Model, check, load_job
+from windtunnel.spec.common import divisors
+from windtunnel.spec.loading.load import override
 from windtunnel.workload import build, parameter_count
 
 START_TOKENS = 4 * 2**20
@@ -31,7 +36,7 @@ ALL_STATE = 18
 """Bytes a parameter of mixed-precision Adam over all GPUs: 16-bit weight, fp32 gradient, master copy and two moments."""
 
 TRIES = 64
-"""Limit of plans whose memory is computed; then the last one is taken."""
+"""Limit of plans of one number of GPUs whose memory is computed."""
 
 
 @dataclass(frozen=True)
@@ -50,84 +55,269 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
     nothing fits, the job is the tried one with most model parallelism. Raises the PlanError or SpecError of the first candidate if
     no candidate is a valid job.
     """
-    cluster = load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides).cluster
+    probe = load_job({**table, "plan": {"global_batch": 1, "seq": 1}}, overrides)
+    cluster, framework = probe.cluster, probe.runtime.framework
     own = _stated_plan(overrides)
-    candidates = list(_candidates(model, cluster, own))
-    promising = [one for one in candidates if _may_fit(model, cluster, {**one[0], **own}, one[1])]
-    trouble: PlanError | SpecError | None = None
+    found = _Found(usual_margin())
+    sizes = _sizes(cluster, own, model, framework)
+    for gpus in sizes:
+        found.tries = 0
+        splits = _by_split(
+            one for one in _candidates(model, cluster, own, framework, gpus) if _may_fit(model, cluster, {**one, **own}, gpus)
+        )
+        if not splits and gpus == sizes[-1]:
+            splits = _by_split(_candidates(model, cluster, own, framework, gpus))[-1:]
+        chosen = {"cluster.gpus": gpus} if "cluster.gpus" not in stated else {}
+        for plans in sorted(splits, key=lambda plans: min(_guess(one, cluster, bool(model.experts)) for one in plans)):
+
+            def fits(plan: Mapping[str, Any], chosen: Mapping[str, Any] = chosen) -> int:
+                fields = {f"plan.{key}": value for key, value in plan.items() if f"plan.{key}" not in stated}
+                return found.try_plan(table, {**fields, **chosen}, overrides)
+
+            if gpus != sizes[-1] and not found.tries and fits(_leanest(splits)) == TOO_LARGE:
+                break  # nothing fits on so few
+            _try_split(plans, fits)
+            if found.ended:
+                break
+        if found.roomy:
+            break
+    if (best := found.best()) is None:
+        raise found.trouble or _no_candidate(model, cluster, own)
+    return best
+
+
+MOST_ROOMY, MOST_PREDICTED = 24, 6
+"""Plans that fit with room to spare at which the trying ends, and how many of these are predicted."""
+
+
+TOO_LARGE, TIGHT, ROOMY = range(3)
+
+
+def _leanest(splits: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """The plan that divides the model most, with the strongest recompute and the smallest micro batch."""
+    every = [plan for plans in splits for plan in plans]
+    return max(
+        every,
+        key=lambda one: (
+            one["tp"] * one["pp"] * one.get("cp", 1) * one.get("ep", 1),
+            one["tp"] * one.get("cp", 1),
+            AGAIN[one["recompute"]],
+            -one["micro_batch"],
+        ),
+    )
+
+
+def _by_split(plans: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Plans that differ only in recompute and micro batch, together."""
+    splits: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for plan in plans:
+        key = (plan["tp"], plan["pp"], plan.get("cp", 1), plan.get("ep", 1), plan["sharding"])
+        splits.setdefault(key, []).append(plan)
+    return list(splits.values())
+
+
+def _try_split(plans: Sequence[dict[str, Any]], fits: Callable[[Mapping[str, Any]], int]) -> None:
+    """Tries the leanest plan of a split, and if that fits the weakest recompute with room to spare, with larger micro batches."""
+    ordered = sorted(plans, key=lambda one: (AGAIN[one["recompute"]], one["micro_batch"]))
+    smallest = min(one["micro_batch"] for one in plans)
+    lean = [one for one in ordered if one["micro_batch"] == smallest]
+    if len(lean) > 1 and fits(lean[-1]) == TOO_LARGE:
+        return
+    for first in lean:
+        room = ROOMY if len(lean) > 1 and first is lean[-1] else fits(first)  # the leanest was tried
+        if room == ROOMY:
+            for more in (one for one in ordered if one["recompute"] == first["recompute"] and one["micro_batch"] > smallest):
+                if fits(more) != ROOMY:
+                    break
+            return
+
+
+@dataclass
+class _Found:
+    """What became of the plans that were tried: `roomy` ones keep the share `margin` of the memory free, `tight` ones fit."""
+
+    margin: float
+    roomy: list[Start] = field(default_factory=list)
+    tight: list[Start] = field(default_factory=list)
     last: Start | None = None
-    tries = 0
-    for plan, gpus in promising or candidates[-1:]:
-        fields = {f"plan.{key}": value for key, value in plan.items() if f"plan.{key}" not in stated}
-        if "cluster.gpus" not in stated:
-            fields["cluster.gpus"] = gpus
+    trouble: PlanError | SpecError | None = None
+    tries: int = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.tries >= TRIES or len(self.roomy) >= MOST_ROOMY
+
+    def try_plan(self, table: Mapping[str, Any], fields: Mapping[str, Any], overrides: Sequence[str]) -> int:
+        """Counts the memory of one more plan: ROOMY, TIGHT or TOO_LARGE."""
         try:
             job = check(load_job(table, [*(f"{path}={_toml(value)}" for path, value in fields.items()), *overrides]))
         except (PlanError, SpecError) as error:
-            trouble = trouble or error
-            continue
-        fits = all(stage.fits for stage in memory_of(job, build(job)))
-        last = Start(job, tuple(f"{path} = {_toml(value)}" for path, value in fields.items()), fits)
-        tries += 1
-        if fits or tries >= TRIES:
-            break
-    if last is None:
-        raise trouble or PlanError("cluster.gpus", cluster.gpus, "a multiple of tp*cp*pp, with as many ranks as ep asks for")
-    return last
+            self.trouble = self.trouble or error
+            return TOO_LARGE
+        stages = memory_of(job, build(job))
+        fits = all(stage.fits for stage in stages)
+        begun = Start(job, tuple(f"{path} = {_toml(value)}" for path, value in fields.items()), fits)
+        self.last = begun
+        self.tries += 1
+        if fits:
+            roomy = all(stage.missing + self.margin * stage.usable <= 0.0 for stage in stages)
+            (self.roomy if roomy else self.tight).append(begun)
+            return ROOMY if roomy else TIGHT
+        return TOO_LARGE
+
+    def best(self) -> Start | None:
+        """The fastest predicted of the plans with room, or else of those that fit; the last one if none does."""
+        some = sorted(self.roomy or self.tight, key=lambda one: _guess_of(one.job))[:MOST_PREDICTED]
+        if len(some) < 2:
+            return some[0] if some else self.last
+        return max(some, key=lambda one: _rate(one.job))
+
+
+MANY_BATCHES = 6
+"""Micro batches of a step, in multiples of the stages, from which a step is told from two shorter ones."""
+
+
+def _rate(job: Job) -> float:
+    """Tokens a second; of a long pipeline from two short ones, since each further micro batch takes as long as the one before."""
+    pp, count = job.plan.pp, job.micro_batches
+    try:
+        if count <= MANY_BATCHES * pp:
+            return predict(job).tokens_per_s
+        few, more = (predict(_with_batches(job, rounds * pp)).step_time_s for rounds in (2, 3))
+    except WindtunnelError:
+        return 0.0
+    return job.plan.global_batch * job.plan.seq / (more + (count - 3 * pp) * (more - few) / pp)
+
+
+def _with_batches(job: Job, count: int) -> Job:
+    plan = job.plan.model_copy(update={"global_batch": count * job.plan.micro_batch * job.dp})
+    return job.model_copy(update={"plan": plan})
+
+
+def _no_candidate(model: Model, cluster: Cluster, own: Mapping[str, Any]) -> PlanError:
+    """Which stated degree leaves no plan: one that does not divide the heads, or the GPUs."""
+    heads, tp = model.heads, own.get("tp", 1)
+    if isinstance(tp, int) and heads % tp:
+        able = ", ".join(map(str, divisors(heads)))
+        return PlanError("plan.tp", tp, f"a divisor of model.heads = {heads}", f"Divisors: {able}.")
+    gpus = own.get("gpus", cluster.gpus)
+    for name in ("tp", "cp", "pp", "dp"):
+        degree = own.get(name, 1)
+        if isinstance(degree, int) and isinstance(gpus, int) and gpus % degree:
+            able = ", ".join(map(str, divisors(gpus)[:14]))
+            return PlanError(f"plan.{name}", degree, f"a divisor of cluster.gpus = {gpus}", f"Divisors: {able}.")
+    return PlanError("cluster.gpus", gpus, "a multiple of tp*cp*pp, with as many ranks as ep asks for")
 
 
 def _stated_plan(overrides: Sequence[str]) -> dict[str, Any]:
     """The plan's fields that the overrides state, as numbers where they are whole numbers; `gpus` is the cluster's."""
     own: dict[str, Any] = {}
     for text in overrides:
-        key, _, value = (part.strip() for part in text.partition("="))
-        if key == "cluster.gpus" or key.startswith("plan."):
-            own[key.removeprefix("plan.").removeprefix("cluster.")] = int(value) if value.isdecimal() else value
+        key = text.partition("=")[0].strip()
+        if key == "cluster.gpus" or key.startswith("plan.") and key.count(".") == 1:
+            section, name = key.split(".")
+            own[name] = override(text)[section][name]
     return own
 
 
-def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Plans and numbers of GPUs: no recompute first, then fewest nodes, then least model parallelism."""
+def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any], framework: str, gpus: int) -> Iterator[dict[str, Any]]:
+    """Plans on `gpus` GPUs that the framework's users run."""
 
     def choices(name: str, otherwise: Sequence[Any]) -> list[Any]:
         return [own[name]] if name in own else list(otherwise)
 
     node = cluster.node
-    seq, micro = choices("seq", [min(model.max_seq, START_SEQ)])[0], choices("micro_batch", [1])[0]
-    degrees = (
-        choices("tp", [p for p in powers_of_two(min(node.domain, 8)) if model.heads % p == 0]),
-        choices("pp", powers_of_two(min(model.layers, 16))),
-        choices("cp", [1]),
-        choices("ep", [p for p in powers_of_two(64) if model.experts % p == 0] if model.experts else [1]),
-    )
-    splits = sorted(product(*degrees), key=lambda split: (split[0] * split[1] * split[2], split))
-    for recompute, gpus in product(choices("recompute", ["none", "full"]), _sizes(cluster, own, splits)):
-        for tp, pp, cp, ep in splits:
-            dp, rest = divmod(gpus, tp * pp * cp)
-            if rest or not dp or tp * cp * dp % ep or choices("dp", [dp])[0] != dp:
-                continue
-            micro_batches = max(pp, math.ceil(START_TOKENS / (seq * micro * dp)))
-            plan = {
-                "tp": tp,
-                "pp": pp,
-                **({"ep": ep} if ep > 1 else {}),
-                **({"stages": list(stages)} if "vpp" not in own and (stages := even_stages(model.layers, pp)) else {}),
-                "micro_batch": micro,
-                "global_batch": choices("global_batch", [micro_batches * micro * dp])[0],
-                "seq": seq,
-                "recompute": recompute,
-                "sequence_parallel": tp > 1,
-                "sharding": "zero1" if dp > 1 else "none",
-            }
-            yield plan, gpus
+    seq = choices("seq", [min(model.max_seq, START_SEQ)])[0]
+    alone = framework in WITHOUT_MODEL_PARALLELISM
+    shardings = SHARDINGS.get(framework, ("zero1",))
+    policies = RECOMPUTE.get(framework, ("none", "full") if alone else ("none", "selective", "full"))
+    contexts = powers_of_two(min(gpus, max(1, seq // LONG_SEQ))) if seq > LONG_SEQ else [1]
+    for tp, pp, cp, ep, recompute, micro, sharding in product(
+        choices("tp", [1] if alone else [p for p in powers_of_two(min(node.domain, 8)) if model.heads % p == 0]),
+        choices("pp", [1] if alone or framework == "maxtext" else powers_of_two(min(model.layers, 16))),
+        choices("cp", contexts),
+        choices("ep", [p for p in powers_of_two(64) if model.experts % p == 0] if model.experts and framework != "fsdp" else [1]),
+        choices("recompute", policies),
+        choices("micro_batch", [1, 2, 4]),
+        choices("sharding", shardings),
+    ):
+        dp, rest = divmod(gpus, tp * pp * cp)
+        if rest or not dp or tp * cp * dp % ep or choices("dp", [dp])[0] != dp:
+            continue
+        if "sharding" not in own and not _shards(sharding, dp * cp, max(1, node.domain // tp)):
+            sharding = "none" if dp * cp == 1 else ""
+        micro_batches = max(pp, math.ceil(START_TOKENS / (seq * micro * dp)))
+        batch = choices("global_batch", [micro_batches * micro * dp])[0]
+        if not sharding or "global_batch" in own and micro > 1 and batch % (micro * dp):
+            continue
+        vpp = 2 if pp > 1 and framework not in PLAIN and "vpp" not in own and model.layers % (2 * pp) == 0 else 1
+        if batch // (micro * dp) % pp:
+            vpp = 1
+        yield {
+            "tp": tp,
+            "pp": pp,
+            **({"cp": cp} if cp > 1 else {}),
+            **({"ep": ep} if ep > 1 else {}),
+            **({"vpp": vpp} if vpp > 1 else {}),
+            **({"stages": list(stages)} if "vpp" not in own and (stages := even_stages(model.layers, pp)) else {}),
+            "micro_batch": micro,
+            "global_batch": batch,
+            "seq": seq,
+            "recompute": recompute,
+            "sequence_parallel": tp > 1,
+            "sharding": sharding,
+            **({"shard_group": max(1, node.domain // tp)} if sharding == "hsdp" and "shard_group" not in own else {}),
+        }
 
 
-def _sizes(cluster: Cluster, own: Mapping[str, Any], splits: Sequence[tuple[int, int, int, int]]) -> list[int]:
+LONG_SEQ = 16384
+"""Tokens of a sequence that one rank may hold before sequences are shared by ranks."""
+
+
+def _shards(sharding: str, ranks: int, near: int) -> bool:
+    """Whether a way to shard is one for so many ranks, `near` of them in a node."""
+    return ranks > 1 and (sharding != "hsdp" or 1 < near < ranks and ranks % near == 0)
+
+
+AGAIN = {"none": 1.0, "selective": 1.02, "ops": 1.15, "full": 1.33}
+"""Time of a step with recompute over one without, to order plans before any is predicted."""
+
+
+def _guess(plan: Mapping[str, Any], cluster: Cluster, experts: bool) -> tuple[float, int]:
+    """A rule of thumb of a plan's time, the least first: recompute, calls inside layers, calls that leave a domain; then micro
+    batches, the smallest first."""
+    tp, pp, cp, ep = plan["tp"], plan["pp"], plan.get("cp", 1), plan.get("ep", 1)
+    calls = 1.0 + 0.1 * (tp.bit_length() - 1) + 0.04 * (cp.bit_length() - 1) + 0.05 * (pp.bit_length() - 1)
+    calls += (0.3 if tp * cp > cluster.node.domain else 0.0) + (0.15 if ep > cluster.node.domain else 0.0)
+    full = plan["sharding"] in ("zero3", "fsdp", "hsdp")
+    calls += (0.05 if full else 0.0) + (0.4 if full and experts and ep == 1 else 0.0)  # all experts of a layer are gathered
+    return AGAIN[plan["recompute"]] * calls, plan["micro_batch"]
+
+
+def _guess_of(job: Job) -> float:
+    """`_guess` of a job, with its bubble; micro batches of several sequences make larger products."""
+    plan = job.plan
+    bubble = (plan.pp - 1) / (plan.vpp * job.micro_batches)
+    names = ("tp", "pp", "cp", "ep", "recompute", "sharding", "micro_batch")
+    guess, _ = _guess({name: getattr(plan, name) for name in names}, job.cluster, bool(getattr(job.model, "experts", None)))
+    return guess * (1.0 + bubble) * 0.98 ** (plan.micro_batch.bit_length() - 1)
+
+
+def _sizes(cluster: Cluster, own: Mapping[str, Any], model: Model, framework: str) -> list[int]:
     """Numbers of GPUs to try: the stated one, those that a stated dp asks for, or nodes in powers of two."""
     if "gpus" in own:
         return [own["gpus"]]
     if "dp" in own:
-        return sorted({tp * pp * cp * own["dp"] for tp, pp, cp, _ in splits})
+        alone = framework in WITHOUT_MODEL_PARALLELISM
+        tps = (
+            [own["tp"]]
+            if "tp" in own
+            else [1]
+            if alone
+            else [p for p in powers_of_two(min(cluster.node.domain, 8)) if model.heads % p == 0]
+        )
+        pps = [own["pp"]] if "pp" in own else [1] if alone else powers_of_two(min(model.layers, 16))
+        return sorted({tp * pp * own.get("cp", 1) * own["dp"] for tp, pp in product(tps, pps)})
     per_node = cluster.node.gpus
     return [per_node * p for p in powers_of_two(cluster.gpus // per_node)] or [cluster.gpus]
 

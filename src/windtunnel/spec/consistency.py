@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from windtunnel.base.errors import PlanError
+from windtunnel.spec.common import divisors
 from windtunnel.spec.graph_model import GraphModel, check_graph
 from windtunnel.spec.job import Job
 from windtunnel.spec.model import Model
 from windtunnel.spec.offload import check_offload
+from windtunnel.spec.plan import Plan
 from windtunnel.spec.reliability import check_reliability
 from windtunnel.spec.requirements.adapters import check_adapters
 from windtunnel.spec.requirements.context import check_context, chunks_of
@@ -62,6 +64,16 @@ def check(job: Job) -> Job:
     return job
 
 
+def _check_degrees(plan: Plan, gpus: int) -> None:
+    """PlanError for the one degree without which the others divide the GPUs, with those that would do."""
+    for name in ("tp", "cp", "pp"):
+        degree = getattr(plan, name)
+        rest, left = divmod(gpus, math.prod(getattr(plan, other) for other in ("tp", "cp", "pp") if other != name))
+        if not left and degree > 1 and math.gcd(degree, gpus) == 1:
+            others = ", ".join(map(str, divisors(rest)[:12]))
+            raise PlanError(f"plan.{name}", degree, f"a divisor of the {rest} GPUs that it is to divide", f"Divisors: {others}.")
+
+
 def _check_ranks(job: Job) -> None:
     plan, gpus = job.plan, job.cluster.gpus
     split = plan.tp * plan.cp * plan.pp
@@ -73,6 +85,7 @@ def _check_ranks(job: Job) -> None:
             f"Write dp = {gpus // split}." if gpus % split == 0 else f"Or cluster.gpus = {split * plan.dp}.",
         )
     if gpus % split:
+        _check_degrees(plan, gpus)
         raise PlanError("cluster.gpus", gpus, f"a multiple of tp*cp*pp = {split}", f"Try {math.ceil(gpus / split) * split}.")
     if plan.shard_group is not None and (job.dp * plan.cp) % plan.shard_group:
         raise PlanError("plan.shard_group", plan.shard_group, f"a divisor of dp*cp = {job.dp * plan.cp}")

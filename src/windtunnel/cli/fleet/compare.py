@@ -43,7 +43,7 @@ def command(
     writable(("--json", json))
     if usual is not None and profile is not None:
         raise SpecError("--profile", profile, "not together with --usual", "An earlier run needs no measurements of kernels.")
-    loaded = job_of(job, sets, on)
+    loaded = job_of(job, sets, on, of_a_run=True)
     with show_spinner("reading and comparing"):
         comparison = compare_fleet(run, loaded.job, last=last, profile=profile, usual=usual)
     tell_source(loaded)

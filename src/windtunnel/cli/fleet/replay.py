@@ -83,9 +83,9 @@ def _conditions(job: str, sets: list[str] | None, on: str | None, faults: str, k
     from windtunnel.cli.shared.job import job_of, tell_source
     from windtunnel.runs.api import fault_conditions
 
-    loaded = job_of(job, sets, on)
+    loaded = job_of(job, sets, on, of_a_run=True)
     if loaded.job.reliability is None:
-        loaded = job_of(job, [f"reliability={FAILURES}", *(sets or [])], on)
+        loaded = job_of(job, [f"reliability={FAILURES}", *(sets or [])], on, of_a_run=True)
     tell_source(loaded)
     if kept is not None:
         return fault_conditions(loaded.job, kept)

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from windtunnel.base.errors import SpecError
 from windtunnel.cli.shared.common import print_list
 from windtunnel.jobs.load import load_described_job
 from windtunnel.jobs.loaded import LoadedJob, summarise_ignored
 
 
 def job_of(
-    source: str | None, sets: list[str] | None = None, on: str | None = None, model: str | None = None, megatron: str | None = None
+    source: str | None,
+    sets: list[str] | None = None,
+    on: str | None = None,
+    model: str | None = None,
+    megatron: str | None = None,
+    *,
+    of_a_run: bool = False,
 ) -> LoadedJob:
-    """The job that the arguments of a verb describe; see `jobs.load.load_described_job`."""
+    """The job that the arguments of a verb describe; see `jobs.load.load_described_job`. `of_a_run`: whether the verb reads fields
+    of the whole run, such as its failures; SpecError for such a field where it does not."""
+    for text in sets or [] if not of_a_run else []:
+        if text.strip().startswith("reliability"):
+            raise SpecError(
+                "--set",
+                text,
+                "fields that this verb reads: failures change a run, not a step",
+                f"Write: windtunnel goodput {source or 'JOB'} --set {text}.",
+            )
     return load_described_job(source, sets, on, model, megatron)
 
 

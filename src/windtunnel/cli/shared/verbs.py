@@ -2,16 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from windtunnel.base.errors import UnknownName
+from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.cli.shared.amounts import check_one_machine
 
 Verbs = dict[str, tuple[str, str]]
 """Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), and its line in the help."""
+
+
+SHORT = {
+    "--gpus": "cluster.gpus",
+    "--tp": "plan.tp",
+    "--pp": "plan.pp",
+    "--cp": "plan.cp",
+    "--ep": "plan.ep",
+    "--dp": "plan.dp",
+    "--vpp": "plan.vpp",
+    "--micro-batch": "plan.micro_batch",
+    "--batch": "plan.global_batch",
+    "--seq": "plan.seq",
+    "--framework": "runtime.framework",
+}
+"""Short options of every verb with a JOB and --set: option -> the field that it sets."""
+
+
+def spell_short(words: list[str], own: Collection[str]) -> list[str]:
+    """A command line with its short options as `--set`s; `own`: options that the verb has itself."""
+    spelled: list[str] = []
+    place = 0
+    while place < len(words):
+        option, equals, value = words[place].partition("=")
+        if words[place] == "--":
+            return [*spelled, *words[place:]]
+        if option in SHORT and option not in own:
+            if not equals:
+                place += 1
+                value = words[place] if place < len(words) else ""
+                if not value or value.startswith("--"):
+                    raise SpecError(option, value or Nothing(), f"a value of {SHORT[option]}")
+            spelled += ["--set", f"{SHORT[option]}={value}"]
+        else:
+            spelled.append(words[place])
+        place += 1
+    return spelled
+
+
+class JobCommand(TyperCommand):
+    """A verb; one with a JOB and --set also takes the options of SHORT."""
+
+    @property
+    def takes_short(self) -> bool:
+        names = {parameter.name for parameter in self.params}
+        return "job" in names and "sets" in names
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if self.takes_short:
+            args = spell_short(args, {option for parameter in self.params for option in parameter.opts})
+        if any("--on" in parameter.opts and not getattr(parameter, "multiple", False) for parameter in self.params):
+            check_one_machine(args)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        super().format_options(ctx, formatter)
+        if self.takes_short:
+            own = {option for parameter in self.params for option in parameter.opts}
+            with formatter.section("Short for --set"):
+                formatter.write_dl([(option, path) for option, path in SHORT.items() if option not in own])
 
 
 class _Commands(dict[str, Any]):
@@ -30,7 +92,7 @@ class _Commands(dict[str, Any]):
             command = typer.main.get_command(application(module_found.VERBS, text, getattr(module_found, "OTHERWISE", None)))
         else:
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-            one.command(name, help=text, epilog=getattr(module_found, "EXAMPLES", None))(module_found.command)
+            one.command(name, cls=JobCommand, help=text, epilog=getattr(module_found, "EXAMPLES", None))(module_found.command)
             command = typer.main.get_command(one)
         command.name = name
         self[name] = command

@@ -93,7 +93,25 @@ def _stage(stage: OverTime, y: float, end: float, top: float) -> str:
         f'<text x="{LEFT}" y="{y + TALL + 16:.1f}">0</text><text x="{WIDE}" y="{y + TALL + 16:.1f}" text-anchor="end">'
         f"{say.seconds(end)}</text>"
     )
+    if (lack := stage.no_room) is not None:
+        x = LEFT + (WIDE - LEFT) * lack.time / end
+        out.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + TALL:.1f}" stroke="#b91c1c" stroke-width="2"/>'
+            f'<text x="{LEFT}" y="{y + TALL + 32:.1f}" style="fill:#b91c1c">{escape(no_room_sentence(stage))}</text>'
+        )
     return "".join(out)
+
+
+def no_room_sentence(stage: OverTime) -> str:
+    """When a stage ran out of memory, for what, and what it held; empty where it did not."""
+    lack = stage.no_room
+    if lack is None:
+        return ""
+    held = ", ".join(f"{name} {say.size(size)}" for name, size in lack.held.items() if size >= 1e-3 * lack.reserved)
+    return (
+        f"Stage {stage.stage} runs out of memory in step {lack.step} after {say.seconds(lack.time)}: {say.size(lack.size)} for "
+        f"{lack.content} find no room. Held then: {held}; {say.size(lack.reserved)} reserved of at most {say.size(lack.limit)}."
+    )
 
 
 def _steps(xs: Sequence[float], ys: Sequence[float]) -> list[tuple[float, float]]:

@@ -15,8 +15,18 @@ from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.parts import COLOUR, parts_of
-from windtunnel.report.words.search import certificate_lines, loss_of, number_of, plan_words, reason_lines, titles, value_text
+from windtunnel.report.words.search import (
+    certificate_lines,
+    loss_of,
+    machine_decision,
+    number_of,
+    plan_words,
+    reason_lines,
+    titles,
+    value_text,
+)
 from windtunnel.search.explain import Explanation
+from windtunnel.search.find import Candidate
 from windtunnel.search.result import SearchResult
 
 MOST_PLANS = 50
@@ -44,8 +54,8 @@ def page(result: SearchResult, command: str = "") -> str:
         reasons, decisions = titles(result, why)
         if lines := reason_lines(result, why):
             sections.append(section(reasons, _paragraphs(lines)))
-        if why.decisions:
-            sections.append(section(decisions, _decisions(why)))
+        if why.decisions or machine_decision(result):
+            sections.append(section(decisions, _decisions(why, machine_decision(result))))
     sections.append(section("How sure this is", _paragraphs(certificate_lines(result.certificate, result))))
     sections.append(
         section(
@@ -53,7 +63,8 @@ def page(result: SearchResult, command: str = "") -> str:
             Markup('<pre style="white-space:pre-wrap"><code>{}</code></pre>').format(result.command),
         )
     )
-    job, best = result.jobs[0], result.ranked[0]
+    best = result.ranked[0]
+    job = result.jobs[best.frame]
     cards = [
         ("best step", say.seconds(best.outcome.step_time_s), "good"),
         ("MFU", say.percent(best.outcome.mfu), ""),
@@ -65,7 +76,7 @@ def page(result: SearchResult, command: str = "") -> str:
             "good" if result.certificate.exact else "",
         ),
     ]
-    subtitle = (f"{job.model.name} on {job.cluster.gpus:,} × {job.cluster.gpu.name}", plan_words(result.fields(best)))
+    subtitle = (f"{job.model.name} on {result.where(best)}", plan_words(result.fields(best)))
     return frame.page(f"Search: {job.name}", subtitle, cards, Markup().join(sections), None, command)
 
 
@@ -104,8 +115,8 @@ def _plans(result: SearchResult) -> Markup:
     return frame.part("table", "plans", heads, rows)
 
 
-def _decisions(why: Explanation) -> Markup:
-    rows: list[list[Cell]] = []
+def _decisions(why: Explanation, machine: tuple[str, str, str, str] | None) -> Markup:
+    rows: list[list[Cell]] = [] if machine is None else [[(text, None) for text in machine]]
     for one in why.decisions:
         loss = one.loss if math.isfinite(one.loss) else 1e9
         rows.append(
@@ -169,7 +180,8 @@ def _front(result: SearchResult) -> Markup:
             MARGIN + (x - left) / (right - left) * (WIDTH - 2 * MARGIN),
             HEIGHT - MARGIN - (y - low) / (high - low) * (HEIGHT - 2 * MARGIN),
         )
-        style = 'fill="var(--good)"' if number < result.front else 'fill="none" stroke="var(--soft)"'
+        colour = _machine_colours(result)[result.jobs[one.frame].cluster.id]
+        style = f'fill="{colour}"' if number < result.front else f'fill="none" stroke="{colour}"'
         label = result.labels[one.frame]
         title = escape(
             f"{x:,.4g} {result.objectives[0].unit}, {y:,.4g} {result.objectives[1].unit}: {label} {plan_words(result.fields(one))}"
@@ -180,7 +192,26 @@ def _front(result: SearchResult) -> Markup:
         f"{escape(result.objectives[0].unit)}: {left:,.4g} to {right:,.4g}</text>"
         f'<text x="6" y="14">{escape(result.objectives[1].unit)}: {low:,.4g} to {high:,.4g}</text>'
     )
-    return _svg("".join(dots) + axes)
+    return _svg("".join(dots) + axes) + _legend(result)
+
+
+MACHINE_COLOURS = ("var(--good)", "#d98a1f", "#7a5bd0", "#c2476b", "#3a8fb7", "#8a8a3a", "#b0603a", "#4a6fa5")
+"""Colours of machines, which repeat where there are more."""
+
+
+def _machine_colours(result: SearchResult) -> dict[str, str]:
+    """A colour for each cluster of the result."""
+    names = dict.fromkeys(job.cluster.id for job in result.jobs)
+    return {name: MACHINE_COLOURS[place % len(MACHINE_COLOURS)] for place, name in enumerate(names)}
+
+
+def _legend(result: SearchResult) -> Markup:
+    """Which colour is which machine; nothing for one machine."""
+    colours = _machine_colours(result)
+    if len(colours) == 1:
+        return Markup()
+    each = (Markup('<span style="color:{}">■</span> {}').format(colour, name) for name, colour in colours.items())
+    return Markup('<p class="soft">{}</p>').format(Markup(" ").join(each))
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
@@ -210,7 +241,7 @@ def _coordinates(result: SearchResult) -> Markup:
         style = (
             'stroke="var(--good)" stroke-width="2.5"'
             if number == 0
-            else f'stroke="currentColor" stroke-opacity="{0.6 - 0.5 * share:.2f}"'
+            else f'stroke="{_line_colour(result, one)}" stroke-opacity="{0.6 - 0.5 * share:.2f}"'
         )
         lines.append(
             f'<polyline points="{points}" fill="none" {style}><title>{escape(say.seconds(one.outcome.step_time_s))}: '
@@ -229,7 +260,13 @@ def _coordinates(result: SearchResult) -> Markup:
         f'<text x="{xs[-1] + 4:.1f}" y="{y}">{escape(say.seconds(step))}</text>'
         for y, step in ((34, fastest), (HEIGHT - 26, slowest))
     )
-    return _svg("".join(lines) + heads + ticks + top + bottom)
+    return _svg("".join(lines) + heads + ticks + top + bottom) + _legend(result)
+
+
+def _line_colour(result: SearchResult, one: Candidate) -> str:
+    """That of the plan's machine, or of the text where there is one machine."""
+    colours = _machine_colours(result)
+    return colours[result.jobs[one.frame].cluster.id] if len(colours) > 1 else "currentColor"
 
 
 def _head(path: str) -> str:

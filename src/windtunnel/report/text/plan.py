@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.text import Text
 
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
-from windtunnel.search.budget.planner import Alternative, Planned
+from windtunnel.search.budget.alternative import Alternative
+from windtunnel.search.budget.planner import Planned
 from windtunnel.search.budget.wish import Wish
 from windtunnel.spec import load_runtime
 
@@ -74,6 +75,12 @@ def _row(one: Alternative) -> dict[str, Any]:
         "step_time_s": p.step_time_s,
         "tokens_per_s": p.tokens_per_s,
         "flops": one.flops,
+        "dollars_per_gpu_hour": one.machine.dollars_per_gpu_hour,
+        "relative_error": p.relative_error,
+        "assumed": list(one.assumed),
+        "beyond": dict(one.beyond),
+        "ettr": one.ettr,
+        "ownership": None if one.ownership is None else vars(one.ownership),
         "mfu": p.mfu,
         "fits": p.fits,
         "plan": plan.model_dump(mode="json", exclude_none=True) | {"dp": p.job.dp},
@@ -103,56 +110,146 @@ def _format_value(value: object) -> str:
 ROOMY = 90
 """Columns of a terminal in which the table has room to spare."""
 
+WIDE = 130
+"""Columns of a terminal in which it also shows the energy."""
+
+Column = tuple[str, JustifyMethod, Callable[[Alternative], str]]
+
 
 def show(answer: Planned, console: Console | None = None) -> None:
     """Print the table and its reasons."""
     out = console or Console(highlight=False)
     out.print(Text(_question(answer.wish), style="bold"))
-    table = listing(
-        ("cluster", "left"),
-        ("GPUs", "right"),
-        ("model", "right"),
-        ("tokens", "right"),
-        ("loss", "right"),
-        ("days", "right"),
-        ("$", "right"),
-        ("MWh", "right"),
-        ("MFU", "right"),
-        ("plan", "left"),
-        wraps=("plan",),
-        gap=2 if out.width >= ROOMY else 1,
-    )
+    columns = _columns(answer.alternatives, out.width)
+    table = listing(*((head, side) for head, side, _ in columns), wraps=("plan",), gap=2 if out.width >= ROOMY else 1)
     for one in answer.alternatives:
-        table.add_row(*(Text(cell) for cell in _cells(one)), style="" if one.good else "dim")
+        table.add_row(*(Text(cell(one)) for _, _, cell in columns), style="" if one.good else "dim")
     out.print(table)
     for line in reasons(answer):
         out.print(Text(line))
 
 
-def _cells(one: Alternative) -> list[str]:
-    p, cost = one.prediction, one.price.cost
-    plan = p.job.plan
-    layout = f"tp {plan.tp} pp {plan.pp}" + (f" vpp {plan.vpp}" if plan.vpp > 1 else "") + f" dp {p.job.dp}"
-    if plan.recompute != "none":
-        layout += f", recompute {plan.recompute}"
+def _columns(rows: Sequence[Alternative], width: int) -> list[Column]:
+    """The columns that say something: what is the same in all rows, such as a stated model, stands above the table."""
+    same_work = len({(one.parameters, one.tokens) for one in rows}) == 1 and len(rows) > 1
+    work: list[Column] = [
+        ("model", "right", lambda one: _format_short(one.parameters)),
+        ("tokens", "right", lambda one: _format_short(one.tokens)),
+        ("loss", "right", lambda one: f"{one.loss:.3f}"),
+    ]
+    energy: Column = ("MWh", "right", lambda one: "-" if one.price.energy_j is None else f"{one.price.energy_j / 3.6e9:,.0f}")
+    mfu: Column = ("MFU", "right", lambda one: say.percent(one.prediction.mfu, 0))
+    capital: Column = ("capital", "right", lambda one: "-" if one.ownership is None else _format_short(one.ownership.capital))
     return [
-        one.machine.name,
-        f"{one.machine.cluster.gpus:,}",
-        _format_short(one.parameters),
-        _format_short(one.tokens),
-        f"{one.loss:.3f}",
-        f"{one.days:,.1f}",
-        "-" if cost is None else _format_short(cost),
-        "-" if one.price.energy_j is None else f"{one.price.energy_j / 3.6e9:,.0f}",
-        say.percent(p.mfu, 0),
-        layout if p.fits else f"{layout}; DOES NOT FIT",
+        ("cluster", "left", lambda one: one.machine.name),
+        ("GPUs", "right", lambda one: f"{one.machine.cluster.gpus:,}"),
+        ("$/h", "right", _hourly),
+        *(() if same_work else work),
+        ("days", "right", lambda one: f"{one.days:,.1f}"),
+        ("$", "right", lambda one: "-" if one.price.cost is None else _format_short(one.price.cost)),
+        *([capital] if any(one.ownership is not None for one in rows) else []),
+        *([("misses", "left", missed)] if any(not one.good for one in rows) else []),
+        *([energy] if width >= WIDE else []),
+        ("±", "right", lambda one: f"{100 * one.prediction.relative_error:.0f} %" + ("?" if "kernels" in one.assumed else "")),
+        *([mfu] if width >= ROOMY else []),
+        ("batch", "right", lambda one: f"{one.prediction.job.plan.global_batch:,}"),
+        ("plan", "left", _layout),
     ]
 
 
-def _lost_days(wish: Wish) -> str:
+def _hourly(one: Alternative) -> str:
+    """Dollars of a GPU and hour; a question mark where the catalogue assumes them."""
+    each = one.machine.dollars_per_gpu_hour
+    return "-" if each is None else f"{each:.2f}" + ("?" if "price" in one.assumed else "")
+
+
+def missed(one: Alternative) -> str:
+    """What a row misses, by how much: `over by $740k`; empty for one that meets all."""
+    parts = [] if one.prediction.fits else ["does not fit"]
+    for target, value in one.beyond.items():
+        words = {"budget": f"over by ${_format_short(value)}", "deadline": f"late by {say_days(value)}"}
+        parts.append(words.get(target, f"lacks {_format_short(value)} {target}"))
+    return ", ".join(parts)
+
+
+def say_days(days: float) -> str:
+    """`12 days`, `1.4 days`, `9 hours`."""
+    return f"{days:,.0f} days" if days >= 10.0 else f"{days:.1f} days" if days >= 1.0 else f"{24.0 * days:.1f} hours"
+
+
+def _layout(one: Alternative) -> str:
+    """The plan in words: degrees above 1, recompute."""
+    plan, dp = one.prediction.job.plan, one.prediction.job.dp
+    degrees = {"vpp": plan.vpp, "cp": plan.cp, "ep": plan.ep}
+    layout = (
+        f"tp {plan.tp} pp {plan.pp}" + "".join(f" {name} {value}" for name, value in degrees.items() if value > 1) + f" dp {dp}"
+    )
+    return layout if plan.recompute == "none" else f"{layout}, recompute {plan.recompute}"
+
+
+def _lost_days(wish: Wish, best: Alternative) -> str:
+    if best.prediction.job.reliability is not None:
+        return f"{say.percent(best.ettr, 1)} of the days count, by the failures of {best.prediction.job.reliability.id}."
     if wish.goodput == 1.0:
         return "Days are without failures and restarts."
     return f"{say.percent(wish.goodput, 0)} of the days count."
+
+
+def _for_dollars(one: Alternative) -> str:
+    return "" if one.price.cost is None else f" for ${_format_short(one.price.cost)}"
+
+
+def _named(one: Alternative) -> str:
+    """A row in a sentence."""
+    where = f"{one.machine.cluster.gpus:,} GPUs of {one.machine.name}"
+    return f"{where} ({say.duration(one.days)}{_for_dollars(one)}, loss {one.loss:.3f})"
+
+
+def _grounds(answer: Planned, best: Alternative) -> Iterator[str]:
+    """What the winner assumes, beside the best row that does not."""
+    words = {"price": f"its price of ${_hourly(best).rstrip('?')} an hour", "kernels": "the time of its kernels"}
+    for which in best.assumed:
+        error = f", ±{100 * best.prediction.relative_error:.0f} %" if which == "kernels" else ""
+        other = next((one for one in answer.alternatives if one.good and which not in one.assumed), None)
+        if which == "price" and other is None:
+            continue  # the line about ? says it of all
+        beside = (
+            f"the best row that does not assume it is {_named(other)}"
+            if other
+            else "so does every other row that meets the targets"
+        )
+        yield f"The winner rests on an assumption: {words[which]}{error}; {beside}."
+
+
+def _nearest(answer: Planned) -> Iterator[str]:
+    """For a wish of several targets, what would have to give: the row that misses each alone."""
+    wish = answer.wish
+    rows = [one for one in answer.alternatives if one.prediction.fits]
+    if wish.budget is None or wish.days is None or not wish.work_is_fixed:
+        return
+    in_time = min((one for one in rows if "deadline" not in one.beyond), key=lambda one: one.price.cost or 0.0, default=None)
+    in_money = min((one for one in rows if "budget" not in one.beyond), key=lambda one: one.days, default=None)
+    if in_time is not None:
+        yield f"In time the cheapest is {_named(in_time)}."
+    if in_money is not None:
+        yield f"Within the budget the quickest is {_named(in_money)}."
+
+
+def _bought(best: Alternative) -> Iterator[str]:
+    """What buying the winner takes."""
+    own = best.ownership
+    if own is None:
+        return
+    share = best.days / 365.25 / own.years
+    even = (
+        "rent would never cost more"
+        if own.months is None
+        else f"rent would have cost as much after {own.months:.0f} months of such use"
+    )
+    yield (
+        f"Bought: the machine costs ${_format_short(own.capital)} on the first day; the run pays its share of {own.years:g} years "
+        f"({say.percent(share, 1)}); {even}."
+    )
 
 
 def _format_short(number: float) -> str:
@@ -189,20 +286,27 @@ def reasons(answer: Planned) -> Iterator[str]:
     if best.good:
         what = f"{_format_short(best.parameters)} parameters on {_format_short(best.tokens)} tokens in {say.duration(best.days)}"
         binding = "".join(f" {LIMITS[limit]}." for limit in best.limits if limit in LIMITS)
-        yield f"\nBest: {where} train {what}.{binding}"
+        yield f"\nBest: {where} train {what}{_for_dollars(best)}.{binding}"
+        yield from _grounds(answer, best)
     elif not best.prediction.fits:
         yield f"\nNothing fits in memory; nearest is {where}. Try more GPUs (--gpus) or other clusters (--on)."
     else:
         yield f"\nNo alternative meets every target; nearest is {where}, which misses the {' and the '.join(best.misses)}."
+        yield from _nearest(answer)
+    yield from _bought(best)
     if best.naive is not None and best.naive_days is not None and best.naive[0] > best.parameters:
         yield (
             f"With the peak FLOP/s the law would give {_format_short(best.naive[0])} parameters on "
             f"{_format_short(best.naive[1])} tokens, "
             f"{best.naive[0] / best.parameters:.2g} times as large; that would take {say.duration(best.naive_days)}."
         )
-    yield (
-        "Models without --model follow one rule of shapes; plans are the best of a small space; `windtunnel search` looks further. "
-        + _lost_days(wish)
-    )
+    rule = "" if wish.model is not None else "Models without --model follow one rule of shapes; "
+    space = f"{'p' if rule else 'P'}lans are the best of a small space; `windtunnel search` looks further."
+    yield f"{rule}{space} {_lost_days(wish, best)}"
+    if any("price" in one.assumed for one in answer.alternatives):
+        yield (
+            "$/h: dollars of an hour of a GPU; ?: the catalogue assumes them (--set cluster.price_per_gpu_hour=2.5 states yours). "
+            "±: of the step, by its kernels."
+        )
     for text in answer.left_out:
         yield f"Left out: {text}"

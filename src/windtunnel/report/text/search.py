@@ -9,9 +9,19 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from windtunnel.predict import predict
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
-from windtunnel.report.words.search import certificate_lines, loss_of, number_of, plan_words, reason_lines, titles, value_text
+from windtunnel.report.words.search import (
+    certificate_lines,
+    loss_of,
+    machine_decision,
+    number_of,
+    plan_words,
+    reason_lines,
+    titles,
+    value_text,
+)
 from windtunnel.search.explain import Explanation
 from windtunnel.search.objective import OBJECTIVES, Objective, values_of
 from windtunnel.search.result import SearchResult
@@ -46,7 +56,10 @@ def space_lines(spaces: Sequence[Space], labels: Sequence[str]) -> RenderableTyp
 def render(result: SearchResult, top: int = 10) -> RenderableType:
     """The whole report."""
     sections: list[RenderableType] = [
+        Text(f"Best on {result.where(result.ranked[0])}", style="bold") if len(result.jobs) > 1 else Text(""),
         _table(result, top),
+        *([_section("Best of each machine", _machines(result))] if result.machines else []),
+        *([_section(f"The first plans over {result.network}", _again(result))] if result.again else []),
         _section("How sure this is", Text("\n".join(certificate_lines(result.certificate, result)))),
     ]
     if len(result.objectives) > 1:
@@ -94,10 +107,41 @@ def _table(result: SearchResult, top: int) -> RenderableType:
     return _section(title, table)
 
 
+def _machines(result: SearchResult) -> RenderableType:
+    """The best plan of each machine, with what it costs beside the winner."""
+    prices = _prices(result)
+    table = listing(
+        ("machine", "left"), ("step", "right"), *((SHORT[each.name], "right") for each in prices),
+        ("more", "right"), ("±", "right"), ("plan", "left"), wraps=("machine", "plan"),
+    )  # fmt: skip
+    best = min(one.values[0] for one in result.machines)
+    for one in result.machines:
+        priced = values_of(prices, result.job_of(one), one.outcome)
+        table.add_row(
+            result.where(one),
+            say.seconds(one.outcome.step_time_s),
+            *(number_of(each, value) for each, value in zip(prices, priced, strict=True)),
+            say.percent(one.values[0] / best - 1.0) if one.values[0] > best else "",
+            f"{100 * predict(result.job_of(one)).relative_error:.0f} %",
+            plan_words(result.fields(one)),
+        )
+    return table
+
+
+def _again(result: SearchResult) -> RenderableType:
+    """Step times over another network; the order is theirs."""
+    table = listing(("plan", "right"), (result.network, "right"), ("closed form", "right"))
+    for place, seconds in result.again:
+        table.add_row(str(place + 1), say.seconds(seconds), say.seconds(result.ranked[place].outcome.step_time_s))
+    return table
+
+
 def _prices(result: SearchResult) -> list[Objective]:
-    """Dollars and joules of a token, where all machines state them, nobody asked for them, and they leave room for the plan."""
+    """Days and dollars of the run where the job states its tokens, else dollars and joules of a token: where all machines state
+    them, nobody asked for them, and they leave room for the plan."""
     asked = {each.name for each in result.objectives}
-    room = ("dollars", "joules") if len(asked) < MANY else ()
+    of_run = all(job.tokens is not None for job in result.jobs)
+    room = () if len(asked) >= MANY else ("days", "bill") if of_run else ("dollars", "joules")
     return [OBJECTIVES[name] for name in room if name not in asked and not any(map(OBJECTIVES[name].needs, result.jobs))]
 
 
@@ -144,8 +188,11 @@ def _reasons(result: SearchResult, why: Explanation) -> list[RenderableType]:
     reasons, decisions = titles(result, why)
     if lines := reason_lines(result, why):
         out.append(_section(reasons, Text("\n".join(lines))))
-    if why.decisions:
+    machine = machine_decision(result)
+    if why.decisions or machine:
         table = listing(("decision", "left"), ("best", "left"), ("next best", "left"), ("costs", "right"))
+        if machine:
+            table.add_row(*machine)
         for one in why.decisions:
             table.add_row(
                 one.path, value_text(one.value), "none fits" if one.other is None else value_text(one.other), loss_of(one)

@@ -30,7 +30,7 @@ def show(result: Sensitivity, console: Console | None = None) -> None:
     out.print(table)
     out.print(Text(sum_sentence(result), style="dim"))
     if result.switches:
-        out.print(Text("\nSwitches, each turned alone", style="bold"))
+        out.print(Text("\nLevers, each pulled alone; what gains stands first", style="bold"))
         out.print(_switches(result.switches))
     out.print(Text("\n" + memory_sentence(result)))
 
@@ -40,5 +40,8 @@ def _switches(turned: tuple[Turned, ...]) -> object:
     for each in turned:
         fits = "" if each.fits else "does not fit"
         cells = (signed_percent(each.gain), say.seconds(each.step_time_s), fits)
-        table.add_row(Text(" ".join(each.sets)), *cells, style="" if each.fits else "dim")
+        setting = Text(" ".join(each.sets))
+        if each.flags:
+            setting.append(f"\n  {' '.join(each.flags)}", style="dim")
+        table.add_row(setting, *cells, style="" if each.fits else "dim")
     return table

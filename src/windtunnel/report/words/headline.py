@@ -5,6 +5,7 @@ from __future__ import annotations
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.published import expected_seconds
+from windtunnel.report.words.verdict import verdict
 from windtunnel.report.words.whole_run import whole_run
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.workload import active_parameters
@@ -42,11 +43,7 @@ def _in_practice(prediction: Prediction) -> list[tuple[str, str, str]]:
 def _fit(prediction: Prediction) -> tuple[str, str]:
     if not prediction.memory:
         return ("not estimated", "dim")
-    worst = max(prediction.memory, key=lambda stage: stage.missing)
-    if prediction.fits:
-        spare = f"{say.size(-worst.missing)} free" if worst.missing else "nothing to spare"
-        return (f"fits, {spare}", "bold green")
-    return (f"DOES NOT FIT, {say.size(worst.missing)} short", "bold red")
+    return verdict(prediction.memory)
 
 
 def _run(prediction: Prediction) -> list[tuple[str, str, str]]:

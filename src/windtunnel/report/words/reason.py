@@ -70,12 +70,13 @@ def _advice(prediction: Prediction, advice: Advice) -> str:
     if advice.part == "slowest_gpu":
         share = say.percent(job.cluster.slow_nodes)
         label = f"{label}, of all {job.cluster.gpus:,} ({share} of nodes are taken to be slow),"
-    costs = f"{_capital(label)} costs {_cost(prediction, advice.cost_s)}"
+    costs = f"{_capital(label)} {'cost' if label.endswith('kernels') else 'costs'} {_cost(prediction, advice.cost_s)}"
     if advice.change is None:
         return f"{costs}; nothing that was tried shortens it."
     if advice.part == "slowest_gpu":
         return f"{costs}. With no slow node the step takes {_new(advice)}."
-    step = f"{say.seconds(advice.step_time_s or 0.0)} a step, -{say.percent(advice.gain)} a token"
+    form = "" if prediction.network == "closed" else " in closed form"
+    step = f"{say.seconds(advice.step_time_s or 0.0)} a step{form}, -{say.percent(advice.gain)} a token"
     unless = "; it does not fit into memory then" if not advice.fits else ""
     unless += "; a larger batch may train differently" if advice.trains_otherwise else ""
     return f"{costs}. {typed_change(job, advice.change)} gives {step}{unless}."

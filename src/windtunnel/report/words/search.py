@@ -11,6 +11,8 @@ from windtunnel.report.words.parts import label_of
 from windtunnel.search.change import format_value
 from windtunnel.search.explain import SPARE, Decision, Explanation, OwnPlan
 from windtunnel.search.find import Certificate
+from windtunnel.search.levers.pricing import PricedLever
+from windtunnel.search.margin import margin_words, usual_margin
 from windtunnel.search.objective import Objective, amount
 from windtunnel.search.result import SearchResult
 
@@ -55,22 +57,43 @@ def certificate_lines(of: Certificate, result: SearchResult) -> list[str]:
     rate = of.plans / of.bound_s if of.bound_s else 0.0
     lines = [
         f"{of.combinations:,} combinations, {of.plans:,} of them plans: {of.refused:,} contradict themselves, {of.too_large:,} "
-        "need more memory than there is" + (f", {of.over_limit:,} miss a limit." if of.over_limit else "."),
+        f"need more memory than {_memory_left(result)}" + (f", {of.over_limit:,} miss a limit." if of.over_limit else "."),
         f"A lower bound of the step ruled out {of.ruled_out:,} ({of.cells:,} micro batches priced, {say.seconds(of.bound_s)}, "
         f"{rate:,.0f} plans/s); {of.predicted:,} predicted ({say.seconds(of.predict_s)}); "
         f"{of.did_not_fit:,} of these did not fit.",
     ]
     if len(result.objectives) > 1:
         left = f"{of.open:,} plans were left open."
-        lines.append(left if of.open else "No plan of this space beats a plan of the front in every objective.")
+        lines.append(
+            left
+            if of.open
+            else "No plan of this space beats a plan of the front in every objective, with the network in closed form."
+        )
     elif of.exact:
         better = "faster" if result.objectives[0].name == "time" else "better"
-        lines.append(f"No plan of this space is {better} than the first.")
+        first = "second, that of the space," if result.pulled else "first"
+        lines.append(f"No plan of this space is {better} than the {first} with the network in closed form.")
     else:
         lines.append(
             f"{of.open:,} plans were left open; none of them can be better than the first by more than {say.percent(of.gap, 2)}."
         )
+    lines += [_pulled(one) for one in result.pulled]
     return lines
+
+
+def _memory_left(result: SearchResult) -> str:
+    """What plans may use, in words."""
+    if not result.margin:
+        return "there is"
+    why = f" ({margin_words()})" if abs(result.margin - usual_margin()) < 1e-9 else ""
+    return f"there is less {say.percent(result.margin)}, which are kept free{why}"
+
+
+def _pulled(one: PricedLever) -> str:
+    """A lever of the first plan that the space does not have."""
+    flags = f" [{' '.join(one.flags)}]" if one.flags else ""
+    sets = " ".join(f"--set {text}" for text in one.change.sets)
+    return f"Beyond the space, of all levers at its best plan: {sets}{flags} gains {say.percent(one.gain)}; the first plan has it."
 
 
 def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
@@ -80,6 +103,10 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
     best, timed = result.fields(result.ranked[place]), why.objective.name == "time"
     if why.known is not None:
         lines += _known_plan(result.own, why.known, why)
+    if result.first is not None and why is result.explanations[0]:
+        flags = f" [{' '.join(result.first.flags)}]" if result.first.flags else ""
+        sets = " ".join(f"--set {text}" for text in result.first.change.sets)
+        lines.append(f"One change of it alone that gains most: {sets}{flags}, {say.percent(result.first.gain)} a token.")
     if why.relaxed is not None:
         fields = plan_words(result.fields(why.relaxed.candidate), best)
         more, less = say.size(why.relaxed.missing), say.percent(why.relaxed.gain)
@@ -90,7 +117,7 @@ def reason_lines(result: SearchResult, why: Explanation) -> list[str]:
         loss = f"takes {say.percent(roomy.loss)} more" if timed else f"is {say.percent(roomy.loss)} worse"
         lines.append(
             f"{f'Plan {place + 1}' if place else 'The first plan'} keeps {say.size(roomy.free)} of its fullest GPU free, and "
-            f"memory is predicted 2 to 4 % off. With {say.percent(SPARE, 0)} kept free (--margin {SPARE}), {fields} {loss}."
+            f"{margin_words()}. With {say.percent(SPARE, 0)} kept free (--margin {SPARE}), {fields} {loss}."
         )
     if (free := why.unlimited) is not None:
         fields = plan_words(result.fields(free.candidate), best) or "the same plan"
@@ -123,6 +150,15 @@ def titles(result: SearchResult, why: Explanation) -> tuple[str, str]:
     if len(result.objectives) == 1:
         return "Why not another", "Which decision matters most"
     return f"Why not another, by {why.objective.name}", f"Which decision matters most, by {why.objective.name}"
+
+
+def machine_decision(result: SearchResult) -> tuple[str, str, str, str] | None:
+    """The machine as a decision: (its name, the best one, the next, what that costs); None with one machine."""
+    if len(result.machines) < 2:
+        return None
+    best, other = result.machines[:2]
+    mine, theirs = (result.jobs[one.frame].cluster.id for one in (best, other))
+    return ("machine", mine, theirs, say.percent(other.values[0] / best.values[0] - 1.0)) if best.values[0] else None
 
 
 def loss_of(one: Decision) -> str:

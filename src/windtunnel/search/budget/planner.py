@@ -6,25 +6,29 @@ FLOP/s that it reaches, until these settle. A loss target fixes the compute, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import SpecError, WindtunnelError, unknown_machine
+from windtunnel.base.errors import PlanError, SpecError, WindtunnelError, unknown_machine
 from windtunnel.base.files import without_gz
+from windtunnel.goodput import run_of
 from windtunnel.predict.answer.money import DAY, RunPrice, run_price, tariff_of
 from windtunnel.predict.answer.power import cluster_watts
 from windtunnel.predict.prediction import Prediction
+from windtunnel.search.budget.alternative import Alternative, OfferedMachine, assumptions_of
+from windtunnel.search.budget.counts import CountSearch, rank
 from windtunnel.search.budget.decoder import decoder
-from windtunnel.search.budget.first_plan import best_plan
+from windtunnel.search.budget.first_plan import best_plan, thorough_plan
+from windtunnel.search.budget.ownership import ownership_of
 from windtunnel.search.budget.scaling import FLOPS_PER_PARAMETER, compute_for, loss, tokens_for
 from windtunnel.search.budget.wish import Wish, check_wish
 from windtunnel.spec import Cluster, Model, load_cluster, names
 from windtunnel.spec.loading.files import SUFFIXES
 from windtunnel.spec.loading.load import override
 from windtunnel.spec.loading.resolve import merge
-from windtunnel.workload import parameter_count
+from windtunnel.workload import active_parameters, parameter_count
 
 MACHINES = ("a100-ib", "h100-ib", "h200-ib", "b200-ib")
 """Clusters that are tried if the user names none."""
@@ -47,60 +51,6 @@ Plan = Callable[[Model, dict[str, Any], Sequence[str]], Prediction]
 
 
 @dataclass(frozen=True)
-class OfferedMachine:
-    """A cluster with a number of GPUs, as a job's table names it."""
-
-    cluster: Cluster
-    table: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return self.cluster.id
-
-    @property
-    def dollars_per_day(self) -> float | None:
-        """Rent or capital of a day, without power that is paid apart."""
-        hour = tariff_of(self.cluster).dollars_per_hour
-        return None if hour is None else 24.0 * sum(hour.values())
-
-    def peak(self, precision: str = "bf16") -> float:
-        """FLOP/s of all GPUs."""
-        peaks: dict[str, float] = dict(self.cluster.gpu.peak)
-        return self.cluster.gpus * peaks.get(precision, max(peaks.values()))
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One answer: a model trained on `tokens` in `days` on a machine with a plan.
-
-    `limits` names the targets that stopped it, `misses` those that it does not meet. `naive`: what the law gives with the peak
-    FLOP/s instead, in the same time; None where the targets fix the work.
-    """
-
-    machine: OfferedMachine
-    prediction: Prediction
-    parameters: float
-    tokens: float
-    loss: float
-    days: float
-    price: RunPrice
-    limits: tuple[str, ...] = ()
-    misses: tuple[str, ...] = ()
-    naive: tuple[float, float] | None = None
-    naive_days: float | None = None
-
-    @property
-    def flops(self) -> float:
-        """Useful FLOP/s that the plan reaches, as the law counts them."""
-        return FLOPS_PER_PARAMETER * self.parameters * self.prediction.tokens_per_s
-
-    @property
-    def good(self) -> bool:
-        """Whether it meets every target and fits in memory."""
-        return not self.misses and self.prediction.fits
-
-
-@dataclass(frozen=True)
 class Planned:
     """All alternatives, the best first, and why others are missing."""
 
@@ -116,38 +66,39 @@ def plan(
     overrides: Sequence[str] = (),
     progress: Callable[[float], object] | None = None,
     planned: Plan = best_plan,
+    thorough: Plan = thorough_plan,
 ) -> Planned:
     """Alternatives for a wish on `machines` (clusters by name), with `gpus` of each, or numbers that suit the targets.
 
-    `overrides` are those of a job. Raises SpecError for a wish that nothing can meet, with what it would take.
+    `planned` finds the plan of a number of GPUs; `thorough`, which takes longer, looks again where that narrowly misses the targets
+    and nothing meets them. `overrides` are those of a job. Raises SpecError for a wish that nothing can
+    meet, with what it would take.
     """
     wish = check_wish(wish)
-    tried = list(_machines(wish, machines, gpus, overrides))
+    _check_reliability(wish, overrides)
+    tables = _tables(wish, machines, overrides)
     alternatives: list[Alternative] = []
-    left_out: list[str] = []
-    refused: WindtunnelError | None = None
-    for number, machine in enumerate(tried):
-        try:
-            alternatives.append(_alternative(wish, machine, overrides, planned))
-        except WindtunnelError as error:
-            refused = refused or error
-            left_out.append(f"{machine.cluster.gpus:,} GPUs of {machine.name}: {error}")
-        if progress is not None:
-            progress((number + 1) / len(tried))
+    errors: dict[str, WindtunnelError] = {}
+    for number, table in enumerate(tables.values()):
+        done = 0
+
+        def tick(number: int = number) -> None:
+            nonlocal done
+            done += 1
+            if progress is not None:
+                progress((number + 1.0 - 1.0 / (1.0 + 0.2 * done)) / len(tables))
+
+        alternatives += _rows_of(wish, table, gpus, overrides, (planned, thorough), errors, tick)
     if not alternatives:
-        raise refused or SpecError("--on", list(machines), "at least one cluster")
-    return Planned(wish, tuple(sorted(alternatives, key=lambda one: _rank(wish, one))), tuple(left_out))
+        raise next(iter(errors.values()), SpecError("--on", list(machines), "at least one cluster"))
+    if progress is not None:
+        progress(1.0)
+    left_out = tuple(f"{where}: {error}" for where, error in errors.items()) if gpus else ()
+    return Planned(wish, tuple(sorted(alternatives, key=lambda one: rank(wish, one))), left_out)
 
 
-def _rank(wish: Wish, one: Alternative) -> tuple[float, ...]:
-    """What meets the targets first; then dollars where the work is fixed, else the loss; then days."""
-    cost = one.price.cost if one.price.cost is not None else float("inf")
-    first = (cost, one.days) if wish.work_is_fixed else (round(one.loss, 4), cost)
-    return (float(not one.good), float(not one.prediction.fits), float(len(one.misses)), *first, one.days)
-
-
-def _machines(wish: Wish, machines: Sequence[str], gpus: Sequence[int], overrides: Sequence[str]) -> Iterator[OfferedMachine]:
-    """Every cluster with every number of GPUs to try."""
+def _tables(wish: Wish, machines: Sequence[str], overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The table of every cluster with what the overrides change of it."""
     own: dict[str, Any] = {}
     for text in overrides:
         own = merge(own, override(text))
@@ -155,12 +106,37 @@ def _machines(wish: Wish, machines: Sequence[str], gpus: Sequence[int], override
     if not isinstance(changes, dict):
         raise SpecError("--set cluster", changes, "fields of a cluster; --on names clusters", f"Write --on {changes}.")
     tables = {name: merge(_table(name), changes) for name in dict.fromkeys(machines)}
-    clusters = {name: load_cluster(table) for name, table in tables.items()}
-    _check_budget(wish, list(clusters.values()))
-    for name, cluster in clusters.items():
-        for count in gpus or ([changes["gpus"]] if "gpus" in changes else _counts(wish, cluster)):
-            table = merge(tables[name], {"gpus": count})
-            yield OfferedMachine(load_cluster(table), table)
+    _check_budget(wish, [load_cluster(table) for table in tables.values()])
+    return tables
+
+
+def _rows_of(
+    wish: Wish,
+    table: dict[str, Any],
+    gpus: Sequence[int],
+    overrides: Sequence[str],
+    planned: tuple[Plan, Plan],
+    left_out: dict[str, WindtunnelError],
+    progress: Callable[[], object],
+) -> list[Alternative]:
+    """Alternatives on one cluster: with the stated numbers of GPUs, or those that the targets ask for."""
+    cluster = load_cluster(table)
+
+    def evaluate(count: int, again: bool = False) -> Alternative:
+        progress()
+        placed = merge(table, {"gpus": count})
+        return _alternative(wish, OfferedMachine(load_cluster(placed), placed), overrides, planned[again])
+
+    stated = list(gpus) or ([table["gpus"]] if "gpus" in table and "base" in table else [])
+    search = CountSearch(wish, cluster.gpus, cluster.node.gpus, evaluate)
+    if stated:
+        rows = search.run_stated(stated)
+    elif wish.work_is_fixed or wish.budget is not None:
+        rows = search.run(_guess(wish, cluster))
+    else:
+        rows = search.run_beside([float(count) for count in COUNTS])
+    left_out.update({f"{count:,} GPUs of {cluster.id}": error for count, error in search.errors.items()})
+    return rows
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -190,36 +166,20 @@ def _check_budget(wish: Wish, clusters: Sequence[Cluster]) -> None:
     name, least = min(hourly.items(), key=lambda item: item[1])
     if wish.budget < least:
         raise SpecError("--budget", wish.budget, f"at least ${least:.2f}, an hour of one GPU of {name}")
-    if wish.days is not None and wish.budget < least * 24.0 * wish.days:
-        raise SpecError(
-            "--budget",
-            wish.budget,
-            f"at least ${least * 24 * wish.days:,.0f}: one GPU of {name} for {wish.days:g} days",
-            "Raise it, or write fewer --days.",
-        )
 
 
-def _counts(wish: Wish, cluster: Cluster) -> list[int]:
-    """Numbers of GPUs that suit the targets: the one that spends budget or compute by the deadline, half and twice that."""
+def _guess(wish: Wish, cluster: Cluster) -> float:
+    """A first number of GPUs: the one that spends the budget, or does the work, by the deadline."""
     days = wish.days or USUAL_DAYS
-    most = cluster.gpus
     if wish.work_is_fixed:
+        flops, size = _work(wish)
+        used = active_parameters(wish.model) / size if wish.model is not None else 1.0  # a token of a mixture uses some experts
         each = GUESS * OfferedMachine(cluster, {}).peak() * wish.goodput / cluster.gpus
-        middle = _work(wish)[0] / (each * days * DAY)
-    elif wish.budget is not None:
-        hour = tariff_of(cluster).dollars_per_hour or {}
-        middle = wish.budget / (sum(hour.values()) / cluster.gpus * 24.0 * days)
-    else:
-        return [count for count in COUNTS if count <= most] or [most]
-    return sorted({_round(cluster, middle * factor, most) for factor in (0.5, 1.0, 2.0)})
-
-
-def _round(cluster: Cluster, wanted: float, most: int) -> int:
-    """The nearest power of two of nodes, or three times one, within the cluster."""
-    node = cluster.node.gpus
-    steps = [node * factor * 2**n for n in range(24) for factor in (1, 3) if node * factor * 2**n <= most] or [most]
-    nearest: int = min(steps, key=lambda count: abs(count - wanted))
-    return nearest
+        return flops * used / (each * days * DAY)
+    if wish.budget is None:
+        return float(COUNTS[1])
+    hour = tariff_of(cluster).dollars_per_hour or {}
+    return wish.budget / (sum(hour.values()) / cluster.gpus * 24.0 * days)
 
 
 def _work(wish: Wish) -> tuple[float, float]:
@@ -261,13 +221,28 @@ def _for_work(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], pla
     tokens = tokens_for(wish.law, size, wish.loss) if wish.loss is not None else (wish.tokens or 0.0)
     days = _days(wish, prediction, tokens)
     price = _price(machine, prediction, days)
-    misses = []
+    misses, beyond = [], {}
     if wish.days is not None and days > wish.days:
-        misses.append(f"deadline by {days - wish.days:,.1f} days")
+        beyond["deadline"] = days - wish.days
+        misses.append(f"deadline by {beyond['deadline']:,.1f} days")
     if wish.budget is not None and price.cost is not None and price.cost > wish.budget:
-        misses.append(f"budget by ${price.cost - wish.budget:,.0f}")
+        beyond["budget"] = price.cost - wish.budget
+        misses.append(f"budget by ${beyond['budget']:,.0f}")
     limits = ("loss",) if wish.loss is not None else ("tokens",)
-    return Alternative(machine, prediction, size, tokens, loss(wish.law, size, tokens), days, price, limits, tuple(misses))
+    found = loss(wish.law, size, tokens)
+    one = Alternative(machine, prediction, size, tokens, found, days, price, limits, tuple(misses), beyond=beyond)
+    return _with_grounds(wish, one)
+
+
+def _with_grounds(wish: Wish, one: Alternative) -> Alternative:
+    """The alternative with what it rests on: the share of days that trains, capital, assumptions."""
+    prediction, cluster = one.prediction, one.machine.cluster
+    return replace(
+        one,
+        ettr=_share(wish, prediction),
+        ownership=ownership_of(cluster, prediction.gpu_power_w),
+        assumed=assumptions_of(one.machine, prediction),
+    )
 
 
 def _in_time(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], planned: Plan) -> Alternative:
@@ -287,20 +262,22 @@ def _in_time(wish: Wish, machine: OfferedMachine, overrides: Sequence[str], plan
         raise SpecError(limit, wish.budget if limit == "budget" else wish.days, f"at least one step of {batch:,.0f} tokens")
     days = _days(wish, prediction, tokens)
     price = _price(machine, prediction, days)
-    one = Alternative(
-        machine, prediction, size, tokens, loss(wish.law, size, tokens), days, price, (limit,), _misses(wish, size, tokens)
-    )
-    return _with_naive(wish, one, seconds, overrides, planned)
+    lacking = _lacking_tokens(wish, size, tokens)
+    misses = (f"tokens by {lacking:,.3g}",) if lacking else ()
+    found = loss(wish.law, size, tokens)
+    beyond = {"tokens": lacking} if lacking else {}
+    one = Alternative(machine, prediction, size, tokens, found, days, price, (limit,), misses, beyond=beyond)
+    return _with_naive(wish, _with_grounds(wish, one), seconds, overrides, planned)
 
 
 NEAR = 0.8
 """Share of the stated tokens at which they count as met: sizes of models come in steps."""
 
 
-def _misses(wish: Wish, size: float, tokens: float) -> tuple[str, ...]:
+def _lacking_tokens(wish: Wish, size: float, tokens: float) -> float:
     """Stated data for which neither money nor days suffice, although the model is the smallest of the rule of decoders."""
     wanted = wish.tokens if wish.tokens is not None else (wish.tokens_per_parameter or 0.0) * size
-    return (f"tokens by {wanted - tokens:,.3g}",) if tokens < NEAR * wanted else ()
+    return wanted - tokens if tokens < NEAR * wanted else 0.0
 
 
 def _with_naive(wish: Wish, one: Alternative, seconds: float, overrides: Sequence[str], planned: Plan) -> Alternative:
@@ -330,7 +307,27 @@ def _seconds(wish: Wish, machine: OfferedMachine, prediction: Prediction | None)
 
 def _rate(wish: Wish, prediction: Prediction) -> float:
     """Tokens a second of the whole run, with the time that failures and restarts take."""
-    return prediction.tokens_per_s * wish.goodput
+    return prediction.tokens_per_s * _share(wish, prediction)
+
+
+def _share(wish: Wish, prediction: Prediction) -> float:
+    """Share of the days in which steps are made that count: the wish's, or what the failures of the job's reliability leave."""
+    job = prediction.job
+    if job.reliability is None:
+        return wish.goodput
+    share = run_of(job, prediction.step_time_s).goodput
+    if share <= 0.0:
+        raise PlanError("reliability", job.reliability.id, "failures so rare that a run on so many GPUs ends", "Try fewer --gpus.")
+    return share
+
+
+def _check_reliability(wish: Wish, overrides: Sequence[str]) -> None:
+    """SpecError where two options say which share of the days trains, or a field of the job says what an option of `plan` does."""
+    if wish.goodput != 1.0 and any(text.strip().startswith("reliability") for text in overrides):
+        raise SpecError("--goodput", wish.goodput, "left out with --set reliability=…, from whose failures it follows")
+    for text in overrides:
+        if text.partition("=")[0].strip() == "tokens":
+            raise SpecError("--set", text, "fields of a job that matter here", f"Write --tokens {text.partition('=')[2]}.")
 
 
 def _days(wish: Wish, prediction: Prediction, tokens: float) -> float:

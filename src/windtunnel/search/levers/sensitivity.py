@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from windtunnel.predict import predict
 from windtunnel.search.change import Change, predict_or_none, value_of
+from windtunnel.search.levers.pricing import GAIN, PricedLever, price_levers
 from windtunnel.search.levers.rates import CALLS, KERNELS, Faster, rates_of, seconds_faster
-from windtunnel.spec import Job, load_runtime, names
+from windtunnel.spec import Job
 
 DELTA = 0.01
 """Half width of the central difference, in ln(rate)."""
@@ -25,6 +26,9 @@ MORE = 0.10
 
 SMALL = 5e-4
 """Gains and elasticities below this are noise of the difference, and not shown."""
+
+LEVERS_ABOUT = 20
+"""Levers that a job has, about: for the progress bar."""
 
 Progress = Callable[[float], None]
 
@@ -52,6 +56,8 @@ class Turned:
     step_time_s: float
     gain: float
     fits: bool
+    flags: tuple[str, ...] = ()
+    """The change in the words of the job's framework."""
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -92,12 +98,12 @@ def sensitivity(job: Job, progress: Progress = lambda share: None) -> Sensitivit
     base = predict(job)
     rates, turns = rates_of(job), tuple(_switches(job))
     wholes: dict[str, Faster] = {"kernels": seconds_faster(job, KERNELS), "calls": seconds_faster(job, CALLS)}
-    steps, done = len(rates) + len(wholes) + len(turns) + 1, 0
+    steps, done = len(rates) + len(wholes) + len(turns) + LEVERS_ABOUT, 0
 
     def tick() -> None:
         nonlocal done
         done += 1
-        progress(done / steps)
+        progress(min(1.0, done / steps))
 
     limits = []
     for rate in rates:
@@ -111,17 +117,26 @@ def sensitivity(job: Job, progress: Progress = lambda share: None) -> Sensitivit
         rest[part] = whole - sum(limit.elasticity for limit in limits if limit.part == part)
         total += whole
         tick()
-    switches = []
+    levers = price_levers(base, progress=tick)
+    switches = [Turned(one.change, one.step_time_s, one.gain, one.fits, one.flags) for one in levers if _is_shown(one)]
+    known = {turned.change for turned in switches}
     for change in turns:
-        if (turned := _price_switch(job, change, base.step_time_s)) is not None and abs(turned.gain) >= SMALL:
+        turned = None if change in known else _price_switch(job, change, base.step_time_s)
+        if turned is not None and turned.gain <= -SMALL:  # what gains is a lever, if the framework can do it
             switches.append(turned)
         tick()
     memory = _memory(job, base.step_time_s)
     tick()
     ordered = tuple(sorted(limits, key=lambda limit: (limit.elasticity, limit.name)))
-    return Sensitivity(
-        job, base.step_time_s, ordered, rest, total, tuple(sorted(switches, key=lambda turned: -turned.gain)), memory
-    )
+    first = sorted(switches, key=lambda turned: (turned.gain <= GAIN or base.fits and not turned.fits, -turned.gain))
+    return Sensitivity(job, base.step_time_s, ordered, rest, total, tuple(first), memory)
+
+
+def _is_shown(one: PricedLever) -> bool:
+    """Whether a lever is one of the job's switches: it moves the step, does not change what is trained, and is no machine."""
+    machine = any(path.startswith(("cluster.", "unequal")) for path, _ in one.change.fields)
+    flip = len(one.change.fields) == 1 and one.change.fields[0][0].startswith("runtime.")
+    return (one.gain >= SMALL or flip and one.gain <= -SMALL) and not one.trains_otherwise and not machine
 
 
 def elasticity(faster: Faster, delta: float = DELTA) -> float:
@@ -156,26 +171,8 @@ def _switches(job: Job) -> Iterator[Change]:
     fields = SWITCHES + (LOW_PRECISION if runtime.recipe else ()) + (EXPERTS if getattr(job.model, "experts", None) else ())
     for name in fields:
         yield Change(((f"runtime.{name}", not getattr(runtime, name)),))
-    yield from _launches(job)
     for name, values in CHOICES.items():
         yield from (Change(((f"runtime.{name}", value),)) for value in values if value != getattr(runtime, name))
-
-
-LAUNCHES: tuple[Literal["eager", "compile", "cuda_graph"], ...] = ("eager", "compile", "cuda_graph")
-
-
-def _launches(job: Job) -> Iterator[Change]:
-    """Other ways to launch, with the host costs and fused kernels that come with them in the framework's entry."""
-    runtime = job.runtime
-    if runtime.framework not in names("frameworks"):
-        return
-    stated: dict[str, Any] = {"version": runtime.version, "precision": runtime.precision}
-    now = load_runtime(runtime.framework, **stated, launch=runtime.launch)
-    for launch in LAUNCHES:
-        then = load_runtime(runtime.framework, **stated, launch=launch)
-        fields = ((name, getattr(then, name)) for name in type(then).model_fields if getattr(then, name) != getattr(now, name))
-        if launch != runtime.launch:
-            yield Change(tuple((f"runtime.{name}", value) for name, value in fields if name != "source"))
 
 
 def _price_switch(job: Job, change: Change, now: float) -> Turned | None:
@@ -202,4 +199,10 @@ def _memory(job: Job, now: float) -> Turned | None:
 
 
 def _switch_data(turned: Turned) -> dict[str, Any]:
-    return {"set": list(turned.sets), "step_time_s": turned.step_time_s, "gain": turned.gain, "fits": turned.fits}
+    return {
+        "set": list(turned.sets),
+        "flags": list(turned.flags),
+        "step_time_s": turned.step_time_s,
+        "gain": turned.gain,
+        "fits": turned.fits,
+    }

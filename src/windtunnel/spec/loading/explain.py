@@ -81,6 +81,8 @@ def _allowed_values(one: Any, noun: type[BaseModel]) -> tuple[str, str]:
     kind, context = one["type"], one.get("ctx", {})
     if kind == "missing" and "plan" in noun.model_fields and len(one["loc"]) == 1:
         return _ALLOWED[kind], f"For example: {_NOUNS[str(one['loc'][0])]}." if one["loc"][0] in _NOUNS else ""
+    if kind == "missing" and one["loc"][-1:] == ("id",):
+        return _ALLOWED[kind], 'Write a name of your own, such as id = "my-cluster".'
     if kind == "extra_forbidden":
         known = _fields_at(noun, one["loc"][:-1])
         return "the fields " + ", ".join(known), _instead(str(one["loc"][-1]), known, noun)

@@ -20,6 +20,7 @@ from windtunnel.spec.loading.degrees import follow, follow_node, names_another_c
 from windtunnel.spec.loading.explain import explain
 from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
 from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve
+from windtunnel.spec.loading.spelled import spelled_number
 from windtunnel.spec.loading.toml import toml_lines
 from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
 from windtunnel.spec.machine.economics import Region
@@ -210,7 +211,9 @@ def override(text: object) -> dict[str, Any]:
     if not equals or not _KEY.fullmatch(key):
         raise SpecError("override", text, "path.to.field=value, such as plan.tp=4")
     parts = key.split(".")
-    nested = {parts[-1]: _scalar(value.strip(), as_text=parts[-1] in _TEXT_FIELDS)}
+    as_text = parts[-1] in _TEXT_FIELDS
+    scalar = _scalar(value.strip(), as_text)
+    nested = {parts[-1]: scalar if as_text or value.strip()[:1] in ("'", '"') else spelled_number(parts, scalar)}
     for part in reversed(parts[:-1]):
         nested = {part: nested}
     return nested
