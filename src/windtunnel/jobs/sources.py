@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from windtunnel.base.errors import FileError, nearest
@@ -69,5 +70,13 @@ def is_deepspeed(source: str) -> bool:
 
 
 def leaves_model_open(source: str) -> bool:
-    """Whether `source` is a configuration whose model a file or a name beside it says, such as one of a simulator's files."""
-    return format_of_source(source) in MODEL_APART
+    """Whether `source` is a configuration whose model a file or a name beside it says: a simulator's file, a trainer's, or a script
+    whose flags have no sizes."""
+    form = format_of_source(source)
+    return form in MODEL_APART or form == "command-line" and not _has_sizes(source)
+
+
+def _has_sizes(source: str) -> bool:
+    """Whether a script has Megatron-LM's flag of the number of layers, under any spelling, or a pattern of them."""
+    text = Path(file_of(split(source)[0])).read_text(encoding="utf-8", errors="replace")
+    return re.search(r"--(?:num[-_]layers|hybrid[-_](?:layer|override)[-_]pattern)\b", text) is not None

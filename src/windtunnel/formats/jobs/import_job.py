@@ -19,9 +19,11 @@ from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.primus import files as primus_files
 from windtunnel.formats.jobs.recipes.importer import from_recipe
 from windtunnel.formats.jobs.recipes.names import is_recipe
-from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT
+from windtunnel.formats.jobs.scripts.command import LARGEST_SCRIPT, commands_of
 from windtunnel.formats.jobs.scripts.script_call import call_of
 from windtunnel.formats.jobs.scripts.sourced import texts_named
+from windtunnel.formats.jobs.scripts.trainer_command import table_of_commands
+from windtunnel.formats.jobs.several import PARTS
 from windtunnel.formats.text.source import parse_json, read_source
 from windtunnel.spec import Job
 from windtunnel.spec.loading.files import read_table, shape_trouble
@@ -36,6 +38,11 @@ _MEGATRON = re.compile(
     re.I,
 )
 """What a command line of Megatron-LM's has somewhere, if only in the name of what it starts."""
+_TRAINER = re.compile(
+    r"llamafactory-cli|\blmf\s|\bswift\s+(?:sft|pt)\b|\btrl\s+sft\b|axolotl|trl\.scripts|llamafactory\.launcher|verl\.trainer\.|"
+    r"per[_-](?:device|gpu)[_-]train[_-]batch[_-]size|accelerate\s+launch"
+)
+"""What a script has somewhere that starts a trainer."""
 _TABLES = tuple(importer for importer in IMPORTERS if importer.reads == "table")
 _HUGGING_FACE = next(importer for importer in _TABLES if importer.name == "huggingface")
 
@@ -73,6 +80,8 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if text.lstrip()[0] in "{[" and not _sections(text):
         read = parse_json(text, where)
         return _import_table(open_named_files(read, source.parent) if isinstance(source, Path) else read, on, stated)
+    if _TRAINER.search(text) and (trained := _trainer_command(text, where, source, stated)) is not None:
+        return _import_table(trained, on, stated)
     texts = (text, *texts_named(text, source, LARGEST_SCRIPT)) if isinstance(source, Path) else (text,)
     if any("--" in one for one in texts) and not _sections(text):
         if isinstance(source, Path) and not any(map(_MEGATRON.search, texts)):
@@ -90,6 +99,19 @@ def import_job(source: str | Path, on: Job | None = None, stated: Stated | None 
     if format_of_table(table) in ("", "huggingface"):
         raise SpecError(where, text.strip()[:60], _KNOWN)
     return _import_table(table, on, stated)
+
+
+def _trainer_command(text: str, where: str, source: str | Path, stated: Stated | None) -> Mapping[str, Any] | None:
+    """The table of a script that starts a trainer, with the DeepSpeed file that it names; None for another script."""
+    stated, path = stated or Stated(), source if isinstance(source, Path) else None
+    commands, environment = commands_of(text, where, stated.arguments, stated.environment, path)
+    table = table_of_commands(commands, environment, path.parent if path is not None else None)
+    if table is None or path is None:
+        return table
+    parts = table.get(PARTS)
+    if isinstance(parts, list):
+        return {PARTS: [open_named_files(one, path.parent) for one in parts]}
+    return open_named_files(table, path.parent)
 
 
 def _sections(text: str) -> bool:

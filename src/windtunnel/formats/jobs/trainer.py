@@ -61,6 +61,8 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     form = " and ".join(dict.fromkeys(_name(one) for one in tables))
     keys = Keys({key: value for one in tables for key, value in one.items()})
     tool = tool_of(keys.table, form)
+    if keys.get("verl"):
+        assumed.append("the update of the actor alone: rollout, log-probabilities and advantages of a step are no part of this job")
     model = _model(keys, stated, assumed)
     model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed)})
     gpus = stated.own_gpus or first_count(keys, ("num_processes",)) or stated.gpus_on(on, assumed)

@@ -38,6 +38,8 @@ AXOLOTL = Tool("Axolotl", "axolotl", 512, half=True, double_quant=True)
 SWIFT = Tool("ms-swift", "ms-swift", checkpoints=True, adapts_all=True, dropout=True, half=True, double_quant=True)
 UNSLOTH = Tool("Unsloth", "unsloth", checkpoints=True, rank=16, adapts_all=True, half=True, double_quant=True)
 TRL = Tool("TRL", "trl", 1024, checkpoints=True, rank=16, dropout=True, loads="fp32")
+VERL = Tool("verl", seq=2048, loads="fp32")
+"""verl's FSDP workers (verl/workers/fsdp_workers.py): weights of the actor in fp32, its logits whole."""
 OLD_TRL = replace(TRL, name="TRL before 0.24", entry="huggingface")
 OLDEST_TRL = replace(OLD_TRL, name="TRL before 0.20", checkpoints=False)
 
@@ -58,6 +60,8 @@ def tool_of(table: Mapping[str, Any], form: str) -> Tool:
     keys = set(table)
     if "axolotl" in form:
         return AXOLOTL
+    if "verl" in keys:
+        return VERL
     if keys & _OF_LLAMA_FACTORY:
         return LLAMA_FACTORY
     if keys & _OF_SWIFT or isinstance(table.get("model"), str):

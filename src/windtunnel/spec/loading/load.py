@@ -77,7 +77,8 @@ def _follow_node(before: dict[str, Any], resolved: dict[str, Any], paths: frozen
     if "cluster.node.gpus" not in paths or "cluster.base" in paths:
         return []
     own = {path.removeprefix("cluster.") for path in paths}
-    return follow_node(resolve("jobs", before, "job").get("cluster"), resolved.get("cluster"), frozenset(own))
+    was = resolve("jobs", before, "job")
+    return follow_node(was.get("cluster") if isinstance(was, dict) else None, resolved.get("cluster"), frozenset(own))
 
 
 def _pinned_gpus(table: dict[str, Any]) -> object:

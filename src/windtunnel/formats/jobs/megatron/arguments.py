@@ -38,6 +38,7 @@ FLAG_OF = {
 _MAY_BE_OPEN = frozenset({"train-iters", "train-samples", "world-size"})
 """How long a run is, on which no second of a step depends; and the number of GPUs, which the machine has too."""
 
+_VARIABLES = {"NPROC_PER_NODE": "per-node", "NNODES": "nodes"}
 _OF_THE_MACHINE = ("world-size",)
 """Flags that say how many GPUs there are, which the launcher says."""
 
@@ -139,7 +140,7 @@ def parse(text: str, where: str, stated: Stated | None = None) -> Arguments:
     listed = _split(found)
     if not listed:
         raise SpecError(where, text.strip()[:60], "Megatron-LM flags such as --num-layers 24")
-    launcher = {LAUNCHER[flag]: values for flag, values in listed if flag in LAUNCHER}
+    launcher = {LAUNCHER[flag]: values for flag, values in listed if flag in LAUNCHER} or _launcher_of_variables(text)
     arguments = Arguments({}, _launched_gpus(launcher), program=next((values[0] for flag, values in listed if flag == ".py"), ""))
     for flag, values in listed:
         if flag == ".py" or flag in LAUNCHER:
@@ -202,6 +203,12 @@ def _split(listed: list[str]) -> list[tuple[str, list[str]]]:
         elif flags and flags[-1][0] != ".py":
             flags[-1][1].append(word)
     return flags
+
+
+def _launcher_of_variables(text: str) -> dict[str, list[str]]:
+    """Processes that a command is told by variables in front of it, as Megatron-SWIFT's is."""
+    found = {what: re.search(rf"(?m)^\s*(?:export\s+)?{name}=(\d{{1,6}})\b", text) for name, what in _VARIABLES.items()}
+    return {what: [match[1]] for what, match in found.items() if match is not None}
 
 
 def _launched_gpus(launcher: dict[str, list[str]]) -> int | None:

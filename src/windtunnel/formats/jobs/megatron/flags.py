@@ -56,6 +56,7 @@ INTEGERS = (
     "mamba-state-dim",
     "moe-latent-size",
     "extra-vocab-size",
+    "max-length",
 )
 FLOATS = (
     "hidden-dropout",

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
+from windtunnel.formats.jobs.hub_names import catalogue_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.arguments import Arguments, parse
 from windtunnel.formats.jobs.megatron.context import context_of, graphs_of
@@ -25,7 +26,19 @@ from windtunnel.spec import Job, Model, Plan, Runtime, check, load_model, load_r
 from windtunnel.spec.common import LARGEST_LAYERS
 
 FORMAT = "megatron"
+_OF_A_CHECKPOINT = (
+    "model",
+    "hf-model-id",
+    "hf-model-path",
+    "hf-checkpoint",
+    "load",
+    "mcore-model",
+    "pretrained-checkpoint",
+    "ref-load",
+)
+"""Flags of launchers over Megatron-LM that name a model whose sizes come from its checkpoint (Megatron-SWIFT, slime, Bridge)."""
 REQUIRED = ("num-layers", "hidden-size", "num-attention-heads")
+_SWIFT = re.compile(r"(?m)^[^#\n]*\bmegatron\s+(?:sft|pt|rlhf)\b")
 _OF_A_PLAN = ("micro-batch-size", "global-batch-size", "seq-length")
 """Flags of which at least one stands where flags describe a run, and not a model alone."""
 
@@ -57,7 +70,37 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None, s
     Raises `SpecError` naming the flag that is missing, wrong, or asks for something that is not modelled.
     """
     stated = stated or Stated()
-    return from_given(parse(text, where, stated), on, stated)
+    args = parse(text, where, stated)
+    if _SWIFT.search(text):
+        _fill_swift(args)
+    if not args.has("num-layers") and pattern_of(args) is None and (model := _model_apart(args, stated)) is not None:
+        if not any(args.has(flag) for flag in _OF_A_PLAN):
+            return Imported(FORMAT, model, ignored=tuple(args.left_over()), assumed=tuple(args.assumed))
+        _fill_sequence(args)
+        return from_settings(args, model, on, stated)
+    return from_given(args, on, stated)
+
+
+def _fill_swift(args: Arguments) -> None:
+    """What Megatron-SWIFT takes where its flags are silent (swift/megatron/arguments/megatron_base_args.py of ms-swift 3.8)."""
+    for flag, words in (("expert-tensor-parallel-size", ["1"]), ("use-distributed-optimizer", []), ("moe-grouped-gemm", [])):
+        args.given.setdefault(flag, words)
+    if not args.has("fp16"):
+        args.given.setdefault("bf16", [])
+    args.assumed.append("Megatron-SWIFT's defaults: bf16, a distributed optimizer, experts without tensor parallelism")
+
+
+def _model_apart(args: Arguments, stated: Stated) -> Model | None:
+    """The model of flags without sizes: the one beside them, or of the checkpoint that they load, where its name is known."""
+    if stated.model is not None:
+        return stated.model
+    for flag in _OF_A_CHECKPOINT:
+        name = args.text(flag) if args.given.get(flag) else None
+        model = catalogue_model(re.sub(r"[-_](?:mcore|megatron|torch_dist|dist_ckpt)$", "", name)) if name else None
+        if model is not None:
+            args.assumed.append(f"model {model.name} of the catalogue, for --{flag} {name}")
+            return model
+    return None
 
 
 def from_given(args: Arguments, on: Job | None, stated: Stated, form: str = FORMAT) -> Imported:
@@ -131,6 +174,8 @@ def _used(args: Arguments) -> tuple[str, ...]:
 
 def _fill_sequence(args: Arguments) -> None:
     """Sequence and micro batch that the flags of a run leave out."""
+    if not args.has("seq-length") and args.has("max-length"):  # Megatron-SWIFT's name
+        args.given["seq-length"] = args.words_of("max-length") or []
     if not args.has("seq-length"):
         length = args.integer("max-position-embeddings")
         if length is None:

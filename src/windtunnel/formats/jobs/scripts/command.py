@@ -95,6 +95,26 @@ def launch(
     )
 
 
+def commands_of(
+    text: str,
+    where: str,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    path: Path | None = None,
+) -> tuple[list[list[str]], Mapping[str, str]]:
+    """Every command of a script with its words filled in, and the variables that the script sets. As `launch` otherwise."""
+    if len(text) > LARGEST_SCRIPT:
+        raise FileError(where, f"{len(text)} characters", f"a script of at most {LARGEST_SCRIPT}")
+    script = _Script(where, tuple(arguments), environment or {}, path)
+    script.run(text)
+    found: dict[str, str] = {}
+    for name in script.values.assigned:
+        value = script.values.of(name)
+        if isinstance(value, str):
+            found[name] = value
+    return script.commands, {**found, **(environment or {})}
+
+
 def _flags(command: list[str]) -> int:
     return sum(word.startswith("--") for word in command)
 

@@ -69,8 +69,9 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
     if started is None:
         return None
     start, defaults = started
-    before, after = words[:start], words[start:]
-    launcher, parts = _flags_of(before), []
+    before, after = words[: start - 1], words[start:]
+    launcher = {name: value[0] if isinstance(value, list) else value for name, value in _flags_of(before).items()}
+    parts = []
     for name, value in launcher.items():
         if name in _COUNTS:
             _count(counts, _COUNTS[name], value)

@@ -1,7 +1,7 @@
 """Overrides of verl's trainers as the table of the job that its update of the actor is.
 
-`actor_rollout_ref.actor.ppo_mini_batch_size=16` and the like (verl/trainer/config/ppo_trainer.yaml, verl/workers/config/). A step of
-reinforcement learning has phases before the update (rollout, log-probabilities, advantages); they are no part of this job.
+`actor_rollout_ref.actor.ppo_mini_batch_size=16` and the like (verl/trainer/config/ppo_trainer.yaml, verl/workers/config/). A step
+of reinforcement learning has phases before the update (rollout, log-probabilities, advantages); they are no part of this job.
 """
 
 from __future__ import annotations
