@@ -42,8 +42,8 @@ def check_adapters(model: Model, plan: Plan, precision: str) -> None:
         raise SpecError(
             "model.lora.base",
             lora.base,
-            "with it, what experts are: --set model.lora.experts=linear (modules, which are packed too) or parameters (they stay in "
-            "16 bits)",
+            "with it, what experts are: --set model.lora.experts=linear (modules, which are packed too) or parameters (which stay "
+            "in 16 bits)",
         )
     if lora.double_quant and lora.base not in ("nf4", "fp4"):
         raise SpecError("model.lora.double_quant", True, "false, or model.lora.base=nf4: only 4-bit scales are quantised")
