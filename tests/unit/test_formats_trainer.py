@@ -425,3 +425,12 @@ def test_trl_loads_fp32_where_no_dtype_is_named() -> None:
 )
 def test_dropout_of_adapters(table: dict[str, Any], dropout: bool) -> None:
     assert _imported(table).model.lora.dropout is dropout
+
+
+def test_ways_to_tune_that_are_not_modelled_are_said() -> None:
+    made = _imported(LLAMA_FACTORY | {"finetuning_type": "freeze"})
+    assert made.model.lora is None and any("freeze is not modelled" in line for line in made.assumed)
+    for more in ({"use_dora": True}, {"finetuning_type": "dora"}):
+        made = _imported(LLAMA_FACTORY | more)
+        assert made.model.lora is not None and any("DoRA" in line for line in made.assumed)
+    assert not any("modelled" in line for line in _imported(LLAMA_FACTORY | {"finetuning_type": "full"}).assumed)

@@ -119,6 +119,7 @@ def test_fine_tuning_takes_less_than_training(fields: dict[str, Any]) -> None:
         ({"lora": Lora(targets=("linear_fc1",), experts="linear"), "experts": 4, "tp": 2}, "adapters of experts"),
         ({"lora": Lora(base="int8"), "sharding": "fsdp", "dp": 2, "framework": "fsdp"}, "base_sharded"),
         ({"lora": Lora(double_quant=True)}, "double_quant"),
+        ({"lora": Lora(base="nf4"), "experts": 4}, "which are packed too"),
         ({"lora": Lora(base="nf4"), "tp": 2}, "not cut"),
         ({"lora": Lora(base="nf4"), "precision": "fp8"}, "unpacked to 16 bits"),
         ({"lora": Lora(rank=6), "tp": 4}, "lora.rank"),

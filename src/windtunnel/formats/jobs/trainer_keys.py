@@ -86,7 +86,11 @@ def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str]) -> Lora | 
         assumed.append(f"adapters (lora), {tool.name}'s default")
     packed = base_of(keys, tool, kind, assumed)
     adapters = kind in ("lora", "qlora", "dora") or peft and rank is not None or tool is UNSLOTH and rank is not None
+    if kind == "dora" or is_on(keys, "use_dora") or is_on(keys, "peft_use_dora"):
+        assumed.append("adapters without DoRA's magnitudes, which are not modelled")
     if not adapters:
+        if kind not in ("", "full", "none"):
+            assumed.append(f"all weights are trained: {kind[:40]} is not modelled (--set model.lora.rank=N for adapters)")
         if packed:
             raise SpecError(
                 "load_in_4bit", True, "adapters beside it (lora_r, adapter: qlora): weights of 4 or 8 bits are not trained"

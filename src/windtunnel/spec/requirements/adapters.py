@@ -38,6 +38,13 @@ def check_adapters(model: Model, plan: Plan, precision: str) -> None:
         raise PlanError(
             "plan.tp", plan.tp, "1, with plan.etp = 1: adapters of experts are not cut", "Or model.lora.experts=parameters."
         )
+    if lora.base != "none" and "experts" in feeds and lora.experts is None:
+        raise SpecError(
+            "model.lora.base",
+            lora.base,
+            "with it, what experts are: --set model.lora.experts=linear (modules, which are packed too) or parameters (which stay "
+            "in 16 bits)",
+        )
     if lora.double_quant and lora.base not in ("nf4", "fp4"):
         raise SpecError("model.lora.double_quant", True, "false, or model.lora.base=nf4: only 4-bit scales are quantised")
     if lora.base == "int8" and plan.shards_parameters and lora.base_sharded:
