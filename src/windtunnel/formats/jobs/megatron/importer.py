@@ -83,11 +83,18 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None, s
 
 def _fill_swift(args: Arguments) -> None:
     """What Megatron-SWIFT takes where its flags are silent (swift/megatron/arguments/megatron_base_args.py of ms-swift 3.8)."""
-    for flag, words in (("expert-tensor-parallel-size", ["1"]), ("use-distributed-optimizer", []), ("moe-grouped-gemm", [])):
+    for flag, words in (
+        ("expert-tensor-parallel-size", ["1"]),
+        ("use-distributed-optimizer", []),
+        ("moe-grouped-gemm", []),
+        ("moe-token-dispatcher-type", ["alltoall"]),
+    ):
         args.given.setdefault(flag, words)
     if not args.has("fp16"):
         args.given.setdefault("bf16", [])
-    args.assumed.append("Megatron-SWIFT's defaults: bf16, a distributed optimizer, experts without tensor parallelism")
+    args.assumed.append(
+        "Megatron-SWIFT's defaults: bf16, a distributed optimizer, all-to-all to experts without tensor parallelism"
+    )
 
 
 def _model_apart(args: Arguments, stated: Stated) -> Model | None:
