@@ -434,3 +434,9 @@ def test_ways_to_tune_that_are_not_modelled_are_said() -> None:
         made = _imported(LLAMA_FACTORY | more)
         assert made.model.lora is not None and any("DoRA" in line for line in made.assumed)
     assert not any("modelled" in line for line in _imported(LLAMA_FACTORY | {"finetuning_type": "full"}).assumed)
+
+
+def test_trls_switch_alone_means_adapters() -> None:
+    lora = _imported(TRL | {"use_peft": True, "dtype": "bfloat16"}).model.lora
+    assert (lora.rank, lora.targets, lora.base) == (16, ("linear_qkv",), "none")
+    assert _imported(TRL | {"use_peft": False}).model.lora is None

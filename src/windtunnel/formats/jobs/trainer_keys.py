@@ -85,7 +85,7 @@ def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str]) -> Lora | 
         kind = "lora"
         assumed.append(f"adapters (lora), {tool.name}'s default")
     packed = base_of(keys, tool, kind, assumed)
-    adapters = kind in ("lora", "qlora", "dora") or peft and rank is not None or tool is UNSLOTH and rank is not None
+    adapters = kind in ("lora", "qlora", "dora") or peft or tool is UNSLOTH and rank is not None
     if kind == "dora" or is_on(keys, "use_dora") or is_on(keys, "peft_use_dora"):
         assumed.append("adapters without DoRA's magnitudes, which are not modelled")
     if not adapters:

@@ -13,6 +13,32 @@ def _reaches_experts(lora: Lora, feeds: Collection[str]) -> bool:
     return "experts" in feeds and bool({"linear_fc1", "linear_fc2"} & set(lora.targets))
 
 
+def _check_base(lora: Lora, plan: Plan, precision: str, feeds: Collection[str]) -> None:
+    """Raise where the format of frozen weights contradicts the rest."""
+    if lora.base != "none" and "experts" in feeds and lora.experts is None:
+        raise SpecError(
+            "model.lora.base",
+            lora.base,
+            "with it, what experts are: --set model.lora.experts=linear (modules, which are packed too) or parameters (which stay "
+            "in 16 bits)",
+        )
+    if lora.double_quant and lora.base not in ("nf4", "fp4"):
+        raise SpecError("model.lora.double_quant", True, "false, or model.lora.base=nf4: only 4-bit scales are quantised")
+    if lora.base == "int8" and plan.shards_parameters and lora.base_sharded:
+        raise SpecError(
+            "model.lora.base",
+            "int8",
+            "nf4 or fp4 under full sharding: bitsandbytes' 8-bit weights cannot be cut (transformers refuses it)",
+            "Or model.lora.base_sharded=false, which keeps all of them on every rank.",
+        )
+    if lora.base != "none" and precision not in ("bf16", "fp16", "fp32", "tf32"):
+        raise SpecError(
+            "runtime.precision", precision, "bf16 or fp16 beside model.lora.base, whose weights are unpacked to 16 bits"
+        )
+    if lora.base != "none" and plan.tp > 1:
+        raise PlanError("plan.tp", plan.tp, "1 with model.lora.base: bitsandbytes' linear layers are not cut by tensor parallelism")
+
+
 def check_adapters(model: Model, plan: Plan, precision: str) -> None:
     """Raise at the first contradiction between `model.lora`, the model's layers, the plan and `runtime.precision`."""
     lora = model.lora
@@ -38,28 +64,7 @@ def check_adapters(model: Model, plan: Plan, precision: str) -> None:
         raise PlanError(
             "plan.tp", plan.tp, "1, with plan.etp = 1: adapters of experts are not cut", "Or model.lora.experts=parameters."
         )
-    if lora.base != "none" and "experts" in feeds and lora.experts is None:
-        raise SpecError(
-            "model.lora.base",
-            lora.base,
-            "with it, what experts are: --set model.lora.experts=linear (modules, which are packed too) or parameters (which stay "
-            "in 16 bits)",
-        )
-    if lora.double_quant and lora.base not in ("nf4", "fp4"):
-        raise SpecError("model.lora.double_quant", True, "false, or model.lora.base=nf4: only 4-bit scales are quantised")
-    if lora.base == "int8" and plan.shards_parameters and lora.base_sharded:
-        raise SpecError(
-            "model.lora.base",
-            "int8",
-            "nf4 or fp4 under full sharding: bitsandbytes' 8-bit weights cannot be cut (transformers refuses it)",
-            "Or model.lora.base_sharded=false, which keeps all of them on every rank.",
-        )
-    if lora.base != "none" and precision not in ("bf16", "fp16", "fp32", "tf32"):
-        raise SpecError(
-            "runtime.precision", precision, "bf16 or fp16 beside model.lora.base, whose weights are unpacked to 16 bits"
-        )
-    if lora.base != "none" and plan.tp > 1:
-        raise PlanError("plan.tp", plan.tp, "1 with model.lora.base: bitsandbytes' linear layers are not cut by tensor parallelism")
+    _check_base(lora, plan, precision, feeds)
     if lora.rank % plan.tp and any(target in ("linear_qkv", "linear_fc1") for target in lora.targets):
         raise PlanError(
             "plan.tp",
