@@ -250,7 +250,7 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any], framewor
         batch = choices("global_batch", [micro_batches * micro * dp])[0]
         if not sharding or "global_batch" in own and micro > 1 and batch % (micro * dp):
             continue
-        vpp = 2 if pp > 1 and framework not in PLAIN and "vpp" not in own and model.layers % (2 * pp) == 0 else 1
+        vpp = 2 if pp > 1 and framework not in PLAIN and not {"pp", "vpp"} & own.keys() and model.layers % (2 * pp) == 0 else 1
         if batch // (micro * dp) % pp:
             vpp = 1
         yield {
