@@ -6,15 +6,16 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.cli.plan import amount, counts
+from windtunnel.cli.shared.amounts import amount, counts
 from windtunnel.predict import predict
-from windtunnel.report.text.plan import as_dict, reasons
+from windtunnel.report.text.plan import as_dict, reasons, say_missed
 from windtunnel.search.budget.first_plan import best_plan
 from windtunnel.search.budget.planner import Alternative, plan
 from windtunnel.search.budget.scaling import Sizing, loss, tokens_for
@@ -217,3 +218,66 @@ def test_data_that_money_does_not_reach_is_a_miss() -> None:
 def test_a_model_smaller_than_the_rule_builds_is_refused() -> None:
     with pytest.raises(SpecError, match="--parameters: got 1.0; allowed: at least"):
         only(Wish(LAW, budget=1e4, parameters=1.0))
+
+
+def test_a_budget_that_fewer_gpus_keep_is_not_called_impossible() -> None:
+    """235 billion parameters on 5 trillion tokens cost $2.9M on 1,536 GPUs of B200 and less than $2M on 128."""
+    model = load_model("qwen3-235b-a22b")
+    wish = Wish(LAW, budget=2e6, days=135.0, model=model, parameters=2.35e11, tokens=5e12)
+    best = plan(wish, ["b200-ib"]).alternatives[0]
+    assert best.good and best.machine.cluster.gpus < 384
+
+
+def test_numbers_are_searched_upwards_until_a_model_fits() -> None:
+    """$2,000 rent one H100 for 30 days, on which the state of 8 billion parameters does not fit."""
+    answer = plan(Wish(LAW, budget=2000.0, days=30.0, model=load_model("llama3-8b"), parameters=8.03e9), ["h100-ib"])
+    assert answer.alternatives[0].good and answer.alternatives[0].machine.cluster.gpus >= 2
+
+
+def test_the_deadline_and_the_budget_bind() -> None:
+    """The cheapest number comes first, and the quickest within the budget is shown, beyond which money runs out."""
+    model = load_model("llama3-8b")
+    wish = Wish(LAW, budget=60e3, days=30.0, model=model, parameters=8.03e9, tokens=2.5e11)
+    good = [one for one in plan(wish, ["h100-ib"]).alternatives if one.good]
+    assert good[0].price.cost == min(one.price.cost for one in good)
+    assert max(one.machine.cluster.gpus for one in good) > min(one.machine.cluster.gpus for one in good)
+
+
+def test_rows_say_by_how_much_they_miss_and_what_they_assume() -> None:
+    model = load_model("llama3-8b")
+    wish = Wish(LAW, budget=1e4, days=1.0, model=model, parameters=8.03e9, tokens=1e12)
+    answer = plan(wish, ["b200-ib", "mi355x-roce"], [64])
+    assert all(not one.good for one in answer.alternatives)
+    said = [say_missed(one) for one in answer.alternatives]
+    assert all("over by $" in text and "late by" in text for text in said)
+    by_name = {one.machine.name: one.assumed for one in answer.alternatives}
+    assert by_name == {"b200-ib": ("price",), "mi355x-roce": ("price", "kernels")}
+    stated = plan(wish, ["b200-ib"], [64], ["cluster.price_per_gpu_hour=4.5"]).alternatives[0]
+    assert stated.assumed == () and stated.machine.dollars_per_gpu_hour == pytest.approx(4.5)
+
+
+def test_a_winner_that_is_assumed_names_the_best_that_is_not() -> None:
+    wish = Wish(LAW, model=load_model("llama3-8b"), parameters=8.03e9, tokens=1e12)
+    lines = "\n".join(reasons(plan(wish, ["b200-ib", "mi355x-roce"], [64])))
+    assert "The winner rests on an assumption: the time of its kernels" in lines and "GPUs of b200-ib" in lines
+
+
+def test_buying_names_capital_share_and_break_even() -> None:
+    wish = Wish(LAW, model=load_model("llama3-8b"), parameters=8.03e9, tokens=1e12)
+    answer = plan(wish, ["h100-ib"], [64], ["cluster.economics.mode=buy", "cluster.economics.node_dollars=300000"])
+    own = answer.alternatives[0].ownership
+    assert own is not None and own.capital > 8 * 300e3 and own.years == 4.0 and own.months is not None and 3.0 < own.months < 48.0
+    assert "share of 4 years" in "\n".join(reasons(answer))
+
+
+def test_failures_lengthen_a_run_and_say_so() -> None:
+    wish = Wish(LAW, model=load_model("llama3-8b"), parameters=8.03e9, tokens=1e12)
+    plain = plan(wish, ["h100-ib"], [64]).alternatives[0]
+    failing = plan(wish, ["h100-ib"], [64], ["reliability=llama3-2024"])
+    one = failing.alternatives[0]
+    assert one.days == pytest.approx(plain.days / one.ettr) and 0.5 < one.ettr < 1.0
+    assert "by the failures of llama3-2024" in "\n".join(reasons(failing))
+    with pytest.raises(SpecError, match="--goodput"):
+        plan(replace(wish, goodput=0.9), ["h100-ib"], [64], ["reliability=llama3-2024"])
+    with pytest.raises(SpecError, match="--tokens 1T"):
+        plan(wish, ["h100-ib"], [64], ["tokens=1T"])

@@ -13,7 +13,7 @@ from windtunnel.search.api import search
 from windtunnel.search.levers.conditions import can_do
 from windtunnel.search.levers.flags import flags_of
 from windtunnel.search.levers.polish import set_beforehand
-from windtunnel.search.levers.pricing import first_lever, offered, price_levers
+from windtunnel.search.levers.pricing import first_lever, list_offers, price_levers
 from windtunnel.search.margin import usual_margin
 from windtunnel.search.outcome import outcome_of
 from windtunnel.search.rerank import rerank
@@ -27,13 +27,13 @@ def mixture(*sets: str) -> Job:
 
 
 def paths(job: Job) -> set[str]:
-    return {path for _, change in offered(job) for path, _ in change.fields}
+    return {path for _, change in list_offers(job) for path, _ in change.fields}
 
 
 def test_megatron_is_offered_what_it_has_words_for() -> None:
     listed = paths(mixture())
     assert {"runtime.moe_dispatch"} <= listed
-    assert not any(value in ("zb-h1", "interleaved-zb") for _, one in offered(mixture()) for _, value in one.fields)
+    assert not any(value in ("zb-h1", "interleaved-zb") for _, one in list_offers(mixture()) for _, value in one.fields)
 
 
 def test_fsdp_is_never_told_to_use_a_pipeline() -> None:
@@ -43,7 +43,7 @@ def test_fsdp_is_never_told_to_use_a_pipeline() -> None:
 
 def test_frameworks_without_words_are_offered_all() -> None:
     job = load_job("gpt3-175b-64", ["runtime.framework=meta", "plan.vpp=1"])
-    assert any(value in ("zb-h1", "interleaved-zb") for _, one in offered(job) for _, value in one.fields)
+    assert any(value in ("zb-h1", "interleaved-zb") for _, one in list_offers(job) for _, value in one.fields)
 
 
 def test_conditions_of_megatron_core() -> None:

@@ -29,6 +29,7 @@ def search(
     stop: Callable[[float], bool] | None = None,
     explained: bool = True,
     labels: Sequence[str] = (),
+    top: int = 10,
 ) -> SearchResult:
     """The best plans of a job, or of several that compete, such as one on each of some machines; with a proof that none is better.
 
@@ -39,7 +40,8 @@ def search(
     seconds): stop when no plan can be better by more than the share `gap`, or after so many seconds of predictions. `processes`
     that predict: one for each core where left out; `ray`: the address of a Ray cluster, or "auto". `out`: a .parquet file that
     keeps predicted plans, and from which a search continues. `stop` gets the finished share, and ends the search where it returns
-    true. `explained`: look for the reasons. `labels`: names of the jobs in reports.
+    true. `explained`: look for the reasons. `labels`: names of the jobs in reports. `top`: how
+    many of the best plans to find.
 
     Raises SpecError for a field that cannot be open or if no combination is a plan, PlanError if no plan fits or keeps the limits.
     """
@@ -60,6 +62,7 @@ def search(
         stop=stop,
         explained=explained,
         labels=labels,
+        top=top,
     )
 
 

@@ -107,15 +107,15 @@ def parse_whole(text: str, binary: bool = False) -> int:
 
 def parse_hertz(value: object) -> float:
     """Hertz from `2.52GHz`, `1980MHz` or a number of hertz."""
-    return _scaled(value, _HERTZ, "a frequency such as '1.98GHz' or a number of hertz")
+    return _parse_scaled(value, _HERTZ, "a frequency such as '1.98GHz' or a number of hertz")
 
 
 def parse_watts(value: object) -> float:
     """Watts from `700W`, `1.2kW` or a number of watts."""
-    return _scaled(value, _WATTS, "a power such as '700W' or a number of watts")
+    return _parse_scaled(value, _WATTS, "a power such as '700W' or a number of watts")
 
 
-def _scaled(value: object, pattern: re.Pattern[str], form: str) -> float:
+def _parse_scaled(value: object, pattern: re.Pattern[str], form: str) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _finite(_number(value), form)
     match = _match_text(pattern, value, form)

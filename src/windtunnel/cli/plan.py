@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from windtunnel.cli.shared.amounts import amount, counts, split_list
+from windtunnel.cli.shared.amounts import amount, counts
 from windtunnel.cli.shared.amounts import days as days_of
 from windtunnel.cli.shared.common import Json, Quiet, Sets, writable, write_json
+from windtunnel.cli.shared.machines import split_list
 from windtunnel.cli.shared.progress import bar
 
 EXAMPLES = """\b

@@ -13,9 +13,10 @@ import typer
 
 from windtunnel.base.errors import FileError, SpecError
 from windtunnel.base.fidelity import check_fidelity
-from windtunnel.cli.shared.amounts import amount, days, split_list
+from windtunnel.cli.shared.amounts import amount, days
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, Quiet, Sets, Source, notes, writable, write_json
 from windtunnel.cli.shared.job import job_of, tell_source
+from windtunnel.cli.shared.machines import split_list
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.search_space import Question, predict_command, question

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats
+from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.memory.allocator import CachingAllocator, OutOfMemory, PoolBlock
 from windtunnel.memory.allocator_settings import settings_of
@@ -134,20 +134,11 @@ def over_time(
         levels.append(parts.copy())
         reserved.append(pool.reserved)
     at = np.array(turns, np.int64)
-    begin, end = np.array(times).T
-    count = np.bincount(at, minlength=passes + 1)
-    first = np.concatenate([[0], np.cumsum(count)[:-1]])
-    share = (np.arange(len(at)) - first[at]) / np.maximum(count[at], 1)
-    time = begin[at] + share * (end[at] - begin[at])
+    time = _times_of(at, times, passes)
     no_room = None
     if full is not None:
-        lack, content, turn = full
         time = np.minimum.accumulate(time[::-1])[::-1]  # what is there before the first step begins belongs to its begin
-        held = {name: float(bytes_) for name, bytes_ in zip(PARTS, np.maximum(parts, 0.0), strict=True)}
-        when = float(time[-1]) if len(time) else float(begin[0])
-        no_room = NoRoom(
-            1 + turn // (passes + 1), when, float(lack.size), content.name.lower(), held, float(pool.reserved), float(limit)
-        )
+        no_room = _no_room(*full, float(time[-1]) if len(time) else times[0][0], parts, passes)
     return OverTime(
         stage,
         np.maximum.accumulate(time),
@@ -157,3 +148,19 @@ def over_time(
         float(job.cluster.gpu.memory),
         no_room,
     )
+
+
+def _times_of(turns: Int64s, times: Sequence[tuple[float, float]], passes: int) -> Floats:
+    """Seconds of allocations, which lie evenly in the passes that they belong to."""
+    begin, end = np.array(times).T
+    count = np.bincount(turns, minlength=passes + 1)
+    first = np.concatenate([[0], np.cumsum(count)[:-1]])
+    share = (np.arange(len(turns)) - first[turns]) / np.maximum(count[turns], 1)
+    return np.asarray(begin[turns] + share * (end[turns] - begin[turns]))
+
+
+def _no_room(lack: OutOfMemory, content: TensorContent, turn: int, when: float, parts: Floats, passes: int) -> NoRoom:
+    """The end of the moments: a tensor of `content` that found no room beside `parts`."""
+    held = {name: float(size) for name, size in zip(PARTS, np.maximum(parts, 0.0), strict=True)}
+    step = 1 + turn // (passes + 1)
+    return NoRoom(step, when, float(lack.size), content.name.lower(), held, float(lack.reserved), float(lack.limit))

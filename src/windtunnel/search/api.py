@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from windtunnel.base.errors import PlanError, SpecError, WindtunnelError
+from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.explain import explain
 from windtunnel.search.find import NO_LIMITS, Candidate, Plans, Search, SearchLimits, plans_of
 from windtunnel.search.front import front_first
 from windtunnel.search.levers.polish import pull_levers, set_beforehand
-from windtunnel.search.levers.pricing import PricedLever, first_lever
+from windtunnel.search.levers.pricing import PricedLever, first_lever_or_none
 from windtunnel.search.objective import Most, Objective, amount, objectives
 from windtunnel.search.result import SearchResult
 from windtunnel.search.space import SWITCHES, Space, check_path, may_be_open
@@ -28,7 +28,7 @@ Fields = Mapping[str, Sequence[Any]]
 """Open fields by path, with the values to try."""
 
 
-def search(
+def search(  # long: one parameter a line, and their docstring
     job: Job | Sequence[Job],
     space: Fields | Sequence[Fields] | None = None,
     objective: str | Sequence[str] = "time",
@@ -88,32 +88,49 @@ def search(
         if not ranked:
             raise _no_plan_error(plans, found, stopped, limits.seconds, margin)
         certificate = found.certificate(left, ranked[0])
-        machines = () if stopped or len(chosen) > 1 else _best_of_machines(found, ranked)
-        if len(ranked) < top and len(chosen) == 1 and not stopped:
-            ranked, _ = found.run(
-                limits=SearchLimits(seconds=limits.seconds, predictions=MOST_FOR_TOP * top), stop=has_ended, keep=top
-            )
-        best: Candidate = ranked[0]
-        pulled: tuple[PricedLever, ...] = ()
+        further = _Further()
+        if len(chosen) == 1 and not stopped:
+            further = _look_further(found, ranked, limits, top, has_ended)
+            ranked = further.ranked
         if pulls and not stopped:
-            kept = plans.jobs[best.frame]
-            best, pulled = pull_levers(kept, best, chosen[0], constraints, margin, fixed)
-        first = None
-        if pulls and explained and not stopped:
-            with suppress(WindtunnelError):
-                first = first_lever(plans.jobs[best.frame])
+            further.best, further.pulled = pull_levers(
+                plans.jobs[ranked[0].frame], ranked[0], chosen[0], constraints, margin, fixed
+            )
+            further.first = first_lever_or_none(plans.jobs[ranked[0].frame]) if explained else None
         explanations = explain(found, ranked, lambda: has_ended(0.7), margin) if explained and not stopped else ()
     finally:
         workers.close()
         if store is not None:
             store.write()
     names = tuple(labels) or ("",) * len(plans.jobs)
-    if pulled:
-        ranked = [best, *ranked]
+    if further.best is not None and further.pulled:
+        ranked = [further.best, *ranked]
     return SearchResult(
         plans.jobs, names, chosen, tuple(ranked), _front(ranked, chosen), certificate, explanations,
-        pulled=pulled, margin=margin, machines=machines, first=first,
+        pulled=further.pulled, margin=margin, machines=further.machines, first=further.first,
     )  # fmt: skip
+
+
+@dataclass
+class _Further:
+    """What a search finds beyond its proof: the best of each machine, as many plans as asked for, levers at the best plan."""
+
+    ranked: list[Candidate] = field(default_factory=list)
+    machines: tuple[Candidate, ...] = ()
+    best: Candidate | None = None
+    pulled: tuple[PricedLever, ...] = ()
+    first: PricedLever | None = None
+
+
+def _look_further(
+    found: Search, ranked: list[Candidate], limits: SearchLimits, top: int, stop: Callable[[float], bool]
+) -> _Further:
+    """The best plan of each machine, and the `top` best of all."""
+    machines = _best_of_machines(found, ranked)
+    if len(ranked) < top:
+        some = SearchLimits(seconds=limits.seconds, predictions=MOST_FOR_TOP * top)
+        ranked, _ = found.run(limits=some, stop=stop, keep=top)
+    return _Further(ranked, machines)
 
 
 MOST_FOR_TOP = 6

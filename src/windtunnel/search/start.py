@@ -77,7 +77,7 @@ def start(table: Mapping[str, Any], model: Model, overrides: Sequence[str], stat
             if gpus != sizes[-1] and not found.tries and fits(_leanest(splits)) == TOO_LARGE:
                 break  # nothing fits on so few
             _try_split(plans, fits)
-            if found.ended:
+            if found.is_done:
                 break
         if found.roomy:
             break
@@ -144,7 +144,7 @@ class _Found:
     tries: int = 0
 
     @property
-    def ended(self) -> bool:
+    def is_done(self) -> bool:
         return self.tries >= TRIES or len(self.roomy) >= MOST_ROOMY
 
     def try_plan(self, table: Mapping[str, Any], fields: Mapping[str, Any], overrides: Sequence[str]) -> int:
@@ -250,7 +250,7 @@ def _candidates(model: Model, cluster: Cluster, own: Mapping[str, Any], framewor
         batch = choices("global_batch", [micro_batches * micro * dp])[0]
         if not sharding or "global_batch" in own and micro > 1 and batch % (micro * dp):
             continue
-        vpp = 2 if pp > 1 and framework not in PLAIN and "vpp" not in own and model.layers % (2 * pp) == 0 else 1
+        vpp = 2 if pp > 1 and framework not in PLAIN and not {"pp", "vpp"} & own.keys() and model.layers % (2 * pp) == 0 else 1
         if batch // (micro * dp) % pp:
             vpp = 1
         yield {

@@ -1,13 +1,13 @@
-"""Numbers and lists of a command line, in one grammar for all verbs: dollars, days, counts, machines."""
+"""Numbers of a command line, in one grammar for all verbs: dollars, days, counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from windtunnel.base.errors import SpecError
 from windtunnel.base.units import parse_count, parse_days
+from windtunnel.cli.shared.machines import split_list
 
 
 def amount(text: str | None, option: str) -> float | None:
@@ -29,17 +29,6 @@ def _number(text: str | None, option: str, parse: Callable[[str], float], form: 
     raise SpecError(option, text, form)
 
 
-def split_list(texts: str | Iterable[str] | None) -> list[str]:
-    """The entries of an option that takes several: repeated, or with commas."""
-    given = [texts] if isinstance(texts, str) else list(texts or ())
-    return [part.strip() for text in given for part in _split(text) if part.strip()]
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas, unless a file has the name."""
-    return [text] if Path(text).is_file() else text.split(",")
-
-
 def counts(text: str | None) -> list[int]:
     """Numbers of GPUs; SpecError for anything else."""
     numbers = []
@@ -48,17 +37,3 @@ def counts(text: str | None) -> list[int]:
             raise SpecError("--gpus", part, "whole numbers from 1 to 10,000,000, such as 256,512")
         numbers.append(int(part))
     return numbers
-
-
-def check_one_machine(words: Sequence[str]) -> None:
-    """SpecError for a command line of a verb that takes one machine and is given several."""
-    given = [words[at + 1] for at, word in enumerate(words[:-1]) if word == "--on"]
-    given += [word.removeprefix("--on=") for word in words if word.startswith("--on=")]
-    machines = split_list(given)
-    if len(machines) > 1:
-        raise SpecError(
-            "--on",
-            ", ".join(machines),
-            "one machine: this verb looks at one job",
-            "`windtunnel search` and `windtunnel plan` take several and choose.",
-        )

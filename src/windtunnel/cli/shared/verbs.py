@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
-from windtunnel.cli.shared.amounts import check_one_machine
+from windtunnel.cli.shared.machines import check_one_machine
 
 Verbs = dict[str, tuple[str, str]]
 """Verb -> module of `windtunnel.cli` with its `command` (or, for a group, with `VERBS`), and its line in the help."""

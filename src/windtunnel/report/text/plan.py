@@ -143,12 +143,12 @@ def _columns(rows: Sequence[Alternative], width: int) -> list[Column]:
     return [
         ("cluster", "left", lambda one: one.machine.name),
         ("GPUs", "right", lambda one: f"{one.machine.cluster.gpus:,}"),
-        ("$/h", "right", _hourly),
+        ("$/h", "right", _say_hourly),
         *(() if same_work else work),
         ("days", "right", lambda one: f"{one.days:,.1f}"),
         ("$", "right", lambda one: "-" if one.price.cost is None else _format_short(one.price.cost)),
         *([capital] if any(one.ownership is not None for one in rows) else []),
-        *([("misses", "left", missed)] if any(not one.good for one in rows) else []),
+        *([("misses", "left", say_missed)] if any(not one.good for one in rows) else []),
         *([energy] if width >= WIDE else []),
         ("±", "right", lambda one: f"{100 * one.prediction.relative_error:.0f} %" + ("?" if "kernels" in one.assumed else "")),
         *([mfu] if width >= ROOMY else []),
@@ -157,13 +157,13 @@ def _columns(rows: Sequence[Alternative], width: int) -> list[Column]:
     ]
 
 
-def _hourly(one: Alternative) -> str:
+def _say_hourly(one: Alternative) -> str:
     """Dollars of a GPU and hour; a question mark where the catalogue assumes them."""
     each = one.machine.dollars_per_gpu_hour
     return "-" if each is None else f"{each:.2f}" + ("?" if "price" in one.assumed else "")
 
 
-def missed(one: Alternative) -> str:
+def say_missed(one: Alternative) -> str:
     """What a row misses, by how much: `over by $740k`; empty for one that meets all."""
     parts = [] if one.prediction.fits else ["does not fit"]
     for target, value in one.beyond.items():
@@ -195,33 +195,33 @@ def _lost_days(wish: Wish, best: Alternative) -> str:
     return f"{say.percent(wish.goodput, 0)} of the days count."
 
 
-def _for_dollars(one: Alternative) -> str:
+def _say_dollars(one: Alternative) -> str:
     return "" if one.price.cost is None else f" for ${_format_short(one.price.cost)}"
 
 
-def _named(one: Alternative) -> str:
+def _say_row(one: Alternative) -> str:
     """A row in a sentence."""
     where = f"{one.machine.cluster.gpus:,} GPUs of {one.machine.name}"
-    return f"{where} ({say.duration(one.days)}{_for_dollars(one)}, loss {one.loss:.3f})"
+    return f"{where} ({say.duration(one.days)}{_say_dollars(one)}, loss {one.loss:.3f})"
 
 
-def _grounds(answer: Planned, best: Alternative) -> Iterator[str]:
+def _say_grounds(answer: Planned, best: Alternative) -> Iterator[str]:
     """What the winner assumes, beside the best row that does not."""
-    words = {"price": f"its price of ${_hourly(best).rstrip('?')} an hour", "kernels": "the time of its kernels"}
+    words = {"price": f"its price of ${_say_hourly(best).rstrip('?')} an hour", "kernels": "the time of its kernels"}
     for which in best.assumed:
         error = f", ±{100 * best.prediction.relative_error:.0f} %" if which == "kernels" else ""
         other = next((one for one in answer.alternatives if one.good and which not in one.assumed), None)
         if which == "price" and other is None:
             continue  # the line about ? says it of all
         beside = (
-            f"the best row that does not assume it is {_named(other)}"
+            f"the best row that does not assume it is {_say_row(other)}"
             if other
             else "so does every other row that meets the targets"
         )
         yield f"The winner rests on an assumption: {words[which]}{error}; {beside}."
 
 
-def _nearest(answer: Planned) -> Iterator[str]:
+def _say_nearest(answer: Planned) -> Iterator[str]:
     """For a wish of several targets, what would have to give: the row that misses each alone."""
     wish = answer.wish
     rows = [one for one in answer.alternatives if one.prediction.fits]
@@ -230,12 +230,12 @@ def _nearest(answer: Planned) -> Iterator[str]:
     in_time = min((one for one in rows if "deadline" not in one.beyond), key=lambda one: one.price.cost or 0.0, default=None)
     in_money = min((one for one in rows if "budget" not in one.beyond), key=lambda one: one.days, default=None)
     if in_time is not None:
-        yield f"In time the cheapest is {_named(in_time)}."
+        yield f"In time the cheapest is {_say_row(in_time)}."
     if in_money is not None:
-        yield f"Within the budget the quickest is {_named(in_money)}."
+        yield f"Within the budget the quickest is {_say_row(in_money)}."
 
 
-def _bought(best: Alternative) -> Iterator[str]:
+def _say_bought(best: Alternative) -> Iterator[str]:
     """What buying the winner takes."""
     own = best.ownership
     if own is None:
@@ -286,14 +286,14 @@ def reasons(answer: Planned) -> Iterator[str]:
     if best.good:
         what = f"{_format_short(best.parameters)} parameters on {_format_short(best.tokens)} tokens in {say.duration(best.days)}"
         binding = "".join(f" {LIMITS[limit]}." for limit in best.limits if limit in LIMITS)
-        yield f"\nBest: {where} train {what}{_for_dollars(best)}.{binding}"
-        yield from _grounds(answer, best)
+        yield f"\nBest: {where} train {what}{_say_dollars(best)}.{binding}"
+        yield from _say_grounds(answer, best)
     elif not best.prediction.fits:
         yield f"\nNothing fits in memory; nearest is {where}. Try more GPUs (--gpus) or other clusters (--on)."
     else:
         yield f"\nNo alternative meets every target; nearest is {where}, which misses the {' and the '.join(best.misses)}."
-        yield from _nearest(answer)
-    yield from _bought(best)
+        yield from _say_nearest(answer)
+    yield from _say_bought(best)
     if best.naive is not None and best.naive_days is not None and best.naive[0] > best.parameters:
         yield (
             f"With the peak FLOP/s the law would give {_format_short(best.naive[0])} parameters on "

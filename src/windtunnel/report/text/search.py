@@ -58,8 +58,8 @@ def render(result: SearchResult, top: int = 10) -> RenderableType:
     sections: list[RenderableType] = [
         Text(f"Best on {result.where(result.ranked[0])}", style="bold") if len(result.jobs) > 1 else Text(""),
         _table(result, top),
-        *([_section("Best of each machine", _machines(result))] if result.machines else []),
-        *([_section(f"The first plans over {result.network}", _again(result))] if result.again else []),
+        *([_section("Best of each machine", _list_machines(result))] if result.machines else []),
+        *([_section(f"The first plans over {result.network}", _list_again(result))] if result.again else []),
         _section("How sure this is", Text("\n".join(certificate_lines(result.certificate, result)))),
     ]
     if len(result.objectives) > 1:
@@ -107,7 +107,7 @@ def _table(result: SearchResult, top: int) -> RenderableType:
     return _section(title, table)
 
 
-def _machines(result: SearchResult) -> RenderableType:
+def _list_machines(result: SearchResult) -> RenderableType:
     """The best plan of each machine, with what it costs beside the winner."""
     prices = _prices(result)
     table = listing(
@@ -128,7 +128,7 @@ def _machines(result: SearchResult) -> RenderableType:
     return table
 
 
-def _again(result: SearchResult) -> RenderableType:
+def _list_again(result: SearchResult) -> RenderableType:
     """Step times over another network; the order is theirs."""
     table = listing(("plan", "right"), (result.network, "right"), ("closed form", "right"))
     for place, seconds in result.again:

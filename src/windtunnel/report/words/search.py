@@ -77,7 +77,7 @@ def certificate_lines(of: Certificate, result: SearchResult) -> list[str]:
         lines.append(
             f"{of.open:,} plans were left open; none of them can be better than the first by more than {say.percent(of.gap, 2)}."
         )
-    lines += [_pulled(one) for one in result.pulled]
+    lines += [_say_pulled(one) for one in result.pulled]
     return lines
 
 
@@ -89,7 +89,7 @@ def _memory_left(result: SearchResult) -> str:
     return f"there is less {say.percent(result.margin)}, which are kept free{why}"
 
 
-def _pulled(one: PricedLever) -> str:
+def _say_pulled(one: PricedLever) -> str:
     """A lever of the first plan that the space does not have."""
     flags = f" [{' '.join(one.flags)}]" if one.flags else ""
     sets = " ".join(f"--set {text}" for text in one.change.sets)

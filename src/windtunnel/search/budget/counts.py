@@ -74,7 +74,7 @@ class CountSearch:
             self._scan()
         if self.good():
             self._push(coarse)
-        return self._shown()
+        return self._choose_rows()
 
     def run_stated(self, counts: Sequence[int]) -> list[Alternative]:
         """The rows of stated counts, each of them."""
@@ -91,7 +91,7 @@ class CountSearch:
             self._try(min(coarse, key=lambda count: abs(count - one)))
         if not self.good():
             self._scan()
-        return self._shown()
+        return self._choose_rows()
 
     def good(self) -> list[Alternative]:
         """Alternatives that meet all targets."""
@@ -124,12 +124,12 @@ class CountSearch:
         where one of them asks for more GPUs and the other for fewer."""
         gpus = one.machine.cluster.gpus
         late = self.wish.work_is_fixed and self.wish.days is not None and one.days > self.wish.days
-        over = self.wish.work_is_fixed and self._over(one) > 1.0
+        over = self.wish.work_is_fixed and self._divide_by_budget(one) > 1.0
         if late and not over and self.wish.days is not None:
             return gpus * one.days / self.wish.days
         return gpus / 2 if (over and not late) or (one.misses and not self.wish.work_is_fixed) else None
 
-    def _over(self, one: Alternative) -> float:
+    def _divide_by_budget(self, one: Alternative) -> float:
         """Dollars over the budget."""
         return 0.0 if self.wish.budget is None or one.price.cost is None else one.price.cost / self.wish.budget
 
@@ -177,7 +177,7 @@ class CountSearch:
         wish = self.wish
         if wish.work_is_fixed:
             late = (wish.days or float("inf")) / (one.days * gpus / count)
-            over = self._over(one)
+            over = self._divide_by_budget(one)
             return min(late, 1.0 / over if over else float("inf"))
         each = one.tokens / (one.days * gpus)  # tokens of a GPU and day
         allowed = wish.days or float("inf")
@@ -210,7 +210,7 @@ class CountSearch:
         one = self._try(count)
         return one is not None and one.good
 
-    def _shown(self) -> list[Alternative]:
+    def _choose_rows(self) -> list[Alternative]:
         """The cheapest and the quickest that meet the targets, and what is nearest beside them."""
         ranked = sorted(self.found.values(), key=lambda one: rank(self.wish, one))
         good = [one for one in ranked if one.good]

@@ -53,7 +53,7 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
     losses = {part: seconds for part, seconds in base.breakdown.items() if seconds >= WORTH * base.step_time_s}
     best: dict[str, Advice] = {part: Advice(part, seconds) for part, seconds in losses.items() if part in FOR_PARTS}
     for one in price_levers(base):
-        if one.gain <= GAIN or not one.fits and base.fits:
+        if one.gain <= GAIN or not one.fits and base.fits or one.part not in losses and not one.helps:
             continue
         known = best.get(one.part)
         if known is not None and known.change is not None and (one.trains_otherwise or one.gain <= known.gain):
@@ -68,7 +68,7 @@ def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
     return tuple(by_change.values())[:limit]
 
 
-FOR_PARTS = frozenset(part for lever in LEVERS for part in lever.parts)
+FOR_PARTS = frozenset(part for lever in LEVERS for part in lever.parts) - {"matmul", "attention", "memory_bound"}
 """Losses that a lever is for; the other parts of a step are its computation."""
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from windtunnel.base.errors import WindtunnelError
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.change import Change, apply_or_none, predict_or_none
 from windtunnel.search.levers.conditions import can_do
 from windtunnel.search.levers.flags import flags_of
-from windtunnel.search.levers.registry import LEVERS, TRAINING, Lever
+from windtunnel.search.levers.registry import LEVERS, TRAINING, ListedLever
 from windtunnel.spec import Job
 
 GAIN = 0.003
@@ -43,7 +44,7 @@ class PricedLever:
         return self.gain > GAIN and self.fits and not self.trains_otherwise and not machine
 
 
-def offered(job: Job, levers: tuple[Lever, ...] = LEVERS) -> Iterator[tuple[Lever, Change]]:
+def list_offers(job: Job, levers: tuple[ListedLever, ...] = LEVERS) -> Iterator[tuple[ListedLever, Change]]:
     """Every change of the list that is one for `job` and that its framework can do, each once."""
     seen: set[Change] = set()
     for lever in levers:
@@ -65,7 +66,7 @@ def price_levers(base: Prediction, least: float = LOSS, progress: Callable[[], o
     """
     losses = {part: seconds for part, seconds in base.breakdown.items() if seconds >= least * base.step_time_s}
     priced = []
-    for lever, change in offered(base.job, tuple(one for one in LEVERS if not one.parts or losses.keys() & set(one.parts))):
+    for lever, change in list_offers(base.job, tuple(one for one in LEVERS if not one.parts or losses.keys() & set(one.parts))):
         progress()
         other = predict_or_none(base.job, change)
         if other is not None:
@@ -73,7 +74,7 @@ def price_levers(base: Prediction, least: float = LOSS, progress: Callable[[], o
     return tuple(sorted(priced, key=lambda one: (one.trains_otherwise, base.fits and not one.fits, -one.gain)))
 
 
-def _price(base: Prediction, lever: Lever, change: Change, other: Prediction) -> PricedLever:
+def _price(base: Prediction, lever: ListedLever, change: Change, other: Prediction) -> PricedLever:
     parts = [part for part in lever.parts if part in base.breakdown]
     if not parts:
         parts = sorted(base.breakdown)
@@ -82,6 +83,14 @@ def _price(base: Prediction, lever: Lever, change: Change, other: Prediction) ->
     trains = any(path in TRAINING for path, _ in change.fields)
     gain = 1.0 - base.tokens_per_s / other.tokens_per_s
     return PricedLever(lever.name, change, other.step_time_s, gain, other.fits, part, flags_of(other.job, change.fields), trains)
+
+
+def first_lever_or_none(job: Job) -> PricedLever | None:
+    """As `first_lever`; also None for a job that cannot be predicted."""
+    try:
+        return first_lever(job)
+    except WindtunnelError:
+        return None
 
 
 def first_lever(job: Job) -> PricedLever | None:

@@ -21,7 +21,7 @@ TRAINING = ("plan.global_batch",)
 
 
 @dataclass(frozen=True)
-class Lever:
+class ListedLever:
     """`parts`: keys of the breakdown that its changes may shorten; empty: kernels of any kind."""
 
     name: str
@@ -191,22 +191,22 @@ def _offload(job: Job) -> Iterator[Change]:
         yield Change.of(plan__offload__activations=job.plan.offload.activations // 2)
 
 
-LEVERS: tuple[Lever, ...] = (
-    Lever("bubble", ("bubble",), _bubble),
-    Lever("tp", ("exposed_tensor_parallel",), _tp),
-    Lever("reduce", ("exposed_gradient_reduce",), _reduce),
-    Lever("gather", ("exposed_parameter_gather",), _gather),
-    Lever("pipeline", ("exposed_pipeline_transfer",), _pipeline),
-    Lever("context", ("exposed_context_parallel",), _context),
-    Lever("experts", ("exposed_expert_parallel",), _experts),
-    Lever("launch", ("host", "memory_bound"), _launch),
-    Lever("micro_batch", ("host", "matmul"), _micro_batch),
-    Lever("recompute", ("recompute",), _recompute),
-    Lever("optimizer", ("optimizer",), _optimizer),
-    Lever("stages", ("other_stages",), _stages),
-    Lever("slowest", ("slowest_gpu",), _slowest),
-    Lever("data", ("exposed_data",), _data),
-    Lever("offload", ("exposed_offload", "exposed_cpu_update"), _offload),
-    Lever("kernels", (), _kernels),
+LEVERS: tuple[ListedLever, ...] = (
+    ListedLever("bubble", ("bubble",), _bubble),
+    ListedLever("tp", ("exposed_tensor_parallel",), _tp),
+    ListedLever("reduce", ("exposed_gradient_reduce",), _reduce),
+    ListedLever("gather", ("exposed_parameter_gather",), _gather),
+    ListedLever("pipeline", ("exposed_pipeline_transfer",), _pipeline),
+    ListedLever("context", ("exposed_context_parallel",), _context),
+    ListedLever("experts", ("exposed_expert_parallel",), _experts),
+    ListedLever("launch", ("host", "memory_bound"), _launch),
+    ListedLever("micro_batch", ("host", "matmul"), _micro_batch),
+    ListedLever("recompute", ("recompute",), _recompute),
+    ListedLever("optimizer", ("optimizer",), _optimizer),
+    ListedLever("stages", ("other_stages",), _stages),
+    ListedLever("slowest", ("slowest_gpu",), _slowest),
+    ListedLever("data", ("exposed_data",), _data),
+    ListedLever("offload", ("exposed_offload", "exposed_cpu_update"), _offload),
+    ListedLever("kernels", (), _kernels),
 )
 """All levers. Where two changes gain the same, the one that stands first wins."""
