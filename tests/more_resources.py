@@ -2,8 +2,8 @@
 
     python tests/more_resources.py --jobs 3000 [--from SEED] [--workers 2]
 
-Each of a machine's resources is doubled, one at a time, and the step predicted in closed form. Exit code 1 where one is slower by more
-than 0.1 %; each is shown with its number, which `wide_jobs.drawn_job` takes.
+Each of a machine's resources is doubled, one at a time, and the step predicted in closed form. Exit code 1 where one is slower by
+more than 0.1 %; each is shown with its number, which `wide_jobs.drawn_job` takes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Random jobs over the whole catalogue: its models (dense, mixtures, MLA, hybrids, LoRA) with fewer layers, machines of all vendors,
-frameworks, plans, NCCL settings and power limits. `random_jobs.py` draws odd shapes; this file draws what people run.
+"""Random jobs over the whole catalogue: its models (dense, mixtures, MLA, hybrids, LoRA) with fewer layers, machines of all
+vendors, frameworks, plans, NCCL settings and power limits. `random_jobs.py` draws odd shapes; this file draws what people run.
 
 `drawn_job(number)` is the same job every time.
 """

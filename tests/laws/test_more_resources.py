@@ -1,4 +1,4 @@
-"""More of a resource never makes a step slower: FLOP/s, NVLink, NICs, HBM, memory, doubled one at a time on jobs of the whole catalogue.
+"""More of a resource never makes a step slower: FLOP/s, NVLink, NICs, HBM, memory, doubled one at a time.
 
 `python tests/more_resources.py --jobs 3000` is the same on as many jobs as one likes.
 """

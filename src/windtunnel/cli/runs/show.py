@@ -94,8 +94,8 @@ def _show_waits(console: Console, report: RunReport) -> None:
     clocks = report.clocks
     console.print(
         f"{clocks.calls} calls matched across ranks; their ends agree within {clocks.residual_median * 1e6:,.1f} us (median), "
-        f"{clocks.residual_p95 * 1e6:,.1f} us (95 %). Waiting over the whole trace, where nothing computes; what others waited for a "
-        "rank is the sum over them:"
+        f"{clocks.residual_p95 * 1e6:,.1f} us (95 %). Waiting over the whole trace, where nothing computes; what others waited "
+        "for a rank is the sum over them:"
     )
     table = Table(box=None, pad_edge=False)
     for column in ("rank", "last", "kept others ms", "waited ms", "in"):

@@ -99,8 +99,8 @@ NVLINK_COUNTED = {"volta": 20.0 / 25.0, "ampere": 20.0 / 25.0, "hopper": 20.6 / 
 # GB/s each way of one NVLink (NVLink 2 to 4: 25, NVLink 5: 50; vendor), and the links of a GPU, by the same generations.
 NVLINK_RATE = {"volta": 25.0, "ampere": 25.0, "hopper": 25.0, "blackwell": 50.0}
 NVLINKS = {"volta": 6, "ampere": 12, "hopper": 18, "blackwell": 18}
-# Per-channel speeds that result from the ring search on a full NVSwitch node, fastest first. NVIDIA writes a list for each generation
-# of links; links of another rate have that list in proportion ([decision 34](docs/decisions/0034-channels-follow-links.md)).
+# Per-channel speeds that result from the ring search on a full NVSwitch node, fastest first. NVIDIA writes a list for each
+# generation of links; links of another rate have that list in proportion (docs/decisions/0034-channels-follow-links.md).
 INTRA_SPEEDS: dict[str, tuple[float, ...]] = {
     "volta": (20.0,),
     "ampere": (20.0,),
