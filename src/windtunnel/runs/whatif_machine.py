@@ -1,6 +1,6 @@
 """How the kernels of a measured step go from one machine to another: by the ratio of what the kernel models say of both.
 
-The ratio of peaks promises too much: a faster GPU reaches a smaller share of its peak on the same shapes, under the same power limit.
+The ratio of peaks promises too much: a faster GPU reaches a smaller share of its peak on the same shapes.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class Setup:
         seconds, channels, latency = own[0].seconds, own[3], own[0].latency
         for one in self.slower:
             other = one._own(size)
-            if other[1:] == own[1:]:
+            if other[1:] == own[1:] and one.graph.usual == self.graph.usual:
                 continue  # NCCL does the same on them
             if other[0].seconds < seconds or other[3] < channels and other[0].seconds <= seconds * (1.0 + _AS_LONG):
                 seconds, channels, latency = min(seconds, other[0].seconds), other[3], min(latency, other[0].latency)
