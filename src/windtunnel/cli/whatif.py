@@ -36,7 +36,8 @@ def command(
         typer.Option("--on", metavar="CLUSTER", help="The cluster of the trace, for network= and cluster=; default: --job's."),
     ] = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="The job of the run: its shapes, its machine; dp=, pp= and such need it.")
+        str | None,
+        typer.Option("--job", metavar="JOB", help="The job of the run: its shapes and its machine; dp=, pp= and such need it."),
     ] = None,
     sets: Sets = None,
     step: Annotated[int | None, typer.Option("--step", help="One step of the run; default: all that was traced.")] = None,

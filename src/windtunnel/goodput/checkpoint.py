@@ -23,7 +23,7 @@ MOST_TRAFFIC = 0.9
 
 STOP = 0.3
 """Seconds that a save stops training beside its copy: all ranks meet, agree on who saves what, and hand the copy on. Assumed: the
-sub-second stalls of ByteCheckpoint (NSDI 2025, 0.2 to 0.6 s on 2,400 to 8,960 GPUs, from memory), whose copies take a tenth of it."""
+sub-second stalls of ByteCheckpoint (NSDI 2025, from memory)."""
 
 BESIDE = 0.03
 """How much longer a step takes while the host writes a checkpoint, as a share, beside what the NICs lose: memory bandwidth and
@@ -66,9 +66,9 @@ def checkpoint_cost(job: Job, policy: CheckpointPolicy, exposed: float = 0.0) ->
     """Seconds of a checkpoint of `job`. `exposed`: share of a step that waits for communication between nodes.
 
     The first stage takes `STOP` and copies every GPU's part over its host link, or takes `block`. A flush runs at the storage's or
-    the NICs' rate, the lower, and makes a step longer by `BESIDE`. On training's NICs it takes a share b of their bandwidth, so that
-    waiting for them takes 1 / (1 - b) as long. The next save waits until the flush has ended. PlanError for a checkpoint that the
-    storage has no room for.
+    the NICs' rate, the lower, and makes a step longer by `BESIDE`. On training's NICs it takes a share b of their bandwidth, so
+    that waiting for them takes 1 / (1 - b) as long. The next save waits until the flush has ended. PlanError for a checkpoint
+    that the storage has no room for.
     """
     state = state_bytes_of(job)
     size = policy.size if policy.size is not None else state.total

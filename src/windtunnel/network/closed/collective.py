@@ -207,10 +207,22 @@ def collective(
     options = settings if isinstance(settings, Settings) else parse_settings(settings)
     prepared = prepare(cluster, comm, group, options)
     cost, algorithm, protocol, channels = prepared.best(bytes)
+    protocol, channels = in_words_of(prepared.links, protocol, channels)
     rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
     return CommEstimate(
         cost.seconds, algorithm, protocol, channels, rate, cost.latency, prepared.provenance, prepared.relative_error
     )
+
+
+_WITHOUT_CHANNELS = {"tpu": "ICI", "gaudi": "HCCL", "other": "-"}
+"""Who moves the data on accelerators whose network ports move it themselves: no kernel has channels, and no protocol puts flags."""
+
+
+def in_words_of(links: GroupLinks, protocol: str, channels: int) -> tuple[str, int]:
+    """(protocol, channels) as the accelerator's own library has them: NCCL and RCCL as they are; a TPU's links and Gaudi's ports
+    have neither, and their cost by the constants of rings is assumed. 0 channels: none."""
+    own = None if links.nvidia else _WITHOUT_CHANNELS.get(links.generation)
+    return (protocol, channels) if own is None else (own, 0)
 
 
 def prepare(cluster: Cluster, comm: Comm, group: Group, settings: Settings = DEFAULT) -> Setup:
