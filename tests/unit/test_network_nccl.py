@@ -198,7 +198,12 @@ def test_the_switch_leaves_one_channel_of_its_rate():
 
 @pytest.mark.parametrize(
     ("cluster", "protocols", "channels"),
-    [("tpu-v5p", {"ICI"}, False), ("gaudi3", {"HCCL"}, False), ("mi300x-roce", set(PROTOCOLS), True), ("h100-ib", set(PROTOCOLS), True)],
+    [
+        ("tpu-v5p", {"ICI"}, False),
+        ("gaudi3", {"HCCL"}, False),
+        ("mi300x-roce", {*PROTOCOLS}, True),
+        ("h100-ib", {*PROTOCOLS}, True),
+    ],
 )
 def test_protocols_and_channels_are_those_of_the_accelerator_s_library(cluster: str, protocols: set[str], channels: bool) -> None:
     """A TPU's links and Gaudi's ports have neither; RCCL has NCCL's."""

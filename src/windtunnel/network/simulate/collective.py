@@ -267,7 +267,8 @@ def engine_sweep(
             )
         except _Stopped:
             break
-        rows.append(_row(ran, comm, size, gpus, ready.links) | {"provenance": ready.provenance, "relative_error": ready.relative_error})
+        basis = {"provenance": ready.provenance, "relative_error": ready.relative_error}
+        rows.append(_row(ran, comm, size, gpus, ready.links) | basis)
         if progress is not None and progress(len(rows) / len(all_sizes)):
             break
     return rows
