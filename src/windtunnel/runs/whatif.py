@@ -208,7 +208,7 @@ def _other_gpu(text: str, name: str, machine: TracedMachine) -> TraceChange:
 
     ratios = kernel_ratios(machine.job, _gpu(machine, text), load_gpu(name))
     kept = "calls (the scale-up links and NICs of the trace stay: cluster=CLUSTER changes them too), launches and gaps"
-    return TraceChange(text, partial(_by_class, ratios), kept, _told(ratios, machine.job))
+    return TraceChange(text, partial(_by_class, ratios), kept, _describe_ratios(ratios, machine.job))
 
 
 def _by_class(ratios: dict[str, float], graph: TraceGraph, seconds: Floats) -> Floats:
@@ -216,7 +216,7 @@ def _by_class(ratios: dict[str, float], graph: TraceGraph, seconds: Floats) -> F
     return np.where(_kernels(graph), seconds * factor[graph.name], seconds)
 
 
-def _told(ratios: dict[str, float], job: Job | None) -> str:
+def _describe_ratios(ratios: dict[str, float], job: Job | None) -> str:
     shapes = "the job's shapes" if job is not None else f"shapes of {USUAL_JOB} (--job: those of the run)"
     factors = ", ".join(f"{name} x {ratio:.3g}" for name, ratio in ratios.items())
     return f"kernels by the kernel models of both GPUs on {shapes}: {factors}"
@@ -245,7 +245,7 @@ def _other_cluster(text: str, name: str, machine: TracedMachine) -> TraceChange:
     def apply(graph: TraceGraph, seconds: Floats) -> Floats:
         return _by_call(source, target, machine.job, graph, _by_class(ratios, graph, seconds))
 
-    return TraceChange(text, apply, "launches and gaps", f"{_told(ratios, machine.job)}; calls by the ratio of their closed forms")
+    return TraceChange(text, apply, "launches and gaps", f"{_describe_ratios(ratios, machine.job)}; calls by the ratio of their closed forms")
 
 
 def _cluster(machine: TracedMachine) -> Cluster:

@@ -147,17 +147,17 @@ class Setup:
     def best(self, size: float) -> tuple[Cost, str, str, int]:
         """`seconds`, and the channels that run. The algorithm and protocol are those that NCCL takes, the seconds and the channels
         those of the best that it takes on these NICs or worse ones: of equally long ones the fewest, as each holds an SM."""
-        own = self._own(size)
+        own = self._ask_nccl(size)
         seconds, channels, latency = own[0].seconds, own[3], own[0].latency
         for one in self.slower:
-            other = one._own(size)
+            other = one._ask_nccl(size)
             if other[1:] == own[1:] and one.graph.usual == self.graph.usual:
                 continue  # NCCL does the same on them
             if other[0].seconds < seconds or other[3] < channels and other[0].seconds <= seconds * (1.0 + _AS_LONG):
                 seconds, channels, latency = min(seconds, other[0].seconds), other[3], min(latency, other[0].latency)
         return Cost(seconds, min(seconds, latency)), own[1], own[2], channels
 
-    def _own(self, size: float) -> tuple[Cost, str, str, int]:
+    def _ask_nccl(self, size: float) -> tuple[Cost, str, str, int]:
         if self.open:
             algorithm, protocol = self.choose(size)
             return self.cost(size, algorithm, protocol), algorithm, protocol, self.graph.running
