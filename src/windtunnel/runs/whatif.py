@@ -245,7 +245,8 @@ def _other_cluster(text: str, name: str, machine: TracedMachine) -> TraceChange:
     def apply(graph: TraceGraph, seconds: Floats) -> Floats:
         return _by_call(source, target, machine.job, graph, _by_class(ratios, graph, seconds))
 
-    return TraceChange(text, apply, "launches and gaps", f"{_describe_ratios(ratios, machine.job)}; calls by the ratio of their closed forms")
+    modelled = f"{_describe_ratios(ratios, machine.job)}; calls by the ratio of their closed forms"
+    return TraceChange(text, apply, "launches and gaps", modelled)
 
 
 def _cluster(machine: TracedMachine) -> Cluster:
