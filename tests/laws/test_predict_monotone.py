@@ -52,9 +52,9 @@ def step(job: Job, tax: float | None = None) -> tuple[float, Costs, Lowered, flo
 @examples(40)
 @given(jobs(), HARDWARE, FACTORS)
 def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> None:
-    """Kernels, calls and the step, without slack. Outside the law are NCCL's choices, as they are in life: faster links may lead
-    its tuner to another algorithm, protocol or number of channels that is slower (`test_a_mistake_of_the_tuner`), and more channels
-    hold more SMs (that share is kept). A library that picks the fastest makes no such mistake.
+    """Kernels, calls and the step, without slack. NCCL's tuner makes mistakes on faster NICs (`test_a_mistake_of_the_tuner`): for
+    factors other than those of NICs that are sold a call may be slower, and is then outside this law. `test_more_resources.py`
+    has the law for doubled resources, with every choice in it.
     """
     job = machine_with_known_units(job)
     before, slow, lowered, tax = step(job)
@@ -106,13 +106,10 @@ def test_a_mistake_of_the_tuner() -> None:
 @pytest.mark.parametrize("name", ["llama3-8b-8xh100", "gpt3-175b-64", "megascale-175b-12288", "bloom-176b-384"])
 @pytest.mark.parametrize("what", ["memory", "flops", "nic", "scale_up"])
 def test_faster_hardware_makes_catalogue_jobs_faster(name: str, what: str) -> None:
-    """One exception: NCCL puts a faster NVLink to use with more channels, and each holds an SM. That costs an H100 FSDP job 1 %."""
     job = load_job(name)
     better = scaled(job, what, 1.25)
-    tax = step(job)[3]
-    assert step(better)[3] == tax or what == "scale_up"
-    assert step(better, tax)[0] <= predict(job).step_time_s * (1 + ROUNDING)
-    assert predict(better).step_time_s <= predict(job).step_time_s * 1.02
+    assert step(better)[3] == step(job)[3]  # as many SMs are left to computation
+    assert predict(better).step_time_s <= predict(job).step_time_s * (1 + ROUNDING)
 
 
 @examples(15)

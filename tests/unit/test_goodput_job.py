@@ -11,10 +11,11 @@ import windtunnel as wt
 from windtunnel.base.errors import SpecError
 from windtunnel.goodput import run_of
 from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput
-from windtunnel.goodput.checkpoint import checkpoint_cost, state_bytes_of
+from windtunnel.goodput.checkpoint import BESIDE, STOP, checkpoint_cost, state_bytes_of
 from windtunnel.goodput.of_job import conditions_of
 from windtunnel.goodput.reasons import reasons
 from windtunnel.memory import memory_of
+from windtunnel.memory.host_copies import legs
 from windtunnel.predict import predict
 from windtunnel.report.json import dumps
 from windtunnel.report.text.goodput import report, to_json
@@ -65,7 +66,8 @@ def test_times_of_a_checkpoint_by_hand() -> None:
     cost = checkpoint_cost(job, job.reliability.checkpoint, exposed=0.2)
     assert cost.flush == pytest.approx(20.0) and cost.load == 80.0
     share = 50e9 / (8 * 8 * 50e9)  # of eight nodes' NICs of 400 Gb/s
-    assert cost.drag == pytest.approx(0.2 * share / (1.0 - share))
+    assert cost.drag == pytest.approx(BESIDE + 0.2 * share / (1.0 - share))
+    assert cost.save == pytest.approx(STOP + 1e12 / 64 / legs(job.cluster, "host", out=True)[0].rate)
     assert cost.save < 1.0
     blocking = job.reliability.checkpoint.model_copy(update={"mode": "blocking"})
     assert checkpoint_cost(job, blocking).save == pytest.approx(20.0)
@@ -259,3 +261,16 @@ def test_an_interval_is_not_below_the_shortest_one() -> None:
     assert _whole_steps(12.0, 25.0, 10.0) == 30.0
     assert _whole_steps(47.0, 25.0, 10.0) == 50.0
     assert _whole_steps(12.0, 30.0, 10.0) == 30.0
+
+
+@pytest.mark.parametrize("name", ["llama3.1-405b-16384", "megascale-175b-12288", "llama2-70b-64xh100", "bloom-176b-384"])
+def test_a_checkpoint_is_never_free_and_never_overtakes_itself(name: str) -> None:
+    """Stop, slow-down and write of a background checkpoint by default: the best interval is longer than what writes it."""
+    sets = ["reliability=llama3-2024"] if load_job(name).reliability is None else []
+    job = load_job(name, sets)
+    assert job.reliability is not None
+    policy = job.reliability.checkpoint.model_copy(update={"mode": "background", "block": None, "slowdown": None})
+    cost = checkpoint_cost(job, policy)
+    assert cost.save >= STOP and cost.drag >= BESIDE and cost.price > STOP
+    found = goodput(job)
+    assert found.interval_s >= max(cost.flush, 1.0)

@@ -8,12 +8,14 @@ import pytest
 from network_machines import machine
 
 from windtunnel.base.errors import SpecError, UnknownName
-from windtunnel.network import flat_group
+from windtunnel.network import collective, flat_group
 from windtunnel.network.groups.bandwidth import _CUBE_RINGS, group_links
 from windtunnel.network.lanes.mesh_rings import mesh_rings
 from windtunnel.network.nccl.channels import graph, log2_floor
+from windtunnel.network.nccl.constants import PROTOCOLS
 from windtunnel.network.nccl.settings import DEFAULT, parse_settings
 from windtunnel.network.nccl.tuner import _lines, _lowest, options, pieces
+from windtunnel.spec import load_cluster
 from windtunnel.workload.ops import Comm
 
 
@@ -192,3 +194,21 @@ def test_the_switch_leaves_one_channel_of_its_rate():
     table = {(a, p): rate for a, p, _, rate in options(Comm.ALL_REDUCE, shape, links, g, DEFAULT)}
     per_channel = g.nvls_intra * 0.85 * (g.nvls - 1) / g.nvls * 2
     assert table["nvls", "Simple"] == pytest.approx(g.nvls * per_channel * 8 / 14)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "protocols", "channels"),
+    [
+        ("tpu-v5p", {"ICI"}, False),
+        ("gaudi3", {"HCCL"}, False),
+        ("mi300x-roce", {*PROTOCOLS}, True),
+        ("h100-ib", {*PROTOCOLS}, True),
+    ],
+)
+def test_protocols_and_channels_are_those_of_the_accelerator_s_library(cluster: str, protocols: set[str], channels: bool) -> None:
+    """A TPU's links and Gaudi's ports have neither; RCCL has NCCL's."""
+    machine = load_cluster(cluster)
+    for gpus in (8, 32):
+        for size in (1e3, 1e6, 1e9):
+            estimate = collective(machine, Comm.ALL_REDUCE, size, flat_group(machine, gpus))
+            assert estimate.protocol in protocols and bool(estimate.channels) is channels

@@ -62,7 +62,30 @@ def test_other_machines(run: Run) -> None:
     same, faster, network, fp8 = (row.answer / row.measured for row in rows)
     assert same == pytest.approx(1.0, abs=1e-9) and network == pytest.approx(1.0, abs=1e-9)
     assert 0.4 < faster < 0.7 and 0.5 < fp8 < 0.9
-    assert "memory bandwidth" in rows[1].basis_modelled
+    assert "kernel models" in rows[1].basis_modelled and "scale-up links" in rows[1].basis_measured
+
+
+MACHINES = {
+    "gpu=b200-sxm-180gb": ["cluster.node.gpu=b200-sxm-180gb"],
+    "gpu=a100-sxm-80gb": ["cluster.node.gpu=a100-sxm-80gb"],
+    "gpu=h200-sxm-141gb": ["cluster.node.gpu=h200-sxm-141gb"],
+    "network=b200-ib": ["cluster=b200-ib", "cluster.node.gpu=h100-sxm-80gb"],
+    "network=h100-roce": ["cluster=h100-roce"],
+    "cluster=b200-ib": ["cluster=b200-ib"],
+    "cluster=a100-ib": ["cluster=a100-ib"],
+}
+
+
+@pytest.mark.parametrize("change", MACHINES)
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [("llama2-70b-64xh100", ["plan.global_batch=32"]), ("llama3-8b-8xh100", []), ("mixtral-8x7b-64xh100", ["model.layers=8"])],
+)
+def test_another_machine_is_what_a_prediction_on_it_says(name: str, sets: list[str], change: str) -> None:
+    job = load_job(name, sets)
+    (row,) = what_if(expected_run(job), [change], TracedMachine(job=job))
+    wanted = predict(load_job(name, [*sets, *MACHINES[change], f"cluster.gpus={job.cluster.gpus}"])).step_time_s
+    assert row.answer == pytest.approx(wanted, rel=0.06)
 
 
 TRUTH = {"kernels.gemm": 1.2, "calls.dp": 1.5}

@@ -234,10 +234,11 @@ def _about(rows: list[dict[str, object]], network: str) -> list[str]:
     if not packets:
         return [words]
     parts = [f"{words}, packets of {' or '.join(map(str, packets))} B (longer ones for long messages)"]
-    events = ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops")
-    counts = {name: sum(int(str(row[name])) for row in rows) for name in events}
+    # `host_pauses` stays in the data: a GPU or host that holds its own data back until its NIC is free sends no pause frame.
+    events = {"pfc_pauses": "PFC pauses by switch ports", "ecn_marks": "ECN marks", "cnps": "CNPs", "drops": "drops"}
+    counts = {words: sum(int(str(row[name])) for row in rows) for name, words in events.items()}
     if any(counts.values()):
-        parts.append("# " + ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items()))
+        parts.append("# " + ", ".join(f"{number:,} {words}" for words, number in counts.items()))
     skipped = max(float(str(row["skipped_share"])) for row in rows)
     if skipped:
         error = max(float(str(row["skip_error_us"])) / float(str(row["time_us"])) for row in rows)

@@ -99,22 +99,27 @@ def command(  # long: one option a line
         return
     tell_source(asked.loaded)
     with stoppable(f"searching plans of {asked.loaded.job.name}") as progress:
-        result = search(
-            [space.job for space in asked.spaces],
-            [space.fields for space in asked.spaces],
-            objective,
-            at_most=most,
-            margin=usual_margin() if margin is None else margin,
-            limits=SearchLimits(gap, math.inf if limit is None else limit),
-            processes=jobs,
-            ray=None if ray is None else ray.partition(":")[2] or "auto",
-            out=out,
-            stop=progress,
-            labels=asked.labels,
-            levers=True,
-            fixed=asked.stated,
-            top=top,
-        )
+        try:
+            result = search(
+                [space.job for space in asked.spaces],
+                [space.fields for space in asked.spaces],
+                objective,
+                at_most=most,
+                margin=usual_margin() if margin is None else margin,
+                limits=SearchLimits(gap, math.inf if limit is None else limit),
+                processes=jobs,
+                ray=None if ray is None else ray.partition(":")[2] or "auto",
+                out=out,
+                stop=progress,
+                labels=asked.labels,
+                levers=True,
+                fixed=asked.stated,
+                top=top,
+            )
+        except SpecError:
+            if progress(1.0):  # Ctrl-C before a plan was found: no limit of time was set
+                raise KeyboardInterrupt from None
+            raise
     result = rerank(result, fidelity, top)
     words = (*_job_words(job, model, megatron), *_options(asked.overrides[result.ranked[0].frame]))
     result = replace(result, own=asked.own, command=predict_command(result, words))

@@ -25,12 +25,20 @@ def command(
             "--change",
             metavar="CHANGE",
             help="scale:CLASS=F, scale:/PATTERN/=F, remove:CLASS, remove:/PATTERN/, fp8, gpu=NAME, network=CLUSTER, "
-            "no-host-gaps, no-stragglers, or dp=, pp=, tp=, cp=, ep=N; repeatable, each is answered alone.",
+            "cluster=CLUSTER (both), no-host-gaps, no-stragglers, or dp=, pp=, tp=, cp=, ep=N; repeatable, each is answered alone.",
         ),
     ],
-    source: Annotated[str | None, typer.Option("--from", metavar="GPU", help="The GPU of the trace, for gpu= and fp8.")] = None,
-    on: Annotated[str | None, typer.Option("--on", metavar="CLUSTER", help="The cluster of the trace, for network=.")] = None,
-    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="The job of the run, for dp=, pp= and the like.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="GPU", help="The GPU of the trace, for gpu= and fp8; default: --job's.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--on", metavar="CLUSTER", help="The cluster of the trace, for network= and cluster=; default: --job's."),
+    ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option("--job", metavar="JOB", help="The job of the run: its shapes and its machine; dp=, pp= and such need it."),
+    ] = None,
     sets: Sets = None,
     step: Annotated[int | None, typer.Option("--step", help="One step of the run; default: all that was traced.")] = None,
     json: Json = None,

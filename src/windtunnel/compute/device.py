@@ -79,7 +79,8 @@ def device(gpu: GPU, kernels: KernelCurves, recipe: str = "") -> Device:
             continue
         key = next((key for key in FALLBACK[name] if key in gpu.achievable and key in gpu.peak and key not in WIDE), None)
         factor[DTYPES.index(name)] = gpu.achievable[key] / gpu.peak[key] / wide if key and wide else kernels.narrow
-    sms = float(gpu.sms) if gpu.sms is not None else max(1.0, round(kernels.sms * peak[DTYPES.index("bf16")] / kernels.peak))
+    # Units that a sheet does not state are as many as those of the fitted GPU: more FLOP/s are faster units, in the same waves.
+    sms = float(gpu.sms) if gpu.sms is not None else kernels.sms
     l2 = gpu.l2 if gpu.l2 is not None else kernels.l2
     return Device(peak=peak, ceiling=peak * factor, bandwidth=gpu.memory_bandwidth, sms=sms, l2=l2)
 

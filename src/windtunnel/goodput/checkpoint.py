@@ -21,6 +21,15 @@ from windtunnel.workload.optimizers import OPTIMIZERS, Held, ParameterUpdate
 MOST_TRAFFIC = 0.9
 """Share of the NICs' bandwidth that a flush takes at most."""
 
+STOP = 0.3
+"""Seconds that a save stops training beside its copy: all ranks meet, agree on who saves what, and hand the copy on. Assumed: the
+sub-second stalls of ByteCheckpoint (NSDI 2025, from memory)."""
+
+BESIDE = 0.03
+"""How much longer a step takes while the host writes a checkpoint, as a share, beside what the NICs lose: memory bandwidth and
+threads of the host, PCIe. PCcheck (ASPLOS 2025) loses 3 % with a checkpoint in every 10 steps, where one is always being written;
+ByteRobust (SOSP 2025) below 0.9 % with one in every step, to memory only."""
+
 
 @dataclass(frozen=True)
 class StateBytes:
@@ -56,9 +65,10 @@ def state_bytes_of(job: Job) -> StateBytes:
 def checkpoint_cost(job: Job, policy: CheckpointPolicy, exposed: float = 0.0) -> CheckpointCost:
     """Seconds of a checkpoint of `job`. `exposed`: share of a step that waits for communication between nodes.
 
-    The first stage copies every GPU's part over its host link, or takes `block`. A flush runs at the storage's or the NICs'
-    rate, the lower. On training's NICs it takes a share b of their bandwidth, so that waiting for them takes 1 / (1 - b) as
-    long. PlanError for a checkpoint that the storage has no room for.
+    The first stage takes `STOP` and copies every GPU's part over its host link, or takes `block`. A flush runs at the storage's or
+    the NICs' rate, the lower, and makes a step longer by `BESIDE`. On training's NICs it takes a share b of their bandwidth, so
+    that waiting for them takes 1 / (1 - b) as long. The next save waits until the flush has ended. PlanError for a checkpoint
+    that the storage has no room for.
     """
     state = state_bytes_of(job)
     size = policy.size if policy.size is not None else state.total
@@ -70,9 +80,9 @@ def checkpoint_cost(job: Job, policy: CheckpointPolicy, exposed: float = 0.0) ->
     if policy.mode == "blocking":
         save, flush, drag = writes, 0.0, 0.0
     else:
-        save, flush = size / job.cluster.gpus / legs(job.cluster, "host", out=True)[0].rate, writes
+        save, flush = STOP + size / job.cluster.gpus / legs(job.cluster, "host", out=True)[0].rate, writes
         taken = min(MOST_TRAFFIC, write / nic) if nic is not None and policy.flush_over == "training" else 0.0
-        drag = exposed * taken / (1.0 - taken) if policy.slowdown is None else policy.slowdown
+        drag = BESIDE + exposed * taken / (1.0 - taken) if policy.slowdown is None else policy.slowdown
     save = save if policy.block is None else policy.block
     load = policy.load_time if policy.load_time is not None else _load(job, policy, state, size, nic)
     return CheckpointCost(size, save, flush, drag, load)

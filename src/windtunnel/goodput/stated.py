@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.goodput.checkpoint import interval_of
+from windtunnel.goodput.checkpoint import BESIDE, STOP, interval_of
 from windtunnel.goodput.conditions import CheckpointCost, Conditions
 from windtunnel.spec.reliability import Reliability
 
@@ -20,9 +20,10 @@ def stated_conditions(facts: Reliability, nodes: int, step_time_s: float) -> Con
     size = size or 0.0
     writes = size / policy.write
     flush = writes if policy.mode == "background" else 0.0
-    save = policy.block if policy.block is not None else 0.0 if flush else writes
+    save = policy.block if policy.block is not None else STOP if flush else writes
+    drag = policy.slowdown if policy.slowdown is not None else BESIDE if flush else 0.0
     load = policy.load_time if policy.load_time is not None else size / policy.read
-    return conditions_at(facts, nodes, CheckpointCost(size, save, flush, policy.slowdown or 0.0, load), step_time_s)
+    return conditions_at(facts, nodes, CheckpointCost(size, save, flush, drag, load), step_time_s)
 
 
 def conditions_at(

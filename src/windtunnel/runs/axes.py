@@ -22,7 +22,7 @@ _NAMES = (
 )
 """Words in the names that Megatron-LM, torchtitan and DeepSpeed give their communicators; the first that fits counts."""
 
-_ASKED = (Axis.TP, Axis.CP, Axis.EP, Axis.ETP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP, Axis.NEAR, Axis.FAR, Axis.WORLD)
+ASKED = (Axis.TP, Axis.CP, Axis.EP, Axis.ETP, Axis.DP, Axis.SHARD, Axis.REPLICA, Axis.EXPERT_DP, Axis.NEAR, Axis.FAR, Axis.WORLD)
 
 
 class AxisOf:
@@ -35,7 +35,7 @@ class AxisOf:
     def _by_ranks(self) -> dict[frozenset[int], str]:
         """Groups of more than one rank; where two axes have the same ranks the first of the list counts."""
         known: dict[frozenset[int], str] = {}
-        for axis in _ASKED:
+        for axis in ASKED:
             try:
                 listed = members(self.job, axis)
             except SpecError:

@@ -122,7 +122,8 @@ def _calls(
             name = events.group_names[group] if 0 <= group < len(events.group_names) else ""
             comm, size = Comm(int(events.comm[row])), float(events.bytes[row])
             axis = axis_of(trace.rank, members, name, comm)
-            key = CallKind(comm, axis, size if size == size else -1.0)
+            # whole bytes: a prediction has shares of ranks in fractions of a byte, which no file keeps
+            key = CallKind(comm, axis, float(round(size)) if size == size else -1.0)
             took = pure[index].get(row, float(events.seconds[row]))
             seconds[key].append(took)
             of_rank[key] += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from windtunnel.records.trace_graph import TaskKind, TraceGraph
 from windtunnel.replay.options import ReplayOptions
 from windtunnel.replay.run import replay
 from windtunnel.runs.observed import label_class
+from windtunnel.runs.whatif_machine import USUAL_JOB, groups_beside, kernel_ratios
 from windtunnel.runs.whatif_plan import DEGREES, OtherPlans
 from windtunnel.spec import Job
 from windtunnel.spec.calibration import KernelFactors
@@ -29,11 +31,8 @@ from windtunnel.spec.machine.cluster import GPU, Cluster
 from windtunnel.traces.graph import graph_of
 from windtunnel.traces.rank_tasks import HOST_GAP, LAUNCH_DELAY
 
-COMPUTE_BOUND = ("gemm", "grouped_gemm", "attention", "scan")
-"""Classes that scale with the FLOP rate; the others with the memory's bandwidth."""
-
 CHANGES = (
-    "scale:CLASS=F, scale:/PATTERN/=F, remove:CLASS, remove:/PATTERN/, fp8, gpu=NAME, network=CLUSTER, "
+    "scale:CLASS=F, scale:/PATTERN/=F, remove:CLASS, remove:/PATTERN/, fp8, gpu=NAME, network=CLUSTER, cluster=CLUSTER, "
     + "no-host-gaps, no-stragglers, or dp=, pp=, tp=, cp=, ep=N"
 )
 """What may be typed as a change."""
@@ -144,9 +143,11 @@ def change_of(text: str, run: Run, machine: TracedMachine) -> TraceChange:
             text, "gemm", ratio, f"matrix products by the ratio of the peaks, {ratio:g}; casts to fp8 are not added"
         )
     if head == "gpu":
-        return _other_gpu(text, value, _gpu(machine, text))
+        return _other_gpu(text, value, machine)
     if head == "network":
-        return _other_network(text, value, run, machine)
+        return _other_network(text, value, machine)
+    if head == "cluster":
+        return _other_cluster(text, value, machine)
     if text == "no-host-gaps":
         return TraceChange(
             text, _without_gaps, "all kernels, calls and launches", "the host never stands still and launches at once"
@@ -169,6 +170,8 @@ def _number(text: str, value: str) -> float:
 
 
 def _gpu(machine: TracedMachine, text: str) -> GPU:
+    if machine.gpu is None and machine.job is not None:
+        return machine.job.cluster.gpu
     if machine.gpu is None:
         raise SpecError("--from", "nothing", "the GPU of the trace", f"{text} needs it.")
     return machine.gpu
@@ -200,45 +203,76 @@ def _kernels(graph: TraceGraph) -> Bools:
     return np.asarray((graph.kind == TaskKind.COMPUTE) & ~graph.on_host)
 
 
-def _other_gpu(text: str, name: str, source: GPU) -> TraceChange:
+def _other_gpu(text: str, name: str, machine: TracedMachine) -> TraceChange:
     from windtunnel.spec.loading.load import load_gpu
 
-    target = load_gpu(name)
-    flops, memory = source.peak["bf16"] / target.peak["bf16"], source.memory_bandwidth / target.memory_bandwidth
-
-    def apply(graph: TraceGraph, seconds: Floats) -> Floats:
-        factor = np.array([flops if label_class(one) in COMPUTE_BOUND else memory for one in graph.names] or [1.0])
-        return np.where(_kernels(graph), seconds * factor[graph.name], seconds)
-
-    modelled = f"products, attention and scans x {flops:.3g} (bf16 peaks), other kernels x {memory:.3g} (memory bandwidth)"
-    return TraceChange(text, apply, "calls, launches and gaps", modelled)
+    ratios = kernel_ratios(machine.job, _gpu(machine, text), load_gpu(name))
+    kept = "calls (the scale-up links and NICs of the trace stay: cluster=CLUSTER changes them too), launches and gaps"
+    return TraceChange(text, partial(_by_class, ratios), kept, _describe_ratios(ratios, machine.job))
 
 
-def _other_network(text: str, name: str, run: Run, machine: TracedMachine) -> TraceChange:
+def _by_class(ratios: dict[str, float], graph: TraceGraph, seconds: Floats) -> Floats:
+    factor = np.array([ratios.get(label_class(one), 1.0) for one in graph.names] or [1.0])
+    return np.where(_kernels(graph), seconds * factor[graph.name], seconds)
+
+
+def _describe_ratios(ratios: dict[str, float], job: Job | None) -> str:
+    shapes = "the job's shapes" if job is not None else f"shapes of {USUAL_JOB} (--job: those of the run)"
+    factors = ", ".join(f"{name} x {ratio:.3g}" for name, ratio in ratios.items())
+    return f"kernels by the kernel models of both GPUs on {shapes}: {factors}"
+
+
+def _other_network(text: str, name: str, machine: TracedMachine) -> TraceChange:
     """Every call whose bytes and ranks are known, by the ratio of its closed-form times on the two clusters."""
     from windtunnel.spec.loading.load import load_cluster
 
-    if machine.cluster is None:
-        raise SpecError("--on", "nothing", "the cluster of the trace", f"{text} needs it.")
-    source = machine.cluster
+    source = _cluster(machine)
     target = load_cluster(name, [f"gpus={source.gpus}"])
+    return TraceChange(
+        text, partial(_by_call, source, target, machine.job), "kernels, launches, gaps; each call's time on its own network",
+        "the ratio of each call's closed forms",
+    )  # fmt: skip
+
+
+def _other_cluster(text: str, name: str, machine: TracedMachine) -> TraceChange:
+    """GPU, scale-up links and network of another cluster."""
+    from windtunnel.spec.loading.load import load_cluster
+
+    source = _cluster(machine)
+    target = load_cluster(name, [f"gpus={source.gpus}"])
+    ratios = kernel_ratios(machine.job, source.gpu, target)
 
     def apply(graph: TraceGraph, seconds: Floats) -> Floats:
-        ratios: dict[tuple[int, float, int], float] = {}
-        out = seconds.copy()
-        rows = np.flatnonzero((graph.kind == TaskKind.COLLECTIVE) & (graph.group >= 0) & np.isfinite(graph.bytes))
-        for row in rows.tolist():
-            key = (int(graph.comm[row]), float(graph.bytes[row]), int(graph.group[row]))
-            if key not in ratios:
-                ranks = np.array([sorted(graph.groups[key[2]])], np.int64)
-                there, here = (collective(one, Comm(key[0]), key[1], shape_of(one, ranks)).seconds for one in (target, source))
-                ratios[key] = there / here if here > 0 else 1.0
-            out[row] *= ratios[key]
-        return out
+        return _by_call(source, target, machine.job, graph, _by_class(ratios, graph, seconds))
 
-    return TraceChange(
-        text, apply, "kernels, launches, gaps; each call's time on its own network", "the ratio of each call's closed forms"
-    )
+    modelled = f"{_describe_ratios(ratios, machine.job)}; calls by the ratio of their closed forms"
+    return TraceChange(text, apply, "launches and gaps", modelled)
+
+
+def _cluster(machine: TracedMachine) -> Cluster:
+    if machine.cluster is not None:
+        return machine.cluster
+    if machine.job is not None:
+        return machine.job.cluster
+    raise SpecError("--on", "nothing", "the cluster of the trace, or --job its job")
+
+
+def _by_call(source: Cluster, target: Cluster, job: Job | None, graph: TraceGraph, seconds: Floats) -> Floats:
+    ratios: dict[tuple[int, float, int], float] = {}
+    settings = {} if job is None else job.runtime.nccl
+    out = seconds.copy()
+    rows = np.flatnonzero((graph.kind == TaskKind.COLLECTIVE) & (graph.group >= 0) & np.isfinite(graph.bytes))
+    for row in rows.tolist():
+        key = (int(graph.comm[row]), float(graph.bytes[row]), int(graph.group[row]))
+        if key not in ratios:
+            ranks, comm = groups_beside(graph.groups[key[2]], job), Comm(key[0])
+            pair = comm is Comm.SEND_RECV and ranks.shape[1] == 2
+            there, here = (
+                collective(one, comm, key[1], shape_of(one, ranks, pair), settings=settings).seconds for one in (target, source)
+            )
+            ratios[key] = there / here if here > 0 else 1.0
+        out[row] *= ratios[key]
+    return out
 
 
 def _without_gaps(graph: TraceGraph, seconds: Floats) -> Floats:

@@ -116,12 +116,13 @@ class CheckpointPolicy(Noun):
     capacity: Size | None = Field(default=None, gt=0, description="capacity of the storage for checkpoints")
     keep: PositiveInt = Field(default=2, description="checkpoints that the storage holds at a time")
     block: Seconds | None = Field(
-        default=None, description="time that training stops for the first stage; default: from the host link"
+        default=None, description="time that training stops for the first stage; default: 0.3 s, and the copy over the host link"
     )
     slowdown: NonNegativeFloat | None = Field(
         default=None,
         le=10,
-        description="how much longer a step takes during a flush, as a share; default: from the NICs that the flush uses",
+        description="how much longer a step takes during a flush, as a share; default: 3 %, and what the NICs lose that the "
+        "flush uses",
     )
     flush_over: Literal["training", "own"] = Field(
         default="training", description="NICs that the flush uses: those of training, or others"

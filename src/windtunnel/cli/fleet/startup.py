@@ -48,3 +48,7 @@ def command(
                 words += f" (predicted {found['predicted_seconds']:.3g} s)"
         typer.echo(words)
     typer.echo("Seconds: fitted to gloo over loopback, with a core for every rank; nothing of a cluster's network is in them.")
+    typer.echo(
+        "Counted: every key of gloo's groups, whose ranks all connect to each other. `windtunnel predict` counts barriers and "
+        "NCCL's ids of Megatron's groups (init_time_s, runtime.startup), and no connections."
+    )

@@ -94,7 +94,8 @@ def _show_waits(console: Console, report: RunReport) -> None:
     clocks = report.clocks
     console.print(
         f"{clocks.calls} calls matched across ranks; their ends agree within {clocks.residual_median * 1e6:,.1f} us (median), "
-        f"{clocks.residual_p95 * 1e6:,.1f} us (95 %)."
+        f"{clocks.residual_p95 * 1e6:,.1f} us (95 %). Waiting over the whole trace, where nothing computes; what others waited "
+        "for a rank is the sum over them:"
     )
     table = Table(box=None, pad_edge=False)
     for column in ("rank", "last", "kept others ms", "waited ms", "in"):
@@ -109,14 +110,18 @@ def _show_waits(console: Console, report: RunReport) -> None:
 
 def _show_steps(console: Console, report: RunReport) -> None:
     """A run without events of a device: what its steps say."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("rank", "step", "ms"):
-        table.add_column(column, justify="right")
     steps = report.run.steps
+    by_rank = bool((steps.rank >= 0).any())  # a log speaks for all ranks
+    table = Table(box=None, pad_edge=False)
+    for column in ("rank", "step", "ms") if by_rank else ("step", "ms"):
+        table.add_column(column, justify="right")
     for at in range(min(len(steps), 4 * _MOST)):
-        table.add_row(str(steps.rank[at]), str(steps.step[at]), _ms(float(steps.seconds[at])))
+        rank = str(steps.rank[at]) if steps.rank[at] >= 0 else "all"
+        table.add_row(*([rank] if by_rank else []), str(steps.step[at]), _ms(float(steps.seconds[at])))
     console.print(f"{len(steps)} steps; no events of a device, so that there is nothing to break down.")
     console.print(table)
+    if len(steps) > 4 * _MOST:
+        console.print(f"and {len(steps) - 4 * _MOST:,} more")
 
 
 def _ms(seconds: float) -> str:

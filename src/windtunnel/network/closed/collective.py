@@ -50,6 +50,8 @@ class Setup:
     net: NetConstants
     provenance: str
     relative_error: float
+    without_choice: bool = False
+    """NCCL's own choice is taken as it is, even where that on slower NICs is better."""
 
     def choose(self, size: float) -> tuple[str, str]:
         """(algorithm, protocol) that NCCL's tuner selects; sends and receives have no choice.
@@ -118,20 +120,59 @@ class Setup:
         """The greatest rate of a call of at most `size` bytes, B/s."""
         seconds = self.seconds(size)[0].seconds
         rate = size / seconds if seconds > 0.0 else math.inf
-        return rate if self.open else max(rate, self.peaks[bisect_right(self.starts, size) - 1])
+        rates = [rate, *(one.greatest_rate(size) for one in self.slower)]
+        return max(rates) if self.open else max(*rates, self.peaks[bisect_right(self.starts, size) - 1])
+
+    @cached_property
+    def slower(self) -> tuple[Setup, ...]:
+        """The same group with slower and with fewer NICs: whoever has better ones can have NCCL do on them what it does on these
+        (NCCL_ALGO, NCCL_PROTO, NCCL_MAX_NCHANNELS). Its tables know the NICs that were sold."""
+        if self.without_choice or self.group.nodes == 1 or not self.links.nvidia or self.comm in _SENDS:
+            return ()
+        links = self.links
+        each = links.line / links.nics
+        fewer = [links.nics / 2**k for k in range(1, 8) if links.nics / 2**k >= 1.0]
+        worse = [(links.nics, each / 2), *((links.nics, rung) for rung in NIC_RATES if rung < each), *((n, each) for n in fewer)]
+        found = []
+        for nics, rate in worse:
+            share = nics * rate / links.line
+            other = replace(links, line=links.line * share, inter=links.inter * share, nics=nics)
+            found.append(replace(self, links=other, graph=graph(self.group, other, self.settings), without_choice=True))
+        return tuple(found)
 
     def seconds(self, size: float) -> tuple[Cost, str, str]:
-        """Cost of `size` bytes with its algorithm and protocol; monotone in the size."""
+        """Cost of `size` bytes with its algorithm and protocol; monotone in the size, and never more than on slower NICs."""
+        return self.best(size)[:3]
+
+    def best(self, size: float) -> tuple[Cost, str, str, int]:
+        """`seconds`, and the channels that run. The algorithm and protocol are those that NCCL takes, the seconds and the channels
+        those of the best that it takes on these NICs or worse ones: of equally long ones the fewest, as each holds an SM."""
+        own = self._ask_nccl(size)
+        seconds, channels, latency = own[0].seconds, own[3], own[0].latency
+        for one in self.slower:
+            other = one._ask_nccl(size)
+            if other[1:] == own[1:] and one.graph.usual == self.graph.usual:
+                continue  # NCCL does the same on them
+            if other[0].seconds < seconds or other[3] < channels and other[0].seconds <= seconds * (1.0 + _AS_LONG):
+                seconds, channels, latency = min(seconds, other[0].seconds), other[3], min(latency, other[0].latency)
+        return Cost(seconds, min(seconds, latency)), own[1], own[2], channels
+
+    def _ask_nccl(self, size: float) -> tuple[Cost, str, str, int]:
         if self.open:
             algorithm, protocol = self.choose(size)
-            return self.cost(size, algorithm, protocol), algorithm, protocol
+            return self.cost(size, algorithm, protocol), algorithm, protocol, self.graph.running
         at = bisect_right(self.starts, size) - 1
         piece, ceiling = self.pieces[at], self.ceilings[at]
         cost = self.cost(size, piece.algorithm, piece.protocol)
         if cost.seconds > ceiling:
             cost = Cost(ceiling, min(cost.latency, ceiling))
-        return cost, piece.algorithm, piece.protocol
+        channels = self.graph.nvls_running if piece.algorithm == "nvls" else self.graph.running
+        return cost, piece.algorithm, piece.protocol, channels
 
+
+_AS_LONG = 1e-9
+NIC_RATES = (12.5e9, 25e9, 50e9, 100e9)
+"""B/s of the NICs that were sold with GPUs: 100 to 800 Gb/s."""
 
 _SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
 NCCL_TRANSFERRED = 0.2
@@ -165,12 +206,23 @@ def collective(
         return NOTHING
     options = settings if isinstance(settings, Settings) else parse_settings(settings)
     prepared = prepare(cluster, comm, group, options)
-    cost, algorithm, protocol = prepared.seconds(bytes)
+    cost, algorithm, protocol, channels = prepared.best(bytes)
+    protocol, channels = in_words_of(prepared.links, protocol, channels)
     rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
-    channels = prepared.graph.nvls_running if algorithm == "nvls" else prepared.graph.running
     return CommEstimate(
         cost.seconds, algorithm, protocol, channels, rate, cost.latency, prepared.provenance, prepared.relative_error
     )
+
+
+_WITHOUT_CHANNELS = {"tpu": "ICI", "gaudi": "HCCL", "other": "-"}
+"""Who moves the data on accelerators whose network ports move it themselves: no kernel has channels, and no protocol puts flags."""
+
+
+def in_words_of(links: GroupLinks, protocol: str, channels: int) -> tuple[str, int]:
+    """(protocol, channels) as the accelerator's own library has them: NCCL and RCCL as they are; a TPU's links and Gaudi's ports
+    have neither, and their cost by the constants of rings is assumed. 0 channels: none."""
+    own = None if links.nvidia else _WITHOUT_CHANNELS.get(links.generation)
+    return (protocol, channels) if own is None else (own, 0)
 
 
 def prepare(cluster: Cluster, comm: Comm, group: Group, settings: Settings = DEFAULT) -> Setup:

@@ -56,6 +56,8 @@ class GroupLinks:
     amd: bool
     hosts: int = 1
     """Servers of a domain."""
+    link: float | None = None
+    """B/s each way of one of a GPU's scale-up links; None where their number is not stated."""
 
 
 _OTHERS = (("cdna4", "cdna4"), ("cdna2", "cdna2"), ("cdna", "cdna3"), ("gaudi", "gaudi"), ("tpu", "tpu"))
@@ -102,10 +104,10 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
         servers = node.domain / node.gpus
         devices = min(node.nic.count, node.gpus)
         rate = node.nic.count * node.nic.bandwidth / devices
-        # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.
-        line = min(node.nic.count * node.nic.bandwidth * servers / group.sharing, group.per_node * rate)
         if scale.kind not in _OWN_PORTS:
-            line = min(line, group.per_node * pcie)
+            rate = min(rate, pcie)  # a NIC sits on as many lanes as a GPU, or several share those of one
+        # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.
+        line = min(devices * rate * servers / group.sharing, group.per_node * rate)
         nics = max(1.0, line / rate)
         inter = line * fabric.efficiency
         if group.span in ("pod", "core"):
@@ -132,6 +134,7 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
         fabric.in_network_reduction,
         node.cpu_vendor == "amd",
         node.domain // node.gpus,
+        scale.bandwidth / scale.links if scale.links > 1 else None,
     )
 
 

@@ -6,11 +6,20 @@ Rules of NCCL 2.30.7 (`search.cc`, `connect.cc`, `nvls.cc`); the search itself i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
-from windtunnel.network.nccl.constants import INTRA_SPEEDS, MAX_CHANNELS, NET_COUNTED, NVLINK_COUNTED, NVLS_CHANNELS, OTHER_CHANNELS
+from windtunnel.network.nccl.constants import (
+    INTRA_SPEEDS,
+    MAX_CHANNELS,
+    NET_COUNTED,
+    NVLINK_COUNTED,
+    NVLINK_RATE,
+    NVLINKS,
+    NVLS_CHANNELS,
+    OTHER_CHANNELS,
+)
 from windtunnel.network.nccl.settings import Settings
 
 
@@ -50,13 +59,38 @@ class ChannelSearch:
 
 
 def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
-    """Rings of `group` on `links`."""
+    """Rings of `group` on `links`.
+
+    The search runs on scale-up links of the generation's own rate, for which NVIDIA wrote its list of speeds: links of another rate
+    have as many channels, each faster or slower in proportion.
+    """
     if not links.nvidia:
         running = _limit_channels(OTHER_CHANNELS, settings)
         rates = links.intra * 1e-9 / running, links.line * 1e-9 / running
         each = links.whole * 1e-9 / OTHER_CHANNELS  # what one workgroup moves, whatever the group
         return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0)
     counted = links.intra * 1e-9 * (NVLINK_COUNTED[links.generation] if links.medium == "nvlink" else 0.92)
+    faster = faster_links(links)
+    usual = _search(group, links, settings, counted / faster)
+    if group.nodes == 1:
+        each = usual.each * faster
+    else:
+        net = links.line * 1e-9 * NET_COUNTED / usual.channels
+        each = usual.each * min(net, counted / usual.channels) / min(net, counted / faster / usual.channels)
+    return replace(usual, each=each)
+
+
+def faster_links(links: GroupLinks) -> float:
+    """Rate of one NVLink over that of its generation; 1 for PCIe. A GPU whose number of links is not stated has all that its
+    generation has."""
+    if links.medium != "nvlink" or not links.nvidia:
+        return 1.0
+    each = links.link or links.whole / NVLINKS[links.generation]
+    return each * 1e-9 / NVLINK_RATE[links.generation]
+
+
+def _search(group: Group, links: GroupLinks, settings: Settings, counted: float) -> ChannelSearch:
+    """`counted`: GB/s of a GPU's scale-up links as NCCL counts them."""
     late = links.generation in ("hopper", "blackwell")
     if group.nodes == 1:
         channels, intra = _domain_channels(counted, links)

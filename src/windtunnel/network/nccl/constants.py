@@ -96,7 +96,11 @@ TREE_CORRECTION: dict[str, tuple[float, ...]] = {
 
 # Bandwidth per NVLink that NCCL counts, over the 25 (20 for Volta's 25, 50 for Blackwell) GB/s of the data sheet.
 NVLINK_COUNTED = {"volta": 20.0 / 25.0, "ampere": 20.0 / 25.0, "hopper": 20.6 / 25.0, "blackwell": 40.1 / 50.0}
-# Per-channel speeds that result from the ring search on a full NVSwitch node, fastest first.
+# GB/s each way of one NVLink (NVLink 2 to 4: 25, NVLink 5: 50; vendor), and the links of a GPU, by the same generations.
+NVLINK_RATE = {"volta": 25.0, "ampere": 25.0, "hopper": 25.0, "blackwell": 50.0}
+NVLINKS = {"volta": 6, "ampere": 12, "hopper": 18, "blackwell": 18}
+# Per-channel speeds that result from the ring search on a full NVSwitch node, fastest first. NVIDIA writes a list for each
+# generation of links; links of another rate have that list in proportion (docs/decisions/0034-channels-follow-links.md).
 INTRA_SPEEDS: dict[str, tuple[float, ...]] = {
     "volta": (20.0,),
     "ampere": (20.0,),

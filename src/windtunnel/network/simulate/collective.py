@@ -13,7 +13,8 @@ from windtunnel.engine import flow
 from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import run_packets
-from windtunnel.network.closed.collective import bus_factor, prepare
+from windtunnel.network.closed.collective import bus_factor, in_words_of, prepare
+from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group, flat_group
 from windtunnel.network.lanes.algorithms import LOWERINGS
 from windtunnel.network.lanes.build import CallLanes, lanes_of, lanes_of_sends
@@ -266,23 +267,25 @@ def engine_sweep(
             )
         except _Stopped:
             break
-        rows.append(_row(ran, comm, size, gpus) | {"provenance": ready.provenance, "relative_error": ready.relative_error})
+        basis = {"provenance": ready.provenance, "relative_error": ready.relative_error}
+        rows.append(_row(ran, comm, size, gpus, ready.links) | basis)
         if progress is not None and progress(len(rows) / len(all_sizes)):
             break
     return rows
 
 
-def _row(ran: CallResult, comm: Comm, size: float, gpus: int) -> dict[str, object]:
+def _row(ran: CallResult, comm: Comm, size: float, gpus: int, links: GroupLinks) -> dict[str, object]:
     """One line of nccl-tests' table, with the engine's counters."""
     seconds = ran.seconds if ran.seconds > 0 else float("inf")
+    protocol, channels = in_words_of(links, ran.lowered.protocol, int(ran.lowered.pattern.channel.max()) + 1)
     return {
         "size": size,
         "time_us": ran.seconds * 1e6,
         "algbw_GBs": size / seconds * 1e-9,
         "busbw_GBs": size * bus_factor(comm, gpus) / seconds * 1e-9,
         "algorithm": ran.lowered.algorithm,
-        "protocol": ran.lowered.protocol,
-        "channels": int(ran.lowered.pattern.channel.max()) + 1,
+        "protocol": protocol,
+        "channels": channels,
         "lanes": len(ran.lowered.lanes),
     } | (_of_packets(ran) if ran.mtu else {})
 

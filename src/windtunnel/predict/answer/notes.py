@@ -42,6 +42,8 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
             "PyTorch's kernels compute the softmax: Megatron's fused one takes 17 to 4,096 keys, and sequences and micro batch x "
             "heads of a GPU in fours."
         )
+    if not isinstance(job.model, GraphModel):
+        notes += _idle_window(job)
     if job.unequal is not None:
         notes += _unequal(job.unequal)
     if job.cluster.gpus > 1 and not (job.unequal and job.unequal.names_speeds):
@@ -57,6 +59,21 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
     if plan.dp is None and job.dp > 1:
         notes.append(f"Data parallelism fills the cluster: dp = {job.dp}.")
     return tuple(notes)
+
+
+def _idle_window(job: Job) -> list[str]:
+    """Says of a sliding window that it saves nothing, and why."""
+    window = job.model.window
+    if window is None or not any(kind.local for kind in job.model.kinds):
+        return []
+    if job.kernel_runtime.attention != "flash":
+        return [
+            f"The window of {window} tokens saves nothing: without flash attention all scores are computed, and a mask hides those "
+            "outside of it. Write --set runtime.attention=flash."
+        ]
+    if window >= job.plan.seq:
+        return [f"The window of {window} tokens saves nothing: a sequence has {job.plan.seq}."]
+    return []
 
 
 def _unequal(unequal: Unequal) -> list[str]:

@@ -2,8 +2,11 @@
 
 At a group's barrier a rank registers and then polls until all are present: two operations. Each member of a group of GPUs fetches
 the communicator's id once. With `sync = "all_ranks"` every rank does so after every group of the job: n x groups operations, and
-the number of groups grows with n. With `sync = "members"` a rank does so only for its own groups. Not counted: start of processes,
-CUDA contexts, NCCL's bootstrap.
+the number of groups grows with n. With `sync = "members"` a rank does so only for its own groups.
+
+Not counted: start of processes, CUDA contexts, NCCL's bootstrap, and the connections of gloo's groups, each rank with each. Those
+are what `windtunnel fleet startup` counts, by a law of its own that was measured on one machine. The fleet imports nothing of the
+simulator and knows no framework's groups: the two answer different questions and share no number.
 """
 
 from __future__ import annotations

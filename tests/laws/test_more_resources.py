@@ -1,0 +1,72 @@
+"""More of a resource never makes a step slower: FLOP/s, NVLink, NICs, HBM, memory, doubled one at a time.
+
+`python tests/more_resources.py --jobs 3000` is the same on as many jobs as one likes.
+"""
+
+from __future__ import annotations
+
+import pytest
+from drawn import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from more_resources import RESOURCES, SLOWER, doubled, slower_with_more
+
+from windtunnel.network.closed.collective import prepare
+from windtunnel.network.groups.shape import flat_group
+from windtunnel.predict import predict
+from windtunnel.spec import load_cluster, load_job, names
+from windtunnel.workload.ops import Comm
+
+# Jobs that were slower with more: NVLink (channels, then a worse protocol), NICs (the same, and twice the SMs for nothing), FLOP/s
+# of a chip whose units nobody states, a NIC that is faster than its lanes.
+FOUND = (12, 27, 97, 140, 151, 231, 250, 261, 646, 883, 979, 1004, 1068, 1319, 1428, 1515, 1544, 1787, 1903, 2689, 2950)
+
+
+@pytest.mark.parametrize("number", FOUND)
+def test_what_was_slower_once_is_not(number: int) -> None:
+    assert slower_with_more(number) == []
+
+
+@examples(60)
+@given(st.integers(3001, 10**9))
+def test_more_of_a_resource_is_never_slower(number: int) -> None:
+    assert slower_with_more(number) == []
+
+
+@pytest.mark.parametrize("name", names("jobs"))
+def test_nor_is_it_on_jobs_of_the_catalogue(name: str) -> None:
+    job = load_job(name)
+    before = predict(job).step_time_s
+    for resource in RESOURCES:
+        better = doubled(job, resource)
+        assert better is None or predict(better).step_time_s <= before * (1.0 + SLOWER), resource
+
+
+@pytest.mark.parametrize("factor", [1.2, 1.5, 2.0, 4.0])
+def test_faster_nvlinks_run_no_more_channels(factor: float) -> None:
+    """Eight H100 run 24 channels (12 x 30 GB/s by NCCL's search, doubled), whatever one of their 18 links moves."""
+    base = load_job("llama2-70b-64xh100")
+    more = load_job("llama2-70b-64xh100", [f"cluster.node.scale_up.bandwidth={450 * factor}GB/s per GPU each way"])
+    group = flat_group(base.cluster, 8)
+    for comm in (Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_REDUCE):
+        one, other = (prepare(job.cluster, comm, group).graph for job in (base, more))
+        assert (one.running, one.nvls_running) == (other.running, other.nvls_running) == (24, 16)
+        assert other.each == pytest.approx(one.each * factor)
+    assert predict(more).step_time_s < predict(base).step_time_s
+
+
+@pytest.mark.parametrize(
+    ("cluster", "channels"), [("dgx-2", 12), ("a100-ib", 24), ("h100-ib", 24), ("h800-ib", 16), ("b200-ib", 32), ("b300-ib", 32)]
+)
+def test_more_links_run_more_channels(cluster: str, channels: int) -> None:
+    """6, 12, 18, 8, 18, 18 links at the rate of their generation: NCCL's own counts."""
+    machine = load_cluster(cluster)
+    assert prepare(machine, Comm.ALL_GATHER, flat_group(machine, 8)).graph.running == channels
+
+
+def test_a_nic_is_no_faster_than_its_lanes() -> None:
+    """Two NICs of 400 Gb/s on 16 lanes of generation 4 move 26 GB/s each, and are two."""
+    machine = load_cluster("a100-pcie", ["node.nic.bandwidth=400Gb/s"])
+    links = prepare(machine, Comm.ALL_GATHER, flat_group(machine, 16)).links
+    assert links.nics == pytest.approx(machine.node.nic.count if machine.node.nic else 0)
+    assert links.line == pytest.approx(links.nics * 26e9, rel=0.01)
