@@ -63,7 +63,8 @@ CASES = [
 ANSWERED = [
     (("07_moe_lora_all_gptoss.yaml",), "h100-nvl"), (("07b_moe_lora_linear_qwen3moe.yml",), "h100-ib"),
     (("07c_moe_lora_axolotl_gptoss20b.yaml",), "h100-ib"), (("08b_qlora_llamafactory_72b.yaml",), "h100-ib"),
-    (("19_hub_name_coder32b.yaml",), "h100-ib"), (("04b_verl_launch.sh",), "h100-ib"), (("11b_hf_trainer_deepspeed.sh",), "h100-ib"),
+    (("19_hub_name_coder32b.yaml",), "h100-ib"), (("04b_verl_launch.sh",), "h100-ib"),
+    (("11b_hf_trainer_deepspeed.sh",), "h100-ib"),
     (("11c_llamafactory_cli.sh",), "h100-ib"), (("11d_swift_sft.sh",), "h100-ib"), (("11e_trl_cli.sh",), "h100-ib"),
 ]  # fmt: skip
 READ = [

@@ -3,7 +3,8 @@ long as its paper says."""
 
 from __future__ import annotations
 
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from schedule_clock import Times, held, order_of, run
@@ -143,3 +144,12 @@ def test_orders_by_hand() -> None:
     assert written(first) == "F0 F2' F1 B2' F3'&B0 B3' I1 W1"
     assert written(last) == "F2' F0 F3' B0 F1&B2' B1 I3' W3'"
     assert [written(order) for order in order_of("breadth-first", 2, 2, 2)] == ["F0 F1 F0' F1' B1' B0' B1 B0"] * 2
+
+
+def test_the_example_of_the_guide_runs_as_it_is_pasted() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "extend" / "schedule.md"
+    block = guide.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    pasted: dict[str, Any] = {}
+    exec(compile(block, str(guide), "exec"), pasted)
+    stages = pasted["eager_one_f_one_b"](4, 1, 8)
+    assert len(stages) == 4 and all(len(actions) == 16 for actions in stages)

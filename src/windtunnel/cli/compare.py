@@ -10,7 +10,7 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.common import Json, Network, On, Sets, print_list, show_spinner, writable, write_json
-from windtunnel.cli.shared.job import job_of, tell_source
+from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.spec import names
 
 EXAMPLES = """\b
@@ -94,9 +94,10 @@ def _run_and_job(files: list[str], name: str, sets: list[str], on: str | None, j
     run, broken = run_of(files)
     with show_spinner("comparing"):
         comparison = compare_run(run, loaded.job)
-    tell_source(loaded)
+    tell_assumed(loaded)
     print_list(broken, "could not be read")
     if json is not None:
         write_json(comparison.as_dict(), json)
     if json != "-":
         show(comparison, Console())
+    tell_ignored(loaded)

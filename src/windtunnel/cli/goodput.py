@@ -9,7 +9,7 @@ import typer
 
 from windtunnel.cli.shared.amounts import days as days_of
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, print_list, writable, write_json
-from windtunnel.cli.shared.job import job_of, tell_source
+from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.progress import bar
 from windtunnel.goodput import goodput
 
@@ -57,7 +57,7 @@ def command(
         answer = goodput(
             loaded.job, wall, 0 if closed else replicas, seed, threads=os.cpu_count() or 1, progress=None if closed else progress
         )
-    tell_source(loaded)
+    tell_assumed(loaded)
     print_list(assumed, "assumed")
     from windtunnel.report.text.goodput import report, to_json
 
@@ -65,3 +65,4 @@ def command(
         write_json(to_json(answer), json)
     if not quiet and json != "-":
         report(answer)
+    tell_ignored(loaded)

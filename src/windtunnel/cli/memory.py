@@ -9,7 +9,7 @@ import typer
 
 from windtunnel.api.step import memory
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, show_spinner, writable, write_json
-from windtunnel.cli.shared.job import job_of, tell_source
+from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.memory import OverTime, Pooled, StageMemory
 from windtunnel.report.memory import MemoryReport, check_stage
 from windtunnel.search.levers.flags import flags_of, framework_name
@@ -109,11 +109,12 @@ def command(
             write(counted.moments, loaded.job.name, picture)
         if snapshot is not None:
             counted.snapshot(snapshot, stage)
-    tell_source(loaded)
+    tell_assumed(loaded)
     if json is not None:
         write_json(counted.as_dict(), json)
     if not quiet and json != "-":
         _print(loaded.job, counted)
+    tell_ignored(loaded)
 
 
 def _what_is_left(job: Job) -> str:

@@ -25,7 +25,7 @@ from windtunnel.cli.shared.common import (
     writable,
     write_json,
 )
-from windtunnel.cli.shared.job import job_of, tell_source
+from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.progress import bar
 from windtunnel.jobs.load import with_calibration
 from windtunnel.predict import predict
@@ -97,7 +97,7 @@ def command(  # long: one option a line
     else:
         with show_spinner(what):
             prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
-    tell_source(loaded)
+    tell_assumed(loaded)
     if json is not None:
         from windtunnel.report.json import to_json
 
@@ -118,3 +118,4 @@ def command(  # long: one option a line
         from windtunnel.report.text.terminal import report
 
         report(prediction)
+    tell_ignored(loaded)

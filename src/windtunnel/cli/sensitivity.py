@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, writable, write_json
-from windtunnel.cli.shared.job import job_of, tell_source
+from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.progress import bar
 
 EXAMPLES = """\b
@@ -39,7 +39,7 @@ def command(
     with bar(f"predicting changes of {loaded.job.name}") as progress:
         result = sensitivity(loaded.job, progress)
     if json != "-":
-        tell_source(loaded)
+        tell_assumed(loaded)
     if json is not None:
         write_json(result.as_dict(), json)
     if html is not None:
@@ -51,3 +51,4 @@ def command(
         from windtunnel.report.text.sensitivity import show
 
         show(result)
+    tell_ignored(loaded)

@@ -32,6 +32,16 @@ def job_of(
 
 def tell_source(loaded: LoadedJob) -> None:
     """Prints changed fields, ignored keys and assumptions to standard error."""
+    tell_ignored(loaded)
+    tell_assumed(loaded)
+
+
+def tell_assumed(loaded: LoadedJob) -> None:
+    """Prints changed fields and assumptions to standard error: what an answer rests on, before it."""
     print_list(loaded.changed, "changed to follow --set")
-    print_list(summarise_ignored(loaded.ignored, loaded.format), f"ignored in {loaded.format}")
     print_list(loaded.assumed, f"assumed, since {loaded.format} does not say")
+
+
+def tell_ignored(loaded: LoadedJob) -> None:
+    """Prints ignored keys to standard error: after an answer, which they hardly ever change."""
+    print_list(summarise_ignored(loaded.ignored, loaded.format), f"ignored in {loaded.format}")
