@@ -30,3 +30,7 @@ def test_no_wish_is_called_impossible_that_is_not(seed: int) -> None:
 @pytest.mark.parametrize("seed", [21, 22])
 def test_verbs_agree_on_levers_and_none_beats_the_winner(seed: int) -> None:
     assert script("one_list_of_levers").check_jobs(2, seed) == []
+
+
+def test_first_plans_are_near_the_best_of_their_framework() -> None:
+    assert script("first_plans").check_plans(4, 31) == []
