@@ -75,6 +75,7 @@ def missing(wanted: tuple[str, ...], printed: str) -> str | None:
 
 def _mask(line: str) -> str:
     """A line without its numbers, bars and widths: what stays when only figures move."""
+    line = re.sub(r"±\s?[\d.]+\s?%", "", line)
     return " ".join(re.sub(r"[\d.,+%█▉▊▋▌▍▎▏-]+", "#", re.sub(r"\b(ns|us|µs|ms|s|k|M|G|million|billion)\b", "", line)).split())
 
 

@@ -123,7 +123,8 @@ def test_the_reading_order_counts_lines() -> None:
 def test_accuracy_of_the_readme_is_that_of_the_accuracy_page(page: str) -> None:
     shown = ACCURACY.findall((ROOT / page).read_text(encoding="utf-8"))
     scored = re.findall(
-        r"\| (\d+) \| ([\d.]+) % \| ([\d.]+) % \| ([-+][\d.]+) % \|", (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+        r"\| (\d+)(?: of \d+)? \| ([\d.]+) % \| ([\d.]+) % \| ([-+][\d.]+) % \|",
+        (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8"),
     )
     assert len(shown) >= 8
     assert [row for row in shown if row not in scored] == []

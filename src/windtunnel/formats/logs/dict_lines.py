@@ -53,8 +53,8 @@ class DictLines:
         if start < 0 or _SUMMARY in text:
             return
         said = {match["key"]: match["text"] or match["number"] or "" for match in _PAIR.finditer(text, start)}
-        seconds, rate = _first(said, _SECONDS), _first(said, _RATES)
-        tokens = _first(said, _TOKENS)
+        seconds, rate = _first_number(said, _SECONDS), _first_number(said, _RATES)
+        tokens = _first_number(said, _TOKENS)
         if not seconds > 0 and rate > 0:
             seconds = 1.0 / rate
         if not seconds > 0 and not tokens > 0:
@@ -67,7 +67,7 @@ class DictLines:
         step = self._step_of(said, text, start)
         memory = next((as_number(said[key]) * unit for key, unit in _MEMORY.items() if key in said), NAN)
         self.step_lines += 1
-        self.log.add(StepLine(step, seconds if seconds > 0 else NAN, loss=_first(said, _LOSSES), memory=memory))
+        self.log.add(StepLine(step, seconds if seconds > 0 else NAN, loss=_first_number(said, _LOSSES), memory=memory))
 
     def _step_of(self, said: dict[str, str], text: str, start: int) -> int:
         """The number of the step that a dict is about, and of how many, where it says."""
@@ -87,7 +87,7 @@ class DictLines:
         """Nothing stays open between lines."""
 
 
-def _first(said: dict[str, str], names: tuple[str, ...]) -> float:
+def _first_number(said: dict[str, str], names: tuple[str, ...]) -> float:
     return next((as_number(said[name]) for name in names if name in said), NAN)
 
 

@@ -105,9 +105,9 @@ def _print_suspects(comparison: RunComparison, console: Console) -> None:
 
 def _suspect_lines(number: int, suspect: SuspectedCause) -> tuple[str, ...]:
     head = f"  {number}. {suspect.words}: {signed_seconds(suspect.seconds)}, {100 * suspect.share:.0f} % of the difference"
-    sets = " ".join(_typed(text) for text in suspect.sets)
+    sets = " ".join(_as_typed(text) for text in suspect.sets)
     return (head, f"     To test it: {suspect.test}", f"     windtunnel predict JOB {sets}")
 
 
-def _typed(text: str) -> str:
+def _as_typed(text: str) -> str:
     return f"--set '{text}'" if any(sign in text for sign in "[]{} ") else f"--set {text}"

@@ -33,16 +33,16 @@ def table_of_overrides(words: Sequence[str]) -> Mapping[str, Any]:
 
     table: dict[str, Any] = {"verl": True}
     gpus = _product(get("trainer.n_gpus_per_node"), get("trainer.nnodes") or "1")
-    cp = _whole(get(f"{_ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size")) or 1
+    cp = _parse_count(get(f"{_ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size")) or 1
     table["model_name_or_path"] = get("actor_rollout_ref.model.path", "model.partial_pretrain", "model.path")
     table["num_processes"] = gpus
-    prompt, response = _whole(get("data.max_prompt_length")), _whole(get("data.max_response_length"))
-    table["max_length"] = _whole(get("data.max_length")) or ((prompt or 0) + (response or 0)) or None
-    micro = _whole(get(f"{_ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu")) or 1
+    prompt, response = _parse_count(get("data.max_prompt_length")), _parse_count(get("data.max_response_length"))
+    table["max_length"] = _parse_count(get("data.max_length")) or ((prompt or 0) + (response or 0)) or None
+    micro = _parse_count(get(f"{_ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu")) or 1
     table["per_device_train_batch_size"] = micro
     # A mini batch counts prompts; each has `rollout.n` responses, and each of these is a sequence of the update.
-    mini = _whole(get(f"{_ACTOR}ppo_mini_batch_size", "data.train_batch_size"))
-    responses = _whole(get("actor_rollout_ref.rollout.n")) or 1
+    mini = _parse_count(get(f"{_ACTOR}ppo_mini_batch_size", "data.train_batch_size"))
+    responses = _parse_count(get("actor_rollout_ref.rollout.n")) or 1
     if mini and gpus:
         replicas = max(1, gpus // cp)
         table["gradient_accumulation_steps"] = max(1, mini * responses // (replicas * micro))
@@ -55,7 +55,7 @@ def table_of_overrides(words: Sequence[str]) -> Mapping[str, Any]:
     table["fsdp_config"] = {"fsdp_sharding_strategy": "FULL_SHARD", "fsdp_offload_params": offloads}
     on(f"{_ACTOR}fsdp_config.optimizer_offload")
     table["distributed_type"], table["bf16"] = "FSDP", True
-    lora = _whole(get("actor_rollout_ref.model.lora_rank", "model.lora_rank"))
+    lora = _parse_count(get("actor_rollout_ref.model.lora_rank", "model.lora_rank"))
     if lora:
         table |= {
             "use_peft": True,
@@ -66,12 +66,12 @@ def table_of_overrides(words: Sequence[str]) -> Mapping[str, Any]:
     return {key: value for key, value in table.items() if value is not None} | left
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_count(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
 def _product(*texts: str | None) -> int | None:
-    counts = [_whole(text) for text in texts]
+    counts = [_parse_count(text) for text in texts]
     if any(count is None for count in counts):
         return None
     product = 1
