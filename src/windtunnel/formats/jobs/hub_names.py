@@ -162,8 +162,21 @@ def _known() -> tuple[dict[str, _Entry], dict[str, _Entry]]:
     for row in table["differing"]:
         for name in row["names"]:
             known[_key(name)] = _Entry(row["like"], tuple(row["fields"].items()), row.get("note", ""))
+    for listed in (name.rpartition("/")[2] for name in _listed(table)):  # such as Qwen3-4B-2507-SFT
+        bare = [word for place, word in enumerate(words_of(listed)) if place == 0 or not _is_tuned(word)]
+        if canonical(words_of(listed)) in known:
+            known.setdefault(canonical(bare), known[canonical(words_of(listed))])
     near = {spelled: entry for key, entry in known.items() for spelled in spellings(key)}
     return known, near
+
+
+def _listed(table: dict[str, Any]) -> Iterator[str]:
+    """All names of `catalog/hub.toml`."""
+    for section in ("same", *_NOTES):
+        for listed in table[section].values():
+            yield from listed
+    for row in table["differing"]:
+        yield from row["names"]
 
 
 def _key(name: str) -> str:
