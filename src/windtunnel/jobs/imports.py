@@ -80,7 +80,7 @@ def apply_deepspeed(path: Path, base: str | None, overrides: list[str], model: s
     imported = import_job(path, on)
     assert imported.job is not None
     job = check(load_job(tomllib.loads(dump_job(imported.job)), overrides))
-    return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed))
+    return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed), imported=imported)
 
 
 def load_model_apart(model: str, assumed: list[str] | None = None) -> Model:

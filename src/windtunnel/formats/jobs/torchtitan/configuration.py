@@ -74,7 +74,7 @@ def import_table(config: Mapping[str, Any], on: Job | None = None, stated: State
                 source="torchtitan configuration",
             )
         )
-    return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed))
+    return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed), table=config)
 
 
 def _model(keys: Keys, assumed: list[str]) -> Model:
