@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.published_sizes import RELEASED, ROUNDED
 from windtunnel.spec import (
     Model,
     check,
@@ -156,6 +157,7 @@ PUBLISHED = {
     "palm-540b": 540.35,
 }
 """Billions of parameters."""
+PUBLISHED |= RELEASED
 
 
 def parameters(model: Model) -> int:
@@ -239,9 +241,22 @@ def test_parameters_within_two_percent_of_the_published_size(name: str) -> None:
     assert parameters(load_model(name)) / BILLION == pytest.approx(PUBLISHED[name], rel=0.02, abs=rounding)
 
 
+@pytest.mark.parametrize("name", RELEASED)
+def test_both_counts_of_released_weights_are_within_one_percent(name: str) -> None:
+    model, share = load_model(name), 0.02 if name in ROUNDED else 0.005
+    assert parameters(model) / BILLION == pytest.approx(RELEASED[name], rel=share)
+    assert parameter_count(model) / BILLION == pytest.approx(RELEASED[name], rel=share)
+
+
+@pytest.mark.parametrize("name", names("models"))
+def test_a_model_with_rotary_positions_says_their_base(name: str) -> None:
+    model = load_model(name)
+    assert model.position != "rope" or model.numerics is not None and model.numerics.rope_base is not None
+
+
 MIXED = [
     name
-    for name in names("models")
+    for name in sorted({*names("models")} - {*ROUNDED})
     if load_model(name).experts or name.startswith(("qwen3", "gemma3", "gemma4", "palm", "nemotron-h")) or load_model(name).vision
 ]
 

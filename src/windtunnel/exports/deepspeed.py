@@ -5,20 +5,58 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.exports.exporters import Written
 from windtunnel.exports.notes import left_out
+from windtunnel.exports.tables import REFUSED, differences, leaves, misses_of, rewrite
 from windtunnel.formats.jobs.deepspeed.configuration import import_table as from_deepspeed
+from windtunnel.formats.jobs.imported import Imported
 from windtunnel.spec import DTYPE_BYTES, Job
 
 _STAGES = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3, "hsdp": 3, "mics": 3}
 _DEVICES = {"host": "cpu", "nvme": "nvme"}
 
 
-def export(job: Job, options: dict[str, str]) -> Written:
-    """The configuration of a job. SpecError for an option."""
+_SCRIPT = "the model, the sequence, recomputation and the axes beside tp: the training script says them"
+
+
+def export(job: Job, options: dict[str, str], source: Imported | None = None) -> Written:
+    """The configuration of a job; where the job was read from one, all of its keys, with what has changed since. SpecError for an
+    option."""
     if options:
         raise SpecError("--option", next(iter(options)), "no option: deepspeed has none")
+    if source is not None and source.table is not None:
+        return _rewritten(job, dict(source.table))
+    config = _config(job)
+    on = job.model_copy(update={"plan": job.plan.model_copy(update={"tp": 1})}) if job.plan.tp > 1 else job
+    return Written({"ds_config.json": _text(config)}, (_SCRIPT, *left_out(job, from_deepspeed(config, on))))
+
+
+def _rewritten(job: Job, given: dict[str, Any]) -> Written:
+    """The configuration that the job was read from, changed where the job is another one. What it leaves open stays open."""
+
+    first = from_deepspeed(given, job)
+
+    def misses(table: dict[str, Any]) -> int:
+        try:
+            return misses_of(job, from_deepspeed(table, job), first)
+        except WindtunnelError:
+            return REFUSED
+
+    assert first.plan is not None and first.runtime is not None
+    was = job.model_copy(update={"plan": first.plan, "runtime": first.runtime})
+    table = rewrite(given, _config(was), _config(job), misses)
+    open_keys = [".".join(path) for path, value in leaves(table).items() if value == "auto"]
+    notes = (_SCRIPT, *([f"{', '.join(open_keys)}: auto, so the trainer fills them in"] if open_keys else []))
+    missing = left_out(job, from_deepspeed(table, job))
+    return Written({"ds_config.json": _text(table)}, (*notes, *missing), changed=differences(given, table))
+
+
+def _text(config: dict[str, Any]) -> str:
+    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+
+
+def _config(job: Job) -> dict[str, Any]:
     plan, runtime = job.plan, job.runtime
     config: dict[str, Any] = {
         "train_batch_size": plan.global_batch,
@@ -36,9 +74,7 @@ def export(job: Job, options: dict[str, str]) -> Written:
         config[half] = {"enabled": True}
     config["communication_data_type"] = runtime.reduce_dtype
     config["data_types"] = {"grad_accum_dtype": runtime.gradient_dtype}
-    back = from_deepspeed(config, job.model_copy(update={"plan": plan.model_copy(update={"tp": 1}) if plan.tp > 1 else plan}))
-    notes = ("the model, the sequence, recomputation and the axes beside tp: the training script says them",)
-    return Written({"ds_config.json": json.dumps(config, indent=2) + "\n"}, (*notes, *left_out(job, back)))
+    return config
 
 
 def _zero(job: Job) -> dict[str, Any]:

@@ -2,35 +2,98 @@
 
 from __future__ import annotations
 
+from functools import cache
+from math import log2
 from typing import Any
 
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.exports.exporters import Written
 from windtunnel.exports.notes import left_out
+from windtunnel.exports.tables import REFUSED, differences, misses_of, rewrite
+from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.torchtitan.configuration import SCHEDULES
 from windtunnel.formats.jobs.torchtitan.configuration import import_table as from_torchtitan
 from windtunnel.formats.jobs.torchtitan.flavors import FLAVORS
-from windtunnel.spec import Job, names
+from windtunnel.spec import Job, Model, load_model, names
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.loading.toml import toml_lines
+from windtunnel.workload import parameter_count
 
-_FAMILIES = ("qwen3", "gpt_oss", "llama3", "deepseek_v3", "llama4")
+_FLAVORS = {
+    "llama3": ("8B", "70B", "405B"),
+    "llama4": ("17bx16e", "17bx128e"),
+    "qwen3": ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B"),
+    "gpt_oss": ("20b", "120b"),
+    "deepseek_v3": ("16B", "236B", "671B"),
+}
+"""Flavors by the name of the model: `torchtitan/models/*/__init__.py` of v0.2.2."""
 _NAMES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved": "Interleaved1F1B", "breadth-first": "LoopedBFS"}
 _NAMES |= {"interleaved-zb": "InterleavedZeroBubble", "zbv": "ZBVZeroBubble", "dualpipev": "DualPipeV"}
 _ATTENTION = {"bf16": "bfloat16", "fp32": "float32"}
 
 
-def export(job: Job, options: dict[str, str]) -> Written:
-    """The sections of a job. SpecError for an option, and for a graph of kernels."""
+def export(job: Job, options: dict[str, str], source: Imported | None = None) -> Written:
+    """The sections of a job; where the job was read from such sections, all of their keys, with what has changed since.
+
+    SpecError for an option, and for a graph of kernels.
+    """
     if options:
         raise SpecError("--option", next(iter(options)), "no option: torchtitan has none")
     if isinstance(job.model, GraphModel):
         raise SpecError("JOB", job.model.name, "a decoder: torchtitan has no flavor for a graph of kernels")
-    known = _flavor(job.model.name)
-    name, flavor = known or ("custom", job.model.name)
+    if source is not None and source.table is not None and not isinstance(source.model, GraphModel):
+        return _rewritten(job, dict(source.table), source.model)
+    table, known = _sections(job), _flavor(job.model.name)
+    try:
+        back = from_torchtitan(table, None, Stated(gpus=job.cluster.gpus, model=None if known else job.model))
+        missing = left_out(job, back)
+        if known is None:
+            missing = (f"model {job.model.name}: torchtitan has no flavor of it; {_nearest_flavor(job.model)}", *missing)
+    except WindtunnelError as error:
+        missing = (f"a job that torchtitan's reader takes: {error}",)
+    return Written({"train.toml": _text(table)}, missing)
+
+
+def _rewritten(job: Job, given: dict[str, Any], model: Model) -> Written:
+    """The sections that the job was read from, changed where the job is another one."""
+
+    def read(table: dict[str, Any]) -> Imported:
+        try:
+            return from_torchtitan(table, None, Stated(gpus=job.cluster.gpus))
+        except SpecError:  # the model was given beside it
+            return from_torchtitan(table, None, Stated(gpus=job.cluster.gpus, model=model))
+
+    def misses(table: dict[str, Any]) -> int:
+        try:
+            return misses_of(job, read(table), first)
+        except WindtunnelError:
+            return REFUSED
+
+    first = None
+    try:
+        first = read(given)
+        was = job.model_copy(update={"plan": first.plan, "runtime": first.runtime})
+    except WindtunnelError:  # a change that the user typed makes it a job
+        was = job
+    before, after = _sections(was), _sections(job)
+    for table in (before, after):
+        table["model"] = {"converters": table["model"]["converters"]}  # flavors stay
+        table["training"].pop("steps", None)
+    table = rewrite(given, before, after, misses)
+    return Written({"train.toml": _text(table)}, left_out(job, read(table)), changed=differences(given, table))
+
+
+def _text(table: dict[str, Any]) -> str:
+    return "\n".join(toml_lines(table)).lstrip() + "\n"
+
+
+def _sections(job: Job) -> dict[str, Any]:
+    """All sections that say something of a job."""
+    assert not isinstance(job.model, GraphModel)
+    name, flavor = _flavor(job.model.name) or ("custom", job.model.name)
     converters, sections = _converters(job)
-    table: dict[str, Any] = {
+    return {
         "model": {"name": name, "flavor": flavor, "converters": converters},
         "optimizer": {"name": {"adam": "AdamW", "sgd": "SGD", "muon": "Muon"}.get(job.runtime.optimizer, "AdamW")},
         "training": _training(job),
@@ -39,27 +102,35 @@ def export(job: Job, options: dict[str, str]) -> Written:
         "compile": {"enable": job.runtime.launch == "compile"},
         **sections,
     }
-    try:
-        back = from_torchtitan(table, None, Stated(gpus=job.cluster.gpus, model=None if known else job.model))
-        missing = left_out(job, back)
-        if known is None:
-            missing = (f"model {job.model.name}: torchtitan has no flavor of it; write one with its sizes", *missing)
-    except WindtunnelError as error:
-        missing = (f"a job that torchtitan's reader takes: {error}",)
-    return Written({"train.toml": "\n".join(toml_lines(table)).lstrip() + "\n"}, missing)
 
 
 def _flavor(model: str) -> tuple[str, str] | None:
     """(name, flavor) of a model of the catalogue; None where torchtitan has none."""
-    for known, ours in FLAVORS.items():
-        if ours == model:
-            name, _, flavor = known.partition("-")
-            return name, flavor.upper() if name == "llama3" else flavor
-    for name in _FAMILIES:
-        head = name.replace("_", "-") + "-"
-        if model in names("models") and model.startswith(head):
-            return name, model.removeprefix(head)
-    return None
+    return _of_model().get(model)
+
+
+@cache
+def _of_model() -> dict[str, tuple[str, str]]:
+    """Name and flavor, as torchtitan spells them, of each model of the catalogue that it has."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, flavors in _FLAVORS.items():
+        for flavor in flavors:
+            wanted = f"{name}-{flavor}".lower()
+            found[FLAVORS.get(wanted, wanted.replace("_", "-"))] = (name, flavor)
+    found |= {"llama3-8b": ("llama3", "8B"), "llama3-70b": ("llama3", "70B")}  # the shapes of 3.1
+    return {model: flavor for model, flavor in found.items() if model in names("models")}
+
+
+def _nearest_flavor(model: Model) -> str:
+    """What to start from: the flavor of as many parameters, dense or with experts as the model is."""
+
+    def apart(other: str) -> float:
+        theirs = load_model(other)
+        kind = bool(theirs.experts) != bool(model.experts) or theirs.latent != model.latent
+        return abs(log2(parameter_count(theirs) / parameter_count(model))) + 8.0 * kind
+
+    name, flavor = _of_model()[min(_of_model(), key=apart)]
+    return f"write one with its sizes (nearest: {name} {flavor})"
 
 
 def _training(job: Job) -> dict[str, Any]:

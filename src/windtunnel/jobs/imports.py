@@ -6,9 +6,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import PlanError, SpecError, UnknownName
+from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.formats.jobs.deepspeed.configuration import implied_ranks
-from windtunnel.formats.jobs.hub_names import catalogue_model
+from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
 from windtunnel.formats.jobs.import_job import import_job
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.importer import from_arguments
@@ -80,16 +80,17 @@ def apply_deepspeed(path: Path, base: str | None, overrides: list[str], model: s
     imported = import_job(path, on)
     assert imported.job is not None
     job = check(load_job(tomllib.loads(dump_job(imported.job)), overrides))
-    return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed))
+    return LoadedJob(job, imported.format, imported.built, imported.ignored, (*imported.assumed, *assumed), imported=imported)
 
 
-def load_model_apart(model: str) -> Model:
-    """The model of `--model`: a name of the catalogue or of a hub, or a file. SpecError for one that is no decoder."""
+def load_model_apart(model: str, assumed: list[str] | None = None) -> Model:
+    """The model of `--model`: a name of the catalogue or of a hub, or a file. SpecError for one that is no decoder. What the model
+    lacks of the one that the name means joins `assumed`."""
     found = load_model(model) if model in names("models") else None
     if found is None and not Path(model).is_file():
-        found = catalogue_model(model)
+        found = catalogue_model(model, assumed)
         if found is None:
-            raise UnknownName("--model", model, names("models"))
+            raise unknown_model("--model", model)
     found = found or import_job(Path(model)).model
     if not isinstance(found, Model):
         raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
@@ -100,9 +101,7 @@ def _minimal_job(model: str, base: str, overrides: list[str]) -> Job:
     """A job of a model on a machine whose plan only says one micro batch a GPU: what a DeepSpeed configuration changes."""
     from windtunnel.search.start import START_SEQ
 
-    known = load_model(model) if model in names("models") else import_job(Path(model)).model
-    if isinstance(known, GraphModel):
-        raise SpecError("--model", model, "a decoder of the catalogue, or a config.json")
+    known = load_model_apart(model)
     plan = {"global_batch": 1, "seq": min(START_SEQ, known.max_seq)}
     table = {
         "name": known.name,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError, unknown_machine
 from windtunnel.base.files import without_gz
-from windtunnel.formats.jobs.hub_names import catalogue_model
+from windtunnel.formats.jobs.hub_names import Named, find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS
@@ -20,7 +20,7 @@ from windtunnel.jobs.imports import apply_deepspeed, import_on_machine, load_mod
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.machines import example_job, is_dataset_file
 from windtunnel.jobs.sources import check_path, format_of_source, is_deepspeed, is_foreign, leaves_model_open
-from windtunnel.spec import Cluster, Job, Model, check, dump_job, load_cluster, load_job, load_model, names
+from windtunnel.spec import Cluster, Job, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.loading.files import SUFFIXES, read_table
 
 
@@ -60,8 +60,10 @@ def load_described_job(
                 "JOB", source, f"left out beside --model and --on: JOB {source!r} and --on {on!r} both name a machine",
                 f"Write --model {model or 'FILE'} --on {on}.",
             )  # fmt: skip
-        if model is not None and len(model) <= LONGEST and not os.path.exists(model) and catalogue_model(model) is not None:
-            return put_on_machine(Imported("the catalogue's model", load_model_apart(model)), on or source, changes)
+        if model is not None and len(model) <= LONGEST and not os.path.exists(model) and Path(model).suffix not in SUFFIXES:
+            notes: list[str] = []
+            apart = load_model_apart(model, notes)
+            return put_on_machine(Imported("the catalogue's model", apart, assumed=tuple(notes)), on or source, changes)
         return import_on_machine(Path(model) if model is not None else str(flags), on or source, changes, flags=flags is not None)
     if not source:
         raise SpecError("JOB", Nothing(), "a name of the catalogue or a file", f"For example: {example_job()}.")
@@ -70,7 +72,10 @@ def load_described_job(
     if source in names("models"):
         return put_on_machine(Imported("the catalogue's model", load_model(source)), on, changes)
     if (named := _by_hub_name(source)) is not None:
-        return put_on_machine(Imported("the catalogue's model", named), on, changes)
+        first = Imported("the catalogue's model", named.model, assumed=_said_of(source, named))
+        return put_on_machine(first, on, changes)
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", source) and is_hub_id(source):
+        raise unknown_model("JOB", source, "`windtunnel predict config.json --on CLUSTER`")
     check_path(source)
     if is_foreign(source):
         return import_on_machine(Path(source), on, changes)
@@ -79,24 +84,36 @@ def load_described_job(
     return _load_own(source, on, changes)
 
 
-def _by_hub_name(source: str) -> Model | None:
-    """The model of the catalogue that a name as on a hub means, such as `meta-llama/Llama-3.1-70B`; None for other words."""
-    if len(source) > LONGEST or os.path.exists(source) or Path(source).suffix.lower() in SUFFIXES:
+def _by_hub_name(source: str) -> Named | None:
+    """What a name as on a hub, or a path that ends in one, means, such as `meta-llama/Llama-3.1-70B`; None for other words."""
+    if not is_hub_id(source):
         return None
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or not any(letter.isdigit() for letter in source):
-        return None
-    found = catalogue_model(source)
-    return found if found is not None and _is_whole_name(source, found.name) else None
+    found = find_named(source)
+    whole = found is not None and (found.whole or "/" in source or source != source.lower())
+    return found if whole else None
 
 
-LONGEST = 100
-"""Letters of a name as on a hub."""
+LONGEST = 200
+"""Letters of a name as on a hub, or of a path to its weights."""
 
 
-def _is_whole_name(source: str, name: str) -> bool:
-    """Whether a word is more than the begin of a model's name: a slash, capitals, or all letters and digits of it."""
-    squashed = [re.sub(r"[^a-z0-9]", "", text.lower()) for text in (source.rpartition("/")[2], name)]
-    return "/" in source or source != source.lower() or squashed[0] == squashed[1]
+def is_hub_id(source: str) -> bool:
+    """Whether a word can be a name as on a hub, or a path to weights that are not on this machine; no file that exists."""
+    if (
+        len(source) > LONGEST
+        or os.path.exists(source)
+        or is_recipe(source)
+        or Path(source).suffix.lower() in (*SUFFIXES, *SCRIPTS, ".py")
+    ):
+        return False
+    return re.fullmatch(r"[\w./:~-]+", source) is not None and any(letter.isalpha() for letter in source)
+
+
+def _said_of(source: str, named: Named) -> tuple[str, ...]:
+    """What is assumed beside the model: that its weights are not packed, which only adapters' frozen ones can be."""
+    if named.packed in ("", "16"):
+        return named.notes
+    return (*named.notes, f"weights of 16 bits: {source} holds them as {named.packed}, which frozen weights of adapters can be")
 
 
 def load_parts(files: Sequence[str], overrides: Sequence[str] | None = None, on: str | None = None) -> LoadedJob:

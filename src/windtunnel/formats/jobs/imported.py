@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from windtunnel.spec import Job, Model, Plan, Runtime
 
@@ -44,6 +45,8 @@ class Imported:
 
     command_line: CommandLine | None = None
     """What the source was, where it was flags; an export writes them again."""
+    table: Mapping[str, Any] | None = None
+    """What the source was, where it was a configuration that an export writes again."""
 
     def with_notes(self, ignored: Collection[str], assumed: Iterable[str]) -> Imported:
         """The same, with further keys that change nothing, in alphabetical order then, and further values that were taken."""

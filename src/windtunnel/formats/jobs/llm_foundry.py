@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.formats.jobs.hub_names import catalogue_model
+from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.interpolation import interpolate
 from windtunnel.formats.jobs.keys import Keys
@@ -63,10 +63,14 @@ def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
     source = keys.text("model.pretrained_model_name_or_path")
     if stated.model is not None:
         return stated.model
-    known = catalogue_model(source) if source else None
+    known = catalogue_model(source, assumed) if source else None
+    path = "model.pretrained_model_name_or_path"
+    if not source:
+        raise SpecError(
+            path, Nothing(), "a model of the catalogue", "Give the model beside it: --model NAME or --model CONFIG.JSON."
+        )
     if known is None:
-        path, allowed = "model.pretrained_model_name_or_path", "a model of the catalogue"
-        raise SpecError(path, source or Nothing(), allowed, "Give the model beside it: --model NAME or --model CONFIG.JSON.")
+        raise unknown_model(path, source)
     assumed.append(f"model {known.name} of the catalogue, for {source}")
     return known
 

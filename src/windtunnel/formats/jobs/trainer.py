@@ -11,7 +11,7 @@ from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.formats.jobs.deepspeed.named_files import fields_of, left_in
-from windtunnel.formats.jobs.hub_names import catalogue_model
+from windtunnel.formats.jobs.hub_names import find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
@@ -63,8 +63,8 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     tool = tool_of(keys.table, form)
     if keys.get("verl"):
         assumed.append("the update of the actor alone: rollout, log-probabilities and advantages of a step are no part of this job")
-    model = _model(keys, stated, assumed)
-    model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed)})
+    model, held = _model(keys, stated, assumed)
+    model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed, held)})
     gpus = stated.own_gpus or first_count(keys, ("num_processes",)) or stated.gpus_on(on, assumed)
     plan = _plan(keys, tool, model, gpus, stated, assumed)
     runtime = runtime_of(keys, tool, model, plan, _file(keys), assumed)
@@ -81,23 +81,24 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     return Imported(form, model, plan, runtime, job, keys.built(), ignored, tuple(assumed))
 
 
-def _model(keys: Keys, stated: Stated, assumed: list[str]) -> Model:
+def _model(keys: Keys, stated: Stated, assumed: list[str]) -> tuple[Model, str]:
+    """The model, and how the weights of its repository are packed, as `hub_names.Named` says it."""
     named = keys.get("model")
     name = keys.text("base_model") or keys.text("model_name_or_path") or keys.text("model_name")
     name = name or (named if isinstance(named, str) else None)
     keys.get("base_model_config")
     if stated.model is not None:
-        return stated.model
-    known = catalogue_model(name) if name else None
-    if known is None:
+        return stated.model, ""
+    path = "base_model" if "base_model" in keys.table else "model_name_or_path"
+    if not name:
         raise SpecError(
-            "base_model" if "base_model" in keys.table else "model_name_or_path",
-            name or Nothing(),
-            "a model of the catalogue",
-            "Give the model beside it: --model NAME or --model CONFIG.JSON.",
+            path, Nothing(), "a model of the catalogue", "Give the model beside it: --model NAME or --model CONFIG.JSON."
         )
-    assumed.append(f"model {known.name} of the catalogue, for {name}")
-    return known
+    named = find_named(name)
+    if named is None:
+        raise unknown_model(path, name)
+    assumed += [f"model {named.model.name} of the catalogue, for {name}", *named.notes]
+    return named.model, named.packed
 
 
 def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated, assumed: list[str]) -> Plan:

@@ -74,8 +74,9 @@ def optimizer_of(keys: Keys, assumed: list[str]) -> dict[str, Any]:
     return fields
 
 
-def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str]) -> Lora | None:
-    """Adapters of PEFT: rank, target modules, and the format of the frozen weights; None where everything is trained."""
+def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str], held: str = "") -> Lora | None:
+    """Adapters of PEFT: rank, target modules, and the format of the frozen weights; None where everything is trained. `held`: the
+    format that the repository holds them in, as its name says."""
     kind = str(keys.get("adapter") or keys.get("finetuning_type") or keys.get("train_type") or keys.get("tuner_type") or "").lower()
     peft = any([is_on(keys, "use_peft"), is_on(keys, "use_peft_lora")])  # TRL's switch, and that of PEFT's example
     rank = first_count(keys, ("lora_r", "lora_rank"))
@@ -95,7 +96,10 @@ def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str]) -> Lora | 
             raise SpecError(
                 "load_in_4bit", True, "adapters beside it (lora_r, adapter: qlora): weights of 4 or 8 bits are not trained"
             )
+        if held not in ("", "16"):
+            assumed.append(f"weights of 16 bits: those of the name ({held}) are packed, and packed weights are not trained")
         return None
+    packed = packed or _held_base(held, assumed)
     targets = _targets_of(listed, everything or tool.adapts_all and listed is None, assumed)
     if keys.get("lora_target_parameters") or keys.get("target_parameters"):
         assumed.append("no adapters on parameters of experts (target_parameters): they are not modelled")
@@ -152,6 +156,21 @@ def base_of(keys: Keys, tool: Tool, kind: str, assumed: list[str]) -> dict[str, 
         raise SpecError("bnb_4bit_quant_type", named, "nf4, fp4")
     cut = tool in (LLAMA_FACTORY, AXOLOTL) or storage.startswith(("bfloat", "float", "bf16", "fp"))
     return {"base": named, "double_quant": tool.double_quant if stated is None else stated, "base_sharded": cut}
+
+
+def _held_base(held: str, assumed: list[str]) -> dict[str, Any]:
+    """Fields of Lora for weights that the repository holds packed: transformers loads them as its quantization_config says."""
+    if held in ("", "16"):
+        return {}
+    if held in ("nf4", "int4"):
+        what = "bitsandbytes packs them" if held == "nf4" else "nf4, in place of AWQ's or GPTQ's 4 bits"
+        assumed.append(f"frozen weights as the model's name says: {what} (--set model.lora.base=none for 16 bits)")
+        return {"base": "nf4", "double_quant": held == "nf4", "base_sharded": False}
+    if held == "int8":
+        assumed.append("frozen weights as the model's name says: 8 bits (--set model.lora.base=none for 16 bits)")
+        return {"base": "int8", "base_sharded": False}
+    assumed.append(f"frozen weights of 16 bits: {held} of the model's name is unpacked when it is loaded")
+    return {}
 
 
 def _targets_of(listed: object, everything: bool, assumed: list[str]) -> list[str]:

@@ -77,7 +77,7 @@ def import_table(config: Mapping[str, Any], on: Job | None = None, stated: State
         )
     )
     assumed.append(f"model, sequence of {plan.seq}, recompute {plan.recompute} and machine of {on.name}")
-    return Imported(FORMAT, on.model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed))
+    return Imported(FORMAT, on.model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed), table=config)
 
 
 def implied_ranks(config: Mapping[str, Any]) -> int | None:

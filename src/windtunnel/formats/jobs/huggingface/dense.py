@@ -41,7 +41,7 @@ DENSE: dict[str, Family] = {
         notes=("activation xIELU counts as squared ReLU",),
     ),
     "arcee": Family(LLAMA, _BIASES, _PLAIN | {"activation": "relu2"}, gated=False),
-    "baichuan": Family(_RMS, {}, UNTIED, rewrite=baichuan),
+    "baichuan": Family({"norm": "rmsnorm", "linear_bias": False}, {}, UNTIED, rewrite=baichuan),
     "bitnet": Family(
         _RMS | {"activation": "silu"},
         _BIAS,

@@ -15,8 +15,8 @@ _KEYS = {
     "z_loss": ("router_z_loss_coef",),
 }
 """Spellings of a number, by the field of `Numerics`."""
-_ROPE = ("rope_parameters", "rope_scaling")
-"""Tables of the rotary embedding: today's, and that of releases before 5.0, which holds the scaling alone."""
+_ROPE = ("rope_parameters", "rope_scaling", "attn_config")
+"""Tables of the rotary embedding: today's, that of releases before 5.0, which holds the scaling alone, and DBRX's."""
 _SCALINGS = ("linear", "dynamic", "yarn", "llama3", "longrope", "mrope")
 
 

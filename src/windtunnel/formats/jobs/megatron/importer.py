@@ -103,7 +103,7 @@ def _model_apart(args: Arguments, stated: Stated) -> Model | None:
         return stated.model
     for flag in _OF_A_CHECKPOINT:
         name = args.text(flag) if args.given.get(flag) else None
-        model = catalogue_model(re.sub(r"[-_](?:mcore|megatron|torch_dist|dist_ckpt)$", "", name)) if name else None
+        model = catalogue_model(re.sub(r"[-_](?:mcore|megatron|torch_dist|dist_ckpt)$", "", name), args.assumed) if name else None
         if model is not None:
             args.assumed.append(f"model {model.name} of the catalogue, for --{flag} {name}")
             return model

@@ -92,7 +92,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
 def _of_catalogue(name: str, module: Mapping[str, Any], assumed: list[str]) -> Model:
     """The catalogue's model of the name that the missing file has."""
     file, back_end = str(module.get("model")), module.get("framework")
-    known = catalogue_model(file.rpartition(".")[0] or file)
+    known = catalogue_model(file.rpartition(".")[0] or file, assumed)
     if known is None:
         raise SpecError(
             f"modules.{name}.model",

@@ -161,7 +161,7 @@ def _model(recipe: Recipe, args: Arguments) -> Model:
     hints += [provider.name] if isinstance(provider, Made) else []
     bases = [name for name in recipe.followed if "_pretrain_" in name and name.endswith("config")]
     for hint in (*hints, recipe.name, *bases):
-        if (found := catalogue_model(hint)) is not None:
+        if (found := catalogue_model(hint, args.assumed)) is not None:
             args.assumed.append(f"model {found.name} of the catalogue, for {hint}")
             return found
     raise SpecError(

@@ -192,7 +192,7 @@ def _known_model(recipe: Recipe, stem: str, args: Arguments) -> Model | None:
         hints += [str(one) for one in (*module.fields.values(), *module.args) if isinstance(one, str)]
     hints += [part for part in recipe.value.name.split(".")[:-1] if part not in ("run", "nemo_run", "llm")]
     for hint in (*hints, stem):
-        if (found := catalogue_model(hint)) is not None:
+        if (found := catalogue_model(hint, args.assumed)) is not None:
             args.assumed.append(f"model {found.name} of the catalogue, for {hint}")
             return found
     return None

@@ -7,12 +7,11 @@ the output counting as a layer each.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
-from windtunnel.formats.jobs.hub_names import catalogue_model
+from windtunnel.formats.jobs.hub_names import catalogue_model, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import NO_GPUS, Stated
@@ -75,7 +74,7 @@ def import_table(config: Mapping[str, Any], on: Job | None = None, stated: State
                 source="torchtitan configuration",
             )
         )
-    return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed))
+    return Imported(FORMAT, model, plan, runtime, job, keys.built(), keys.left_over(), tuple(assumed), table=config)
 
 
 def _model(keys: Keys, assumed: list[str]) -> Model:
@@ -111,11 +110,11 @@ def _model(keys: Keys, assumed: list[str]) -> Model:
 
 def _of_hub(repository: str, assumed: list[str]) -> Model:
     """The catalogue's model that a repository of the Hugging Face hub holds, by its name without the tuning."""
-    wanted = re.sub(r"(-instruct|-base|-chat|-it|-\d{4})+$", "", repository.rpartition("/")[2].lower())
-    if wanted not in names("models"):
-        raise UnknownName("hf_transformers.model", repository, names("models"))
-    assumed.append(f"model {wanted} of the catalogue, for {repository}")
-    return load_model(wanted)
+    known = catalogue_model(repository, assumed)
+    if known is None:
+        raise unknown_model("hf_transformers.model", repository)
+    assumed.append(f"model {known.name} of the catalogue, for {repository}")
+    return known
 
 
 def _written_out(keys: Keys, stated: Stated, assumed: list[str]) -> int | None:

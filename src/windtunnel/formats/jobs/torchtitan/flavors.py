@@ -12,6 +12,7 @@ FLAVORS = {
     "llama3-70b": "llama3.1-70b",
     "llama3-405b": "llama3.1-405b",
     "deepseek_v3-16b": "deepseek-v2-lite",
+    "deepseek_v3-236b": "deepseek-v2",
     "deepseek_v3-671b": "deepseek-v3",
     "kimi_k2_7-kimi-k2.5": "kimi-k2",
     "kimi_k2_7-kimi-vl-a3b": "moonlight-16b-a3b",
