@@ -32,7 +32,7 @@ _VISION = "-vision"
 
 
 @dataclass(frozen=True)
-class Named:
+class HubName:
     """What a name means: the model, how its weights are packed ("" for 16 bits; nf4, int4, int8, fp8, gguf), what must be said
     of it, and whether the whole name is known (else its begin, which only one model has)."""
 
@@ -58,10 +58,10 @@ def catalogue_model(name: str, assumed: list[str] | None = None) -> Model | None
     return None if found is None else found.model
 
 
-def find_named(name: str) -> Named | None:
+def find_named(name: str) -> HubName | None:
     """As `catalogue_model`, with what is known beside the model."""
     if name in names("models"):
-        return Named(load_model(name), "", (), True)
+        return HubName(load_model(name), "", (), True)
     parts = [part for part in re.split(r"[/\\]+|^models--|(?<=[a-z])--(?=[A-Z])", name.strip()) if part and not is_folder(part)]
     if not parts:
         return None
@@ -95,14 +95,14 @@ def unknown_model(path: str, name: str, file: str = "--model CONFIG.JSON") -> Sp
     return SpecError(path, name, "a model of the catalogue", f"Nearest: {', '.join(nearest_names(name))}. Or {get} {file}.")
 
 
-def _named(entry: _Entry, stem: str, whole: bool) -> Named:
+def _named(entry: _Entry, stem: str, whole: bool) -> HubName:
     model = load_model(entry.model)
     if entry.fields:
         model = load_model(merge(model.model_dump(exclude_none=True, mode="json"), dict(entry.fields)))
     note = entry.note.format(name=stem)
     if note and entry.model + _VISION in names("models"):
         note += f" ({entry.model}{_VISION} has it)"
-    return Named(model, packed_as(stem), (note,) if note else (), whole)
+    return HubName(model, packed_as(stem), (note,) if note else (), whole)
 
 
 def _readings(stem: str) -> Iterator[tuple[list[str], bool]]:
