@@ -203,7 +203,7 @@ def test_what_the_trainer_fills_in_is_said(tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_flavor_has_a_nearest_one() -> None:
-    for model, flavor in (("qwen2.5-7b", "8B"), ("qwen3-next-80b-a3b", "qwen3 30B-A3B"), ("mistral-large-123b", "llama3 70B")):
+    for model, flavor in (("qwen2.5-7b", "8B"), ("qwen3-coder-480b-a35b", "llama4 17bx128e"), ("mistral-large-123b", "llama3 70B")):
         job = load_job(
             {"name": "t", "model": model, "plan": {"global_batch": 8, "seq": 1024}, "runtime": "torchtitan", "cluster": "h100-ib"},
             ["cluster.gpus=8"],

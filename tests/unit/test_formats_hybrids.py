@@ -122,7 +122,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def test_a_configuration_gives_the_model_of_the_catalogue(name: str) -> None:
     made, known = from_config(CONFIGS[name]).model, load_model(name)
     differing = {field for field in type(known).model_fields if getattr(made, field) != getattr(known, field)}
-    assert differing <= {"name", "source", "qkv_bias", "dropout", "kv_heads", "layer_pattern"}
+    assert differing <= {"name", "source", "qkv_bias", "dropout", "kv_heads", "layer_pattern", "numerics"}
     assert (made.kinds, made.groups if not made.latent else 0) == (known.kinds, known.groups if not known.latent else 0)
 
 

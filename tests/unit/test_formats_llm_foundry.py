@@ -113,7 +113,7 @@ def test_experts() -> None:
 def test_a_model_of_the_hub_or_the_one_that_is_given() -> None:
     hub = {"name": "hf_causal_lm", "pretrained_model_name_or_path": "meta-llama/Meta-Llama-3-8B"}
     assert from_llm_foundry(table() | {"model": hub}).model.name == "llama3-8b"
-    with pytest.raises(SpecError, match="Give the model beside it: --model"):
+    with pytest.raises(SpecError, match="Nearest: .*nobody/knows-it config.json` and --model"):
         from_llm_foundry(table() | {"model": {**hub, "pretrained_model_name_or_path": "nobody/knows-it"}})
 
 

@@ -36,7 +36,7 @@ TOLD_OTHERWISE = {"name", "source", "dropout", "kv_heads", "max_seq", "qkv_bias"
 def test_published_flags_give_the_model_of_the_catalogue(flags: str, name: str) -> None:
     made, known = from_arguments(flags).model, load_model(name)
     differing = {field for field in type(known).model_fields if getattr(made, field) != getattr(known, field)}
-    assert differing <= TOLD_OTHERWISE
+    assert differing <= TOLD_OTHERWISE | {"numerics"}  # which these flags leave out
     assert made.expert_width == known.expert_width
 
 

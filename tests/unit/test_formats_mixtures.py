@@ -159,7 +159,7 @@ SAID_OTHERWISE = ("name", "source", "qkv_bias", "kv_heads", "expert_ffn", "dropo
 def test_a_configuration_gives_the_model_of_the_catalogue(name: str) -> None:
     made, known = from_config(CONFIGS[name]).model, load_model(name)
     differing = {field for field in type(known).model_fields if getattr(made, field) != getattr(known, field)}
-    assert differing <= set(SAID_OTHERWISE)
+    assert differing <= {*SAID_OTHERWISE, "numerics"}  # which these files leave out
     assert (made.groups, made.expert_width, made.attention_bias, made.kinds) == (
         known.heads if known.latent else known.groups,
         known.expert_width,

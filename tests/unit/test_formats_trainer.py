@@ -106,7 +106,7 @@ def test_axolotl_with_adapters() -> None:
 @pytest.mark.parametrize(
     ("table", "named"),
     [
-        ({**ARGUMENTS, "model_name_or_path": "somebody/model"}, "--model NAME"),
+        ({**ARGUMENTS, "model_name_or_path": "somebody/model"}, "Nearest: .*--model CONFIG.JSON"),
         ({**ARGUMENTS, "per_device_train_batch_size": -3}, "per_device_train_batch_size"),
         ({**FSDP, **ARGUMENTS, "fsdp_config": {"fsdp_sharding_strategy": "HALF"}}, "fsdp_sharding_strategy"),
         ({**AXOLOTL, "tensor_parallel_size": 3}, "num_processes"),

@@ -36,14 +36,14 @@ def rewrite(given: Mapping[str, Any], was: Mapping[str, Any], now: Mapping[str, 
     """
     old, new, own = leaves(was), leaves(now), leaves(given)
     differing = {path: new.get(path, _NOTHING) for path in (*old, *new) if old.get(path, _NOTHING) != new.get(path, _NOTHING)}
-    best = _changed(given, differing)
+    best = _change_values(given, differing)
     if misses(best) > 0:
-        whole = _changed(given, {**{path: value for path, value in new.items() if own.get(path) != value}, **differing})
+        whole = _change_values(given, {**{path: value for path, value in new.items() if own.get(path) != value}, **differing})
         best = whole if misses(whole) < misses(best) else best
     left = misses(best)
     for path in sorted(set(leaves(best)) | set(own), key=lambda path: path in own):
         if leaves(best).get(path, _NOTHING) != own.get(path, _NOTHING):
-            undone = _changed(best, {path: own.get(path, _NOTHING)})
+            undone = _change_values(best, {path: own.get(path, _NOTHING)})
             best = undone if misses(undone) <= left else best
     return best
 
@@ -65,12 +65,12 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ..
     lines: list[str] = []
     for path in dict.fromkeys((*before, *after)):
         if before.get(path, _NOTHING) != after.get(path, _NOTHING):
-            lines += [f"- {'.'.join(path)} = {_said(before[path])}"] if path in before else []
-            lines += [f"+ {'.'.join(path)} = {_said(after[path])}"] if path in after else []
+            lines += [f"- {'.'.join(path)} = {_write_value(before[path])}"] if path in before else []
+            lines += [f"+ {'.'.join(path)} = {_write_value(after[path])}"] if path in after else []
     return tuple(lines)
 
 
-def _changed(given: Mapping[str, Any], values: Mapping[Path, Any]) -> Table:
+def _change_values(given: Mapping[str, Any], values: Mapping[Path, Any]) -> Table:
     """A copy of `given` with the values at their paths; without those that are `_NOTHING`, and tables that they leave empty."""
     table: Table = deepcopy(dict(given))
     for path, value in values.items():
@@ -96,5 +96,5 @@ def _remove(table: Table, path: Path) -> None:
             del table[path[0]]
 
 
-def _said(value: Any) -> str:
+def _write_value(value: Any) -> str:
     return json.dumps(value, default=str)

@@ -124,12 +124,12 @@ def _of_model() -> dict[str, tuple[str, str]]:
 def _nearest_flavor(model: Model) -> str:
     """What to start from: the flavor of as many parameters, dense or with experts as the model is."""
 
-    def apart(other: str) -> float:
+    def distance_to(other: str) -> float:
         theirs = load_model(other)
         kind = bool(theirs.experts) != bool(model.experts) or theirs.latent != model.latent
         return abs(log2(parameter_count(theirs) / parameter_count(model))) + 8.0 * kind
 
-    name, flavor = _of_model()[min(_of_model(), key=apart)]
+    name, flavor = _of_model()[min(_of_model(), key=distance_to)]
     return f"write one with its sizes (nearest: {name} {flavor})"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError, unknown_machine
 from windtunnel.base.files import without_gz
-from windtunnel.formats.jobs.hub_names import Named, find_named, unknown_model
+from windtunnel.formats.jobs.hub_names import HubName, find_named, unknown_model
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.recipes.names import is_recipe
 from windtunnel.formats.jobs.scripts.script_call import SCRIPTS
@@ -84,7 +84,7 @@ def load_described_job(
     return _load_own(source, on, changes)
 
 
-def _by_hub_name(source: str) -> Named | None:
+def _by_hub_name(source: str) -> HubName | None:
     """What a name as on a hub, or a path that ends in one, means, such as `meta-llama/Llama-3.1-70B`; None for other words."""
     if not is_hub_id(source):
         return None
@@ -109,7 +109,7 @@ def is_hub_id(source: str) -> bool:
     return re.fullmatch(r"[\w./:~-]+", source) is not None and any(letter.isalpha() for letter in source)
 
 
-def _said_of(source: str, named: Named) -> tuple[str, ...]:
+def _said_of(source: str, named: HubName) -> tuple[str, ...]:
     """What is assumed beside the model: that its weights are not packed, which only adapters' frozen ones can be."""
     if named.packed in ("", "16"):
         return named.notes

@@ -32,7 +32,7 @@ _VISION = "-vision"
 
 
 @dataclass(frozen=True)
-class Named:
+class HubName:
     """What a name means: the model, how its weights are packed ("" for 16 bits; nf4, int4, int8, fp8, gguf), what must be said
     of it, and whether the whole name is known (else its begin, which only one model has)."""
 
@@ -58,33 +58,33 @@ def catalogue_model(name: str, assumed: list[str] | None = None) -> Model | None
     return None if found is None else found.model
 
 
-def find_named(name: str) -> Named | None:
+def find_named(name: str) -> HubName | None:
     """As `catalogue_model`, with what is known beside the model."""
     if name in names("models"):
-        return Named(load_model(name), "", (), True)
+        return HubName(load_model(name), "", (), True)
     parts = [part for part in re.split(r"[/\\]+|^models--|(?<=[a-z])--(?=[A-Z])", name.strip()) if part and not is_folder(part)]
     if not parts:
         return None
     stem = parts[-1]
-    known, near = _known()
+    known, near = _read_known()
     for words, identifier in _readings(stem):
-        for left in _dropped(words):
+        for left in _drop_words(words):
             key = canonical(left)
             owned = f"{parts[-2].lower()}/{key}" if len(parts) > 1 else ""
             entry = known.get(owned) or known.get(key) or (near.get(key) if identifier else None)
             if entry is not None:
-                return _named(entry, stem, True)
+                return _make_name(entry, stem, True)
     for words, _ in _readings(stem):
-        for left in _dropped(words, times=False):
-            if (entry := _begun(canonical(left), known)) is not None:
-                return _named(entry, stem, False)
+        for left in _drop_words(words, times=False):
+            if (entry := _find_begun(canonical(left), known)) is not None:
+                return _make_name(entry, stem, False)
     return None
 
 
 def nearest_names(name: str) -> list[str]:
     """The three names of the catalogue that are most like `name`, the most alike first."""
-    known = {key: entry.model for key, entry in _known()[0].items()}
-    wanted = canonical(next(iter(reversed(list(_dropped(words_of(re.split(r"[/\\]", name.rstrip("/"))[-1]))))), []))
+    known = {key: entry.model for key, entry in _read_known()[0].items()}
+    wanted = canonical(next(iter(reversed(list(_drop_words(words_of(re.split(r"[/\\]", name.rstrip("/"))[-1]))))), []))
     return nearest_three(wanted, known)
 
 
@@ -95,14 +95,14 @@ def unknown_model(path: str, name: str, file: str = "--model CONFIG.JSON") -> Sp
     return SpecError(path, name, "a model of the catalogue", f"Nearest: {', '.join(nearest_names(name))}. Or {get} {file}.")
 
 
-def _named(entry: _Entry, stem: str, whole: bool) -> Named:
+def _make_name(entry: _Entry, stem: str, whole: bool) -> HubName:
     model = load_model(entry.model)
     if entry.fields:
         model = load_model(merge(model.model_dump(exclude_none=True, mode="json"), dict(entry.fields)))
     note = entry.note.format(name=stem)
     if note and entry.model + _VISION in names("models"):
         note += f" ({entry.model}{_VISION} has it)"
-    return Named(model, packed_as(stem), (note,) if note else (), whole)
+    return HubName(model, packed_as(stem), (note,) if note else (), whole)
 
 
 def _readings(stem: str) -> Iterator[tuple[list[str], bool]]:
@@ -116,7 +116,7 @@ def _readings(stem: str) -> Iterator[tuple[list[str], bool]]:
         yield words_of(re.sub(r"(?<!\d)(\d)00m\b", r"0.\1b", bare)), True
 
 
-def _dropped(words: list[str], times: bool = True) -> Iterator[list[str]]:
+def _drop_words(words: list[str], times: bool = True) -> Iterator[list[str]]:
     """The words as they are, then without those of formats, of tuning, and (`times`) of dates and lengths from the end; each time
     also without the owner."""
     left = words
@@ -139,7 +139,7 @@ def _with_and_without_owner(words: list[str]) -> Iterator[list[str]]:
         yield bare
 
 
-def _begun(key: str, known: dict[str, _Entry]) -> _Entry | None:
+def _find_begun(key: str, known: dict[str, _Entry]) -> _Entry | None:
     """The only entry whose name begins with `key`: without the active size of a mixture, or without any size."""
     if len(key) < 4:
         return None
@@ -151,7 +151,7 @@ def _begun(key: str, known: dict[str, _Entry]) -> _Entry | None:
 
 
 @cache
-def _known() -> tuple[dict[str, _Entry], dict[str, _Entry]]:
+def _read_known() -> tuple[dict[str, _Entry], dict[str, _Entry]]:
     """Entries by their canonical names, and by the spellings that identifiers have."""
     known = {canonical(words_of(name)): _Entry(name) for name in names("models")}
     table = read_table(CATALOG / "hub.toml")
@@ -162,7 +162,7 @@ def _known() -> tuple[dict[str, _Entry], dict[str, _Entry]]:
     for row in table["differing"]:
         for name in row["names"]:
             known[_key(name)] = _Entry(row["like"], tuple(row["fields"].items()), row.get("note", ""))
-    for listed in (name.rpartition("/")[2] for name in _listed(table)):  # such as Qwen3-4B-2507-SFT
+    for listed in (name.rpartition("/")[2] for name in _list_names(table)):  # such as Qwen3-4B-2507-SFT
         bare = [word for place, word in enumerate(words_of(listed)) if place == 0 or not _is_tuned(word)]
         if canonical(words_of(listed)) in known:
             known.setdefault(canonical(bare), known[canonical(words_of(listed))])
@@ -170,7 +170,7 @@ def _known() -> tuple[dict[str, _Entry], dict[str, _Entry]]:
     return known, near
 
 
-def _listed(table: dict[str, Any]) -> Iterator[str]:
+def _list_names(table: dict[str, Any]) -> Iterator[str]:
     """All names of `catalog/hub.toml`."""
     for section in ("same", *_NOTES):
         for listed in table[section].values():

@@ -82,7 +82,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
 
 
 def _model(keys: Keys, stated: Stated, assumed: list[str]) -> tuple[Model, str]:
-    """The model, and how the weights of its repository are packed, as `hub_names.Named` says it."""
+    """The model, and how the weights of its repository are packed, as `hub_names.HubName` says it."""
     named = keys.get("model")
     name = keys.text("base_model") or keys.text("model_name_or_path") or keys.text("model_name")
     name = name or (named if isinstance(named, str) else None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import date, time
 from math import isfinite
 from typing import Any
 
@@ -39,8 +38,8 @@ def _value(value: object) -> str:
         return "[" + ", ".join(_value(item) for item in value) + "]"
     if isinstance(value, dict):  # in a list: an inline table
         return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, (date, time)):
-        return value.isoformat()
+    if hasattr(value, "isoformat"):  # a date or a time
+        return str(value.isoformat())
     if isinstance(value, float) and not isfinite(value):
         return str(value)  # inf, -inf and nan
     return json.dumps(value)
