@@ -60,17 +60,16 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
 
 def _precision(keys: Keys, tool: Tool, file: Mapping[str, Any]) -> str:
     mixed = keys.text("mixed_precision") or ""
+    flags, dtype = {name: keys.get(name) for name in ("bf16", "fp16", "tf32")}, _dtype(keys)
     if mixed in ("bf16", "fp16", "fp8"):
         return mixed
     if half := precision_of(file):
         return half
     on = ("auto", True, "true", "True", "full")
-    flags = {name: keys.get(name) for name in ("bf16", "fp16", "tf32")}
     if flags["bf16"] in on:
         return "bf16"
     if flags["fp16"] in on:
         return "fp16"
-    dtype = _dtype(keys)
     newer = tool.loads == "fp32" and tool.checkpoints  # TRL since 0.22
     if (tool is SWIFT or newer) and flags["bf16"] is None:  # both turn it on unless fp16 is
         return "bf16" if newer or dtype not in ("float16", "float32") else {"float16": "fp16"}.get(dtype, "fp32")
