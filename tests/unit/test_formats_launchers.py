@@ -46,7 +46,8 @@ def _gpus(imported: Imported) -> int:
         ("N=3\ntorchrun --nnodes=1:$N --nproc_per_node 8 {}", 24),
         ("torchrun --nnodes=$UNKNOWN --nproc_per_node 8 {}", 64),  # the machine's, and told
         ("NPROC_PER_NODE=$(expr 16 / 4)\ntorchrun --nproc_per_node $NPROC_PER_NODE {}", 4),
-        ("#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n" "torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_GPUS_ON_NODE {}", 32),
+        ("#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n"
+         "torchrun --nnodes=$SLURM_NNODES --nproc_per_node=$SLURM_GPUS_ON_NODE {}", 32),
         ("#SBATCH -N 2\n#SBATCH --gres=gpu:h100:4\n"
          "srun torchrun --nnodes $SLURM_JOB_NUM_NODES --nproc_per_node $SLURM_GPUS_ON_NODE {}", 8),
     ],

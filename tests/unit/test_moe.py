@@ -273,8 +273,12 @@ def test_weights_by_index_are_copied_forward_and_summed_whole_backward(recompute
     up, down = 8 * 64 * 2 * 96, 8 * 64 * 96  # elements of 2 bytes
     kept = "saved" if recompute == "none" else "working"
     assert getattr(layer, kept) - getattr(other, kept) == 2.0 * (up + down)
-    assert sum(indexed.ops.bytes[r] for r in layer.forward) - sum(plain.ops.bytes[r] for r in other.forward) == 2 * 2.0 * (up + down)
-    zeros = sum(indexed.ops.bytes[r] for name in ("expert up", "expert down") for r in rows(indexed, layer, f"{name} zeros and sum"))
+    assert sum(indexed.ops.bytes[r] for r in layer.forward) - sum(plain.ops.bytes[r] for r in other.forward) == 2 * 2.0 * (
+        up + down
+    )
+    zeros = sum(
+        indexed.ops.bytes[r] for name in ("expert up", "expert down") for r in rows(indexed, layer, f"{name} zeros and sum")
+    )
     assert zeros == 2.0 * (up + down) * (8 + 3 * 7 + 2)
 
 

@@ -39,7 +39,7 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
         if (model.attention_sinks or model.clamped_activation) and not is_on(keys, "use_kernels"):
             fields["moe_weights_by_index"] = True
             assumed.append(
-                "experts index one tensor of all experts' weights, as GPT-OSS does in transformers 4: copies and full-size gradients "
+                "experts index one tensor of all their weights, as GPT-OSS does in transformers 4: copies and full-size gradients "
                 "(--set runtime.moe_weights_by_index=false for kernels of megablocks, use_kernels: true)"
             )
     compiled = is_on(keys, "torch_compile") or str(keys.get("dynamo_config.dynamo_backend") or "no").lower() not in ("no", "none")
