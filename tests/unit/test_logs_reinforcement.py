@@ -7,10 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.door import read_files
 from windtunnel.formats.reading import Reading
+from windtunnel.report.text.run_comparison import show
+from windtunnel.runs.comparison import compare_run
+from windtunnel.spec import load_job
 
 LOST = "[36m(TaskRunner pid=99)[0m "
 """A colour whose escape character was lost on the way through a web page."""
@@ -118,3 +122,44 @@ def test_losses_without_times_are_refused_with_what_to_give(tmp_path: Path) -> N
 def test_a_log_that_is_not_read_is_refused_as_one(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(FileError, match=said):
         _read(tmp_path, text)
+
+
+PHASES = {
+    "verl": [
+        f"step:{n} - actor/pg_loss:0.1 - timing_s/gen:40.0 - timing_s/update_actor:5.0 - timing_s/step:80.0" for n in (1, 2, 3)
+    ],
+    "slime": [
+        f"perf {n}: " + str({"perf/actor_train_time": 5.0, "perf/train_wait_time": 60.0, "perf/step_time": 80.0}) for n in (1, 2)
+    ],
+    "OpenRLHF": [
+        f"Global step {n}: " + str({"reward": 0.1, "timing/ppo_train": 5.0, "timing/generation": 40.0, "timing/step_total": 80.0})
+        for n in (3, 4)
+    ],
+    "NeMo-RL": [NEMO.format(head="", step=n, seconds=80).replace("30.00s", "5.00s") for n in (1, 2)],
+}
+
+
+@pytest.mark.parametrize("log", PHASES)
+def test_the_update_of_a_step_is_what_a_job_is_compared_with(log: str, tmp_path: Path) -> None:
+    run = _read(tmp_path, "\n".join(PHASES[log])).value
+    comparison = compare_run(run, load_job("llama3-8b-8xh100"))
+    assert comparison.measured_step == 5.0 and comparison.log is not None and comparison.log.update is not None
+    assert np.allclose(run.steps.seconds, 80.0)
+    console = Console(record=True, width=140)
+    show(comparison, console)
+    assert "update of the policy takes 5" in console.export_text()
+
+
+def test_a_log_of_rollouts_without_the_updates_time_says_so(tmp_path: Path) -> None:
+    line = {"loss": 0.1, "completions/mean_length": 201.5, "reward": 0.5, "step_time": 36.0}
+    comparison = compare_run(_read(tmp_path, "\n".join([str(line)] * 3)).value, load_job("llama3-8b-8xh100"))
+    assert comparison.log is not None and comparison.log.rollouts and comparison.log.update is None
+    console = Console(record=True, width=140)
+    show(comparison, console)
+    assert "steps generate text too" in console.export_text()
+
+
+def test_a_log_of_training_alone_has_no_phases(tmp_path: Path) -> None:
+    line = {"loss": 0.1, "train_speed(s/it)": 5.0, "iteration": 3}
+    comparison = compare_run(_read(tmp_path, "\n".join([str(line)] * 3)).value, load_job("llama3-8b-8xh100"))
+    assert comparison.log is not None and not comparison.log.rollouts and comparison.log.update is None

@@ -12,6 +12,8 @@ over the steps between them, is that of a step. A dict without a step's number i
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from statistics import median
 
 from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 
@@ -56,6 +58,7 @@ class DictLines:
         self.log = StepLog()
         self.step_lines = 0
         self._next = 1
+        self._figures: dict[str, list[float]] = defaultdict(list)
         self._before: tuple[int, float] | None = None
 
     def line(self, text: str) -> None:
@@ -75,7 +78,9 @@ class DictLines:
             self.log.figures["tokens_per_second_per_gpu"] = tokens
         for key, value in said.items():
             if key.startswith(("perf/", "timing_s/", "timing/")) and key.endswith(_FIGURES):
-                self.log.figures[key] = as_number(value)
+                self._figures[key].append(as_number(value))
+        if "completions/mean_length" in said:
+            self._figures["completions/mean_length"].append(as_number(said["completions/mean_length"]))
         step = self._step_of(said, text, start)
         memory = next((as_number(said[key]) * unit for key, unit in _MEMORY.items() if key in said), NAN)
         if not seconds > 0 and clock >= 0:
@@ -107,7 +112,10 @@ class DictLines:
         return step
 
     def close(self) -> None:
-        """Nothing stays open between lines."""
+        """The median of each figure."""
+        for name, values in self._figures.items():
+            if known := [value for value in values if value == value]:
+                self.log.figures[name] = median(known)
 
 
 def _first(said: dict[str, str], names: tuple[str, ...]) -> float:
