@@ -112,7 +112,7 @@ MODEL_ARGS=(
 )
 ROLLOUT_ARGS=( --rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len {response} --num-rollout 3000 )
 PERF_ARGS=( --tensor-model-parallel-size 2 --sequence-parallel --use-dynamic-batch-size --max-tokens-per-gpu {most} )
-ray job submit -- python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 --colocate --hf-checkpoint /root/Qwen3-4B \\
+ray job submit -- python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 --colocate --hf-checkpoint /ckpt/Qwen3-4B \\
    ${{MODEL_ARGS[@]}} ${{ROLLOUT_ARGS[@]}} ${{PERF_ARGS[@]}}
 """
 

@@ -67,11 +67,11 @@ class DictLines:
         if start < 0 or _SUMMARY in text:
             return
         said = {match["key"]: match["text"] or match["number"] or "" for match in _PAIR.finditer(text, start)}
-        seconds, rate = _first(said, _SECONDS), _first(said, _RATES)
-        tokens = _first(said, _TOKENS)
+        seconds, rate = _first_number(said, _SECONDS), _first_number(said, _RATES)
+        tokens = _first_number(said, _TOKENS)
         if not seconds > 0 and rate > 0:
             seconds = 1.0 / rate
-        clock = _first(said, _CLOCKS)
+        clock = _first_number(said, _CLOCKS)
         if not seconds > 0 and not tokens > 0 and not clock >= 0:
             return
         if tokens > 0:
@@ -88,7 +88,7 @@ class DictLines:
                 return  # metrics of the machine or of an evaluation
             seconds = self._since(step, clock)
         self.step_lines += 1
-        self.log.add(StepLine(step, seconds if seconds > 0 else NAN, loss=_first(said, _LOSSES), memory=memory))
+        self.log.add(StepLine(step, seconds if seconds > 0 else NAN, loss=_first_number(said, _LOSSES), memory=memory))
 
     def _since(self, step: int, clock: float) -> float:
         """Seconds a step since the last line of metrics; NaN for the first one, and behind a restart."""
@@ -118,7 +118,7 @@ class DictLines:
                 self.log.figures[name] = median(known)
 
 
-def _first(said: dict[str, str], names: tuple[str, ...]) -> float:
+def _first_number(said: dict[str, str], names: tuple[str, ...]) -> float:
     return next((as_number(said[name]) for name in names if name in said), NAN)
 
 

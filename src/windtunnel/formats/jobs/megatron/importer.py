@@ -14,7 +14,7 @@ from windtunnel.formats.jobs.megatron.context import context_of, graphs_of
 from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.hybrid import cuts_of, hybrid_of, pattern_of
-from windtunnel.formats.jobs.megatron.launchers import adapted, fill_in
+from windtunnel.formats.jobs.megatron.launchers import add_adapters, fill_in
 from windtunnel.formats.jobs.megatron.layout import layers_of
 from windtunnel.formats.jobs.megatron.numerics import numerics_of
 from windtunnel.formats.jobs.megatron.offload import offload_of
@@ -81,7 +81,7 @@ def from_parsed(args: Arguments, text: str, on: Job | None, stated: Stated) -> I
         if not any(args.has(flag) for flag in _OF_A_PLAN):
             return Imported(FORMAT, model, ignored=tuple(args.left_over()), assumed=tuple(args.assumed))
         _fill_sequence(args)
-        return from_settings(args, adapted(args, model), on, stated)
+        return from_settings(args, add_adapters(args, model), on, stated)
     return from_given(args, on, stated)
 
 

@@ -57,7 +57,7 @@ def fill_in(args: Arguments, text: str) -> None:
         )
 
 
-def adapted(args: Arguments, model: Model) -> Model:
+def add_adapters(args: Arguments, model: Model) -> Model:
     """The model with the adapters that Megatron-SWIFT's flags ask for; the same one where all weights are trained."""
     kind = next((args.given[flag][0] for flag in ("train-type", "tuner-type") if args.given.get(flag)), "full").lower()
     if kind == "full" or "verl-update" in args.given:

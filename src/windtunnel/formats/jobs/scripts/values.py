@@ -146,11 +146,11 @@ class Values:
             case "string_content":
                 return _text(node)
             case "command_substitution":
-                said = self._substituted(node)
+                said = self._run_substitution(node)
                 return said if said is not None else _text(node) if keep else ""
         return _text(node).replace("\\\n", "").replace("\\", "")
 
-    def _substituted(self, node: Node) -> str | None:
+    def _run_substitution(self, node: Node) -> str | None:
         """What `$(expr 16 / $N)` and `$(cat <<EOF …)` print; None for commands that only a shell could run."""
         inner = node.named_children[0] if len(node.named_children) == 1 else None
         if inner is None:

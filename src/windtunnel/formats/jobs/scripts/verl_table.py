@@ -45,21 +45,20 @@ def table_of_overrides(words: Sequence[str], processes: int | None = None) -> Ma
     def on(*names: str) -> bool:
         return str(get(*names)).lower() == "true"
 
-    table: dict[str, Any] = {"verl": True}
+    table: dict[str, Any] = {}
     gpus = _product(get("trainer.n_gpus_per_node"), get("trainer.nnodes") or "1") or processes
     tuned = not any(name.startswith("actor_rollout_ref.") for name in said)  # fsdp_sft_trainer
-    if tuned:
-        table["verl"] = "sft"
-    cp = _whole(get(f"{_ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size")) or 1
+    table["verl"] = "sft" if tuned else True
+    cp = _parse_count(get(f"{_ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size")) or 1
     table["model_name_or_path"] = get("actor_rollout_ref.model.path", "model.partial_pretrain", "model.path")
     table["num_processes"] = gpus
-    prompt, response = _whole(get("data.max_prompt_length")), _whole(get("data.max_response_length"))
-    table["max_length"] = _whole(get("data.max_length")) or ((prompt or 0) + (response or 0)) or None
-    micro = _whole(get(f"{_ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu")) or 1
+    prompt, response = _parse_count(get("data.max_prompt_length")), _parse_count(get("data.max_response_length"))
+    table["max_length"] = _parse_count(get("data.max_length")) or ((prompt or 0) + (response or 0)) or None
+    micro = _parse_count(get(f"{_ACTOR}ppo_micro_batch_size_per_gpu", "data.micro_batch_size_per_gpu")) or 1
     table["per_device_train_batch_size"] = micro
     # A mini batch counts prompts; each has `rollout.n` responses, and each of these is a sequence of the update.
-    mini = _whole(get(f"{_ACTOR}ppo_mini_batch_size", "data.train_batch_size"))
-    responses = _whole(get("actor_rollout_ref.rollout.n")) or 1
+    mini = _parse_count(get(f"{_ACTOR}ppo_mini_batch_size", "data.train_batch_size"))
+    responses = _parse_count(get("actor_rollout_ref.rollout.n")) or 1
     if mini and gpus:
         replicas = max(1, gpus // cp)
         table["gradient_accumulation_steps"] = max(1, mini * responses // (replicas * micro))
@@ -68,11 +67,7 @@ def table_of_overrides(words: Sequence[str], processes: int | None = None) -> Ma
     on_megatron = any(name.startswith(f"{_ACTOR}megatron.") for name in said)
     if on_megatron or get(f"{_ACTOR}strategy") == "megatron":
         return _megatron_table(said, table, mini * responses if mini else None, gpus)
-    if not tuned:
-        for name in [one for one in said if one.startswith(_NO_COST)]:
-            get(name)
-    for name in _DATA:
-        get(name)
+    read |= {name for name in said if name in _DATA or not tuned and name.startswith(_NO_COST)}
     table["gradient_checkpointing"] = on(
         "actor_rollout_ref.model.enable_gradient_checkpointing", "model.enable_gradient_checkpointing"
     )
@@ -80,7 +75,7 @@ def table_of_overrides(words: Sequence[str], processes: int | None = None) -> Ma
     table["fsdp_config"] = {"fsdp_sharding_strategy": "FULL_SHARD", "fsdp_offload_params": offloads}
     on(f"{_ACTOR}fsdp_config.optimizer_offload")
     table["distributed_type"], table["bf16"] = "FSDP", True
-    lora = _whole(get("actor_rollout_ref.model.lora_rank", "model.lora_rank"))
+    lora = _parse_count(get("actor_rollout_ref.model.lora_rank", "model.lora_rank"))
     if lora:
         table |= {
             "use_peft": True,
@@ -101,7 +96,7 @@ def _megatron_table(said: Mapping[str, str], table: Mapping[str, Any], batch: in
     flags |= {"--global-batch-size": batch, "--world-size": gpus}
     for name in _DEGREES:
         flags[f"--{name.replace('_', '-')}"] = said.get(head + name)
-    if (_whole(said.get(f"{head}tensor_model_parallel_size")) or 1) > 1 and said.get(f"{head}sequence_parallel") != "False":
+    if (_parse_count(said.get(f"{head}tensor_model_parallel_size")) or 1) > 1 and said.get(f"{head}sequence_parallel") != "False":
         flags["--sequence-parallel"] = True
     inner = f"{head}override_transformer_config."
     for name, value in said.items():
@@ -110,12 +105,12 @@ def _megatron_table(said: Mapping[str, str], table: Mapping[str, Any], batch: in
     return {"MODEL_ARGS": {flag: value for flag, value in flags.items() if value is not None}}
 
 
-def _whole(text: str | None) -> int | None:
+def _parse_count(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
 def _product(*texts: str | None) -> int | None:
-    counts = [_whole(text) for text in texts]
+    counts = [_parse_count(text) for text in texts]
     if any(count is None for count in counts):
         return None
     product = 1
