@@ -13,6 +13,8 @@ from windtunnel.compute.device import Device, device
 from windtunnel.compute.kernel_file import available, load
 from windtunnel.compute.memory import memory_seconds
 from windtunnel.compute.training import training_factor
+from windtunnel.predict.answer.notes import assumptions
+from windtunnel.spec import load_job
 from windtunnel.spec.machine.cluster import GPU
 from windtunnel.spec.runtime import Host, Runtime
 from windtunnel.workload.ops import DTYPES, Kind, Op, OpTable, Phase
@@ -192,3 +194,17 @@ def test_every_file_parses_and_covers_every_class() -> None:
         for attention in ("unfused", "fused_softmax", "flash"):
             found = estimate(rows, gpu, RUNTIME.model_copy(update={"attention": attention}))
             assert np.isfinite(found.seconds).all() and found.relative_error.max() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("gpu", "library", "told"), [("b200-ib", "fa2", True), ("h100-ib", "fa2", False), ("b200-ib", None, False)]
+)
+def test_a_library_without_a_curve_is_told(gpu: str, library: str | None, told: bool) -> None:
+    changes = [
+        f"cluster.base={gpu}",
+        "cluster.gpus=8",
+        "runtime.framework=megatron-core",
+        *([f"runtime.attention_library={library}"] if library else []),
+    ]
+    notes = [note for note in assumptions(load_job("llama3-8b-8xh100", changes)) if "No curve of FlashAttention 2" in note]
+    assert bool(notes) is told and all("cuDNN" in note for note in notes)

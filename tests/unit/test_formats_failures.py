@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windtunnel.base.errors import WindtunnelError
+from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.cli import main
 from windtunnel.formats.door import read_files
 from windtunnel.formats.logs.failures.out_of_memory import parse_line
@@ -216,3 +217,89 @@ def test_damaged_lines_never_crash(data: st.DataObject) -> None:
             read_files([path])
         except WindtunnelError as error:
             assert str(error)
+
+
+def _ras_table(counts: list[int], missing: int = 0) -> dict[str, Any]:
+    status = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False, "abort_flag": False}
+    ranks = [
+        {"rank": at, "host": f"node-{at // 4}", "pid": 100 + at, "cuda_dev": at % 4, "nvml_dev": at % 4, "status": status,
+         "collective_counts": {"AllReduce": count, "Broadcast": 2}}
+        for at, count in enumerate(counts)
+    ]  # fmt: skip
+    lost = [
+        {"rank": len(counts) + at, "host": "node-9", "pid": 7, "cuda_dev": at, "nvml_dev": at,
+         "status": {"unresponsive": True, "considered_dead": True}}
+        for at in range(missing)
+    ]  # fmt: skip
+    entry = {"hash": "0x7e2c", "size": len(counts) + missing, "ranks": ranks, "missing_ranks": lost}
+    return {"nccl_version": "2.28.9", "communicators_count": 1, "communicators": [entry], "ras": {"timeouts_count": 0}}
+
+
+@pytest.mark.parametrize("late", range(8))
+def test_ras_in_json_names_the_rank_that_differs(late: int, tmp_path: Path) -> None:
+    table = _ras_table([811 if at == late else 812 for at in range(8)])
+    path = tmp_path / "ras.json"
+    path.write_text(json.dumps(table, indent=2), encoding="utf-8")
+    reading = read_files([path])
+    assert reading.format == "nccl-ras" and (reading.facts["nodes"], reading.facts["gpus"]) == (2, 8)
+    hang = _hang(reading)
+    assert list(hang["culprits"]) == [str(late)] and "they are late" in hang["text"] and "AllReduce 811" in hang["text"]
+
+
+def test_ras_in_json_says_who_is_missing_and_refuses_what_is_broken(tmp_path: Path) -> None:
+    path = tmp_path / "ras.json"
+    path.write_text(json.dumps(_ras_table([5, 5], missing=2)), encoding="utf-8")
+    hang = _hang(read_files([path]))
+    assert set(hang["culprits"]) == {"2", "3"} and "node-9" in hang["text"] and "dead" in hang["text"]
+    table = _ras_table([5, 5])
+    table["communicators"][0]["ranks"] = "x"
+    path.write_text(json.dumps(table), encoding="utf-8")
+    with pytest.raises(FileError, match="without its ranks"):
+        read_files([path])
+
+
+def test_ras_headings_are_no_words_of_a_communicator(tmp_path: Path) -> None:
+    block = "#0-0 (fa93) INCOMPLETE\n  Missing communicator data from 1 rank\n  Rank 13 -- [process information not found]\n\n"
+    hang = _hang(_read(tmp_path, RAS.format(status="INCOMPLETE") + block + "Warnings\n========\n\n" + BLOCK.format(most=9, odd=8)))
+    assert {"13", "5"} == set(hang["culprits"]) and "====" not in hang["text"] and "rank 13" in hang["text"]
+
+
+def test_the_allocators_setting_is_named_as_the_line_names_it(tmp_path: Path) -> None:
+    line = (
+        "torch.OutOfMemoryError: {0} out of memory. Tried to allocate 3.91 GiB. GPU 2 has a total capacity of 191.98 GiB of which "
+    )
+    line += "1.20 GiB is free. Of the allocated memory 180.12 GiB is allocated by PyTorch, and 6.33 GiB is reserved by PyTorch but "
+    line += "unallocated. If reserved but unallocated memory is large try setting {1}=expandable_segments:True\n"
+    for kind, setting in (("HIP", "PYTORCH_HIP_ALLOC_CONF"), ("CUDA", "PYTORCH_CUDA_ALLOC_CONF"), ("CUDA", "PYTORCH_ALLOC_CONF")):
+        assert f"try {setting}=" in _hang(_read(tmp_path, line.format(kind, setting)))["text"]
+
+
+def test_an_old_line_of_the_allocator_says_what_else_is_in_use(tmp_path: Path) -> None:
+    found = parse_line(MEMORY[2][0])
+    assert found is not None
+    assert found["capacity"] == pytest.approx(23.65 * GIB) and found["in_use"] == pytest.approx(23.57 * GIB)
+    others = "Process 9 has 4.00 GiB memory in use. Including non-PyTorch memory, this process has 19.00 GiB memory in use. "
+    both = parse_line(
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1 GiB is free. " + others
+    )
+    assert both is not None and both["in_use"] == 19 * GIB
+    with pytest.raises(FileError, match="breaks off"):
+        _read(tmp_path, "torch.OutOfMemoryError: CUDA out of memory. Tried to alloc\n")
+
+
+def test_a_rank_calls_behind_is_of_the_group_that_the_others_name(tmp_path: Path) -> None:
+    late, other = _line("2.4", 1, seq=51), _line("2.4", 0, seq=52).splitlines()[0] + "\n"
+    hang = _hang(_read(tmp_path, late + other))
+    assert "rank 1: has not finished allreduce 51" in hang["text"] and "which rank 0 finished" in hang["text"]
+
+
+def test_one_rank_alone_says_where_it_waits(tmp_path: Path) -> None:
+    text = _hang(_read(tmp_path, _line("2.7", 6, seq=120).replace("default_pg", "EXPERT_GROUP")))["text"]
+    assert "rank 6 waits in allreduce 120" in text and "all ranks together" in text
+
+
+def test_a_watchdog_that_hangs_is_no_missing_heartbeat(tmp_path: Path) -> None:
+    line = "[rank0]:[E626 ProcessGroupNCCL.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 0] ProcessGroupNCCL's watchdog got stuck for "
+    reading = _read(tmp_path, line + "480 seconds without making progress in monitoring enqueued collectives.\n")
+    assert "watchdog got stuck for 480 s" in _hang(reading)["text"] and "heartbeat" not in str(reading.facts)
+    assert reading.facts["waited_s"] == 480

@@ -11,6 +11,7 @@ import pytest
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.formats import format_of_table
 from windtunnel.formats.jobs.harmless_keys import split
+from windtunnel.formats.jobs.import_job import import_job
 from windtunnel.formats.jobs.nemo_yaml import import_table as from_nemo
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.trainer import import_table as from_trainer
@@ -440,3 +441,15 @@ def test_trls_switch_alone_means_adapters() -> None:
     lora = _imported(TRL | {"use_peft": True, "dtype": "bfloat16"}).model.lora
     assert (lora.rank, lora.targets, lora.base) == (16, ("linear_qkv",), "none")
     assert _imported(TRL | {"use_peft": False}).model.lora is None
+
+
+@pytest.mark.parametrize(("kernels", "indexed"), [("", True), ("use_kernels: false\n", True), ("use_kernels: true\n", False)])
+def test_gpt_oss_indexes_its_experts_unless_kernels_replace_them(kernels: str, indexed: bool, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "base_model: openai/gpt-oss-20b\nsequence_len: 4096\nmicro_batch_size: 1\ndatasets: []\nbf16: true\n" + kernels,
+        encoding="utf-8",
+    )
+    imported = import_job(path, None, Stated(gpus=8))
+    assert imported.runtime is not None and imported.runtime.moe_weights_by_index is indexed
+    assert any("index one tensor" in note for note in imported.assumed) is indexed

@@ -261,3 +261,33 @@ def test_expert_ranks_together_are_the_whole_model(ep: int, etp: int) -> None:
     parameters, flops = whole(make_job(**MIXED, ep=ep, etp=etp, dp=8))
     assert parameters == 8 * 3 * 64 * 96
     assert flops == 2.0 * 32 * 2 * 3 * 64 * 96  # each rank's tokens are worked on once, somewhere
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_weights_by_index_are_copied_forward_and_summed_whole_backward(recompute: str) -> None:
+    """Copies of all experts' weights stay until their backward, beside zeros of the larger product's whole gradient."""
+    plain, indexed = (
+        build(make_job(**MIXED, recompute=recompute, moe_grouped_gemm="each", moe_weights_by_index=flag)) for flag in (False, True)
+    )
+    layer, other = (next(block for block in one.blocks if block.expert_parameters) for one in (indexed, plain))
+    up, down = 8 * 64 * 2 * 96, 8 * 64 * 96  # elements of 2 bytes
+    kept = "saved" if recompute == "none" else "working"
+    assert getattr(layer, kept) - getattr(other, kept) == 2.0 * (up + down)
+    assert sum(indexed.ops.bytes[r] for r in layer.forward) - sum(plain.ops.bytes[r] for r in other.forward) == 2 * 2.0 * (
+        up + down
+    )
+    zeros = sum(
+        indexed.ops.bytes[r] for name in ("expert up", "expert down") for r in rows(indexed, layer, f"{name} zeros and sum")
+    )
+    assert zeros == 2.0 * (up + down) * (8 + 3 * 7 + 2)
+
+
+def test_weights_by_index_cost_memory_and_time_only_where_they_are_trained() -> None:
+    jobs = [make_job(**MIXED, moe_grouped_gemm="each", moe_weights_by_index=flag, recompute="full") for flag in (False, True)]
+    plain, indexed = (predict(job) for job in jobs)
+    assert indexed.step_time_s > plain.step_time_s
+    assert max(s.workspace for s in indexed.memory) >= max(s.workspace for s in plain.memory) + 2.0 * 8 * 64 * 96 * 3
+    lora = {"rank": 4, "targets": ["linear_qkv"], "experts": "parameters"}
+    frozen = build(make_job(**MIXED, moe_grouped_gemm="each", moe_weights_by_index=True, lora=lora))
+    assert not any(name.endswith("zeros and sum") for name in frozen.ops.names)
+    assert any(name.endswith("up index") for name in frozen.ops.names)

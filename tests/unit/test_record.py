@@ -58,8 +58,10 @@ def test_the_file_reads_back() -> None:
     assert all(read_back[kind].widen >= exact[kind].widen for kind in exact)  # rounded up, so that no row falls out
 
 
-@pytest.mark.parametrize(("errors", "factor"), [((1, 2, 30), 2), ((1, 2, 3, 40), 3), ((4,), 4), (tuple(range(1, 11)), 7)])
-def test_seventy_percent_of_rows_lie_inside_a_widened_error(errors: tuple[int, ...], factor: int) -> None:
+@pytest.mark.parametrize(
+    ("errors", "factor"), [((1, 2, 30), 2), ((1, 2, 3, 40), 3), ((4,), 4), (tuple(range(1, 11)), 8), (tuple(range(1, 101)), 71)]
+)
+def test_seventy_percent_of_rows_lie_inside_a_widened_error_a_little_more_of_few(errors: tuple[int, ...], factor: int) -> None:
     assert widening([(float(error), 1.0) for error in errors]) == factor
 
 
@@ -76,7 +78,7 @@ def test_held_out_errors_are_stated_by_other_families() -> None:
     near = [replace(ONE, id=f"n{i}", family="near", predicted=2.0 + 0.01 * i) for i in range(10)]
     far = [replace(ONE, id=f"f{i}", family="far", predicted=1.0 + 0.01 * i) for i in range(10)]
     (line,) = stated_errors(near + far)
-    assert (line.rows, line.inside_pct) == (20, 70.0)
+    assert (line.rows, line.inside_pct) == (20, 75.0)
     assert line.held_out_pct == 50.0  # all of the near ones lie inside what the far ones state, and none the other way round
     assert line.said
 
@@ -102,7 +104,7 @@ def _of(published: PublishedSteps | None, **changes: Any) -> Prediction:
 def test_a_report_quotes_what_is_nearest() -> None:
     exact = _of(LINE, gpu="G", framework="s")
     assert record_sentence(exact).startswith("8 published steps of dense models in bf16 with s on G, 2 of them in the fit")
-    assert "70 % of runs like it" in stated_sentence(exact)
+    assert "about 70 % of runs like it" in stated_sentence(exact)
     elsewhere = replace(LINE, gpu="", fitted=0)
     assert "with s, none like it on one, none in a fit" in record_sentence(_of(elsewhere, framework="s"))
     assert stated_sentence(_of(elsewhere, framework="s")).endswith("as its parts imply.")

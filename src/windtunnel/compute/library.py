@@ -12,6 +12,8 @@ OTHERWISE = ("cudnn", "fa3", "fa2")
 """Transformer Engine (Megatron, NeMo and what builds on them) prefers cuDNN or FlashAttention-3 where the GPU has them."""
 
 
+LIBRARY_NAMES = {"fa1": "FlashAttention 1", "fa2": "FlashAttention 2", "fa3": "FlashAttention 3", "cudnn": "cuDNN"}
+
 FA1_OVER_FA2 = 2.0
 """Time of FlashAttention 1 and of Triton's kernel over FlashAttention-2's: "around 2x" (Dao 2023, arXiv 2307.08691, abstract)."""
 
@@ -31,6 +33,14 @@ def attention_library(runtime: Runtime, kernels: KernelCurves) -> str:
         if name in kernels.attention:
             return name
     return next(iter(kernels.attention))
+
+
+def missing_library(runtime: Runtime, kernels: KernelCurves) -> tuple[str, str] | None:
+    """(the library that `runtime` asks for, the one whose curve stands in for it) where `kernels` have no curve of the former."""
+    asked = runtime.attention_library
+    if asked is None or ("fa2" if asked == "fa1" else asked) in kernels.attention:
+        return None
+    return asked, attention_library(runtime, kernels)
 
 
 def memory_class(name: str, runtime: Runtime) -> str:

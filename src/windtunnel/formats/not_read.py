@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.files import without_gz
 from windtunnel.formats.head import Head, head_of
 from windtunnel.formats.reading import Context
 
@@ -63,6 +64,23 @@ _TABLES = (
 )
 
 
+_MEMORY = (
+    (
+        re.compile(r"RESOURCE_EXHAUSTED: |Out of memory while trying to allocate \d+ bytes|BufferAssignment OOM"),
+        "JAX's out of memory: its compiler names no tensors",
+    ),
+    (
+        re.compile(r"No available memory for the cache blocks|(?:larger than the|available KV) (?:available )?KV cache memory|"
+                   r"KV cache is needed, which is larger"),
+        "vLLM's out of memory for keys and values: serving is not modelled",
+    ),
+)  # fmt: skip
+"""Last words of other allocators than PyTorch's."""
+_LOG_NAMES = (".log", ".out", ".err")
+_SPOKEN = re.compile(r"--[a-z]|^\s*[{\[]|^[\w.]+\s*[:=]\s*\S+\s*$", re.MULTILINE)
+"""What a configuration or a command line has somewhere, and prose of a log need not have."""
+
+
 def recognises(head: Head) -> bool:
     """Whether the file is one of these."""
     return _describe_file(head) is not None
@@ -103,6 +121,9 @@ def _text(head: Head) -> tuple[str, str, str] | None:
         return "a list of faults that were injected", "the traces or dumps beside it", ""
     if sum(_DCGM.fullmatch(line) is not None for line in head.lines[:200]) >= 2:
         return "the list of fields that dcgm-exporter collects", "what it answers at /metrics", ""
+    for mark, what in _MEMORY:
+        if mark.search(text):
+            return what, "lines of PyTorch's `CUDA out of memory`", "`windtunnel memory JOB` says what a job of yours needs."
     for mark, what, wanted in _SHOWN:
         if mark.search(text[:4096]):
             return what, wanted, ""
@@ -117,6 +138,8 @@ def _text(head: Head) -> tuple[str, str, str] | None:
         return f"a log without a line that is known; it begins {head.lines[0].strip()[:60]!r}", _LOGS, ""
     if text.lstrip()[:1] == "[" and _LIST.match(text):
         return "a list in JSON of no known kind", "what `windtunnel catalog formats` lists", ""
+    if head.text and without_gz(head.path).suffix.lower() in _LOG_NAMES and not _SPOKEN.search(text):
+        return f"a log without a line that is known; it begins {head.lines[0].strip()[:60]!r}", _LOGS, ""
     if set(re.findall(r"^(\w+):", text, re.MULTILINE)) >= _VIDUR:
         return "experiments of Vidur, which simulates inference", "configurations of training", ""
     if head.data[257:262] == b"ustar":

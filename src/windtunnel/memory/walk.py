@@ -129,6 +129,8 @@ def _gradients(workload: Workload) -> Floats:
     data = table.phase == Phase.DGRAD
     product = ((kind == Kind.GEMM) | (kind == Kind.GROUPED_GEMM)) & data
     elements = np.where(product, batch * m * (n + k), 0.0)
+    if workload.job.runtime.moe_weights_by_index:  # zeros of all experts' weights, beside the sum over the experts so far
+        elements = np.where((kind == Kind.GROUPED_GEMM) & (table.phase == Phase.WGRAD), batch * m * n, elements)
     lora = getattr(workload.job.model, "lora", None)
     if lora is not None and lora.base != "none":  # the 16-bit weight; that of one expert at a time
         elements += np.where(product & (table.role != Role.ROUTER), n * k, 0.0)

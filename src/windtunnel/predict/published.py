@@ -23,6 +23,8 @@ FEWEST = 3
 """Rows below which runs of a kind say too little of the next one."""
 INSIDE = 0.70
 """Share of rows that lie within a stated error, one sigma rounded up."""
+AT_MOST = 0.80
+"""Share of rows above which a stated error would be too wide to be of use."""
 NOTEWORTHY_PCT = 5.0
 """Mean error from which a bias is worth a word; smaller ones drown in a step's own spread."""
 
@@ -117,9 +119,13 @@ def stated_error(kind: RunKind, of_parts: float, record: Mapping[RunKind, Publis
 
 
 def widening(pairs: Sequence[tuple[float, float]]) -> float:
-    """The factor on the second of each pair (|error|, error that its parts imply) that puts INSIDE of the pairs within it."""
+    """The factor on the second of each pair (|error|, error that its parts imply) within which INSIDE of the pairs lie.
+
+    Of few pairs it is the rank that holds the next one with the chance INSIDE, as long as no more than AT_MOST lie within it.
+    """
     ratios = sorted(error / implied for error, implied in pairs)
-    return ratios[max(0, round(INSIDE * len(ratios)) - 1)]
+    rank = min(math.ceil(INSIDE * (len(ratios) + 1)), math.floor(AT_MOST * len(ratios) + 1e-9))
+    return ratios[max(1, rank) - 1]
 
 
 def by_kind(lines: Iterable[PublishedSteps]) -> dict[RunKind, PublishedSteps]:

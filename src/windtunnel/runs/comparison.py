@@ -15,7 +15,7 @@ from windtunnel.runs.calibrate import CalibrationFit, fit
 from windtunnel.runs.causes import StepCause, causes_of
 from windtunnel.runs.expected import expected_run
 from windtunnel.runs.factors import nearest_call, stages_of
-from windtunnel.runs.log_facts import LogFacts, log_facts
+from windtunnel.runs.log_facts import LogFacts, log_facts, update_of
 from windtunnel.runs.observed import CallKind, Observed, observe
 from windtunnel.runs.suspects import SuspectedCause, suspected_causes
 from windtunnel.spec import Job
@@ -112,6 +112,9 @@ def compare_run(run: Run, job: Job) -> RunComparison:
         seconds = _step_seconds(run, job)
         settled = seconds[1:] if len(seconds) > 2 else seconds
         middle = float(np.median(settled)) if len(settled) else float("nan")
+        update = update_of(run)
+        if update is not None:  # the phase of a step of reinforcement learning that the job is
+            middle, settled = update[1], np.full(len(settled), update[1])
         spread = 1.4826 * float(np.median(np.abs(settled - middle))) if len(settled) > 1 else 0.0  # peaks stand apart in `log`
         return RunComparison(
             job, middle, spread, len(settled), step, step, (), (), (), (), None, prediction.relative_error,

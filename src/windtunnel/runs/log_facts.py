@@ -36,6 +36,7 @@ class LogFacts:
 
     `memory`: B of the fullest rank that reports; `tflops`: of a GPU; `tokens`: of a step; `drift`: the last quarter of the steps
     over the first; `flops`: FLOP of a step by the log's own count, over ours; `contradictions`: (name, log, job).
+    `update`: name and seconds of the policy's update in a step of reinforcement learning; `rollouts`: the step generates text too.
     """
 
     peaks: Peaks | None
@@ -48,6 +49,23 @@ class LogFacts:
     expected_tokens: float
     flops: float
     contradictions: tuple[tuple[str, str, str], ...]
+    update: tuple[str, float] | None = None
+    rollouts: bool = False
+
+
+UPDATES = ("timing_s/update_actor", "perf/actor_train_time", "timing/ppo_train", "policy_training", "perf/train_time")
+"""What logs of reinforcement learning call the seconds of the policy's update: verl, slime, OpenRLHF, NeMo-RL."""
+_ROLLOUTS = ("completions/mean_length", "timing_s/gen", "timing/generation", "generation", "perf/rollout_time")
+"""Figures of generated text, of which a job here has none."""
+
+
+def update_of(run: Run) -> tuple[str, float] | None:
+    """(name, seconds) of the policy's update in a step of reinforcement learning, which is what a job is; None in other logs."""
+    for name in UPDATES:
+        value = run.facts.get(name)
+        if isinstance(value, (int, float)) and value > 0:
+            return name, float(value)
+    return None
 
 
 def log_facts(run: Run, prediction: Prediction) -> LogFacts:
@@ -65,6 +83,8 @@ def log_facts(run: Run, prediction: Prediction) -> LogFacts:
         float(job.plan.global_batch * job.plan.seq),
         _middle(steps.tflops * steps.seconds) / (prediction.model_tflops_per_gpu * prediction.step_time_s),
         contradictions_of(run, job),
+        update_of(run),
+        any(name in run.facts for name in _ROLLOUTS),
     )
 
 

@@ -179,6 +179,10 @@ class Runtime(Noun):
     moe_fused_mlp: Flag = Field(
         False, description="experts' GEMMs, biases, activation and quantisation in fused kernels (cuDNN's grouped MLP)"
     )
+    moe_weights_by_index: Flag = Field(
+        False, description="experts' weights are one tensor that each expert's product indexes (GPT-OSS in transformers 4): a copy "
+        "is kept for backward, and each expert's gradient is a tensor of zeros of full size around its part"
+    )  # fmt: skip
     moe_permute_fusion: Flag = Field(True, description="one kernel sorts tokens by expert")
     moe_reorder: Literal["fused", "torch"] = Field(
         "fused",

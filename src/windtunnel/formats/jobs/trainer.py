@@ -16,7 +16,7 @@ from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.keys import Keys
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.formats.jobs.several import PARTS, plan_of
-from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage
+from windtunnel.formats.jobs.trainer_keys import first_count, is_on, lora_of, named_stage, sequences_of_a_sample
 from windtunnel.formats.jobs.trainer_runtime import runtime_of
 from windtunnel.formats.jobs.trainer_tools import Tool, tool_of
 from windtunnel.spec import Job, Model, Plan, check
@@ -34,6 +34,8 @@ _SHARDING = {
     "3": "none",
     "4": "hsdp",
 }
+_ULYSSES = ("sequence_parallel_size", "parallelism_config.parallelism_config_sp_size")
+"""Sequence parallelism by all-to-alls of heads, as ms-swift, verl and 360-LLaMA-Factory have it (DeepSpeed-Ulysses)."""
 _SEQUENCES = ("max_seq_length", "max_length", "cutoff_len", "sequence_len", "block_size", "model_max_length", "max_source_length")
 
 
@@ -61,7 +63,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     form = " and ".join(dict.fromkeys(_name(one) for one in tables))
     keys = Keys({key: value for one in tables for key, value in one.items()})
     tool = tool_of(keys.table, form)
-    if keys.get("verl"):
+    if keys.get("verl") is True:
         assumed.append("the update of the actor alone: rollout, log-probabilities and advantages of a step are no part of this job")
     model, held = _model(keys, stated, assumed)
     model = model.model_copy(update={"lora": lora_of(keys, tool, model, assumed, held)})
@@ -107,7 +109,7 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
     pp = stated.whole_number("plan.pp") or first_count(keys, (f"{lm}pp_degree",)) or 1
     cp = (
         stated.whole_number("plan.cp")
-        or first_count(keys, ("context_parallel_size", "sequence_parallel_degree", f"{head}cp_size"))
+        or first_count(keys, ("context_parallel_size", *_ULYSSES, "sequence_parallel_degree", f"{head}cp_size"))
         or 1
     )
     if gpus is None:
@@ -122,6 +124,7 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
         micro = 1
         assumed.append("micro batch 1 (per_device_train_batch_size left out)")
     accumulated = ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps")
+    micro *= sequences_of_a_sample(keys, assumed)
     steps = first_count(keys, (*accumulated, *([f"deepspeed.{accumulated[0]}"] if inside else []))) or 1
     sequence = stated.whole_number("plan.seq") or first_count(keys, _SEQUENCES)
     if sequence is None:
@@ -135,6 +138,7 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
             "tp": tp,
             "pp": pp,
             "cp": cp,
+            "cp_kind": "a2a" if cp > 1 and _by_heads(keys, model, cp) else None,
             "dp": dp,
             "micro_batch": micro,
             "global_batch": stated.whole_number("plan.global_batch") or micro * steps * dp,
@@ -150,6 +154,11 @@ def _plan(keys: Keys, tool: Tool, model: Model, gpus: int | None, stated: Stated
             **(_of_file(keys, model if recompute else None, assumed) if sharding.startswith("zero") else {}),
         }
     )
+
+
+def _by_heads(keys: Keys, model: Model, cp: int) -> bool:
+    """Whether sequence parallelism is by heads: it is asked for by that name, and divides the heads of keys too."""
+    return first_count(keys, _ULYSSES) is not None and model.heads % cp == 0 and (model.kv_heads or model.heads) % cp == 0
 
 
 def _file(keys: Keys) -> Mapping[str, Any] | None:
@@ -215,6 +224,9 @@ def _offload(keys: Keys, recomputing: Model | None) -> dict[str, Any]:
     """What leaves the GPU. `recomputing`: the model, if its layers keep only their inputs, which some tools copy out."""
     devices = {"cpu": "host", "nvme": "nvme"}
     optimizer, parameters = (keys.get(f"deepspeed_config.offload_{name}_device") for name in ("optimizer", "param"))
+    file = keys.get("deepspeed")
+    if optimizer is None and isinstance(file, str) and "offload" in file.rpartition("/")[2].lower():  # zero3_offload
+        optimizer, parameters = "cpu", "cpu" if named_stage(file) == 3 else None
     whole = is_on(keys, "fsdp_config.fsdp_offload_params") or is_on(keys, "fsdp_config.offload_params")
     fields: dict[str, Any] = {"optimizer": devices.get(str(optimizer), "none"), "parameters": devices.get(str(parameters), "none")}
     if whole:

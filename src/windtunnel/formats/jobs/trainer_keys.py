@@ -25,6 +25,13 @@ _TARGETS = {
 }
 
 
+_TUNED = frozenset({
+    "", "full", "none", "freeze", "oft", "adalora", "adapter", "vera", "boft", "fourierft", "reft", "bone", "llamapro",
+    "longlora", "llama-adapter", "ia3", "prompt", "prefix", "galore", "badam", "eva", "dummy", "custom", "ppo", "rslora",
+})  # fmt: skip
+"""Ways to tune that LLaMA-Factory, Axolotl, ms-swift and PEFT know by name; another word is a slip of the pen."""
+_PAIRED = frozenset({"dpo", "orpo", "simpo", "ipo", "cpo", "rm", "reward"})
+_PREFERENCES = frozenset({*_PAIRED, "kto", "ppo", "grpo", "gkd"})
 _TARGET_KEYS = ("lora_target_modules", "lora_target", "target_modules")
 
 
@@ -40,6 +47,20 @@ def first_count(keys: Keys, paths: Sequence[str]) -> int | None:
             raise SpecError(path, value, "a whole number of 1 or more")
         return value
     return None
+
+
+def sequences_of_a_sample(keys: Keys, assumed: list[str]) -> int:
+    """Sequences that a sample of the batch is: two, chosen and rejected, where a stage trains on preferences in pairs
+    (LLaMA-Factory's `stage`, ms-swift's `rlhf_type`, Axolotl's `rl`)."""
+    named = next((str(value).lower() for path in ("stage", "rlhf_type", "rl") if (value := keys.get(path))), "")
+    for path in ("pref_beta", "pref_loss", "pref_ftx", "beta", "rpo_alpha", "dpo_beta"):
+        keys.get(path) if named in _PREFERENCES else None
+    if named in _PAIRED:
+        assumed.append(f"{named}: a sample is two sequences, chosen and rejected; the reference model's forward pass is left out")
+        return 2
+    if named in _PREFERENCES:
+        assumed.append(f"{named}: the update of the policy alone, without the reference model and without generation")
+    return 1
 
 
 def is_on(keys: Keys, path: str) -> bool:
@@ -77,7 +98,8 @@ def optimizer_of(keys: Keys, assumed: list[str]) -> dict[str, Any]:
 def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str], held: str = "") -> Lora | None:
     """Adapters of PEFT: rank, target modules, and the format of the frozen weights; None where everything is trained. `held`: the
     format that the repository holds them in, as its name says."""
-    kind = str(keys.get("adapter") or keys.get("finetuning_type") or keys.get("train_type") or keys.get("tuner_type") or "").lower()
+    kinds = [keys.get(path) for path in ("adapter", "finetuning_type", "train_type", "tuner_type")]
+    kind = next((str(value).lower() for value in kinds if value), "")
     peft = any([is_on(keys, "use_peft"), is_on(keys, "use_peft_lora")])  # TRL's switch, and that of PEFT's example
     rank = first_count(keys, ("lora_r", "lora_rank"))
     listed = next((keys.get(path) for path in _TARGET_KEYS if keys.get(path) is not None), None)
@@ -90,6 +112,8 @@ def lora_of(keys: Keys, tool: Tool, model: Model, assumed: list[str], held: str 
     if kind == "dora" or is_on(keys, "use_dora") or is_on(keys, "peft_use_dora"):
         assumed.append("adapters without DoRA's magnitudes, which are not modelled")
     if not adapters:
+        if kind not in _TUNED:
+            raise SpecError("adapter" if keys.get("adapter") else "finetuning_type", kind[:40], "lora, qlora, full")
         if kind not in ("", "full", "none"):
             assumed.append(f"all weights are trained: {kind[:40]} is not modelled (--set model.lora.rank=N for adapters)")
         if packed:

@@ -36,6 +36,12 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
     fields |= _loss(keys, tool, assumed)
     if model.experts:
         fields |= _EXPERTS
+        if (model.attention_sinks or model.clamped_activation) and not is_on(keys, "use_kernels"):
+            fields["moe_weights_by_index"] = True
+            assumed.append(
+                "experts index one tensor of all their weights, as GPT-OSS does in transformers 4: copies and full-size gradients "
+                "(--set runtime.moe_weights_by_index=false for kernels of megablocks, use_kernels: true)"
+            )
     compiled = is_on(keys, "torch_compile") or str(keys.get("dynamo_config.dynamo_backend") or "no").lower() not in ("no", "none")
     deepspeed = plan.sharding.startswith("zero") and (keys.get("deepspeed") or keys.get("deepspeed_config"))
     if deepspeed:
@@ -60,17 +66,16 @@ def runtime_of(keys: Keys, tool: Tool, model: Model, plan: Plan, file: Mapping[s
 
 def _precision(keys: Keys, tool: Tool, file: Mapping[str, Any]) -> str:
     mixed = keys.text("mixed_precision") or ""
+    flags, dtype = {name: keys.get(name) for name in ("bf16", "fp16", "tf32")}, _dtype(keys)
     if mixed in ("bf16", "fp16", "fp8"):
         return mixed
     if half := precision_of(file):
         return half
     on = ("auto", True, "true", "True", "full")
-    flags = {name: keys.get(name) for name in ("bf16", "fp16", "tf32")}
     if flags["bf16"] in on:
         return "bf16"
     if flags["fp16"] in on:
         return "fp16"
-    dtype = _dtype(keys)
     newer = tool.loads == "fp32" and tool.checkpoints  # TRL since 0.22
     if (tool is SWIFT or newer) and flags["bf16"] is None:  # both turn it on unless fp16 is
         return "bf16" if newer or dtype not in ("float16", "float32") else {"float16": "fp16"}.get(dtype, "fp32")

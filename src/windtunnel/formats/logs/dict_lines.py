@@ -1,19 +1,27 @@
 """Steps as dicts of Python or JSON, one a line, as trainers built on Hugging Face's print them: ms-swift, Megatron-SWIFT, TRL,
-Axolotl, slime.
+Axolotl, slime, OpenRLHF, and the lines of metrics that Weights & Biases keeps.
 
 `{'loss': 0.42, 'memory(GiB)': 76.7, 'train_speed(iter/s)': 0.194, 'global_step/max_steps': '295/4491'}` (ms-swift);
 `{'loss': 0.0034, 'step_time': 37.3, 'num_tokens': 123456.0}` (TRL's GRPO); `{'loss': 1.5, 'tokens_per_second_per_gpu': 3345.1}`
-(Axolotl); `perf 3: {'perf/step_time': 96.6, 'perf/train_time': 41.0}` (slime). A dict without a step's number is the next one.
+(Axolotl); `perf 3: {'perf/step_time': 96.6, 'perf/train_time': 41.0}` (slime);
+`Global step 3: {'timing/step_total': 96.6}` (OpenRLHF).
+A line of metrics (`{"train/loss": 2.3, "train/global_step": 10, "_runtime": 51.2}`) says when it was written: the time between two,
+over the steps between them, is that of a step. A dict without a step's number is the next one.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from statistics import median
 
 from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 
 NAME = "Trainer (dicts)"
-_SECONDS = ("train_speed(s/it)", "step_time", "perf/step_time", "timing_s/step", "step_time_s", "time_per_step", "seconds_per_step")
+_SECONDS = (
+    "train_speed(s/it)", "step_time", "perf/step_time", "timing_s/step", "timing/step_total", "step_time_s", "time_per_step",
+    "seconds_per_step",
+)  # fmt: skip
 _RATES = ("train_speed(iter/s)", "steps_per_second", "train_steps_per_second")
 """Seconds a step, and steps a second. A dict with `train_runtime` sums a run up: its rate is a mean."""
 _TOKENS = ("tokens_per_second_per_gpu", "tokens_per_sec_per_gpu", "tokens/s/gpu", "tokens_per_gpu_per_second")
@@ -25,16 +33,20 @@ _MEMORY = {
     "perf/max_memory_allocated_gb": 2.0**30,
 }
 """Peak of PyTorch's allocator, with the bytes of its unit; what calls itself GB divides by 2^30."""
-_STEPS = ("global_step/max_steps", "iteration", "global_step", "train/global_step", "step")
-_LOSSES = ("loss", "train/loss", "train_loss")
-WORDS = (*_SECONDS, *_RATES, *_TOKENS)
+_STEPS = ("global_step/max_steps", "iteration", "global_step", "train/global_step", "step", "train/step", "_step")
+_LOSSES = ("loss", "train/loss", "train_loss", "policy_loss")
+_CLOCKS = ("_runtime", "_timestamp")
+"""Seconds since the run began, and since 1970, at which Weights & Biases kept a line."""
+WORDS = (*_SECONDS, *_RATES, *_TOKENS, *_CLOCKS)
 KNOWN_BY = re.compile(
-    r"[{,] ?['\"](?:train_speed\((?:iter/s|s/it)\)|step_time|perf/step_time|timing_s/step|tokens_per_second_per_gpu)['\"]: ?"
-    r"['\"]?[\d.]"
+    r"[{,] ?['\"](?:train_speed\((?:iter/s|s/it)\)|step_time|perf/step_time|timing_s/step|timing/step_total|_runtime|"
+    r"tokens_per_second_per_gpu)['\"]: ?['\"]?[\d.]"
 )
 _PAIR = re.compile(r"['\"](?P<key>[^'\"]{1,80})['\"]: ?(?:['\"](?P<text>[^'\"]{0,80})['\"]|(?P<number>[-+\d.eE]{1,40}|nan|inf))")
 _BEFORE = re.compile(r"(?:perf|step|rollout|iteration)[ _:]*(\d{1,12})\s*:?\s*\{")
 _SUMMARY = "train_runtime"
+_FIGURES = ("_time", "_tflops", "/generation", "/make_experience", "/ppo_train", "/broadcast")
+"""How the names of phases end that are kept beside the steps."""
 
 
 class DictLines:
@@ -46,6 +58,8 @@ class DictLines:
         self.log = StepLog()
         self.step_lines = 0
         self._next = 1
+        self._figures: dict[str, list[float]] = defaultdict(list)
+        self._before: tuple[int, float] | None = None
 
     def line(self, text: str) -> None:
         """Takes one line with a word."""
@@ -57,17 +71,31 @@ class DictLines:
         tokens = _first_number(said, _TOKENS)
         if not seconds > 0 and rate > 0:
             seconds = 1.0 / rate
-        if not seconds > 0 and not tokens > 0:
+        clock = _first_number(said, _CLOCKS)
+        if not seconds > 0 and not tokens > 0 and not clock >= 0:
             return
         if tokens > 0:
             self.log.figures["tokens_per_second_per_gpu"] = tokens
         for key, value in said.items():
-            if key.startswith(("perf/", "timing_s/")) and key.endswith(("_time", "_tflops")):
-                self.log.figures[key] = as_number(value)
+            if key.startswith(("perf/", "timing_s/", "timing/")) and key.endswith(_FIGURES):
+                self._figures[key].append(as_number(value))
+        if "completions/mean_length" in said:
+            self._figures["completions/mean_length"].append(as_number(said["completions/mean_length"]))
         step = self._step_of(said, text, start)
         memory = next((as_number(said[key]) * unit for key, unit in _MEMORY.items() if key in said), NAN)
+        if not seconds > 0 and clock >= 0:
+            if not any(name in said for name in _LOSSES):
+                return  # metrics of the machine or of an evaluation
+            seconds = self._since(step, clock)
         self.step_lines += 1
         self.log.add(StepLine(step, seconds if seconds > 0 else NAN, loss=_first_number(said, _LOSSES), memory=memory))
+
+    def _since(self, step: int, clock: float) -> float:
+        """Seconds a step since the last line of metrics; NaN for the first one, and behind a restart."""
+        before, self._before = self._before, (step, clock)
+        if before is None or step <= before[0] or clock <= before[1]:
+            return NAN
+        return (clock - before[1]) / (step - before[0])
 
     def _step_of(self, said: dict[str, str], text: str, start: int) -> int:
         """The number of the step that a dict is about, and of how many, where it says."""
@@ -84,7 +112,10 @@ class DictLines:
         return step
 
     def close(self) -> None:
-        """Nothing stays open between lines."""
+        """The median of each figure."""
+        for name, values in self._figures.items():
+            if known := [value for value in values if value == value]:
+                self.log.figures[name] = median(known)
 
 
 def _first_number(said: dict[str, str], names: tuple[str, ...]) -> float:

@@ -15,6 +15,7 @@ from windtunnel.formats.logs import (
     levanter,
     megatron,
     nemo,
+    nemo_rl,
     one_line,
     progress,
     torchtitan,
@@ -50,7 +51,7 @@ class Framework(Protocol):
     READER: Callable[[], FrameworkReader]
 
 
-_MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed, verl, levanter)
+_MODULES: tuple[ModuleType, ...] = (megatron, nemo, torchtitan, composer, dlrover, deepspeed, verl, nemo_rl, levanter)
 FRAMEWORKS: tuple[Framework, ...] = tuple(
     cast(Framework, one)
     for one in (*_MODULES, one_line.MAXTEXT, one_line.NANOTRON, one_line.NANOGPT, one_line.NANOCHAT, dict_lines, progress)

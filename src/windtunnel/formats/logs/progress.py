@@ -12,6 +12,7 @@ from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 
 NAME = "Trainer (tqdm)"
 KNOWN_BY = re.compile(
+    r"(?:^|[\r\n])(?:\d+: |[^\r\n%:{]{0,60})?[ \t]*\d{1,3}%\|[^|\r\n]*\| *[1-9]\d*/\d+ \[[\d:]+<[^\]\r\n]{1,40}(?:s/it|it/s)|"
     r"\{'(?:loss|train_loss)': [^{}]{1,400}'(?:epoch|learning_rate)': |\b(?:Epoch|train) +\d+: .{0,40}%\|.{0,120}/(?:it|ba|s)\b"
 )
 WORDS = ("s/it", "it/s", "s/ba", "ba/s", "'loss':", "'train_runtime'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.units import show_counted
+from windtunnel.formats.head import head_of
 from windtunnel.formats.logs import megatron, progress
 from windtunnel.formats.logs.frameworks import FRAMEWORKS, FrameworkReader
 from windtunnel.formats.logs.step_log import StepLog, parse_numbers, summarise
@@ -44,7 +46,7 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
         _add_counts(facts, counted)
     if not logs:
         wanted = "lines of " + ", ".join(framework.NAME for framework in FRAMEWORKS)
-        raise FileError(str(files[0]), "a log without a step", wanted, broken[0] if broken else "")
+        raise FileError(str(files[0]), "a log without a step", wanted, _hint(files[0]) or (broken[0] if broken else ""))
     steps = _join_steps([log.steps() for log in logs])
     arguments = {key: text for log in logs for key, text in log.arguments.items() if text != "None"}
     shown = parse_numbers({key: arguments[key] for key in arguments if key in SHOWN_ARGUMENTS or name != megatron.NAME})
@@ -58,6 +60,16 @@ def read_logs(files: Sequence[Path], context: Context) -> Reading:
     more = len(arguments) - len(shown)
     ignored = (f"{more} arguments that are not listed",) if more else ()
     return Reading("training-log", Content.RUN, run, facts, built, ignored, _list_assumptions(logs, name), tuple(broken))
+
+
+def _hint(path: Path) -> str:
+    """What to give in place of a log of losses without times, as the Trainer prints it without a progress bar."""
+    if re.search(r"[{,] ?['\"](?:loss|train/loss)['\"]: ", head_of(path).text) is None:
+        return ""
+    return (
+        "Its lines have losses and no times: give trainer_state.json or trainer_log.jsonl of the output folder, or the console's "
+        "log with its progress bar (disable_tqdm: false)."
+    )
 
 
 def _one(path: Path, context: Context, broken: list[str]) -> tuple[str, FrameworkReader | None, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """verl's console lines, one a step of reinforcement learning: `step:1 - actor/pg_loss:0.001 - timing_s/step:9.6`.
 
+Values may be numpy's (`np.float64(9.6)`, verl 0.5 and later).
 The seconds of its phases (`timing_s/gen`, `timing_s/update_actor`, …) are kept as facts, with the median of each.
 """
 
@@ -12,11 +13,13 @@ from statistics import median
 from windtunnel.formats.logs.step_log import NAN, StepLine, StepLog, as_number
 
 NAME = "verl"
-KNOWN_BY = re.compile(r"\bstep:\d+ - .{0,4000}?\btiming_s/step:[\d.]|\bstep:\d+ - .{0,4000}?\bperf/time_per_step:[\d.]")
+KNOWN_BY = re.compile(r"\bstep:\d+ - .{0,4000}?\b(?:timing_s/step|perf/time_per_step|train/time\(s\)):(?:np\.\w+\()?[\d.]")
 WORDS = ("step:",)
 _HEAD = re.compile(r"\bstep:(\d{1,12}) - ")
 _PAIR = re.compile(r"(?:^| - )([\w/@.()-]{1,100}):(?:np\.\w+\()?([-+\d.eE]{1,40}|nan|inf)")
-_SECONDS = ("timing_s/step", "perf/time_per_step")
+_SECONDS = ("timing_s/step", "perf/time_per_step", "train/time(s)")
+"""The last one is that of its supervised fine-tuning (verl/trainer/fsdp_sft_trainer.py)."""
+_LOSSES = ("actor/pg_loss", "train/loss")
 _GB = 2.0**30
 """What verl calls GB divides bytes by 2^30 (verl/utils/profiler, `max_memory_allocated_gb`)."""
 
@@ -46,7 +49,8 @@ class VerlLines:
         self.step_lines += 1
         memory = said.get("perf/max_memory_allocated_gb", NAN) * _GB
         tokens = said.get("perf/total_num_tokens", NAN)
-        self.log.add(StepLine(int(head[1]), seconds, tokens, loss=said.get("actor/pg_loss", NAN), memory=memory))
+        loss = next((said[name] for name in _LOSSES if name in said), NAN)
+        self.log.add(StepLine(int(head[1]), seconds, tokens, loss=loss, memory=memory))
         if (rate := said.get("perf/throughput", NAN)) > 0:
             self.log.figures["tokens_per_second_per_gpu"] = rate
 

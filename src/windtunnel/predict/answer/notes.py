@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from windtunnel.base.fidelity import CLOSED
 from windtunnel.compute import Profile
+from windtunnel.compute.choose import choose
+from windtunnel.compute.library import LIBRARY_NAMES, missing_library
 from windtunnel.memory import StageMemory
 from windtunnel.network.fabrics.check import unread_fields
 from windtunnel.predict.answer.startup import startup
@@ -42,6 +44,9 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
             "PyTorch's kernels compute the softmax: Megatron's fused one takes 17 to 4,096 keys, and sequences and micro batch x "
             "heads of a GPU in fours."
         )
+    if runtime.attention == "flash" and (stands_in := missing_library(runtime, choose(job.cluster.gpu).kernels)) is not None:
+        asked, taken = (LIBRARY_NAMES[name] for name in stands_in)
+        notes.append(f"No curve of {asked} is known for {job.cluster.gpu.name}: attention takes the time of {taken}.")
     if not isinstance(job.model, GraphModel):
         notes += _idle_window(job)
     if job.unequal is not None:

@@ -32,11 +32,23 @@ def _headline(comparison: RunComparison, console: Console) -> None:
         console.print(f"The run tells no step's time. We expect {seconds(expected)}.", highlight=False)
         return
     over = measured / expected - 1.0
+    update = comparison.log.update if comparison.log is not None else None
+    what = "step" if update is None else "update of the policy"
     console.print(
-        f"[bold]Your step takes {seconds(measured)}[/] (median of {comparison.steps}, ±{seconds(comparison.step_spread)}); "
+        f"[bold]Your {what} takes {seconds(measured)}[/] (median of {comparison.steps}, ±{seconds(comparison.step_spread)}); "
         f"we expect {seconds(expected)}: {over:+.1%}.",
         highlight=False,
     )
+    if update is not None:
+        console.print(
+            f"A step of reinforcement learning is longer: {update[0]} is its part that the job is.", highlight=False, markup=False
+        )
+    elif comparison.log is not None and comparison.log.rollouts:
+        console.print(
+            "The log is of reinforcement learning: its steps generate text too, the job is the update alone, and the log does not "
+            "say how long that takes.",
+            highlight=False,
+        )
     _print_verdict(over, comparison, console)
     if not 1.0 / _ALIKE < measured / expected < _ALIKE:
         console.print(

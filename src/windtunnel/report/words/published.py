@@ -26,7 +26,7 @@ def stated_sentence(prediction: Prediction) -> str:
     if steps is None or (not steps.is_of(kind_of_run(prediction.job)) and steps.widen <= 1.0):
         return f"{text}, as its parts imply."
     which = "runs like it" if steps.is_of(kind_of_run(prediction.job)) else "the runs nearest to it"
-    return f"{text}: {100 * INSIDE:.0f} % of {which} lay inside such an error."
+    return f"{text}: about {100 * INSIDE:.0f} % of {which} lay inside such an error."
 
 
 def expected_seconds(prediction: Prediction) -> float | None:

@@ -269,4 +269,20 @@ def grouped_linear(tape: Tape, name: str, experts: int, m: int, inputs: int, out
     b.append(tape.grouped_gemm(f"{name} wgrad", Phase.WGRAD, experts, outputs, inputs, m))
     b += _accumulate(tape, name, weights)
     quantise.keep_weight(tape, unit)
+    if tape.job.runtime.moe_weights_by_index:
+        _index_weights(tape, unit, name, experts, weights)
     tape.add(unit)
+
+
+def _index_weights(tape: Tape, unit: Unit, name: str, experts: int, weights: float) -> None:
+    """What indexing one tensor of all experts' weights with the expert's number costs: a copy forward, which the product keeps for
+    its input's gradient; backward, for each expert, zeros of the whole tensor, its part put there, and a sum over the experts so
+    far, in place (torch `index_backward`: new_zeros and index_put_; autograd's InputBuffer). transformers 4,
+    models/gpt_oss/modeling_gpt_oss.py, GptOssExperts.forward while training."""
+    unit.tensors = (*(unit.tensors or (unit.saved,)), tape.width * weights)
+    unit.saved = sum(unit.tensors)
+    unit.forward.insert(
+        0, Op(f"{name} index", Kind.COPY, Phase.FORWARD, tape.module, bytes=2.0 * tape.width * weights, launches=experts)
+    )
+    moved = tape.width * weights * (experts + 3.0 * (experts - 1) + 2.0)
+    unit.backward.append(Op(f"{name} zeros and sum", Kind.COPY, Phase.WGRAD, tape.module, bytes=moved, launches=3 * experts - 1))

@@ -14,6 +14,7 @@ from windtunnel.formats.jobs.megatron.context import context_of, graphs_of
 from windtunnel.formats.jobs.megatron.experts import dispatch_of, expert_axes, latent_of, mixture_of, windows_of
 from windtunnel.formats.jobs.megatron.flags import KINDS
 from windtunnel.formats.jobs.megatron.hybrid import cuts_of, hybrid_of, pattern_of
+from windtunnel.formats.jobs.megatron.launchers import add_adapters, fill_in
 from windtunnel.formats.jobs.megatron.layout import layers_of
 from windtunnel.formats.jobs.megatron.numerics import numerics_of
 from windtunnel.formats.jobs.megatron.offload import offload_of
@@ -38,7 +39,6 @@ _OF_A_CHECKPOINT = (
 )
 """Flags of launchers over Megatron-LM that name a model whose sizes come from its checkpoint (Megatron-SWIFT, slime, Bridge)."""
 REQUIRED = ("num-layers", "hidden-size", "num-attention-heads")
-_SWIFT = re.compile(r"(?m)^[^#\n]*\bmegatron\s+(?:sft|pt|rlhf)\b")
 _OF_A_PLAN = ("micro-batch-size", "global-batch-size", "seq-length")
 """Flags of which at least one stands where flags describe a run, and not a model alone."""
 
@@ -71,30 +71,18 @@ def from_arguments(text: str, where: str = "arguments", on: Job | None = None, s
     """
     stated = stated or Stated()
     args = parse(text, where, stated)
-    if _SWIFT.search(text):
-        _fill_swift(args)
+    return from_parsed(args, text, on, stated)
+
+
+def from_parsed(args: Arguments, text: str, on: Job | None, stated: Stated) -> Imported:
+    """As `from_arguments`, of flags that were parsed from `text`, with or without a model's sizes."""
+    fill_in(args, text)
     if not args.has("num-layers") and pattern_of(args) is None and (model := _model_apart(args, stated)) is not None:
         if not any(args.has(flag) for flag in _OF_A_PLAN):
             return Imported(FORMAT, model, ignored=tuple(args.left_over()), assumed=tuple(args.assumed))
         _fill_sequence(args)
-        return from_settings(args, model, on, stated)
+        return from_settings(args, add_adapters(args, model), on, stated)
     return from_given(args, on, stated)
-
-
-def _fill_swift(args: Arguments) -> None:
-    """What Megatron-SWIFT takes where its flags are silent (swift/megatron/arguments/megatron_base_args.py of ms-swift 3.8)."""
-    for flag, words in (
-        ("expert-tensor-parallel-size", ["1"]),
-        ("use-distributed-optimizer", []),
-        ("moe-grouped-gemm", []),
-        ("moe-token-dispatcher-type", ["alltoall"]),
-    ):
-        args.given.setdefault(flag, words)
-    if not args.has("fp16"):
-        args.given.setdefault("bf16", [])
-    args.assumed.append(
-        "Megatron-SWIFT's defaults: bf16, a distributed optimizer, all-to-all to experts without tensor parallelism"
-    )
 
 
 def _model_apart(args: Arguments, stated: Stated) -> Model | None:

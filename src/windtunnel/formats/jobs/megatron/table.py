@@ -15,7 +15,7 @@ from typing import Any
 from windtunnel.base.errors import SpecError
 from windtunnel.formats.jobs.imported import Imported
 from windtunnel.formats.jobs.megatron.arguments import parse
-from windtunnel.formats.jobs.megatron.importer import from_given
+from windtunnel.formats.jobs.megatron.importer import from_parsed
 from windtunnel.formats.jobs.overrides import Stated
 from windtunnel.spec import Job
 
@@ -32,7 +32,7 @@ def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated
     """As `importer.from_arguments` of the same flags."""
     stated = stated or Stated()
     given = parse(" ".join(_words(flag, value) for flag, value in table[_FLAGS].items()), _FLAGS, stated)
-    imported = from_given(given, on, stated)
+    imported = from_parsed(given, "", on, stated)
     beside = tuple(str(key) for key in table if key != _FLAGS)
     return replace(imported, ignored=(*imported.ignored, *beside))
 

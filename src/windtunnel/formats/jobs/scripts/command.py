@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
+from windtunnel.formats.jobs.scripts.expansion import heredoc_of
 from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions, PassedBranch
+from windtunnel.formats.jobs.scripts.slurm import open_array, slurm_variables
 from windtunnel.formats.jobs.scripts.sourced import MOST_FILES, named_file, text_of
 from windtunnel.formats.jobs.scripts.values import LARGEST_FILLED, Values, fits, holds
 from windtunnel.formats.jobs.scripts.words import LARGEST_WORD_COUNT, plain_words
@@ -110,8 +112,8 @@ def commands_of(
     found: dict[str, str] = {}
     for name in script.values.assigned:
         value = script.values.of(name)
-        if isinstance(value, str):
-            found[name] = value
+        if len(value) == 1:  # no array
+            found[name] = value[0]
     return script.commands, {**found, **(environment or {})}
 
 
@@ -137,6 +139,7 @@ class _Script:
     def __post_init__(self) -> None:
         self.values = Values(self.where, list(self.arguments), self.environment)
         self.functions: dict[str, Node] = {}
+        self.began = False
 
     def run(self, text: str) -> None:
         """Walks a script's text in the state that the ones before left."""
@@ -144,6 +147,10 @@ class _Script:
         import tree_sitter_bash
 
         self.walked += _STATEMENTS_OF_A_PARSE
+        if not self.began:
+            self.began = True
+            for name, value in slurm_variables(text).items():
+                self.values.preset(name, value)
         source = text.encode("utf-8", "replace")
         root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(source).root_node
         if root.has_error:
@@ -151,6 +158,10 @@ class _Script:
                 shlex.split(text, comments=True)
             except ValueError as error:
                 raise FileError(self.where, str(error), "a command line whose quotes are closed") from None
+            if (unclosed := open_array(root)) is not None:
+                raise FileError(
+                    self.where, f"{unclosed}=( without its )", "an array that is closed: a ) on a line behind its last flag"
+                )
         self.block(root)
 
     def unused_words(self) -> list[str]:
@@ -193,6 +204,10 @@ class _Script:
                 name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
                 if name is not None and body is not None:
                     self.functions[_text(name)] = body
+            case "redirected_statement" if (body := heredoc_of(node)) is not None and _text(node).startswith("read "):
+                head = node.child_by_field_name("body")
+                names = [] if head is None else [_text(child) for child in head.named_children]
+                self.values.set(names[-1] if names else "", [self.values.heredoc(body)])  # read -r -d '' NAME <<EOF
             case kind if kind in _BLOCKS:
                 self.block(node)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +13,34 @@ if TYPE_CHECKING:
 CUTS = ("#", "##", "%", "%%")
 INSTEAD = (":+", "+")
 _LONGEST = 4096
+_MOST_TERMS = 99
+
+
+def heredoc_of(node: Node) -> Node | None:
+    """The body of the here-document that a statement is given (`<<EOF`); None without one."""
+    for child in node.named_children:
+        if child.type == "heredoc_redirect":
+            return next((part for part in child.named_children if part.type == "heredoc_body"), None)
+    return None
+
+
+def expr(words: Sequence[str]) -> str | None:
+    """What `expr A op B op C` prints for whole numbers, products before sums; None for other words."""
+    if len(words) % 2 == 0 or len(words) > _MOST_TERMS or not all(re.fullmatch(r"-?\d{1,15}", word) for word in words[::2]):
+        return None
+    terms, signs = [int(words[0])], list[str]()
+    for sign, word in zip(words[1::2], words[2::2], strict=True):
+        number = int(word)
+        if sign in ("*", "/", "%") and (sign == "*" or number):
+            product = terms[-1] * number if sign == "*" else abs(terms[-1]) // abs(number) if sign == "/" else terms[-1] % number
+            terms[-1] = -product if sign == "/" and terms[-1] * number < 0 else product
+        elif sign in ("+", "-"):
+            terms.append(number)
+            signs.append(sign)
+        else:
+            return None
+    total = terms[0] + sum(term if sign == "+" else -term for term, sign in zip(terms[1:], signs, strict=True))
+    return str(total) if abs(total) < 10**15 else None
 
 
 def operator_of(node: Node) -> tuple[str, Node | None]:

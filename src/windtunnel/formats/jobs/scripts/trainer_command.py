@@ -20,6 +20,7 @@ _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _OF_TRAINERS = {"per_device_train_batch_size", "per_gpu_train_batch_size"}
 _OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w]*(?:\.[\w@]+)+=.*", re.DOTALL)
 _YAML_OVERRIDE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_HOST = re.compile(r"\s*([^\s#]+)\s+slots=(\d{1,5})\b")
 _COUNTS = {
     "nproc_per_node": "per_node",
     "nproc-per-node": "per_node",
@@ -48,7 +49,7 @@ def table_of_commands(
     for command in reversed(commands):
         words = list(command)
         if (overrides := _verl(words)) is not None:
-            return table_of_overrides(overrides)
+            return table_of_overrides(overrides, _processes(words, environment, folder))
         if (table := _table(words, environment, folder)) is not None:
             return table
     return None
@@ -56,15 +57,13 @@ def table_of_commands(
 
 def _verl(words: list[str]) -> list[str] | None:
     """Overrides of a command that starts a trainer of verl."""
-    if not any(re.fullmatch(r"verl\.trainer\.\w+", word) for word in words):
+    at = next((at for at, word in enumerate(words) if re.fullmatch(r"verl\.trainer\.\w+", word)), None)
+    if at is None:
         return None
-    return [word for word in words if _OVERRIDE.fullmatch(word)]
+    return [word for word in words[at + 1 :] if _OVERRIDE.fullmatch(word) or _YAML_OVERRIDE.fullmatch(word)]
 
 
 def _table(words: list[str], environment: Mapping[str, str], folder: Path | None) -> Mapping[str, Any] | None:
-    counts: dict[str, int] = {}
-    for name, what in _ENVIRONMENT.items():
-        _count(counts, what, environment.get(name, ""))
     started = _program(words)
     if started is None:
         return None
@@ -72,9 +71,6 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
     before, after = words[: start - 1], words[start:]
     launcher = {name: value[0] if isinstance(value, list) else value for name, value in _flags_of(before).items()}
     parts = []
-    for name, value in launcher.items():
-        if name in _COUNTS:
-            _count(counts, _COUNTS[name], value)
     for name in ("config_file", "config"):
         if (opened := _open(launcher.get(name), folder)) is not None:
             parts.append(opened)
@@ -82,9 +78,60 @@ def _table(words: list[str], environment: Mapping[str, str], folder: Path | None
     if not defaults and not _OF_TRAINERS & table.keys() and not parts and "base_model" not in table:
         return None
     table = {**defaults, **_of_accelerate(launcher), **table}
-    if "processes" in counts or "per_node" in counts:
-        table.setdefault("num_processes", counts.get("processes") or counts["per_node"] * counts.get("nodes", 1))
+    if (processes := _processes(before, environment, folder)) is not None:
+        table.setdefault("num_processes", processes)
     return {PARTS: [*parts, table]} if parts else table
+
+
+def _processes(words: Sequence[str], environment: Mapping[str, str], folder: Path | None) -> int | None:
+    """Processes that a launcher starts, one a GPU; None where a number is not in reach: a variable that nothing sets."""
+    counts: dict[str, int] = {}
+    for name, what in _ENVIRONMENT.items():
+        _count(counts, what, environment.get(name, ""))
+    said = {name: value[0] if isinstance(value, list) else value for name, value in _flags_of(words).items()}
+    for name, value in said.items():
+        if name in _COUNTS and not _count(counts, _COUNTS[name], str(value).rpartition(":")[2]):
+            counts.pop(_COUNTS[name], None)
+            if _COUNTS[name] == "nodes":
+                return None
+    by_deepspeed = any(word.rpartition("/")[2] == "deepspeed" for word in words)
+    if by_deepspeed and (listed := _deepspeed_gpus(said, folder)) is not None:
+        return listed
+    seen = [one for one in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if one.strip()]
+    all_of_node = said.get("nproc_per_node") in ("gpu", "auto") or by_deepspeed and "num_gpus" not in said
+    if all_of_node and seen and "per_node" not in counts and all(one.strip().isdecimal() for one in seen):
+        counts["per_node"] = len(seen)
+    if "processes" in counts or "per_node" in counts:
+        return counts.get("processes") or counts["per_node"] * counts.get("nodes", 1)
+    return None
+
+
+def _deepspeed_gpus(said: Mapping[str, Any], folder: Path | None) -> int | None:
+    """GPUs that deepspeed's --include and --exclude leave of its hostfile (deepspeed/launcher/runner.py); None where no list of
+    slots is in reach. `worker-0@worker-1:0,2` is all of one host and two slots of another."""
+    hosts: dict[str, int] = {}
+    file = folder / str(said["hostfile"]) if folder is not None and isinstance(said.get("hostfile"), str) else None
+    if file is not None and file.is_file():
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        hosts = {match[1]: int(match[2]) for line in lines if (match := _HOST.match(line)) is not None}
+    if isinstance(said.get("num_nodes"), int) and hosts:
+        hosts = dict(list(hosts.items())[: said["num_nodes"]])
+    if isinstance(few := said.get("num_gpus"), int) and hosts:
+        return sum(min(slots, int(few)) for slots in hosts.values())
+    chosen = {name: _slots(str(said[name])) for name in ("include", "exclude") if said.get(name)}
+    if "include" in chosen:
+        total = [len(slots) if slots else hosts.get(host) for host, slots in chosen["include"].items()]
+        return None if None in total else sum(count or 0 for count in total)
+    if hosts and "exclude" in chosen:
+        out = chosen["exclude"]
+        return sum(slots - (len(out[host]) or slots) if host in out else slots for host, slots in hosts.items()) or None
+    return sum(hosts.values()) or None
+
+
+def _slots(text: str) -> dict[str, list[str]]:
+    """Slots by host of `worker-0:0,1@worker-1`; none for a host that stands alone."""
+    hosts = (part.partition(":") for part in text.split("@") if part.strip())
+    return {host.strip(): [slot for slot in slots.split(",") if slot.strip()] for host, _, slots in hosts}
 
 
 def _program(words: list[str]) -> tuple[int, dict[str, Any]] | None:
@@ -155,9 +202,11 @@ def _open(name: object, folder: Path | None) -> dict[str, Any] | None:
     return None
 
 
-def _count(counts: dict[str, int], what: str, value: object) -> None:
-    if str(value).isdecimal() and int(str(value)) > 0:
+def _count(counts: dict[str, int], what: str, value: object) -> bool:
+    known = str(value).isdecimal() and int(str(value)) > 0
+    if known:
         counts[what] = int(str(value))
+    return known
 
 
 def _value(text: str) -> Any:

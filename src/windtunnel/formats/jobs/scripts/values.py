@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from windtunnel.base.errors import FileError
-from windtunnel.formats.jobs.scripts.expansion import INSTEAD, cut, operator_of, slice_of
+from windtunnel.formats.jobs.scripts.expansion import INSTEAD, cut, expr, heredoc_of, operator_of, slice_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -146,8 +146,32 @@ class Values:
             case "string_content":
                 return _text(node)
             case "command_substitution":
-                return _text(node) if keep else ""
+                said = self._run_substitution(node)
+                return said if said is not None else _text(node) if keep else ""
         return _text(node).replace("\\\n", "").replace("\\", "")
+
+    def _run_substitution(self, node: Node) -> str | None:
+        """What `$(expr 16 / $N)` and `$(cat <<EOF …)` print; None for commands that only a shell could run."""
+        inner = node.named_children[0] if len(node.named_children) == 1 else None
+        if inner is None:
+            return None
+        if inner.type == "redirected_statement":
+            body = heredoc_of(inner)
+            return self.heredoc(body) if body is not None and _text(inner).startswith("cat") else None
+        if inner.type == "command" and _text(inner).startswith("expr "):
+            words = [self.text(child) for child in inner.named_children[1:]]
+            return expr(words)
+        return None
+
+    def heredoc(self, body: Node) -> str:
+        """The lines of a here-document, with its variables filled in."""
+        text = self._join_children(body, keep=True)
+        self._count(len(text))
+        return text.strip("\n")
+
+    def preset(self, name: str, value: str) -> None:
+        """A variable that is there before the script runs, unless the caller's environment has it."""
+        self._lists.setdefault(name, [value])
 
     def _join_children(self, node: Node, keep: bool) -> str:
         """A node's text with its children's values in place of them."""

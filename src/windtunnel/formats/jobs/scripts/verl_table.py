@@ -10,10 +10,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _ACTOR = "actor_rollout_ref.actor."
+_NO_COST = (
+    "algorithm.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref.", "critic.", "reward_model.", "trainer.", "data.",
+)  # fmt: skip
+"""Sections about other phases than the actor's update, and about data and reports."""
+_DATA = (
+    "data.train_files", "data.val_files", "data.prompt_key", "data.response_key", "data.prompt_dict_keys", "data.multiturn.enable",
+    "data.response_dict_keys", "trainer.total_epochs", "trainer.project_name", "trainer.experiment_name", "trainer.logger",
+    "trainer.default_local_dir", "trainer.save_freq", "trainer.test_freq", "optim.lr", "use_remove_padding",
+)  # fmt: skip
+_DEGREES = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size", "context_parallel_size",
+    "expert_model_parallel_size", "expert_tensor_parallel_size",
+)  # fmt: skip
 
 
-def table_of_overrides(words: Sequence[str]) -> Mapping[str, Any]:
-    """The Trainer's keys for overrides such as `trainer.nnodes=2`; a key that is not understood stays as it is."""
+def table_of_overrides(words: Sequence[str], processes: int | None = None) -> Mapping[str, Any]:
+    """The Trainer's keys for overrides such as `trainer.nnodes=2`, or Megatron-LM's flags where the actor is Megatron's; a key that
+    is not understood stays as it is. `processes`: those that torchrun starts, which is how the fine-tuning trainer has them."""
     said = {}
     for word in words:
         name, _, value = word.lstrip("+").partition("=")
@@ -31,8 +45,10 @@ def table_of_overrides(words: Sequence[str]) -> Mapping[str, Any]:
     def on(*names: str) -> bool:
         return str(get(*names)).lower() == "true"
 
-    table: dict[str, Any] = {"verl": True}
-    gpus = _product(get("trainer.n_gpus_per_node"), get("trainer.nnodes") or "1")
+    table: dict[str, Any] = {}
+    gpus = _product(get("trainer.n_gpus_per_node"), get("trainer.nnodes") or "1") or processes
+    tuned = not any(name.startswith("actor_rollout_ref.") for name in said)  # fsdp_sft_trainer
+    table["verl"] = "sft" if tuned else True
     cp = _parse_count(get(f"{_ACTOR}ulysses_sequence_parallel_size", "ulysses_sequence_parallel_size")) or 1
     table["model_name_or_path"] = get("actor_rollout_ref.model.path", "model.partial_pretrain", "model.path")
     table["num_processes"] = gpus
@@ -47,7 +63,11 @@ def table_of_overrides(words: Sequence[str]) -> Mapping[str, Any]:
         replicas = max(1, gpus // cp)
         table["gradient_accumulation_steps"] = max(1, mini * responses // (replicas * micro))
     if cp > 1:
-        table["context_parallel_size"] = cp
+        table["sequence_parallel_size"] = cp
+    on_megatron = any(name.startswith(f"{_ACTOR}megatron.") for name in said)
+    if on_megatron or get(f"{_ACTOR}strategy") == "megatron":
+        return _megatron_table(said, table, mini * responses if mini else None, gpus)
+    read |= {name for name in said if name in _DATA or not tuned and name.startswith(_NO_COST)}
     table["gradient_checkpointing"] = on(
         "actor_rollout_ref.model.enable_gradient_checkpointing", "model.enable_gradient_checkpointing"
     )
@@ -64,6 +84,25 @@ def table_of_overrides(words: Sequence[str]) -> Mapping[str, Any]:
         }
     left = {name: value for name, value in said.items() if name not in read}
     return {key: value for key, value in table.items() if value is not None} | left
+
+
+def _megatron_table(said: Mapping[str, str], table: Mapping[str, Any], batch: int | None, gpus: int | None) -> Mapping[str, Any]:
+    """Megatron-LM's flags of an actor of verl's Megatron workers (verl/workers/config/engine.py): bf16, a distributed optimizer,
+    and sequence parallelism with tensor parallelism."""
+    head = f"{_ACTOR}megatron."
+    flags: dict[str, Any] = {"--verl-update": True, "--bf16": True, "--use-distributed-optimizer": True}
+    flags["--hf-checkpoint"] = table["model_name_or_path"]
+    flags |= {"--seq-length": table["max_length"], "--micro-batch-size": table["per_device_train_batch_size"]}
+    flags |= {"--global-batch-size": batch, "--world-size": gpus}
+    for name in _DEGREES:
+        flags[f"--{name.replace('_', '-')}"] = said.get(head + name)
+    if (_parse_count(said.get(f"{head}tensor_model_parallel_size")) or 1) > 1 and said.get(f"{head}sequence_parallel") != "False":
+        flags["--sequence-parallel"] = True
+    inner = f"{head}override_transformer_config."
+    for name, value in said.items():
+        if name.startswith(inner) and value.lower() not in ("null", "none", "false"):
+            flags[f"--{name.removeprefix(inner).replace('_', '-')}"] = True if value.lower() == "true" else value.strip("[]")
+    return {"MODEL_ARGS": {flag: value for flag, value in flags.items() if value is not None}}
 
 
 def _parse_count(text: str | None) -> int | None:

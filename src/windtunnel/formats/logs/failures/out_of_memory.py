@@ -1,4 +1,7 @@
-"""Lines of PyTorch's `CUDA out of memory`, of 1.8 to 2.9: what each rank asked for, what was free, and what held the rest."""
+"""Lines of PyTorch's `CUDA out of memory`, of 1.8 to 2.9, and of AMD's `HIP out of memory`.
+
+What each rank asked for, what was free, and what held the rest.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,20 @@ from windtunnel.formats.head import Head
 from windtunnel.formats.reading import Content, Context, Reading
 from windtunnel.formats.text.word_lines import WordLines
 
-WORD = "out of memory. Tried to allocate"
+WORD = "out of memory. Tried to alloc"
 _SIZE = r"(\d+(?:\.\d+)?) (bytes|[KMGT]iB)"
 _FIELDS = {
     "asked": re.compile(rf"Tried to allocate {_SIZE}"),
-    "capacity": re.compile(rf"(?:total capacity of {_SIZE}|{_SIZE} total capacity)"),
-    "free": re.compile(rf"{_SIZE}(?: is)? free"),
-    "in_use": re.compile(rf"this process has {_SIZE} memory in use"),
+    "capacity": re.compile(rf"(?:total capaci?ty of {_SIZE}|{_SIZE} total capacity)"),
+    "free": re.compile(rf"{_SIZE}(?: is)? free\b"),
+    "in_use": re.compile(rf".*(?:this process|Process \d+) has {_SIZE} memory in use"),
     "allocated": re.compile(rf"(?:memory {_SIZE} is allocated by PyTorch|{_SIZE} already allocated|{_SIZE} allowed)"),
     "unallocated": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
     "reserved": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
 }
 _RANK = re.compile(r"\[rank(\d+)\]|\(rank (\d+)\)|^(\d+): ")
+_SETTING = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF")
+"""The variable of the allocator's settings as the line names it: CUDA's, HIP's, or PyTorch 2.9's for both."""
 _DEVICE = re.compile(r"GPU (\d+)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _FRAGMENTED = 0.5
@@ -45,7 +50,11 @@ def read(files: Sequence[Path], context: Context) -> Reading:
         found += [said for text in lines if (said := parse_line(text)) is not None]
         broken.extend(lines.broken)
     if not found:
-        raise FileError(str(files[0]), "no `CUDA out of memory` that states its sizes", f"lines with `{WORD} 2.00 GiB`")
+        raise FileError(
+            str(files[0]),
+            "a line of `CUDA out of memory` that breaks off before its sizes",
+            "the whole line: `Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …`",
+        )
     text = "\n".join(dict.fromkeys(map(_verdict, found)))
     ranks = {str(said["rank"]): _verdict(said) for said in found if said["rank"] is not None}
     hang = {"culprits": ranks, "waits": {}, "chain": [], "cycle": [], "stuck": [], "text": text}
@@ -64,7 +73,12 @@ def parse_line(text: str) -> dict[str, Any] | None:
     number = next((int(one) for one in rank.groups() if one), None) if rank else None
     if "unallocated" not in sizes and {"reserved", "allocated"} <= sizes.keys():
         sizes["unallocated"] = max(0, sizes["reserved"] - sizes["allocated"])
-    return {"rank": number, "gpu": int(device[1]) if device else None, **sizes}
+    return {"rank": number, "gpu": int(device[1]) if device else None, "setting": _setting(text), **sizes}
+
+
+def _setting(text: str) -> str:
+    named = _SETTING.search(text)
+    return named[0] if named else "PYTORCH_HIP_ALLOC_CONF" if "HIP out of memory" in text else "PYTORCH_CUDA_ALLOC_CONF"
 
 
 def _bytes(match: re.Match[str] | None) -> int | None:
@@ -84,7 +98,7 @@ def _verdict(said: dict[str, Any]) -> str:
     if {"in_use", "allocated", "unallocated"} <= said.keys():
         other = said["in_use"] - said["allocated"] - said["unallocated"]
     if spare is not None and spare >= _FRAGMENTED * said["asked"]:
-        text += f", and {show_size(spare)} lay reserved in pieces: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        text += f", and {show_size(spare)} lay reserved in pieces: try {said['setting']}=expandable_segments:True"
     elif spare is not None:
         text += f" and {show_size(spare)} lay in pieces, too little to matter: the job needs less memory or a larger GPU"
     return text + (f"; NCCL and CUDA itself hold {show_size(other)}" if other is not None and other > 0 else "")

@@ -117,15 +117,19 @@ def _name_group(rank: _Rank, group: str, number: int) -> None:
 
 
 def _find_groups(ranks: dict[int, _Rank]) -> None:
-    """A call without a group is that of the one group in which other ranks wait in a call of its number and kind."""
+    """A call without a group is that of the one group in which other ranks wait in a call of its number and kind; failing that, of
+    the only group in which others wait in a call of its kind and size, whatever its number: a late rank is calls behind."""
     named: dict[tuple[int, str], set[str]] = defaultdict(set)
+    alike: dict[tuple[str, int, int], set[str]] = defaultdict(set)
     for rank in ranks.values():
         for (group, number), call in rank.calls.items():
             if group != _UNKNOWN:
                 named[number, call.name].add(group)
+                alike[rank.sizes[group, number]].add(group)
     for rank in ranks.values():
         for (group, number), call in list(rank.calls.items()):
-            if group == _UNKNOWN and len(groups := named[number, call.name]) == 1:
+            groups = named[number, call.name] if (number, call.name) in named else alike.get(rank.sizes[group, number], set())
+            if group == _UNKNOWN and len(groups) == 1:
                 _name_group(rank, next(iter(groups)), number)
 
 
@@ -137,9 +141,18 @@ def facts_of(ranks: dict[int, _Rank]) -> dict[str, Any]:
         inside = sorted(rank for rank, said in ranks.items() if (group, number) in said.calls)
         name, sent, got = ranks[inside[0]].sizes[group, number]
         calls.append({"group": group, "number": number, "op": name, "sent": sent, "received": got, "ranks": format_ranks(inside)})
-    waited = max(rank.waited for rank in ranks.values())
+    waited = max(max(rank.waited, rank.stuck) for rank in ranks.values())
     hang = report.as_dict()
+    hang["culprits"] = {rank: _reason(why, ranks.get(int(rank))) for rank, why in hang["culprits"].items()}
     return {"ranks": len(ranks), "waited_s": waited, "calls": calls, "hang": hang | {"text": _text(ranks, report, waited)}}
+
+
+def _reason(why: str, rank: _Rank | None) -> str:
+    """A reason for a rank whose watchdog hangs, in the watchdog's words: no line here knows of heartbeats."""
+    if rank is None or not rank.stuck:
+        return why
+    stuck = f"its watchdog got stuck for {rank.stuck:.0f} s: a call of CUDA or NCCL, or Python's lock, blocks its process"
+    return why.replace(f"its process has sent no heartbeat for {rank.stuck:.1f} s", stuck)
 
 
 def _report(ranks: dict[int, _Rank]) -> HangReport:
@@ -169,6 +182,16 @@ def _text(ranks: dict[int, _Rank], report: HangReport, waited: float) -> str:
             f"all ranks that speak have begun {'; '.join(report.stuck)}, and none finishes within {waited:.0f} s: a rank whose "
             "lines are not here has not come to it, or the network or NCCL is broken"
         )
+    elif not report.culprits and not report.cycle and not report.waits:
+        lines += [
+            f"rank {number} waits in {call.name} {call.number} of {call.group}; the lines of its partners are not here: "
+            "import the logs of all ranks together"
+            for number, rank in sorted(ranks.items())
+            for call in rank.calls.values()
+        ] or report.text.splitlines()
+    elif report.culprits:
+        lines += [f"rank {number}: {_reason(why, ranks.get(number))}" for number, why in report.culprits.items()]
+        lines += [line for line in report.text.splitlines() if line.startswith("chain of waiting")]
     else:
         lines += report.text.splitlines()
     ahead = [

@@ -1,0 +1,125 @@
+"""Launchers over Megatron-LM, and what they take where its flags are silent: Megatron-SWIFT, slime, verl's Megatron workers."""
+
+from __future__ import annotations
+
+import re
+
+from windtunnel.base.errors import SpecError
+from windtunnel.formats.jobs.megatron.arguments import Arguments
+from windtunnel.spec import Model
+from windtunnel.spec.model import Lora
+
+_SWIFT = re.compile(r"(?m)^[^#\n]*\bmegatron\s+(?:sft|pt|rlhf)\b")
+_TARGETS = {
+    "linear_qkv": "linear_qkv",
+    "linear_proj": "linear_proj",
+    "linear_fc1": "linear_fc1",
+    "linear_fc2": "linear_fc2",
+    "q_proj": "linear_qkv",
+    "k_proj": "linear_qkv",
+    "v_proj": "linear_qkv",
+    "o_proj": "linear_proj",
+    "gate_proj": "linear_fc1",
+    "up_proj": "linear_fc1",
+    "down_proj": "linear_fc2",
+}
+_TUNER = ("train-type", "tuner-type", "lora-rank", "lora-alpha", "lora-dropout", "target-modules")
+_NO_COST = (
+    "model", "dataset", "load-safetensors", "save-safetensors", "max-epochs", "packing", "padding-free", "num-train-epochs",
+    "mcore-model", "split-dataset-ratio", "dataset-num-proc", "dataloader-num-workers", "model-author", "model-name", "system",
+    "merge-lora", "finetune", "use-hf", "output-dir", "add-version", "train-iters",
+)  # fmt: skip
+"""Megatron-SWIFT's flags about data, files and names. Packed sequences are `max_length` long."""
+_OF_SLIME = (
+    "hf-checkpoint", "ref-load", "prompt-data", "input-key", "label-key", "apply-chat-template", "rollout-shuffle", "rm-type",
+    "num-rollout", "rollout-batch-size", "n-samples-per-prompt", "rollout-max-response-len", "rollout-temperature", "balance-data",
+    "actor-num-nodes", "actor-num-gpus-per-node", "colocate", "use-dynamic-batch-size", "max-tokens-per-gpu", "advantage-estimator",
+    "rollout-num-gpus-per-engine", "sglang-mem-fraction-static", "use-kl-loss", "kl-loss-coef", "kl-loss-type", "eps-clip",
+    "eps-clip-high", "entropy-coef", "eval-interval", "eval-prompt-data", "n-samples-per-eval-prompt", "eval-max-response-len",
+    "rollout-num-gpus", "rollout-top-p", "eval-top-p", "num-steps-per-rollout", "over-sampling-batch-size", "save-interval",
+)  # fmt: skip
+"""slime's flags of its rollouts, its rewards and its batches (slime/utils/arguments.py)."""
+
+
+def fill_in(args: Arguments, text: str) -> None:
+    """What the launcher that `text` calls would add to the flags, and which of its own flags cost nothing."""
+    if _SWIFT.search(text):
+        _fill_swift(args)
+    elif args.has("rollout-batch-size") and (args.has("hf-checkpoint") or args.has("actor-num-nodes")):
+        _fill_slime(args)
+    if args.has("verl-update"):
+        _know(args, ("verl-update", "hf-checkpoint"))
+        args.given.setdefault("moe-grouped-gemm", [])  # verl/models/mcore/config_converter.py
+        args.given.setdefault("moe-token-dispatcher-type", ["alltoall"])
+        args.used |= {"moe-grouped-gemm", "moe-token-dispatcher-type"}
+        args.assumed.append(
+            "the update of the actor alone: rollout, log-probabilities and advantages of a step are no part of this job"
+        )
+
+
+def add_adapters(args: Arguments, model: Model) -> Model:
+    """The model with the adapters that Megatron-SWIFT's flags ask for; the same one where all weights are trained."""
+    kind = next((args.given[flag][0] for flag in ("train-type", "tuner-type") if args.given.get(flag)), "full").lower()
+    if kind == "full" or "verl-update" in args.given:
+        return model
+    if kind != "lora":
+        raise SpecError("--tuner-type", kind, "full or lora")
+    rank = args.integer("lora-rank") or 8
+    words = [word for one in args.given.get("target-modules", ["all-linear"]) for word in one.split(",")]
+    everything = any(word in ("all-linear", "all") for word in words)
+    targets = sorted(set(_TARGETS.values()) if everything else {_TARGETS[word] for word in words if word in _TARGETS})
+    if not targets:
+        raise SpecError("--target-modules", " ".join(words), f"all-linear, or some of {', '.join(sorted(set(_TARGETS.values())))}")
+    dropout = args.number("lora-dropout")
+    fields = {"rank": rank, "targets": targets, "dropout": dropout is None or dropout > 0}
+    if model.experts:
+        fields["experts"] = "linear"
+    args.assumed.append(f"adapters of rank {rank} beside Megatron-Core's linear layers, one for each product")
+    return model.model_copy(update={"lora": Lora.model_validate(fields)})
+
+
+def _fill_swift(args: Arguments) -> None:
+    """Megatron-SWIFT's defaults (swift/megatron/arguments/megatron_base_args.py of ms-swift 3.8)."""
+    moe = {"moe-grouped-gemm": list[str](), "moe-token-dispatcher-type": ["alltoall"]}
+    for flag, words in ({"expert-tensor-parallel-size": ["1"], "use-distributed-optimizer": []} | moe).items():
+        args.given.setdefault(flag, words)
+    args.used |= moe.keys()
+    if not args.has("fp16"):
+        args.given.setdefault("bf16", [])
+    args.assumed.append(
+        "Megatron-SWIFT's defaults: bf16, a distributed optimizer, all-to-all to experts without tensor parallelism"
+    )
+    _know(args, (*_TUNER, *_NO_COST))
+
+
+def _fill_slime(args: Arguments) -> None:
+    """slime's batches: samples of one rollout, packed into micro batches of at most --max-tokens-per-gpu tokens. How long samples
+    become is known after the rollout alone: all are taken as long as --rollout-max-response-len allows. bf16 and the distributed
+    optimizer are its defaults (slime/backends/megatron_utils/arguments.py)."""
+    if args.launcher_gpus is None:
+        nodes, gpus = args.integer("actor-num-nodes") or 1, args.integer("actor-num-gpus-per-node")
+        args.launcher_gpus = nodes * gpus if gpus else None
+    length = args.integer("rollout-max-response-len")
+    most = args.integer("max-tokens-per-gpu")
+    cp = args.integer("context-parallel-size") or 1
+    if not args.has("seq-length") and (length or most):
+        seq = length or (most or 1) * cp
+        args.given["seq-length"] = [str(seq)]
+        args.assumed.append(f"samples of {seq} tokens, the longest response (--set plan.seq=N: their mean length)")
+        if most and not args.has("micro-batch-size"):
+            args.given["micro-batch-size"] = [str(max(1, most * cp // seq))]
+    samples = (args.integer("rollout-batch-size") or 1) * (args.integer("n-samples-per-prompt") or 1)
+    if not args.has("global-batch-size"):
+        args.given["global-batch-size"] = [str(max(1, samples // (args.integer("num-steps-per-rollout") or 1)))]
+    args.given.setdefault("use-distributed-optimizer", [])
+    if not args.has("fp16"):
+        args.given.setdefault("bf16", [])
+    args.assumed.append("slime's defaults: bf16 and a distributed optimizer")
+    args.assumed.append("one update of the actor alone: rollouts and log-probabilities are no part of this job")
+    _know(args, _OF_SLIME)
+
+
+def _know(args: Arguments, flags: tuple[str, ...]) -> None:
+    """Takes flags of a launcher off the list of those that are not understood."""
+    args.used |= set(flags) & args.given.keys()
+    args.unknown = [told for told in args.unknown if told.partition(" ")[0].removeprefix("--") not in flags]
