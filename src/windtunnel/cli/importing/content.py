@@ -37,7 +37,7 @@ def show(reading: Reading, files: list[str], out: str | None) -> None:
     console.print(f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: {reading.format}", style="bold", markup=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     for key, value in reading.facts.items():
-        table.add_row(key.replace("_", " "), value["text"] if key == "hang" and value else _format_value(value))
+        table.add_row(key.replace("_", " "), value["text"] if key == "hang" and value else format_fact(key, value))
     console.print(table)
     for lines, title in (
         (reading.built, "built"),
@@ -103,6 +103,14 @@ SAVERS: Mapping[Content, Callable[[Any, str], None]] = {
     Content.GRAPH: _graph,
     Content.DATASET: _dataset,
 }
+
+
+def format_fact(key: str, value: Any) -> str:
+    """A fact in words. `first` and `last` of a log are the pair of a step and of all steps that the run wants, which may be None."""
+    if key in ("first", "last") and isinstance(value, (list, tuple)) and len(value) == 2:
+        step, total = value
+        return f"step {_format_value(step)}" + ("" if total is None else f" of {_format_value(total)}")
+    return _format_value(value)
 
 
 def _format_value(value: Any) -> str:
