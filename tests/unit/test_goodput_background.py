@@ -1,4 +1,4 @@
-"""A background checkpoint's own costs, a stop and longer steps: the closed form and the simulation agree on jobs of the catalogue."""
+"""A background checkpoint's own costs, a stop and longer steps: closed form and simulation agree on jobs of the catalogue."""
 
 from __future__ import annotations
 

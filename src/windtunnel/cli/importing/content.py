@@ -106,7 +106,7 @@ SAVERS: Mapping[Content, Callable[[Any, str], None]] = {
 
 
 def format_fact(key: str, value: Any) -> str:
-    """A fact in words. `first` and `last` of a log are the pair of a step and of all steps that the run wants, which may be None."""
+    """A fact in words. `first` and `last` of a log are a step and the steps that the run wants in all, which may be None."""
     if key in ("first", "last") and isinstance(value, (list, tuple)) and len(value) == 2:
         step, total = value
         return f"step {_format_value(step)}" + ("" if total is None else f" of {_format_value(total)}")

@@ -35,6 +35,8 @@ class CommEstimate:
     latency: float
     provenance: str
     relative_error: float
+    held: float | None = None
+    """SMs that its channels need, where that is less than all of them (`Setup.held`)."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,22 @@ class Setup:
         usual = replace(links, **each, link=links.link and links.link / faster)
         return replace(self, links=usual, graph=graph(self.group, usual, self.settings))
 
+    def held(self, size: float) -> float:
+        """SMs that the channels of a call need, one each: those of `best`, or less where fewer channels move nearly as much.
+
+        NCCL may run twice the channels for NICs that shorten a call by a tenth, and doubled SMs then cost computation beside it
+        more than the call gains. Ways on worse NICs that take up to `LITTLE` longer show how much fewer channels move: the
+        channels needed are as many of theirs as give the call's rate.
+        """
+        usual = self.at_usual_links
+        own, _, _, channels = usual._ask_nccl(size)
+        needed = float(usual._fewest_channels(size))
+        for one in usual.slower:
+            cost, _, _, fewer = one._ask_nccl(size)
+            if fewer < channels and own.seconds < cost.seconds <= own.seconds * (1.0 + LITTLE):
+                needed = min(needed, fewer * cost.seconds / own.seconds)
+        return needed
+
     def _fewest_channels(self, size: float) -> int:
         cost, _, _, fewest = self._ask_nccl(size)
         for one in self.slower:
@@ -214,6 +232,8 @@ class Setup:
 
 
 _AS_LONG = 1e-9
+LITTLE = 0.25
+"""Share by which a call is longer on worse NICs, below which more channels gain little: assumed."""
 NIC_RATES = (12.5e9, 25e9, 50e9, 100e9)
 """B/s of the NICs that were sold with GPUs: 100 to 800 Gb/s."""
 
@@ -253,8 +273,9 @@ def collective(
     protocol, channels = in_words_of(prepared.links, protocol, channels)
     rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
     return CommEstimate(
-        cost.seconds, algorithm, protocol, channels, rate, cost.latency, prepared.provenance, prepared.relative_error
-    )
+        cost.seconds, algorithm, protocol, channels, rate, cost.latency, prepared.provenance, prepared.relative_error,
+        prepared.held(bytes) if channels else None,
+    )  # fmt: skip
 
 
 _WITHOUT_CHANNELS = {"tpu": "ICI", "gaudi": "HCCL", "other": "-"}
