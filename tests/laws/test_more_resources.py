@@ -21,7 +21,7 @@ from windtunnel.workload.ops import Comm
 
 # Jobs that were slower with more: NVLink (channels, then a worse protocol), NICs (the same, and twice the SMs for nothing), FLOP/s
 # of a chip whose units nobody states, a NIC that is faster than its lanes.
-FOUND = (12, 27, 97, 140, 151, 231, 250, 261, 646, 883, 979, 1004, 1068, 1319, 1428, 1515, 1544, 1787, 1903, 2689, 2950)
+FOUND = (12, 27, 97, 140, 151, 231, 250, 261, 646, 883, 979, 1004, 1068, 1319, 1428, 1515, 1544, 1787, 1903, 2689, 2950, 2978)
 
 
 @pytest.mark.parametrize("number", FOUND)
@@ -104,6 +104,19 @@ def test_no_call_is_slower_on_better_nics(name: str) -> None:
         one, two = (prepare(with_scaled(base, nics=nics), comm, group) for nics in (1, 2))
         for size in SIZES:
             assert two.seconds(size)[0].seconds <= one.seconds(size)[0].seconds * (1.0 + 1e-9), (comm, size)
+
+
+def test_channels_that_gain_little_hold_few_sms() -> None:
+    """A second NIC on eight A10G: a gather is 8 % shorter with twice the channels, which then need as many SMs as one NIC's did in
+    its seconds."""
+    one = load_cluster("a10g", ["gpus=16"])
+    two = with_scaled(one, nics=2)
+    few, many = (prepare(machine, Comm.ALL_GATHER, flat_group(machine, 16)) for machine in (one, two))
+    size = 1e9
+    (before, *_, channels), (after, *_, doubled_channels) = few.best(size), many.best(size)
+    assert (channels, doubled_channels) == (2, 4) and 0.9 < after.seconds / before.seconds < 0.95
+    assert few.held(size) == 2
+    assert many.held(size) * after.seconds == pytest.approx(few.held(size) * before.seconds)
 
 
 @pytest.mark.parametrize("name", ["a100-ib", "h100-ib", "b200-roce", "b300-ib", "gb200-nvl72", "aws-p5"])
