@@ -36,7 +36,7 @@ class CommEstimate:
     provenance: str
     relative_error: float
     held: float | None = None
-    """SMs that its channels need, where that is less than all of them (`Setup.held`)."""
+    """SMs that its channels need, where that is less than all of them (`Setup.count_held`)."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Setup:
         usual = replace(links, **each, link=links.link and links.link / faster)
         return replace(self, links=usual, graph=graph(self.group, usual, self.settings))
 
-    def held(self, size: float) -> float:
+    def count_held(self, size: float) -> float:
         """SMs that the channels of a call need, one each: those of `best`, or less where fewer channels move nearly as much.
 
         NCCL may run twice the channels for NICs that shorten a call by a tenth, and doubled SMs then cost computation beside it
@@ -274,7 +274,7 @@ def collective(
     rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
     return CommEstimate(
         cost.seconds, algorithm, protocol, channels, rate, cost.latency, prepared.provenance, prepared.relative_error,
-        prepared.held(bytes) if channels else None,
+        prepared.count_held(bytes) if channels else None,
     )  # fmt: skip
 
 
