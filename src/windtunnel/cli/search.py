@@ -120,7 +120,8 @@ def command(  # long: one option a line
             if progress(1.0):  # Ctrl-C before a plan was found: no limit of time was set
                 raise KeyboardInterrupt from None
             raise
-    result = rerank(result, fidelity, top)
+        stopped = progress(1.0)
+    result = result if stopped else rerank(result, fidelity, top)
     words = (*_job_words(job, model, megatron), *_options(asked.overrides[result.ranked[0].frame]))
     result = replace(result, own=asked.own, command=predict_command(result, words))
     if json is not None:
@@ -132,6 +133,8 @@ def command(  # long: one option a line
         notes().print(f"{html}: the search as a page", markup=False)
     if not quiet and json != "-":
         Console(highlight=False).print(render(result, top))
+    if stopped:  # what was found is told
+        raise KeyboardInterrupt
 
 
 def _question(

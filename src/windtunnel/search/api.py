@@ -69,7 +69,7 @@ def search(  # long: one parameter a line, and their docstring
         spaces = [Space(one.job, {**one.fields, **_beforehand(one, fixed)}) for one in spaces]
     for each in spaces:
         _check_job(each.job, chosen, constraints)
-    plans = plans_of(spaces, chosen, margin, None if stop is None else lambda share: stop(0.3 * share), constraints)
+    plans = plans_of(spaces, chosen, margin, None if stop is None else _until_asked(stop), constraints)
     if not len(plans):
         raise SpecError("--set", f"{plans.refused:,} plans", "at least one that does not contradict itself", _most_refused(plans))
     _check_limits(plans)
@@ -237,6 +237,16 @@ def _most_refused(plans: Plans) -> str:
         return ""
     field = max(plans.reasons, key=lambda where: plans.reasons[where])
     return f"Most of them contradict {field}."
+
+
+def _until_asked(stop: Callable[[float], bool]) -> Callable[[float], None]:
+    """Reports the share of bounds that are known. Before they are, nothing of a search can be kept: it ends where `stop` says."""
+
+    def report(share: float) -> None:
+        if stop(0.3 * share):
+            raise SpecError("--limit", None, "time enough for one plan that fits", "0 were tried.")
+
+    return report
 
 
 def _no_plan_error(plans: Plans, found: Search, stopped: bool, seconds: float, margin: float) -> SpecError:

@@ -37,7 +37,7 @@ def show(reading: Reading, files: list[str], out: str | None) -> None:
     console.print(f"{', '.join(files[:3])}{' …' if len(files) > 3 else ''}: {reading.format}", style="bold", markup=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     for key, value in reading.facts.items():
-        table.add_row(key.replace("_", " "), value["text"] if key == "hang" and value else _format_value(value))
+        table.add_row(key.replace("_", " "), value["text"] if key == "hang" and value else format_fact(key, reading.facts))
     console.print(table)
     for lines, title in (
         (reading.built, "built"),
@@ -103,6 +103,16 @@ SAVERS: Mapping[Content, Callable[[Any, str], None]] = {
     Content.GRAPH: _graph,
     Content.DATASET: _dataset,
 }
+
+
+def format_fact(key: str, facts: Mapping[str, Any]) -> str:
+    """A fact in words. `first` and `last` of a training log, which has iteration lines, are a step and the steps that the run wants
+    in all, which may be None."""
+    value = facts[key]
+    if key in ("first", "last") and "iteration_lines" in facts:
+        step, total = value
+        return f"step {_format_value(step)}" + ("" if total is None else f" of {_format_value(total)}")
+    return _format_value(value)
 
 
 def _format_value(value: Any) -> str:

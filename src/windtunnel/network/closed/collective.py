@@ -15,7 +15,7 @@ from windtunnel.network.closed.measured import scale_constants
 from windtunnel.network.fabrics.check import check_fabric
 from windtunnel.network.groups.bandwidth import GroupLinks, group_links, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group
-from windtunnel.network.nccl.channels import ChannelSearch, graph
+from windtunnel.network.nccl.channels import ChannelSearch, faster_links, graph
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.nccl.tuner import SizeRange, pieces
 from windtunnel.spec.machine.cluster import Cluster
@@ -35,6 +35,8 @@ class CommEstimate:
     latency: float
     provenance: str
     relative_error: float
+    held: float | None = None
+    """SMs that its channels need, where that is less than all of them (`Setup.count_held`)."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Setup:
     net: NetConstants
     provenance: str
     relative_error: float
-    without_choice: bool = False
-    """NCCL's own choice is taken as it is, even where that on slower NICs is better."""
+    alone: bool = False
+    """NCCL's own choice is taken as it is, whatever it does on other NICs."""
 
     def choose(self, size: float) -> tuple[str, str]:
         """(algorithm, protocol) that NCCL's tuner selects; sends and receives have no choice.
@@ -118,44 +120,103 @@ class Setup:
 
     def greatest_rate(self, size: float) -> float:
         """The greatest rate of a call of at most `size` bytes, B/s."""
-        seconds = self.seconds(size)[0].seconds
-        rate = size / seconds if seconds > 0.0 else math.inf
-        rates = [rate, *(one.greatest_rate(size) for one in self.slower)]
-        return max(rates) if self.open else max(*rates, self.peaks[bisect_right(self.starts, size) - 1])
+        if self.open:
+            return size / self.seconds(size)[0].seconds
+        if not self.better:
+            return self._greatest_alone(size)
+        worst = max if self.links.beyond else min
+        return min(worst(one._greatest_alone(size) for one in as_many) for as_many in self.better)
+
+    def _greatest_alone(self, size: float) -> float:
+        seconds = self._ask_nccl(size)[0].seconds
+        return max(size / seconds if seconds > 0.0 else math.inf, self.peaks[bisect_right(self.starts, size) - 1])
+
+    @cached_property
+    def better(self) -> tuple[tuple[Setup, ...], ...]:
+        """The same group with the NICs of `links.better`; empty where no NIC or no choice of NCCL's takes part."""
+        if not self._chooses_between_nodes or self.links.better == (((self.links.line, self.links.nics),),):
+            return ()
+        return tuple(tuple(self._with_nics(*nics) for nics in as_many) for as_many in self.links.better)
 
     @cached_property
     def slower(self) -> tuple[Setup, ...]:
-        """The same group with slower and with fewer NICs: whoever has better ones can have NCCL do on them what it does on these
-        (NCCL_ALGO, NCCL_PROTO, NCCL_MAX_NCHANNELS). Its tables know the NICs that were sold."""
-        if self.without_choice or self.group.nodes == 1 or not self.links.nvidia or self.comm in _SENDS:
+        """The same group with slower and with fewer NICs: whoever has better ones can have NCCL run as many channels as on these
+        (NCCL_MAX_NCHANNELS)."""
+        if not self._chooses_between_nodes:
             return ()
         links = self.links
         each = links.line / links.nics
         fewer = [links.nics / 2**k for k in range(1, 8) if links.nics / 2**k >= 1.0]
         worse = [(links.nics, each / 2), *((links.nics, rung) for rung in NIC_RATES if rung < each), *((n, each) for n in fewer)]
-        found = []
-        for nics, rate in worse:
-            share = nics * rate / links.line
-            other = replace(links, line=links.line * share, inter=links.inter * share, nics=nics)
-            found.append(replace(self, links=other, graph=graph(self.group, other, self.settings), without_choice=True))
-        return tuple(found)
+        return tuple(self._with_nics(nics * rate, nics) for nics, rate in worse)
+
+    @property
+    def _chooses_between_nodes(self) -> bool:
+        return not self.alone and self.group.nodes > 1 and self.links.nvidia and self.comm not in _SENDS
+
+    def _with_nics(self, line: float, nics: float) -> Setup:
+        links = replace(self.links, line=line, inter=self.links.inter * line / self.links.line, nics=nics, better=())
+        return replace(self, links=links, graph=graph(self.group, links, self.settings), alone=True)
 
     def seconds(self, size: float) -> tuple[Cost, str, str]:
-        """Cost of `size` bytes with its algorithm and protocol; monotone in the size, and never more than on slower NICs."""
+        """Cost of `size` bytes with its algorithm and protocol; monotone in the size, and never less than on better NICs.
+
+        NCCL's tables make mistakes that the fitted costs show: it leaves LL128 for Simple too early on fast NICs. On the fastest
+        NICs that its tables and the fabric's constants are known for (`known_nic`), one a GPU, the seconds are those of its own
+        choice. With slower or fewer NICs a call takes no less than with those, and with faster ones no more.
+        """
         return self.best(size)[:3]
 
     def best(self, size: float) -> tuple[Cost, str, str, int]:
-        """`seconds`, and the channels that run. The algorithm and protocol are those that NCCL takes, the seconds and the channels
-        those of the best that it takes on these NICs or worse ones: of equally long ones the fewest, as each holds an SM."""
+        """`seconds`, and the channels that run.
+
+        Each channel holds an SM, so those that gain nothing are not run: of the ways on these NICs or worse ones that take no
+        longer than NCCL's, the one with the fewest. Whether they gain is asked on scale-up links of the generation's rate. NCCL
+        counts the channels between nodes by NICs and their rate: `search.cc` (ncclTopoCompute) takes the list of speeds "Inter"
+        there, `connect.cc` doubles fewer than 16 where a channel moves over 45 GB/s, and NVLinks count only where they are slower.
+        So links that are twice as fast, beside which NICs then bind, run no more channels.
+        """
         own = self._ask_nccl(size)
-        seconds, channels, latency = own[0].seconds, own[3], own[0].latency
+        cost = own[0]
+        if self.better:
+            slowest = min if self.links.beyond else max
+            cost = max(slowest(one._ask_nccl(size)[0] for one in as_many) for as_many in self.better)
+        return cost, own[1], own[2], self.at_usual_links._fewest_channels(size)
+
+    @cached_property
+    def at_usual_links(self) -> Setup:
+        """The same group on scale-up links of its generation's rate."""
+        faster = faster_links(self.links)
+        if faster == 1.0 or self.group.nodes == 1:
+            return self
+        links = self.links
+        each = {name: getattr(links, name) / faster for name in ("intra", "chain", "pair", "whole")}
+        usual = replace(links, **each, link=links.link and links.link / faster)
+        return replace(self, links=usual, graph=graph(self.group, usual, self.settings))
+
+    def count_held(self, size: float) -> float:
+        """SMs that the channels of a call need, one each: those of `best`, or less where fewer channels move nearly as much.
+
+        NCCL may run twice the channels for NICs that shorten a call by a tenth, and doubled SMs then cost computation beside it
+        more than the call gains. Ways on worse NICs that take up to `LITTLE` longer show how much fewer channels move: the
+        channels needed are as many of theirs as give the call's rate.
+        """
+        usual = self.at_usual_links
+        own, _, _, channels = usual._ask_nccl(size)
+        needed = float(usual._fewest_channels(size))
+        for one in usual.slower:
+            cost, _, _, fewer = one._ask_nccl(size)
+            if fewer < channels and own.seconds < cost.seconds <= own.seconds * (1.0 + LITTLE):
+                needed = min(needed, fewer * cost.seconds / own.seconds)
+        return needed
+
+    def _fewest_channels(self, size: float) -> int:
+        cost, _, _, fewest = self._ask_nccl(size)
         for one in self.slower:
             other = one._ask_nccl(size)
-            if other[1:] == own[1:] and one.graph.usual == self.graph.usual:
-                continue  # NCCL does the same on them
-            if other[0].seconds < seconds or other[3] < channels and other[0].seconds <= seconds * (1.0 + _AS_LONG):
-                seconds, channels, latency = min(seconds, other[0].seconds), other[3], min(latency, other[0].latency)
-        return Cost(seconds, min(seconds, latency)), own[1], own[2], channels
+            if other[3] < fewest and other[0].seconds <= cost.seconds * (1.0 + _AS_LONG):
+                fewest = other[3]
+        return fewest
 
     def _ask_nccl(self, size: float) -> tuple[Cost, str, str, int]:
         if self.open:
@@ -171,6 +232,8 @@ class Setup:
 
 
 _AS_LONG = 1e-9
+LITTLE = 0.25
+"""Share by which a call is longer on worse NICs, below which more channels gain little: assumed."""
 NIC_RATES = (12.5e9, 25e9, 50e9, 100e9)
 """B/s of the NICs that were sold with GPUs: 100 to 800 Gb/s."""
 
@@ -210,8 +273,9 @@ def collective(
     protocol, channels = in_words_of(prepared.links, protocol, channels)
     rate = bytes * bus_factor(comm, group.ranks) / cost.seconds if cost.seconds > 0 else 0.0
     return CommEstimate(
-        cost.seconds, algorithm, protocol, channels, rate, cost.latency, prepared.provenance, prepared.relative_error
-    )
+        cost.seconds, algorithm, protocol, channels, rate, cost.latency, prepared.provenance, prepared.relative_error,
+        prepared.count_held(bytes) if channels else None,
+    )  # fmt: skip
 
 
 _WITHOUT_CHANNELS = {"tpu": "ICI", "gaudi": "HCCL", "other": "-"}

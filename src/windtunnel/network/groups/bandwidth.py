@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from windtunnel.base.errors import SpecError
@@ -58,6 +59,11 @@ class GroupLinks:
     """Servers of a domain."""
     link: float | None = None
     """B/s each way of one of a GPU's scale-up links; None where their number is not stated."""
+    better: tuple[tuple[tuple[float, float], ...], ...] = ()
+    """(`line`, `nics`) of the group with as many NICs and with two, four, … times as many, up to one a GPU; of each number those of
+    all rates between its own and `known_nic`, by factors of two."""
+    beyond: bool = False
+    """NICs are faster than `known_nic`."""
 
 
 _OTHERS = (("cdna4", "cdna4"), ("cdna2", "cdna2"), ("cdna", "cdna3"), ("gaudi", "gaudi"), ("tpu", "tpu"))
@@ -82,6 +88,17 @@ def net_of(kind: str, generation: str) -> str:
     return "rccl" if kind in ("infiniband", "roce", "ethernet") and generation.startswith("cdna") else kind
 
 
+_FITTED_ON = {"efa1": 12.5e9, "ethernet": 25e9}
+"""B/s of the NICs of p4 instances and of GPUDirect-TCPXO, on which the constants of these fabrics were fitted
+(`catalog/calibration/collectives.toml`)."""
+
+
+def known_nic(pcie_gen: int, net: str) -> float:
+    """B/s of the fastest NIC that NCCL's tables and a fabric's constants are known for: that was sold for the GPU's lanes, and that
+    the constants were fitted on. `net`: key of the constants."""
+    return min(nearest_pcie(pcie_gen).nic, _FITTED_ON.get(net, math.inf))
+
+
 def group_links(cluster: Cluster, group: Group) -> GroupLinks:
     """Links of `group` on `cluster`. SpecError if it spans nodes that have no NIC."""
     node, fabric = cluster.node, cluster.fabric
@@ -97,7 +114,10 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
     # A ring over a full mesh takes n - 1 of its parts; without the closing edge in each domain all n fit.
     mesh = fast and scale.kind in ("xgmi", "ethernet", "nvlink_mesh") and group.nodes > 1 and here > 1 and not _cube(scale)
     chain = intra * here / (here - 1) if mesh else intra
+    generation = generation_of(node.gpu.architecture, nvidia)
     line = inter = nics = hop = stated = 0.0
+    better: tuple[tuple[tuple[float, float], ...], ...] = ()
+    beyond = False
     if group.nodes > 1:
         if node.nic is None:
             raise SpecError("cluster.node.nic", None, f"a NIC, since the group spans {group.nodes} nodes")
@@ -107,15 +127,16 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
         if scale.kind not in _OWN_PORTS:
             rate = min(rate, pcie)  # a NIC sits on as many lanes as a GPU, or several share those of one
         # A rank drives the NIC beside it; with fewer NICs than GPUs the ranks of one domain share them.
-        line = min(devices * rate * servers / group.sharing, group.per_node * rate)
-        nics = max(1.0, line / rate)
+        line, nics = _line(devices, rate, servers, group)
+        known = known_nic(node.pcie_gen, net_of(fabric.kind, generation))
+        rates, beyond = _by_twos(rate, known), rate > known
+        better = tuple({tuple(_line(n, r, servers, group) for r in rates): None for n in _by_twos(devices, node.gpus)})
         inter = line * fabric.efficiency
         if group.span in ("pod", "core"):
             inter *= fabric.ecmp_efficiency
         hop = _EXTRA_LINKS[group.span] * fabric.hop_latency
         stated = node.nic.latency
     nvls = fast and scale.in_switch_reduction and nvidia
-    generation = generation_of(node.gpu.architecture, nvidia)
     return GroupLinks(
         generation,
         nvidia,
@@ -135,7 +156,24 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
         node.cpu_vendor == "amd",
         node.domain // node.gpus,
         scale.bandwidth / scale.links if scale.links > 1 else None,
+        better,
+        beyond,
     )
+
+
+def _line(devices: float, rate: float, servers: float, group: Group) -> tuple[float, float]:
+    """(B/s, NICs) of a group's way out of a domain with `devices` NICs of `rate` in each of its servers."""
+    line = min(devices * rate * servers / group.sharing, group.per_node * rate)
+    return line, max(1.0, line / rate)
+
+
+def _by_twos(first: float, last: float) -> list[float]:
+    """`first`, then twice or half as much as the one before, until `last`, which ends the list."""
+    step = 2.0 if last > first else 0.5
+    found = [first]
+    while found[-1] != last:
+        found.append(min(step * found[-1], last) if step > 1.0 else max(step * found[-1], last))
+    return found
 
 
 def _cube(scale: ScaleUp) -> bool:

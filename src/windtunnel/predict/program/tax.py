@@ -23,7 +23,7 @@ def compute_tax(program: Program, stages: Sequence[Stage]) -> float:
     cluster = stages[0].workload.job.cluster
     if not cluster.gpu.sms:
         return DEFAULT
-    most = 0
+    most = 0.0
     for rank, stage in enumerate(stages):
         book = stage.costs.calls
         rows = slice(int(program.rank_start[rank]), int(program.rank_start[rank + 1]))
@@ -53,12 +53,14 @@ def compute_tax(program: Program, stages: Sequence[Stage]) -> float:
 def tax_of(book: CallBook, calls: Iterable[CallKey]) -> float:
     """The tax of calls that run beside computation."""
     sms = book.job.cluster.gpu.sms
-    return min(MOST, max((sms_of(book, call) for call in calls), default=0) / sms) if sms else DEFAULT
+    return min(MOST, max((sms_of(book, call) for call in calls), default=0.0) / sms) if sms else DEFAULT
 
 
-def sms_of(book: CallBook, call: CallKey) -> int:
-    """SMs of a call: NCCL runs one block, and so takes one SM, per channel; DeepEP and HybridEP take a configured number."""
+def sms_of(book: CallBook, call: CallKey) -> float:
+    """SMs of a call: NCCL runs one block, and so takes one SM, per channel that it needs; DeepEP and HybridEP take a configured
+    number."""
     dispatch_sms = book.job.runtime.moe_dispatch_sms
     if dispatch_sms is not None and call.axis is Axis.EP and call.comm is Comm.ALL_TO_ALL:
         return dispatch_sms
-    return book.price_of(call).channels
+    price = book.price_of(call)
+    return price.channels if price.held is None else price.held

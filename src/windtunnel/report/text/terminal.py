@@ -23,6 +23,7 @@ from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.words.published import bias_sentence
 from windtunnel.report.words.reason import reasons
+from windtunnel.report.words.start import start_line
 
 BLOCKS = "▏▎▍▌▋▊▉█"
 
@@ -103,6 +104,8 @@ def _reasons(prediction: Prediction) -> RenderableType:
         table.add_row(Text(f"{number}.", style="bold yellow"), Text(sentence))
     for warning in prediction.warnings:
         table.add_row(Text("!", style="bold red"), Text(warning, style="red"))
+    if (start := start_line(prediction)) is not None:
+        table.add_row(Text(""), Text(start, style="dim"))
     return table
 
 
