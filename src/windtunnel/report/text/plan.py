@@ -306,7 +306,7 @@ def reasons(answer: Planned) -> Iterator[str]:
     if any("price" in one.assumed for one in answer.alternatives):
         yield (
             "$/h: dollars of an hour of a GPU; ?: the catalogue assumes them (--set cluster.price_per_gpu_hour=2.5 states yours). "
-            "±: of the step, by its kernels."
+            "±: of the step, as a prediction states it."
         )
     for text in answer.left_out:
         yield f"Left out: {text}"
