@@ -27,10 +27,12 @@ sub-second stalls of ByteCheckpoint (NSDI 2025, from memory)."""
 
 BESIDE = 0.03
 """How much longer a step takes while the host writes a checkpoint, as a share, beside what the NICs lose: memory bandwidth and
-threads of the host, PCIe. Assumed, of the order of what PCcheck (ASPLOS 2025, abstract) loses with a checkpoint in every ten steps:
-3 % of throughput, stops included, on machines with one GPU each and up to 7B parameters, where a write is nearly always under way.
-It was not measured on a large job. ByteRobust (SOSP 2025) states less than 0.9 % with a checkpoint in every step, to memory only.
-CheckFreq's 3.5 % (FAST 2021) is the bound that it is told to keep, and no measurement."""
+threads of the host, PCIe.
+
+Assumed, of the order of what PCcheck (ASPLOS 2025, abstract) loses with a checkpoint in every ten steps: 3 % of throughput, stops
+included, on machines with one GPU each and up to 7B parameters, where a write is nearly always under way. It was not measured on a
+large job. ByteRobust (SOSP 2025) states less than 0.9 % with a checkpoint in every step, to memory only. CheckFreq's 3.5 % (FAST
+2021) is the bound that it is told to keep, and no measurement."""
 
 
 @dataclass(frozen=True)

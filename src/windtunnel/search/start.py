@@ -324,7 +324,7 @@ def _sizes(cluster: Cluster, own: Mapping[str, Any], model: Model, framework: st
 
 def _may_fit(model: Model, cluster: Cluster, plan: Mapping[str, Any], gpus: int) -> bool:
     """Whether a lower bound of weights, gradients and optimizer state fits, before a graph is built."""
-    if model.frozen or any(str(key).startswith("offload") for key in plan):
+    if model.frozen or model.lora is not None or any(str(key).startswith("offload") for key in plan):
         return True
     parameters, experts = parameter_count(model), expert_parameters(model)
     bytes_per_gpu = parameters * ALL_STATE / gpus

@@ -45,7 +45,7 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
             "heads of a GPU in fours."
         )
     if runtime.attention == "flash" and (stands_in := missing_library(runtime, choose(job.cluster.gpu).kernels)) is not None:
-        asked, taken = (LIBRARY_NAMES[name] for name in stands_in)
+        asked, taken = (LIBRARY_NAMES.get(name, "the curve that measured GPUs share") for name in stands_in)
         notes.append(f"No curve of {asked} is known for {job.cluster.gpu.name}: attention takes the time of {taken}.")
     if not isinstance(job.model, GraphModel):
         notes += _idle_window(job)
