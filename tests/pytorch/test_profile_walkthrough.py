@@ -53,7 +53,8 @@ def test_measure_fit_compare_predict(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert main(["validate", "cpu.parquet", "kernels.parquet", "--kernels", "cpu.json", "--html", "cpu.html", "--json", "-"]) == 0
     families = {each["family"].split(" ", 1)[1]: each for each in json.loads(capsys.readouterr().out)["families"]}
     layer = families["layer layer forward"]
-    assert layer["n"] >= 2 and layer["median_abs_pct"] < 1000  # likewise; the figures of a quiet machine are in the docs
+    # likewise; where the budget allowed fewer products than a curve needs, their rate is that of the few that were measured
+    assert layer["n"] >= 2 and (used["gemm"] != "fitted" or layer["median_abs_pct"] < 1000)
     assert "<rect" in Path("cpu.html").read_text(encoding="utf-8")
     step = ["predict", str(JOB), *SMALL, "--on", "cpu.parquet", "--kernels", "cpu.json", "--json", "-"]
     assert main(step) == 0
