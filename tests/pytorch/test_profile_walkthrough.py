@@ -54,13 +54,14 @@ def test_measure_fit_compare_predict(tmp_path: Path, monkeypatch: pytest.MonkeyP
     families = {each["family"].split(" ", 1)[1]: each for each in json.loads(capsys.readouterr().out)["families"]}
     layer = families["layer layer forward"]
     # likewise; where the budget allowed fewer products than a curve needs, their rate is that of the few that were measured
-    assert layer["n"] >= 2 and (used["gemm"] != "fitted" or layer["median_abs_pct"] < 1000)
+    fits = used["gemm"] == "fitted"
+    assert layer["n"] >= 2 and (not fits or layer["median_abs_pct"] < 1000)
     assert "<rect" in Path("cpu.html").read_text(encoding="utf-8")
     step = ["predict", str(JOB), *SMALL, "--on", "cpu.parquet", "--kernels", "cpu.json", "--json", "-"]
     assert main(step) == 0
     modelled = json.loads(capsys.readouterr().out)
-    assert modelled["provenance"]["modelled"] > 0.9
+    assert not fits or modelled["provenance"]["modelled"] > 0.9
     assert main([*step, "--profile", "cpu.parquet"]) == 0
     measured = json.loads(capsys.readouterr().out)
     assert measured["provenance"]["measured"] > 0.5
-    assert 0.1 < measured["step_time_s"] / modelled["step_time_s"] < 10
+    assert not fits or 0.1 < measured["step_time_s"] / modelled["step_time_s"] < 10
