@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import FlakyStrategyDefinition, UnsatisfiedAssumption
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 _BEGAN = pytest.StashKey[float]()
 SHARE = 0.1
 """Of the seconds of --for-seconds, for one test at most."""
+IN_TIME = "no failure in its share of the time"
+"""Why a test of random examples that was ended is skipped."""
 
 # The same examples in every run, so that a change is judged and not a draw. `make laws` (fresh) draws new ones, deep many more.
 # CI draws new ones every day as well (daily): as many as in other runs, with a seed that it prints; `again` draws the same and
@@ -69,16 +72,30 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if handle is None:
         return (yield)
     inner = handle.inner_test
+    failed = ended = False
 
     @functools.wraps(inner)
     def timed(*arguments: object, **named: object) -> object:
-        if time.monotonic() > until:  # between two examples: hypothesis cannot be interrupted amid a draw
-            pytest.skip("no failure in its share of the time")
-        return inner(*arguments, **named)
+        nonlocal failed, ended
+        if time.monotonic() > until and not failed:  # between two examples: hypothesis cannot be interrupted amid a draw
+            ended = True
+            pytest.skip(IN_TIME)
+        try:
+            return inner(*arguments, **named)
+        except UnsatisfiedAssumption:
+            raise
+        except Exception:
+            failed = True  # hypothesis runs the example again, to show it
+            raise
 
     handle.inner_test = timed
     try:
         return (yield)
+    except FlakyStrategyDefinition:
+        # An example that draws as it runs, ended where an earlier one with the same beginning drew more.
+        if failed or not ended:
+            raise
+        pytest.skip(IN_TIME)
     finally:
         handle.inner_test = inner
 
