@@ -58,6 +58,9 @@ def test_configurations(kind: str, config: dict[str, Any]) -> None:
 
 @examples(100)
 @given(st.booleans(), st.lists(WORDS, max_size=12))
+@example(False, ["a{\U000ca3d8\x89"])  # the scanner of the grammar ended the process
+@example(False, ["{" + chr(wide) for wide in range(0x100, 0x30000, 0x101)])
+@example(True, ["torchrun", "--rotary-percent", "232"])
 def test_command_lines(based: bool, words: list[str]) -> None:
     with suppress(WindtunnelError):
         import_job((BASE if based else "\n") + " ".join(words))

@@ -64,3 +64,15 @@ def test_strange_scripts_end_in_words_or_in_our_error(text: str) -> None:
         assert isinstance(words(text, "script"), list)
     except FileError as error:
         assert "script" in str(error)
+
+
+@pytest.mark.parametrize("name", ["模型", "ÿ61ÿ", "\U000ca3d8", "ÿ", "żółw"])
+def test_characters_of_any_language(name: str) -> None:
+    """In variables, arrays, quotes, braces, comments and substrings, with the bytes of what stands behind them."""
+    script = """# NAME
+X="NAME/data"
+Y=(NAME.py "NAME NAME" {NAME})
+torchrun train.py --num-layers 4 --data-path ${X%/*}/x --save "${Y[@]:1:1}" --load "${X##*/}-NAME" {NAME} ${X:0:1}
+""".replace("NAME", name)
+    flags = ["--num-layers", "4", "--data-path", f"{name}/x", "--save", f"{name} {name}", "--load", f"data-{name}"]
+    assert launched(script) == [*flags, f"{{{name}}}", name[0]]

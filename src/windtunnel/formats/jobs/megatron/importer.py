@@ -233,8 +233,8 @@ def _model(args: Arguments) -> Model:
     table |= {"attention_gate": args.switch("attention-output-gate"), "moe_latent": args.integer("moe-latent-size")}
     if further := args.integer("mtp-num-layers"):
         table["mtp_layers"] = further
-    if (numerics := numerics_of(args)) is not None:
-        table["numerics"] = numerics.model_dump(exclude_none=True)
+    if numerics := numerics_of(args):
+        table["numerics"] = numerics
     table = {key: value for key, value in table.items() if value is not None}
     return load_model(table)
 

@@ -24,15 +24,14 @@ SCALING = "use-rope-scaling"
 """Stretches the rotary embedding as Llama 3.1 does."""
 
 
-def numerics_of(args: Arguments) -> Numerics | None:
-    """The settings that the flags state; None where they state none."""
+def numerics_of(args: Arguments) -> dict[str, Any]:
+    """The settings that the flags state, as a table of `Numerics`; empty where they state none."""
     table: dict[str, Any] = {field: args.number(flag) for field, flag in FLAGS.items()}
     if args.switch(PRE_SOFTMAX):
         table["router_normalised"] = False
     if args.switch(SCALING):
         table["rope_scaling"] = "llama3"
-    stated = {field: value for field, value in table.items() if value is not None}
-    return Numerics(**stated) if stated else None
+    return {field: value for field, value in table.items() if value is not None}
 
 
 def numerics_flags(numerics: Numerics | None, experts: bool) -> list[str]:

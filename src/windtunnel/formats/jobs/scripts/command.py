@@ -23,6 +23,7 @@ from windtunnel.formats.jobs.scripts.missing_arguments import OpenQuestions, Pas
 from windtunnel.formats.jobs.scripts.slurm import open_array, slurm_variables
 from windtunnel.formats.jobs.scripts.sourced import MOST_FILES, named_file, text_of
 from windtunnel.formats.jobs.scripts.values import LARGEST_FILLED, Values, fits, holds
+from windtunnel.formats.jobs.scripts.wide_characters import narrow, node_text
 from windtunnel.formats.jobs.scripts.words import LARGEST_WORD_COUNT, plain_words
 
 if TYPE_CHECKING:
@@ -151,8 +152,7 @@ class _Script:
             self.began = True
             for name, value in slurm_variables(text).items():
                 self.values.preset(name, value)
-        source = text.encode("utf-8", "replace")
-        root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(source).root_node
+        root = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language())).parse(narrow(text)).root_node
         if root.has_error:
             try:
                 shlex.split(text, comments=True)
@@ -203,10 +203,10 @@ class _Script:
             case "function_definition":
                 name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
                 if name is not None and body is not None:
-                    self.functions[_text(name)] = body
-            case "redirected_statement" if (body := heredoc_of(node)) is not None and _text(node).startswith("read "):
+                    self.functions[node_text(name)] = body
+            case "redirected_statement" if (body := heredoc_of(node)) is not None and node_text(node).startswith("read "):
                 head = node.child_by_field_name("body")
-                names = [] if head is None else [_text(child) for child in head.named_children]
+                names = [] if head is None else [node_text(child) for child in head.named_children]
                 self.values.set(names[-1] if names else "", [self.values.heredoc(body)])  # read -r -d '' NAME <<EOF
             case kind if kind in _BLOCKS:
                 self.block(node)
@@ -285,8 +285,13 @@ class _Script:
     def rounds(self, node: Node) -> None:
         """A `while`: again and again as long as it takes parameters off, else once."""
         condition, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
-        if condition is not None and body is not None and condition.type == "command" and _text(condition).startswith("getopts "):
-            self.options(self.values.words(condition.named_children[1]), _text(condition.named_children[-1]), body)
+        if (
+            condition is not None
+            and body is not None
+            and condition.type == "command"
+            and node_text(condition).startswith("getopts ")
+        ):
+            self.options(self.values.words(condition.named_children[1]), node_text(condition.named_children[-1]), body)
             return
         for _ in range(_MOST_ROUNDS):
             left = len(self.values.positional)
@@ -326,9 +331,9 @@ class _Script:
 
     def note_skipped_branch(self, node: Node, options: int, fallback: Node | None) -> None:
         """Remembers an `if` or a `case` that took no branch, or only one that gives up."""
-        gives_up = fallback is None or bool(_LEAVES.search(_text(fallback)))
+        gives_up = fallback is None or bool(_LEAVES.search(node_text(fallback)))
         if self.values.compared and gives_up and not self.values.in_function:
-            text, compared = _text(node), tuple(dict.fromkeys(self.values.compared))
+            text, compared = node_text(node), tuple(dict.fromkeys(self.values.compared))
             sets, flags = frozenset(_SETS.findall(text)), frozenset(_FLAG_NAME.findall(text))
             self.choices.append(PassedBranch(compared, sets, flags, options > 1 or fallback is not None))
 
@@ -373,11 +378,11 @@ class _Script:
         variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
         over = node.children_by_field_name("value")
         listed = [word for value in over for word in self.values.words(value)]
-        parameters = not over or all(_text(value).strip('"') in ("$@", "${@}", "$*") for value in over)
+        parameters = not over or all(node_text(value).strip('"') in ("$@", "${@}", "$*") for value in over)
         if variable is None or body is None:
             return
         for word in self.values.positional[:] if parameters else listed[:1]:
-            self.values.set(_text(variable), [word])
+            self.values.set(node_text(variable), [word])
             self.block(body)
 
 
@@ -388,7 +393,3 @@ def split_flags(listed: list[str]) -> list[str]:
 
 def _parts(word: str) -> Iterator[str]:
     yield from word.replace("\\\n", " ").split() if any(c in word for c in " \n\t") else (word,)
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from windtunnel.formats.jobs.scripts.wide_characters import node_text
+
 if TYPE_CHECKING:
     from tree_sitter import Node
 
@@ -51,6 +53,6 @@ def open_array(root: Node) -> str | None:
             value, name = node.child_by_field_name("value"), node.child_by_field_name("name")
             last = value.children[-1] if value is not None and value.type == "array" and value.children else None
             if last is not None and last.is_missing and name is not None:
-                return (name.text or b"").decode("utf-8", "replace")
+                return node_text(name)
         waiting.extend(child for child in reversed(node.named_children) if child.has_error)
     return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from windtunnel.base.errors import FileError
 from windtunnel.formats.jobs.scripts.expansion import INSTEAD, cut, expr, heredoc_of, operator_of, slice_of
+from windtunnel.formats.jobs.scripts.wide_characters import node_text, widen
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -28,7 +29,7 @@ _SUMS: dict[str, Callable[[int, int], int]] = {
     "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _OPEN = re.compile(r"\$(?:(\d)(?!\d)|\{(\d{1,3})\})")
-_BLANKS = re.compile(rb"(?:\s|\\\n)*")
+_BLANKS = re.compile(r"(?:\s|\\\n)*", re.ASCII)
 _COMPARED = {"-eq": "==", "-ne": "!=", "-lt": "<", "-gt": ">", "-le": "<=", "-ge": ">="}
 
 
@@ -78,11 +79,11 @@ class Values:
         name_node, value = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name_node is None or name_node.type != "variable_name":
             return
-        name = _text(name_node)
+        name = node_text(name_node)
         reference = _reference(value) if value is not None else None
         if reference is not None and reference[0].isdecimal() and not self.in_function:
             self.copies.setdefault(int(reference[0][:3]) + self.shifted, name)
-        elif name in self.environment and (value is None or not re.search(rf"\b{name}\b", _text(value))):
+        elif name in self.environment and (value is None or not re.search(rf"\b{name}\b", node_text(value))):
             self.overruled.setdefault(name)
         if value is None:
             listed: list[str] = []
@@ -131,7 +132,7 @@ class Values:
     def _text(self, node: Node, keep: bool) -> str:
         match node.type:
             case "raw_string":
-                return _text(node)[1:-1]
+                return node_text(node)[1:-1]
             case "string":
                 return _unescape(
                     self._join_children(node, keep).strip('"') if not node.named_children else self._join_children(node, keep)
@@ -140,15 +141,15 @@ class Values:
                 return self._expansion(node, keep)
             case "arithmetic_expansion":
                 value = self.number(node)
-                return _text(node) if value is None else str(value)
+                return node_text(node) if value is None else str(value)
             case "concatenation" | "command_name":
                 return self._join_children(node, keep)
             case "string_content":
-                return _text(node)
+                return node_text(node)
             case "command_substitution":
                 said = self._run_substitution(node)
-                return said if said is not None else _text(node) if keep else ""
-        return _text(node).replace("\\\n", "").replace("\\", "")
+                return said if said is not None else node_text(node) if keep else ""
+        return node_text(node).replace("\\\n", "").replace("\\", "")
 
     def _run_substitution(self, node: Node) -> str | None:
         """What `$(expr 16 / $N)` and `$(cat <<EOF …)` print; None for commands that only a shell could run."""
@@ -157,8 +158,8 @@ class Values:
             return None
         if inner.type == "redirected_statement":
             body = heredoc_of(inner)
-            return self.heredoc(body) if body is not None and _text(inner).startswith("cat") else None
-        if inner.type == "command" and _text(inner).startswith("expr "):
+            return self.heredoc(body) if body is not None and node_text(inner).startswith("cat") else None
+        if inner.type == "command" and node_text(inner).startswith("expr "):
             words = [self.text(child) for child in inner.named_children[1:]]
             return expr(words)
         return None
@@ -179,21 +180,21 @@ class Values:
         for child in node.children:
             if not child.is_named:
                 if child.type == '"':
-                    pieces.append(source[at : child.start_byte - start])
+                    pieces.append(widen(source[at : child.start_byte - start]))
                     at = child.end_byte - start
                 continue
-            pieces.append(source[at : child.start_byte - start])
+            pieces.append(widen(source[at : child.start_byte - start]))
             if child.type == "expansion":  # the grammar counts blanks in front of `${` to it
-                pieces.append(_BLANKS.match(child.text or b"").group())  # type: ignore[union-attr]
-            pieces.append(self.text(child, keep).encode())
+                pieces.append(_BLANKS.match(node_text(child)).group())  # type: ignore[union-attr]
+            pieces.append(self.text(child, keep))
             at = child.end_byte - start
-        pieces.append(source[at:])
-        return b"".join(pieces).decode("utf-8", "replace")
+        pieces.append(widen(source[at:]))
+        return "".join(pieces)
 
     def _expansion(self, node: Node, keep: bool) -> str:
         reference = _reference(node)
         if reference is None:
-            return _text(node) if keep else ""
+            return node_text(node) if keep else ""
         name, _ = reference
         default = self._default(node)
         value = self._value(name)
@@ -214,7 +215,7 @@ class Values:
             return ""
         if name.isdecimal() and name != "0":
             return self._open(int(name[:3]), keep)
-        return _text(node) if keep else ""
+        return node_text(node) if keep else ""
 
     def _part(self, node: Node, whole: _Whole) -> _Whole:
         """What `${x:begin:length}` takes of a text or a list; all of it for other expansions, and where a number is not known."""
@@ -309,7 +310,7 @@ class Values:
             return self.number(node.named_children[0]) if len(node.named_children) == 1 else None
         if node.type == "binary_expression":
             left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-            sign = next((_text(child) for child in node.children if _text(child) in _SUMS), "")
+            sign = next((node_text(child) for child in node.children if node_text(child) in _SUMS), "")
             if left is None or right is None or not sign:
                 return None
             a, b = self.number(left), self.number(right)
@@ -317,7 +318,7 @@ class Values:
                 return None
             value = int(_SUMS[sign](a, b))
             return value if abs(value) <= _LARGEST_NUMBER else None
-        name = _text(node)
+        name = node_text(node)
         text = self._value(name) if node.type in ("variable_name", "word") and name.isidentifier() else self.text(node)
         if node.type in ("variable_name", "word") and text is not None:
             self._use(name)
@@ -348,11 +349,11 @@ def holds(node: Node, values: Values) -> bool:
         return _unary(node, values)
     if node.type == "binary_expression":
         return _compare(node, values)
-    return _text(node) == "true" if node.type == "command" else False
+    return node_text(node) == "true" if node.type == "command" else False
 
 
 def _unary(node: Node, values: Values) -> bool:
-    sign = _text(node.children[0])
+    sign = node_text(node.children[0])
     if sign == "!":
         return not holds(node.children[-1], values)
     text = values.condition_text(node.children[-1])
@@ -361,7 +362,7 @@ def _unary(node: Node, values: Values) -> bool:
 
 def _compare(node: Node, values: Values) -> bool:
     left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-    signs = [_text(child) for child in node.children if child is not None and child != left and child != right]
+    signs = [node_text(child) for child in node.children if child is not None and child != left and child != right]
     sign = signs[0] if signs else ""
     if left is None or right is None:
         return False
@@ -401,15 +402,11 @@ def _reference(node: Node) -> tuple[str, str] | None:
     for child in node.named_children:
         if child.type == "subscript":
             name, index = child.child_by_field_name("name"), child.child_by_field_name("index")
-            return (_text(name), _text(index)) if name is not None and index is not None else None
+            return (node_text(name), node_text(index)) if name is not None and index is not None else None
         if child.type in ("variable_name", "special_variable_name"):
-            return _text(child), ""
+            return node_text(child), ""
     return None
 
 
 def _unescape(text: str) -> str:
     return re.sub(r"\\([\\\"$`])", r"\1", text.replace("\\\n", ""))
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
