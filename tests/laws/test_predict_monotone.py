@@ -16,6 +16,7 @@ from windtunnel.memory import StageMemory, activation_walk, memory_of
 from windtunnel.memory.habits import habits
 from windtunnel.network.closed.collective import Setup, prepare
 from windtunnel.network.groups.shape import Group
+from windtunnel.network.nccl.constants import PROTOCOLS
 from windtunnel.predict import predict
 from windtunnel.predict.category import COMPUTE
 from windtunnel.predict.price.costs import Costs, price
@@ -66,7 +67,7 @@ def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> 
     for call, axis, size in {*slow.call_of.values(), *(key for calls in lowered.calls for key in calls)}:
         old, new = slow.calls.price(call, axis, size), fast.calls.price(call, axis, size)
         no_call_slower &= new.seconds <= old.seconds
-        if old.algorithm == "none":  # a group of one rank
+        if old.protocol not in PROTOCOLS:  # a group of one rank, or another library than NCCL and RCCL
             assert new.seconds <= old.seconds
             continue
         setups = [prepare(one.cluster, call, slow.calls.group(axis)) for one in (job, better)]
@@ -75,8 +76,9 @@ def test_faster_hardware_is_never_slower(job: Job, what: str, factor: float) -> 
         was, now = (setup.cost(size, old.algorithm, old.protocol).seconds for setup in setups)
         assert now <= was * (1 + ROUNDING), (call, axis, size)
         if setups[0].open or (old.algorithm, old.protocol) == (new.algorithm, new.protocol):
-            # `was`, not the price: that one may be less, the time of a larger call for which the tuner chooses better
-            assert new.seconds <= was * (1 + ROUNDING), (call, axis, size)
+            # The price is less than `was` where the tuner chooses better for a larger call, and more where better NICs would take
+            # longer with NCCL's choice for them.
+            assert new.seconds <= max(was, old.seconds) * (1 + ROUNDING), (call, axis, size)
     if no_call_slower:
         assert after <= before * (1 + ROUNDING)
 
