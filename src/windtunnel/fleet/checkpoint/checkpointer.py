@@ -19,7 +19,7 @@ from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, steps
 from windtunnel.fleet.checkpoint.ipc import socket_prefix
 from windtunnel.fleet.checkpoint.layout import ShardLayout, flatten_state, plan_layout, signature_of
 from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, load_into_state, read_step
-from windtunnel.fleet.checkpoint.options import CheckpointOptions
+from windtunnel.fleet.checkpoint.options import UMASKS, CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.sources import end_earlier_processes, local_copies
 from windtunnel.fleet.checkpoint.staging import objects_fit, pack_objects
@@ -72,6 +72,8 @@ class Checkpointer:
         self.options = CheckpointOptions(**options)
         if self.options.busy not in ("wait", "skip"):
             raise SpecError("busy", self.options.busy, "wait or skip")
+        if self.options.readable not in UMASKS:
+            raise SpecError("readable", self.options.readable, ", ".join(UMASKS))
         self.folder, self.topology = Path(folder).resolve(), topology or {}
         self.ranks = RankGroup()
         self.attempt, self._token = self.ranks.broadcast_from_first((secrets.token_hex(4), secrets.token_hex(16)))
@@ -87,8 +89,10 @@ class Checkpointer:
     def prepare(self, state: dict[str, Any]) -> None:
         """Plans the layout of the state, allocates buffers and starts the flush process, so that the first save need not.
 
-        SpecError if the folder has steps that were not loaded: they belong to another job, or would be lost.
+        SpecError if the folder has steps that were not loaded: they belong to another job, or would be lost. SpecError if the state
+        holds an object of a class that a load would refuse.
         """
+        layout = plan_layout(collect_state(state, self.ranks.rank), self.ranks)
         if self._flusher is None:
             self._take_ownership()
             self._flusher = FlushManager(
@@ -100,14 +104,15 @@ class Checkpointer:
                 self.folder,
                 self.attempt,
             )
-        self._layout = plan_layout(collect_state(state, self.ranks.rank), self.ranks)
-        self._flusher.set_layout(self._layout)
+        self._layout = layout
+        self._flusher.set_layout(layout)
 
     def _take_ownership(self) -> None:
         """Makes this attempt the one that may commit here. Steps after the loaded one are renamed to superseded."""
         problem = ""
         if self.ranks.rank == 0:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(0o777 & ~self.options.umask, exist_ok=True)
             found = [one for one in steps_in(self.folder) if one.state in ("committed", "damaged")]
             if found and self._loaded_step is None:
                 problem = found[0].path.name

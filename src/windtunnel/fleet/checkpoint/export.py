@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from windtunnel.base.errors import FileError, UnknownName
-from windtunnel.fleet.checkpoint.manifest import hash_errors, read_manifest
+from windtunnel.fleet.checkpoint.manifest import METADATA, hash_errors, read_manifest
+from windtunnel.fleet.checkpoint.pickles import read_metadata
+
+
+class PlainFileReader(FileSystemReader):
+    """DCP's reader, which unpickles `.metadata` with `read_metadata` instead of without limits."""
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        """The step's Metadata. FileError if it names what no checkpoint needs."""
+        path = Path(self.path) / METADATA
+        try:
+            found: Metadata = read_metadata(path.read_bytes())
+        except pickle.UnpicklingError as error:
+            raise FileError(
+                str(path), str(error), "what a save wrote", "Type `windtunnel fleet checkpoints verify FOLDER`."
+            ) from error
+        found.storage_meta = found.storage_meta or StorageMeta()
+        found.storage_meta.load_id = self.load_id
+        return found
 
 
 def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int]:
@@ -24,7 +44,7 @@ def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int
     wrong = hash_errors(step, manifest)
     if wrong:
         raise FileError(str(step), wrong[0], "an intact step", "Type `windtunnel fleet checkpoints verify FOLDER`.")
-    reader = FileSystemReader(step)
+    reader = PlainFileReader(step)
     known = reader.read_metadata().state_dict_metadata
     prefix = f"{key}."
     tensors = {

@@ -1,6 +1,6 @@
 """The flush process of a rank: owns its staged memory, writes it to storage, acknowledges, and, for rank 0, commits.
 
-`python -m windtunnel.fleet.checkpoint.flush CONTROL_FD PREFIX RANK LINGER [NEIGHBOUR]`. It survives the rank: it finishes the
+`python -m windtunnel.fleet.checkpoint.flush CONTROL_FD PREFIX RANK LINGER UMASK [NEIGHBOUR]`. It survives the rank: it finishes the
 staged save, then keeps the memory for the next attempt of the job, for LINGER seconds.
 """
 
@@ -31,7 +31,7 @@ from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffe
 def write_file(path: Path, data: memoryview) -> str:
     """Writes a new file, fsyncs it and returns its hash. FileExistsError if it exists: nothing is written twice."""
     hasher, done = Hasher(), 0
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         while done < len(data):
             written = os.write(descriptor, data[done : done + PIECE])
@@ -162,7 +162,7 @@ class Flusher:
             connection.settimeout(10.0)
             if not is_same_user(connection):
                 return True
-            with suppress(OSError):
+            with suppress(OSError, ValueError, LookupError, TypeError):  # a message of another release
                 while (heard := receive_message(connection)) is not None:
                     if heard[0]["do"] == "retire":
                         return False
@@ -185,13 +185,14 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | No
 
 def main(arguments: list[str]) -> int:
     control = socket.socket(fileno=int(arguments[0]))
+    os.umask(int(arguments[4]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the trainer
     os.nice(10)
     with suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # executing an order must not preempt the trainer
-    neighbour = Neighbour(os.environ.pop("WINDTUNNEL_CHECKPOINT_TOKEN")) if len(arguments) > 4 else None
+    neighbour = Neighbour(os.environ.pop("WINDTUNNEL_CHECKPOINT_TOKEN")) if len(arguments) > 5 else None
     flusher = Flusher(control, arguments[1], int(arguments[2]), float(arguments[3]), neighbour)
-    send_message(control, {"did": "started", "port": neighbour.listen(arguments[4]) if neighbour else 0})
+    send_message(control, {"did": "started", "port": neighbour.listen(arguments[5]) if neighbour else 0})
     flusher.serve()
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +40,6 @@ class FlushManager:
         self._layout: ShardLayout | None = None
         self._pending: dict[int, Save] = {}
         self._own_address = _own_address() if options.neighbour else None
-        self._started = 0
         self._process = self._start_process()
         self._next: tuple[str, int] | None = None
         if options.neighbour:
@@ -47,9 +47,8 @@ class FlushManager:
             self._tell_neighbour()
 
     def _start_process(self) -> FlushProcess:
-        socket_name = self._socket_name if not self._started else f"{self._socket_name}-{self._started}"
-        self._started += 1
-        made = FlushProcess(socket_name, self.ranks.rank, self.options.linger, self._own_address, self._token)
+        socket_name = f"{self._socket_name}-{secrets.token_hex(4)}"  # nobody else can have taken it
+        made = FlushProcess(socket_name, self.ranks.rank, self.options.linger, self.options.umask, self._own_address, self._token)
         with suppress(OSError):
             made.send({"do": "serves", "folder": str(self._folder), "attempt": self._attempt})
         return made

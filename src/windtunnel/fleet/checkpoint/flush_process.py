@@ -9,20 +9,21 @@ import subprocess
 import sys
 from typing import Any
 
-from windtunnel.fleet.checkpoint.ipc import packet_socket, receive_message, send_message
+from windtunnel.fleet.checkpoint.ipc import is_same_user, packet_socket, receive_message, send_message
 
 COMMAND = [sys.executable, "-m", "windtunnel.fleet.checkpoint.flush"]
 STARTED_WITHIN = 60.0
+_CONNECTED_WITHIN = 2.0
 
 
 class FlushProcess:
     """A flush process of `rank`. After it was killed, `send` raises OSError and `alive` is False."""
 
-    def __init__(self, socket_name: str, rank: int, linger: float, listen: str | None = None, token: str = "") -> None:
+    def __init__(self, socket_name: str, rank: int, linger: float, umask: int, listen: str | None = None, token: str = "") -> None:
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for one in (mine, theirs):
             one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        arguments = [str(theirs.fileno()), socket_name, str(rank), str(linger), *([listen] if listen else [])]
+        arguments = [str(theirs.fileno()), socket_name, str(rank), str(linger), str(umask), *([listen] if listen else [])]
         environment = {**os.environ, **({"WINDTUNNEL_CHECKPOINT_TOKEN": token} if listen else {})}
         with theirs:  # own session, so that a kill of the trainer's group spares it; no pipe of its log
             self.process = subprocess.Popen(
@@ -71,14 +72,17 @@ class FlushProcess:
 
 
 def query_process(socket_name: str, message: dict[str, Any], within: float) -> tuple[dict[str, Any], list[int]] | None:
-    """The answer of the flush process at `socket_name`, sent when its saves are done; None if there is none within `within`
-    seconds.
+    """The answer of this user's flush process at `socket_name`, sent when its saves are done; None if there is none within `within`
+    seconds, or if another user's process listens there: anyone may take a name that is free.
     """
     with packet_socket() as connection:
-        connection.settimeout(within)
+        connection.settimeout(min(within, _CONNECTED_WITHIN))  # a full queue of a stranger's would block for the whole time
         try:
             connection.connect("\0" + socket_name)
+            if not is_same_user(connection):
+                return None
+            connection.settimeout(within)
             send_message(connection, message)
             return receive_message(connection)
-        except OSError:
+        except (OSError, ValueError):
             return None

@@ -22,9 +22,14 @@ def send_message(connection: socket.socket, message: dict[str, Any], fds: tuple[
 
 
 def receive_message(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next message with its file descriptors; None at the end of the connection."""
+    """The next message with its file descriptors; None at the end of the connection. ValueError if it is none of ours."""
     raw, fds, _, _ = socket.recv_fds(connection, LARGEST, FDS)
-    return (json.loads(raw), fds) if raw else None
+    if not raw:
+        return None
+    message = json.loads(raw)
+    if not isinstance(message, dict):
+        raise ValueError("a message that is no object")
+    return message, fds
 
 
 def packet_socket() -> socket.socket:

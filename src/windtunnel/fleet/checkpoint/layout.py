@@ -24,12 +24,13 @@ from torch.distributed.tensor import DTensor
 from torch.serialization import skip_data
 
 from windtunnel.base.errors import SpecError
+from windtunnel.fleet.checkpoint.manifest import METADATA
+from windtunnel.fleet.checkpoint.pickles import load_object
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 
 ALIGNED = 64
 Bytes = bytes
 """The type, for classes with a field named bytes."""
-METADATA = ".metadata"
 _GROWTH = 1024
 """Least space in bytes by which an object may grow before the ranks plan again."""
 _PLAIN_GROWTH = 64
@@ -100,7 +101,7 @@ def _kind(value: Any) -> tuple[Any, ...]:
         return (value.shape, value.dtype, value.device_mesh, value.placements)
     if isinstance(value, ShardedTensor):
         return (value.size(), value.dtype, tuple(tuple(one.metadata.shard_offsets) for one in value.local_shards()))
-    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else ()
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else () if _is_plain(value) else (type(value),)
 
 
 def local_bytes_of(value: Any, offset: tuple[int, ...] | None) -> torch.Tensor:
@@ -135,7 +136,7 @@ _BEFORE, _, _AFTER = _torch_save_bytes(None).partition(pickle.dumps(None, 2))
 
 
 def plan_layout(state: dict[str, Any], ranks: RankGroup) -> ShardLayout:
-    """The layout of this rank's part of a state; a collective call. SpecError if DCP cannot plan it."""
+    """The layout of this rank's part of a state; a collective call. SpecError if DCP cannot plan it, or a load would refuse it."""
     planner = DefaultSavePlanner()
     planner.set_up_planner(state, None, ranks.rank == 0)
     plans = ranks.gather_to_first(planner.create_local_plan())
@@ -169,7 +170,10 @@ def _place_items(plan: SavePlan, flat: dict[str, Any], name: str) -> tuple[list[
     for item in plan.items:
         if item.type == WriteItemType.BYTE_IO:
             value = flat[item.index.fqn]
-            length = len(pack_object(value))
+            packed = pack_object(value)
+            if not _is_plain(value):
+                load_object(io.BytesIO(packed))  # what a load would refuse is not saved
+            length = len(packed)
             length += _PLAIN_GROWTH if _is_plain(value) else max(_GROWTH, length // 4)
             objects.append(ObjectPlace(item.index.fqn, at, length))
         else:

@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 from torch.distributed._shard._utils import narrow_tensor_by_index
+from torch.distributed.checkpoint._nested_dict import set_element
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.checkpoint.exchange import FileParts, ReadRequest, assign_readers, exchange_parts, hashes_for
 from windtunnel.fleet.checkpoint.folder import FoundStep
-from windtunnel.fleet.checkpoint.layout import METADATA
-from windtunnel.fleet.checkpoint.manifest import ShardFile
+from windtunnel.fleet.checkpoint.manifest import METADATA, ShardFile
+from windtunnel.fleet.checkpoint.pickles import load_object, read_metadata
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.sources import LocalCopy, read_from_memory, read_from_storage
 from windtunnel.fleet.checkpoint.states import NamedOptions, PerRank, collect_state, rank_key
@@ -59,6 +60,19 @@ class LoadExchange:
     """The slowest source of any rank's files."""
 
 
+class PlainLoadPlanner(DefaultLoadPlanner):
+    """DCP's planner, which unpickles objects of the state with `load_object` instead of without limits."""
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        """Puts an object into the state. SpecError if it has a class that is not allowed."""
+        name = read_item.dest_index.fqn
+        loaded = load_object(value)
+        if self.flatten_state_dict:
+            set_element(self.original_state_dict, self.mappings[name], loaded)
+        else:
+            self.state_dict[name] = loaded
+
+
 class RankLoadPlan:
     """This rank's part of loading `metadata` into `state`. SpecError if the state has entries that the checkpoint lacks, or other
     shapes.
@@ -70,7 +84,7 @@ class RankLoadPlan:
         for key, value in self.state.items():
             if isinstance(value, NamedOptions):
                 value.drop_missing_options(key, metadata.state_dict_metadata)
-        self.planner = DefaultLoadPlanner()
+        self.planner = PlainLoadPlanner()
         try:
             self.planner.set_up_planner(self.state, metadata, rank == 0)
             self.plan: LoadPlan = self.planner.finish_plan(self.planner.create_local_plan())
@@ -121,7 +135,9 @@ def read_step(
     path, manifest, raw = metadata_of_step
     plan, problem = None, None
     try:
-        plan = plan_of(pickle.loads(raw), manifest.world)
+        plan = plan_of(read_metadata(raw), manifest.world)
+    except pickle.UnpicklingError as error:  # on all ranks, since all have the same bytes
+        return str(error)
     except SpecError as error:
         problem = error
     requests = ranks.all_gather(plan.request(frozenset(held)) if plan else str(problem))

@@ -9,8 +9,10 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.checkpoint.hashing import hash_of_file, hash_of_json
+from windtunnel.fleet.checkpoint.pickles import metadata_error
 
 MANIFEST = "manifest.json"
+METADATA = ".metadata"
 FORMAT = 1
 
 
@@ -102,7 +104,7 @@ def size_errors(step_folder: Path, manifest: Manifest) -> list[str]:
 
 
 def hash_errors(step_folder: Path, manifest: Manifest) -> list[str]:
-    """Missing or damaged files of a step; reads all of them."""
+    """Missing or damaged files of a step, and a `.metadata` that names what no checkpoint needs; reads all of them."""
     wrong = size_errors(step_folder, manifest)
     if wrong:
         return wrong
@@ -114,4 +116,6 @@ def hash_errors(step_folder: Path, manifest: Manifest) -> list[str]:
             continue
         if digest != shard.hash:
             wrong.append(f"{shard.name}: its bytes are not those that were written")
+        elif shard.name == METADATA and (why := metadata_error((step_folder / shard.name).read_bytes())):
+            wrong.append(why)
     return wrong

@@ -14,6 +14,7 @@ import secrets
 import socket
 import struct
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +23,10 @@ from windtunnel.fleet.checkpoint.manifest import is_plain_name
 from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffers
 
 TIMEOUT = 60.0
+HANDSHAKE = 10.0
+"""Seconds in which a peer must show that it knows the token."""
+MOST_UNKNOWN = 64
+"""Peers at a time that have not shown it yet; the one that waits longest is hung up on."""
 _LENGTH = struct.Struct("<I")
 _HEAD = 1 << 20
 """Largest header that is accepted, in bytes."""
@@ -34,6 +39,8 @@ class Neighbour:
         self.token, self.held = token, SharedBuffers()
         self._newest: int | None = None
         self._count = 0
+        self._lock, self._receiving = threading.Lock(), threading.Lock()
+        self._unknown: dict[socket.socket, None] = {}
 
     def listen(self, host: str) -> int:
         """Accepts replicas in a background thread; returns the port."""
@@ -43,14 +50,33 @@ class Neighbour:
 
     def _take(self, listener: socket.socket) -> None:
         while True:
-            connection, _ = listener.accept()
-            with connection, suppress(OSError, ValueError, KeyError):  # an unauthorised peer, or a killed sender
-                connection.settimeout(TIMEOUT)
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # no more files may be open for now
+                time.sleep(0.1)
+                continue
+            with self._lock:
+                self._unknown[connection] = None
+                if len(self._unknown) > MOST_UNKNOWN:
+                    _hang_up(next(iter(self._unknown)))
+            threading.Thread(target=self._answer_peer, args=(connection,), daemon=True).start()
+
+    def _answer_peer(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError, ValueError, LookupError, TypeError):  # an unauthorised peer, or a killed sender
+            known = False
+            try:
+                connection.settimeout(HANDSHAKE)
                 challenge = secrets.token_bytes(32)
                 connection.sendall(challenge)
-                if hmac.compare_digest(_exactly(connection, 32), _answer(self.token, challenge)):
+                known = hmac.compare_digest(_exactly(connection, 32), _answer(self.token, challenge))
+            finally:
+                with self._lock:
+                    self._unknown.pop(connection, None)
+            if known:
+                connection.settimeout(TIMEOUT)
+                with self._receiving:
                     self._receive(connection)
-                    connection.sendall(b"+")
+                connection.sendall(b"+")
 
     def _receive(self, connection: socket.socket) -> None:
         size = _LENGTH.unpack(_exactly(connection, _LENGTH.size))[0]
@@ -91,6 +117,11 @@ def send_copy(address: tuple[str, int], token: str, attempt: str, step: int, fil
         for _, data in files:
             connection.sendall(data)
         _exactly(connection, 1)
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _answer(token: str, challenge: bytes) -> bytes:

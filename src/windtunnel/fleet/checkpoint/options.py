@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+UMASKS = {"user": 0o077, "group": 0o027, "all": 0o022}
+
 
 @dataclass(frozen=True)
 class CheckpointOptions:
@@ -23,5 +25,12 @@ class CheckpointOptions:
     """Seconds for which staged memory is kept after the trainer was killed."""
     settle: float = 60.0
     """Seconds that a load waits for saves that an earlier attempt has staged."""
+    readable: str = "user"
+    """Who may read the files: "user", "group" or "all". Folders and files that are there already keep their mode."""
     node: str = ""
     """Name of this machine; empty: its host name."""
+
+    @property
+    def umask(self) -> int:
+        """The bits of a mode that new files and folders do not get."""
+        return UMASKS[self.readable]

@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from windtunnel.fleet.checkpoint.flush_process import query_process
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
 from windtunnel.fleet.checkpoint.ipc import socket_names
 from windtunnel.fleet.checkpoint.manifest import ShardFile
+
+_LEAST_WAIT = 0.1
+"""Seconds that a process is given to answer when the others have used up the time."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +41,29 @@ class LocalCopy:
 
 def local_copies(prefix: str, settle: float) -> dict[str, LocalCopy]:
     """The files in memory of this node's flush processes, by hash, after their saves have ended. Waits up to `settle` seconds for
-    each.
+    all of them together.
     """
     found: dict[str, LocalCopy] = {}
+    end = time.monotonic() + settle
     for socket_name in socket_names(prefix):
-        answer = query_process(socket_name, {"do": "held"}, settle)
-        for one in answer[0]["held"] if answer else []:
-            here = LocalCopy(socket_name, one["hash"], one["list"], one["slot"], one["offset"], one["bytes"])
+        answer = query_process(socket_name, {"do": "held"}, max(end - time.monotonic(), _LEAST_WAIT))
+        for here in _copies(socket_name, answer[0]) if answer else []:
             if here.source == "memory" or here.hash not in found:
                 found[here.hash] = here
     return found
+
+
+def _copies(socket_name: str, message: dict[str, Any]) -> list[LocalCopy]:
+    """What a process says that it holds; nothing where it says it in another way than ours."""
+    try:
+        listed = [(one["hash"], one["list"], one["slot"], one["offset"], one["bytes"]) for one in message["held"]]
+    except (KeyError, TypeError):
+        return []
+    return [
+        LocalCopy(socket_name, digest, *numbers)
+        for digest, *numbers in listed
+        if isinstance(digest, str) and all(type(one) is int and one >= 0 for one in numbers)
+    ]
 
 
 def read_from_memory(here: LocalCopy, shard: ShardFile) -> memoryview | None:
@@ -53,10 +71,15 @@ def read_from_memory(here: LocalCopy, shard: ShardFile) -> memoryview | None:
     answer = query_process(here.socket_name, {"do": "take", "list": here.list, "slot": here.slot}, 30.0)
     if answer is None or not answer[1]:
         return None
-    descriptor = answer[1][0]
-    size = os.fstat(descriptor).st_size
-    mapped = mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
-    os.close(descriptor)
+    descriptor, *others = answer[1]
+    for one in others:
+        os.close(one)
+    try:
+        mapped = mmap.mmap(descriptor, os.fstat(descriptor).st_size, prot=mmap.PROT_READ)
+    except (OSError, ValueError):  # no memory, or none of it
+        return None
+    finally:
+        os.close(descriptor)
     view = memoryview(mapped)[here.offset : here.offset + shard.bytes]
     return view if len(view) == shard.bytes and hash_of(view) == shard.hash else None
 

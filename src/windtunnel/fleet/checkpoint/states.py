@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
+import io
+import json
 import random
 import sys
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from windtunnel.base.errors import SpecError
+from windtunnel.fleet.checkpoint.pickles import ArrayUnpickler
 
 OPTIONS = "param_groups"
 
@@ -83,17 +85,25 @@ class RandomState:
     def state_dict(self) -> dict[str, Any]:
         """The current states."""
         numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
-        collected = {"host": pickle.dumps((random.getstate(), numpy)), "torch": torch.get_rng_state()}
+        plain = [one.tolist() if hasattr(one, "tolist") else one for one in numpy] if numpy is not None else None
+        host = json.dumps({"python": random.getstate(), "numpy": plain}).encode()
+        collected = {"host": host, "torch": torch.get_rng_state()}
         return {**collected, "cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else collected
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the states."""
-        python, numpy = pickle.loads(state["host"])
-        random.setstate(python)
-        if numpy is not None:
+        raw = state["host"]
+        if raw.startswith(b"{"):
+            host = json.loads(raw)
+        else:  # a pickle, as releases until 0.2 saved it
+            host = dict(zip(("python", "numpy"), ArrayUnpickler(io.BytesIO(raw)).load(), strict=True))
+        version, words, gauss = host["python"]
+        random.setstate((version, tuple(words), gauss))
+        if host["numpy"] is not None:
             import numpy as np
 
-            np.random.set_state(numpy)
+            name, keys, *rest = host["numpy"]
+            np.random.set_state((name, np.array(keys, dtype=np.uint32), *rest))
         torch.set_rng_state(state["torch"])
         if "cuda" in state:
             torch.cuda.set_rng_state(state["cuda"])
