@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from drawn import examples
 from flow_oracle import Fluid, simulate
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from windtunnel.base.errors import EngineError
@@ -59,8 +59,14 @@ def engine(
     return run(np.array([float(c) for c in capacity]), demands, variables, moved, **options)
 
 
+def crossing(times: int) -> Fluid:
+    """A transfer of one byte that crosses link 0 so many times."""
+    return Fluid(((0, Fraction(1)),) * times, Fraction(1), Fraction(0), Fraction(1), None, Fraction(0), Fraction(0), ())
+
+
 @examples(100)
 @given(st.booleans().flatmap(fluids), capacities, flaps)
+@example([crossing(2), crossing(4)], [Fraction(1)] * LINKS, ((Fraction(1, 2), 0, Fraction(0)), (Fraction(1), 0, Fraction(1))))
 def test_ends_are_those_of_exact_progressive_filling(
     found: list[Fluid], capacity: list[Fraction], changes: tuple[tuple[Fraction, int, Fraction], ...]
 ) -> None:

@@ -88,8 +88,14 @@ Solver::Link& Solver::touch(std::int32_t link) {
   l.floor = l.peak = 0.0;
   l.committed = false;
   touched_.push_back(link);
-  meter_.settle(index(link), l.load, l.capacity, now_);
+  meter_link(index(link));
   return l;
+}
+
+// What rounding leaves of a load, on a link that is down, keeps no link busy.
+void Solver::meter_link(std::size_t link) {
+  const Link& l = links_[link];
+  meter_.settle(link, l.load > kSame * l.scale ? l.load : 0.0, l.capacity, now_);
 }
 
 void Solver::remember(std::int32_t unknown) {
@@ -152,7 +158,7 @@ void Solver::set_capacity(std::int32_t link, double capacity) {
 }
 
 void Solver::settle_meter() {
-  for (std::size_t l = 0; l < links_.size(); ++l) meter_.settle(l, links_[l].load, links_[l].capacity, now_);
+  for (std::size_t l = 0; l < links_.size(); ++l) meter_link(l);
 }
 
 // ---- the sweep ----

@@ -127,6 +127,7 @@ class Solver {
   void each_unknown(std::int32_t link, Body&& body);  // (unknown, demand)
   void enter(std::int32_t link, std::int32_t unknown, double demand);
   Link& touch(std::int32_t link);
+  void meter_link(std::size_t link);
   void remember(std::int32_t unknown);
   void forget_stop(std::int32_t unknown);
 
