@@ -8,6 +8,7 @@ from .api import run_node_test as run_node_test
 from .api import run_node_tests as run_node_tests
 from .api import verify_steps as verify_steps
 from .checkpoint.checkpointer import Checkpointer as Checkpointer
+from .checkpoint.events import report_load as report_load
 from .checkpoint.export import export_weights as export_weights
 from .checkpoint.folder import FoundStep as FoundStep
 from .checkpoint.folder import steps_in as steps_in

@@ -15,6 +15,7 @@ import typer
 
 from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.base.text import clean
 
 if TYPE_CHECKING:
     from windtunnel.fleet.driver.plan import JobPlan
@@ -199,6 +200,6 @@ def line_printer() -> Callable[[str], None]:
     import time
 
     def say(text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} windtunnel fleet: {text}", file=sys.stderr, flush=True)
+        print(f"{time.strftime('%H:%M:%S')} windtunnel fleet: {clean(text)}", file=sys.stderr, flush=True)
 
     return say

@@ -14,6 +14,7 @@ import typer
 from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import SpecError, WindtunnelError, explain_missing_module
 from windtunnel.cli.fleet import run_options as kept
+from windtunnel.cli.fleet.saves import lost_save_notes
 
 EXAMPLES = """\b
 Examples:
@@ -176,7 +177,7 @@ def _summary(folder: Path, url: str, code: int) -> None:
         lines = [f"windtunnel fleet: no summary: {explain_missing_module(error) or error}"]
     except Exception as error:
         lines = [f"windtunnel fleet: no summary: {type(error).__name__}: {error}"]
-    for line in lines:
+    for line in [*lines, *(f"  {one}" for one in lost_save_notes(folder))]:
         console.print(line, markup=False, soft_wrap=True)
     console.print(
         f"  records: {url or folder}; a page: windtunnel fleet show {url or folder} --html run.html", markup=False, soft_wrap=True

@@ -22,6 +22,7 @@ from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, col
 from windtunnel.fleet.checkpoint.events import write_event
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
 from windtunnel.fleet.checkpoint.ipc import is_same_user, packet_socket, receive_message, send_message
+from windtunnel.fleet.checkpoint.leftovers import remove_leftovers
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.neighbour import Neighbour, send_copy
 from windtunnel.fleet.checkpoint.retention import collect_garbage
@@ -57,6 +58,7 @@ class Flusher:
         self.listener.listen(64)
         self.next_node: tuple[str, int] | None = None
         self.served: tuple[Path, str] | None = None
+        self._is_first = True  # no save of this process yet
 
     def serve(self) -> None:
         """Runs until the trainer ends it, or until the trainer is gone and nobody needs its memory any more."""
@@ -94,6 +96,7 @@ class Flusher:
         time.sleep(order["rest"])  # as long as this rank's copy took: other ranks still copy and need the cores
         began = time.monotonic()
         save = Save(Path(order["folder"]), order["step"], order["attempt"], order["world"], order["version"], order["topology"])
+        self._remove_leftovers(save, order)
         shards, error = self._write_shards(save, order)
         seconds = time.monotonic() - began
         report = {"slot": order["slot"], "step": save.step, "bytes": sum(one.bytes for one in shards), "error": error}
@@ -107,6 +110,15 @@ class Flusher:
             with suppress(OSError):
                 send_copy(self.next_node, self.neighbour.token, save.attempt, save.step, self.held.files(order["slot"]))
         self._send({"did": "free", **report, "seconds": seconds})
+
+    def _remove_leftovers(self, save: Save, order: dict[str, Any]) -> None:
+        """Makes room before a save. Rank 0's process knows that every earlier save of its attempt has ended; the others know of
+        those whose failure their trainer was told.
+        """
+        failed = save.step - 1 if self.rank == 0 else order["failed"]
+        if self._is_first or failed >= 0:
+            remove_leftovers(save.folder, save.attempt, self.rank, failed, self._is_first)
+        self._is_first = False
 
     def _write_shards(self, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
         """Writes and acknowledges this rank's shards; returns them, or the error."""
@@ -139,7 +151,7 @@ class Flusher:
             shards = collect_acknowledgements(save, order["within"])
             new = commit(save, shards)
         except (OSError, WindtunnelError) as problem:
-            self.why = str(problem) if isinstance(problem, SaveError) else f"{type(problem).__name__}: {problem}"
+            self.why = str(problem.got) if isinstance(problem, SaveError) else f"{type(problem).__name__}: {problem}"
             shutil.rmtree(save.tmp, ignore_errors=True)
             write_event(0, "failed", save.step, seconds=time.monotonic() - began, why=self.why)
             return "failed"

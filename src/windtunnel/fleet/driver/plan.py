@@ -81,3 +81,5 @@ class JobState(msgspec.Struct):
     open: list[Incident] = []
     """Incidents that are not closed yet."""
     code: int = 0
+    unsaved: Incident | None = None
+    """The incident of saves that have failed since the last one that was kept."""
