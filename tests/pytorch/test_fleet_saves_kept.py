@@ -77,7 +77,10 @@ def test_a_kill_after_a_failed_save_is_a_crash_and_training_repeats_what_was_los
     assert whole.ended() == 0
     job = begin("job", "--full", "20", "--room", "30", "--steps", "60", "--ms", "60")
     assert job.until(lambda: any("step 30 was not kept" in line for line in job.said()))
-    os.kill(job.rank(1)[0], signal.SIGKILL)
+    pid = job.rank(1)[0]
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    assert words[1] == str(SCRIPT).encode() and b"--full" in words  # as ps and pgrep show it
+    os.kill(pid, signal.SIGKILL)
     assert job.ended() == 0, job.said()
     crash = next(one for one in job.incidents() if one.what != "checkpoint")
     assert (crash.what, crash.ranks, crash.from_step) == ("crash", (1,), 20) and (crash.lost_steps or 0) >= 10

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from windtunnel.base.text import clean
 from windtunnel.fleet.checkpoint.commit import claim_folder, name_latest
 from windtunnel.fleet.checkpoint.folder import LATEST, folder_problem, step_folder, tmp_folder
-from windtunnel.fleet.checkpoint.leftovers import remove_leftovers
+from windtunnel.fleet.checkpoint.retention import remove_leftovers
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.plan import JobState
 from windtunnel.fleet.driver.save_watch import SaveWatch

@@ -8,7 +8,6 @@ from .api import run_node_test as run_node_test
 from .api import run_node_tests as run_node_tests
 from .api import verify_steps as verify_steps
 from .checkpoint.checkpointer import Checkpointer as Checkpointer
-from .checkpoint.events import report_load as report_load
 from .checkpoint.export import export_weights as export_weights
 from .checkpoint.folder import FoundStep as FoundStep
 from .checkpoint.folder import steps_in as steps_in
@@ -20,6 +19,7 @@ from .collect.store import RunStore as RunStore
 from .collect.store import open_run as open_run
 from .engines.kubernetes import JobSetRequest as JobSetRequest
 from .engines.kubernetes import jobset_text as jobset_text
+from .event_log import report_load as report_load
 from .findings.finding import Finding as Finding
 from .findings.hang import HangReport as HangReport
 from .loading.loader import SharedLoader as SharedLoader

@@ -62,6 +62,7 @@ class KeptAlive:
     expected_step: str
     listen: str
     store: str
+    tee: bool = False
 
 
 def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> int:
@@ -71,7 +72,7 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
     plan = _plan(program, run.absolute(), detail, asked)
     folder = (asked.folder or run / "driver").absolute()
     say = line_printer()
-    driver = Driver(folder, engine_of(asked.engine), say, asked.store)
+    driver = Driver(folder, engine_of(asked.engine), say, database=asked.store)
     driver.save_plan(plan)
     say(f"records in {run}, driver in {folder}")
     code = driver.run()
@@ -107,6 +108,7 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
         argv, asked.nodes, asked.per_node, asked.spares, run.name, str(run), asked.listen, checkpoint, variables,
         preload=preload, limits=limits,
         policy=RecoveryPolicy(retries=asked.retries, shrink=asked.shrink, tests=tests, after=asked.tests_after),
+        tee=asked.tee,
     )  # fmt: skip
 
 

@@ -65,6 +65,7 @@ def command(
     limit: kept.Limits = None,
     expect_step: kept.ExpectStep = "",
     store: kept.Store = "",
+    tee: kept.Tee = False,
 ) -> None:
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
@@ -78,7 +79,7 @@ def command(
 
         asked = KeptAlive(
             nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), test_after, checkpoint, limit or [],
-            expect_step, driver_listen, store,
+            expect_step, driver_listen, store, tee,
         )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)

@@ -144,6 +144,14 @@ def name_latest(folder: Path, step: int | None) -> None:
         write_durably(path, step_folder(folder, step).name + "\n")
 
 
+def latest_step(folder: Path) -> int:
+    """The step that LATEST names; -1 for none. ValueError for another text."""
+    try:
+        return int((folder / LATEST).read_text().strip().removeprefix("step-"))
+    except FileNotFoundError:
+        return -1
+
+
 def owner_of(folder: Path) -> str:
     """The attempt that may commit; empty if nothing has been saved yet."""
     try:

@@ -90,7 +90,7 @@ def arrange_buckets(state: Mapping[str, Any], layouts: Mapping[str, str]) -> int
             if name in parameters:
                 _WAITING[id(parameters[name])] = weakref.ref(parameters[name]), text
                 _wait_for_ddp()
-        elif _may_arrange(module) and (buckets := _parsed(text, len(_parameters(module)))):
+        elif _may_arrange(module) and (buckets := _parse_buckets(text, len(_parameters(module)))):
             _make_reducer(module, buckets)
             done += 1
     return done
@@ -104,7 +104,7 @@ def _may_arrange(module: Any) -> bool:
     return _rebuilds(module) and not data.get("has_rebuilt_buckets") and not special and not module._delay_all_reduce_params
 
 
-def _parsed(text: str, count: int) -> list[list[int]]:
+def _parse_buckets(text: str, count: int) -> list[list[int]]:
     """Indices by bucket; empty if they are not those of `count` parameters, each once."""
     try:
         buckets = [[int(one) for one in bucket.split()] for bucket in text.split(",")]
@@ -151,7 +151,7 @@ def _wait_for_ddp() -> None:
         given = list(parameters)
         first, text = _WAITING.pop(id(given[0]), (None, "")) if given else (None, "")
         fits = first is not None and first() is given[0] and _rebuilds(self)
-        buckets = _parsed(text, len(given)) if fits else []
+        buckets = _parse_buckets(text, len(given)) if fits else []
         if not buckets:
             _init_helper(self, given, *rest)
             return

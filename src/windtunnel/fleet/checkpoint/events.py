@@ -6,15 +6,14 @@ import sys
 from contextlib import suppress
 
 from windtunnel.base.text import clean
-from windtunnel.records.checkpoint_events import append_event
-from windtunnel.records.checkpoint_events import report_load as report_load
+from windtunnel.fleet.event_log import append_event
 
 
 def write_event(
     rank: int, event: str, step: int, *, blocking_seconds: float = 0.0, seconds: float = 0.0, bytes: int = 0,
     source: str = "storage", why: str = "",
 ) -> None:  # fmt: skip
-    """`records.checkpoint_events.append_event`. A log that cannot be written, as on a full disk, fails no save."""
+    """`fleet.event_log.append_event`. A log that cannot be written, as on a full disk, fails no save."""
     with suppress(OSError):
         append_event(
             rank, event, step, blocking_seconds=blocking_seconds, seconds=seconds, bytes=bytes, source=source, why=why

@@ -18,15 +18,26 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, collect_acknowledgements, commit, mark_gone
+from windtunnel.fleet.checkpoint.commit import (
+    Save,
+    SaveError,
+    acknowledge,
+    collect_acknowledgements,
+    commit,
+    latest_step,
+    mark_gone,
+    owner_of,
+)
 from windtunnel.fleet.checkpoint.events import write_event
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
 from windtunnel.fleet.checkpoint.ipc import is_same_user, packet_socket, receive_message, send_message
-from windtunnel.fleet.checkpoint.leftovers import remove_leftovers
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.neighbour import Neighbour, send_copy
-from windtunnel.fleet.checkpoint.retention import collect_garbage
+from windtunnel.fleet.checkpoint.retention import collect_garbage, remove_leftovers
 from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffers
+
+LOOK_SECONDS = 5.0
+"""Interval at which a process without a trainer asks whether its memory is still of use."""
 
 
 def write_file(path: Path, data: memoryview) -> str:
@@ -64,6 +75,7 @@ class Flusher:
         """Runs until the trainer ends it, or until the trainer is gone and nobody needs its memory any more."""
         end = float("inf")
         trainer: socket.socket | None = self.control
+        look = 0.0
         while time.monotonic() < end:
             watched = [self.listener] + ([trainer] if trainer else [])
             ready, _, _ = select.select(watched, [], [], 1.0)
@@ -80,6 +92,23 @@ class Flusher:
                     self.do(*heard)
             if self.listener in ready and not self._answer_later_attempt():
                 return
+            if trainer is None and time.monotonic() >= look:
+                look = time.monotonic() + LOOK_SECONDS
+                if self._is_superseded():
+                    return
+
+    def _is_superseded(self) -> bool:
+        """Whether nobody can need this memory any more: it holds no step, or another attempt has committed one as new as the newest
+        in it. Asked once the trainer is gone.
+        """
+        lists = [self.held, *([self.neighbour.held] if self.neighbour else [])]
+        steps = [one["step"] for held in lists for one in held.describe()]
+        if self.served is None or not steps:
+            return not steps
+        folder, attempt = self.served
+        with suppress(OSError, ValueError):
+            return owner_of(folder) not in ("", attempt) and latest_step(folder) >= max(steps)
+        return False
 
     def do(self, message: dict[str, Any], fds: list[int]) -> None:
         """Executes one order of the trainer."""

@@ -44,6 +44,9 @@ class JobPlan:
     grace: float = 0.0
     """Seconds between SIGTERM and SIGKILL."""
 
+    tee: bool = False
+    """Whether the driver prints the ranks' output."""
+
     @property
     def world(self) -> int:
         """Number of ranks."""

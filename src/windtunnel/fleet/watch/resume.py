@@ -13,10 +13,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from windtunnel.fleet.event_log import append_event, has_told_load
 from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.steps import StepWatch
-from windtunnel.records.checkpoint_events import append_event, has_told_load
 
 STEP_NAMES = ("global_step", "step", "iteration", "iter", "global_steps", "num_steps", "current_step", "steps")
 """Names under which scripts keep the step in a checkpoint, those that mean nothing else first."""
