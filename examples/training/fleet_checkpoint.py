@@ -69,8 +69,7 @@ def main() -> None:
     torch.manual_seed(0)
     inputs, labels = torch.randn(4096, 64), torch.randint(0, 10, (4096,))
     network = nn.Sequential(nn.Linear(64, given.width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(given.width, 10))
-    # Without this DDP arranges its buckets anew after the first step: a first step after a restart adds up in another order.
-    model = DistributedDataParallel(network, find_unused_parameters=True)
+    model = DistributedDataParallel(network)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     order = Order(len(inputs), 16, rank, world)
     torch.manual_seed(1000 + rank)  # dropout differs from rank to rank

@@ -162,6 +162,28 @@ def load(folder: str, plan: str = "fsdp2", **options: Any) -> None:
             received=told.received_bytes, source=told.source, passed=told.passed_over, random=random)  # fmt: skip
 
 
+def refused(folder: str, width: int = 5) -> None:
+    """Says why a folder, or this state, is refused: the same on every rank, and no rank waits for another."""
+    try:
+        with Checkpointer(folder) as checkpointer:
+            state: dict[str, Any] = {"model": nn.Linear(3, width)}
+            loaded = checkpointer.load(state)
+            checkpointer.prepare(state)
+            say(loaded=loaded, why="")
+    except Exception as error:
+        say(loaded=None, why=f"{type(error).__name__}: {error}")
+
+
+def linear(folder: str) -> None:
+    """Saves steps 10 and 20 of a small model, of which every rank has the same."""
+    with Checkpointer(folder) as checkpointer:
+        state: dict[str, Any] = {"model": nn.Linear(3, 5)}
+        checkpointer.load(state)
+        for step in (10, 20):
+            checkpointer.save(step, state)
+            checkpointer.wait()
+
+
 def die(folder: str, **options: Any) -> None:
     """Saves, waits, and is killed by its test; its flush process keeps the memory."""
     checkpointer = Checkpointer(folder, **own(options))
@@ -243,4 +265,4 @@ def grouped(door: Any) -> Any:
 
 if __name__ == "__main__":
     torch.optim.AdamW([nn.Parameter(torch.zeros(1))])  # imports a second's worth of modules
-    serve({door.__name__: grouped(door) for door in (save, load, die, skip, samples)})
+    serve({door.__name__: grouped(door) for door in (save, load, die, skip, samples, refused, linear)})

@@ -144,6 +144,18 @@ def test_memory_of_a_killed_job_is_read_instead_of_storage(jobs: CheckpointJobs,
     assert [one[0]["source"] for one in second] == ["storage"] * 2
 
 
+def test_memory_that_nobody_needs_is_not_kept(jobs: CheckpointJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node was replaced: its processes end once the next attempt has committed a newer step elsewhere, not minutes later."""
+    prefix = socket_prefix(str(tmp_path), "old")
+    with jobs.killed(tmp_path, 2, node="old"):
+        assert len(socket_names(prefix)) == 2
+        jobs.ran("save", tmp_path, 2, node="new", steps=(20,))
+        end = time.monotonic() + 60
+        while socket_names(prefix):
+            assert time.monotonic() < end, "they linger"
+            time.sleep(0.1)
+
+
 def test_a_lost_node_is_read_from_its_neighbour(jobs: CheckpointJobs, tmp_path: Path) -> None:
     with jobs.killed(tmp_path, 2, neighbour=True, node=["a", "b"]) as digests:
         for door in socket_names(socket_prefix(str(tmp_path), "a")):  # node a is lost, with its memory

@@ -95,9 +95,32 @@ def test_steps_out_of_their_prediction() -> None:
     assert detect(_sight(step_seconds=0.3, steps_seen=29), LIMITS) is None
 
 
+def test_a_save_that_was_lost_is_told_before_what_its_error_says() -> None:
+    said = "windtunnel.fleet.checkpoint.commit.LostSaveError: no save was kept; step 5 failed: [Errno 28] No space left on device"
+    found = (*match_lines(said), last_exception(said))
+    rank = RankReport(0, 100, 1, "", ended=NOW - 0.1, found=tuple(one for one in found if one is not None))
+    fault = detect(_sight(NodeSnapshot("n0", ranks=(rank,))), LIMITS)
+    assert fault is not None
+    assert {one.kind for one in rank.found} == {"storage", "raised"}
+    assert (fault.what, fault.evidence) == (
+        "checkpoint", "rank 0: no save was kept; step 5 failed: [Errno 28] No space left on device"
+    )  # fmt: skip
+
+
+def test_a_line_of_windtunnel_in_a_log_is_no_error_of_the_rank(tmp_path: Path) -> None:
+    log = tmp_path / "rank.log"
+    log.write_text("windtunnel fleet: the checkpoint of step 5 was not kept: No space left on device; no save was kept\n")
+    tail = LogTail(log)
+    tail.look()
+    assert tail.findings(True) == ()
+    log.write_text(log.read_text() + "OSError: No space left on device\n")
+    tail.look()
+    assert [one.kind for one in tail.findings(True)] == ["storage", "raised"]
+
+
 def test_every_rule_has_fired_above() -> None:
     assert {rule.what for rule in RANK_RULES} == {
-        "oom", "nccl", "cuda", "storage", "data", "nan", "segfault", "early-exit", "crash", "hang"
+        "checkpoint", "oom", "nccl", "cuda", "storage", "data", "nan", "segfault", "early-exit", "crash", "hang"
     }  # fmt: skip
     assert [rule.what for rule in JOB_RULES] == ["agent-lost", "traffic-gone", "hang", "slow"]
 

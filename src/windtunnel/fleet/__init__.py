@@ -23,6 +23,7 @@
 | `collector_client.py`, `query_results.py` | queries to a collector over HTTP, and the records they return |
 | `stacks.py` | Python stacks of hanging processes |
 | `rings.py`, `ring.py` | all rings of a run as one table; the memory-mapped file of a rank's last records |
+| `event_log.py` | what a rank tells of its checkpoints |
 | `disk.py` | durable writes |
 
 Nothing here imports the simulator. Comparisons with a prediction are in the rooms above (`windtunnel.runs`).

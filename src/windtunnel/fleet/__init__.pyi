@@ -19,6 +19,7 @@ from .collect.store import RunStore as RunStore
 from .collect.store import open_run as open_run
 from .engines.kubernetes import JobSetRequest as JobSetRequest
 from .engines.kubernetes import jobset_text as jobset_text
+from .event_log import report_load as report_load
 from .findings.finding import Finding as Finding
 from .findings.hang import HangReport as HangReport
 from .loading.loader import SharedLoader as SharedLoader

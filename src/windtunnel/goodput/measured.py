@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.goodput.choices import IntervalChoice, SpareChoice, interval_choice, spare_choices
 from windtunnel.goodput.closed import steady
 from windtunnel.goodput.conditions import DAY, CheckpointCost, Conditions
@@ -40,8 +40,8 @@ class FleetRun:
     """Nodes of the run."""
     step: float
     """Seconds of a step."""
-    interval: float
-    """Seconds of training between checkpoints."""
+    interval: float | None
+    """Seconds of training between checkpoints; None where no two saves were seen."""
     saves: tuple[float, ...] = ()
     """Seconds for which each save held training up."""
     flush: float = 0.0
@@ -57,6 +57,21 @@ class FleetRun:
     @property
     def wall(self) -> float:
         return self.ended - self.began
+
+    @property
+    def unknown_replays(self) -> tuple[int, ...]:
+        """Incidents after which nothing tells how many steps were repeated. They count as none: `ettr` is then an upper bound."""
+        return tuple(one.number for one in self.counted_incidents if one.is_replay_unknown)
+
+    @property
+    def began_again(self) -> tuple[str, ...]:
+        """A sentence for each attempt that began again at step 0 and so repeated what others had done."""
+        lost = [one for one in self.counted_incidents if one.from_step == 0 and one.lost_steps]
+        return tuple(
+            f"attempt {one.attempt + 1} began again at step 0: {one.lost_steps:,} step{'' if one.lost_steps == 1 else 's'} "
+            f"{'was' if one.lost_steps == 1 else 'were'} repeated; no checkpoint was loaded"
+            for one in lost
+        )
 
     @property
     def ettr(self) -> float:
@@ -103,7 +118,15 @@ class Twin:
 
 def measured_conditions(run: FleetRun, node_repair: Duration | None = None) -> Conditions:
     """The laws of a run. `node_repair`: time until a node that was replaced is back; with it the wait for a node follows from
-    spares and repairs, without it from what was measured. SpecError for a run without an incident that it recovered from."""
+    spares and repairs, without it from what was measured. SpecError for a run without an incident that it recovered from, and for
+    one whose checkpoints are not known: what a fault costs depends on them."""
+    if run.interval is None:
+        raise SpecError(
+            "interval",
+            Nothing(),
+            "seconds of training between checkpoints",
+            "No two checkpoints were seen. Type --interval SECONDS.",
+        )
     counted = [one for one in run.incidents if one.outcome == "recovered"]
     if not counted:
         raise SpecError("incidents", len(run.incidents), "one incident at least that the run has recovered from")

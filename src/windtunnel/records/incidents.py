@@ -35,6 +35,7 @@ Class = Literal[
     "data",
     "early-exit",
     "storage",
+    "checkpoint",
     "planned",
 ]
 Action = Literal["retry", "replace", "shrink", "stop", "none"]
@@ -91,6 +92,13 @@ class Incident:
     lost_steps: int | None = None
     """Number of steps that were done before and had to be done again."""
     outcome: Outcome = "open"
+
+    @property
+    def is_replay_unknown(self) -> bool:
+        """Whether steps may have been repeated and nothing tells how many: the job was started again, and what it loaded is not
+        known."""
+        restarted = self.action in ("retry", "replace", "shrink") and self.outcome != "open"
+        return restarted and self.lost_steps is None and self.seconds.replay is None
 
     @property
     def ended(self) -> float:

@@ -15,6 +15,7 @@ import typer
 
 from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.base.text import clean
 
 if TYPE_CHECKING:
     from windtunnel.fleet.driver.plan import JobPlan
@@ -61,6 +62,7 @@ class KeptAlive:
     expected_step: str
     listen: str
     store: str
+    tee: bool = False
 
 
 def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> int:
@@ -70,7 +72,7 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
     plan = _plan(program, run.absolute(), detail, asked)
     folder = (asked.folder or run / "driver").absolute()
     say = line_printer()
-    driver = Driver(folder, engine_of(asked.engine), say, asked.store)
+    driver = Driver(folder, engine_of(asked.engine), say, database=asked.store)
     driver.save_plan(plan)
     say(f"records in {run}, driver in {folder}")
     code = driver.run()
@@ -106,6 +108,7 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
         argv, asked.nodes, asked.per_node, asked.spares, run.name, str(run), asked.listen, checkpoint, variables,
         preload=preload, limits=limits,
         policy=RecoveryPolicy(retries=asked.retries, shrink=asked.shrink, tests=tests, after=asked.tests_after),
+        tee=asked.tee,
     )  # fmt: skip
 
 
@@ -199,6 +202,6 @@ def line_printer() -> Callable[[str], None]:
     import time
 
     def say(text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} windtunnel fleet: {text}", file=sys.stderr, flush=True)
+        print(f"{time.strftime('%H:%M:%S')} windtunnel fleet: {clean(text)}", file=sys.stderr, flush=True)
 
     return say

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windtunnel.cli.fleet.saves import lost_save_notes
 from windtunnel.cli.shared.common import Json, writable, write_json
 
 if TYPE_CHECKING:
@@ -47,32 +48,39 @@ def command(
     except WindtunnelError:  # no step has ended yet, or nothing has happened
         if html is not None or json is not None or step is not None:
             raise
-        return _show(read_incidents(run), None)
+        return _show(run, read_incidents(run), None)
     if html is not None:
-        found = twin(kept) if any(one.outcome == "recovered" for one in kept.incidents) else None
+        known = kept.interval is not None and any(one.outcome == "recovered" for one in kept.incidents)
+        found = twin(kept) if known else None
         write_incidents_page(incidents_page(run.name, kept, found, f"windtunnel fleet incidents {run} --html {html}"), html)
     if json is not None:
         write_json(incidents_dict(kept), json)
     if json != "-":
-        _show(kept.incidents, kept)
+        _show(run, kept.incidents, kept)
 
 
-def _show(incidents: tuple[Incident, ...], kept: FleetRun | None) -> None:
+def _show(run: Path, incidents: tuple[Incident, ...], kept: FleetRun | None) -> None:
     """`kept`: the run, None where it has no step whose time is known."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from windtunnel.records.incidents import replayed_seconds
+    from windtunnel.report.fleet.twin import ettr_text, replay_notes
     from windtunnel.report.words import numbers as say
 
     table = Table("", "what", "where", "action", "no training", "repeating steps", "outcome", "why", box=None, pad_edge=False)
     for one in incidents:
         again = say.seconds(replayed_seconds(one, kept.step)) if kept else str(one.lost_steps or "")
         cost = say.seconds(one.seconds.down)
-        why = say.clean(kept.story(one) if kept else one.evidence)
-        table.add_row(str(one.number), one.what, one.node or "", one.action, cost, again, one.outcome, why)
+        why = kept.story(one) if kept else one.evidence
+        again = say.UNKNOWN if one.is_replay_unknown else again
+        cells = (str(one.number), one.what, one.node or "", one.action, cost, again, one.outcome, why)
+        table.add_row(*(Text(say.clean(cell)) for cell in cells))
     console = Console()
     count = f"{len(incidents)} incident{'' if len(incidents) == 1 else 's'}"
-    console.print(f"{count} in {say.seconds(kept.wall)}, ETTR {say.percent(kept.ettr)}" if kept else count, highlight=False)
+    console.print(f"{count} in {say.seconds(kept.wall)}, ETTR {ettr_text(kept)}" if kept else count, highlight=False)
+    for line in [*lost_save_notes(run), *(replay_notes(kept) if kept else [])]:
+        console.print(line, style="bold", markup=False, highlight=False)
     if incidents:
         console.print(table)

@@ -14,6 +14,7 @@ import typer
 from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import SpecError, WindtunnelError, explain_missing_module
 from windtunnel.cli.fleet import run_options as kept
+from windtunnel.cli.fleet.saves import lost_save_notes
 
 EXAMPLES = """\b
 Examples:
@@ -64,6 +65,7 @@ def command(
     limit: kept.Limits = None,
     expect_step: kept.ExpectStep = "",
     store: kept.Store = "",
+    tee: kept.Tee = False,
 ) -> None:
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
@@ -77,7 +79,7 @@ def command(
 
         asked = KeptAlive(
             nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), test_after, checkpoint, limit or [],
-            expect_step, driver_listen, store,
+            expect_step, driver_listen, store, tee,
         )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
@@ -176,7 +178,7 @@ def _summary(folder: Path, url: str, code: int) -> None:
         lines = [f"windtunnel fleet: no summary: {explain_missing_module(error) or error}"]
     except Exception as error:
         lines = [f"windtunnel fleet: no summary: {type(error).__name__}: {error}"]
-    for line in lines:
+    for line in [*lines, *(f"  {one}" for one in lost_save_notes(folder))]:
         console.print(line, markup=False, soft_wrap=True)
     console.print(
         f"  records: {url or folder}; a page: windtunnel fleet show {url or folder} --html run.html", markup=False, soft_wrap=True

@@ -27,4 +27,5 @@ TestAfter = Annotated[bool, _option("--test-after", None, "also test the nodes o
 CheckpointDir = Annotated[Path | None, _option("--checkpoint", "DIR", "passed to ranks as WINDTUNNEL_FLEET_CHECKPOINT.")]
 Limits = Annotated[list[str] | None, _option("--limit", "NAME=SECONDS", "seconds until a rule fires; repeatable.")]
 ExpectStep = Annotated[str, _option("--expect-step", "JOB|LOW..HIGH", "report steps outside this range or the job's prediction.")]
+Tee = Annotated[bool, _option("--tee", None, "print the ranks' output here too, each line with its rank.")]
 Store = Annotated[str, _option("--store", "URL", "keep the driver's state in PostgreSQL instead of a file.")]

@@ -76,11 +76,12 @@ def command(
 
 def _look_at_run(run: str, last: int | None) -> tuple[Recorded, Judgement, HangReport | None, list[str]]:
     """A run now: its records on one clock, the findings, why it does not move, and what all of it rests on."""
+    from windtunnel.cli.fleet.saves import lost_save_notes
     from windtunnel.fleet.api import judge_run
     from windtunnel.report.fleet.run import fleet_notes
 
     found = judge_run(run, last)
-    return found.recorded, found.judgement, found.hang, fleet_notes(found.recorded, found.clocks)
+    return found.recorded, found.judgement, found.hang, [*lost_save_notes(run), *fleet_notes(found.recorded, found.clocks)]
 
 
 def _page(

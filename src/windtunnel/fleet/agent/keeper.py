@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from windtunnel.fleet.agent.process_title import set_title
+
 IDLE_SECONDS = 60.0
 """A keeper without ranks and without an agent exits after this time."""
 _PR_SET_PDEATHSIG = 1
@@ -275,6 +277,7 @@ def _run_forked_rank(prepare: Callable[[], None], argv: Sequence[str], variables
         os.chdir(cwd)
         from windtunnel.fleet.agent.script_runner import run_script
 
+        set_title(argv)
         code = run_script(argv)
     finally:
         os._exit(code)
@@ -287,4 +290,5 @@ def _drain_wakeups(woken: Any) -> None:
 
 
 if __name__ == "__main__":
+    set_title([sys.executable, "-m", "windtunnel.fleet.agent.keeper", sys.argv[1]], final=False)
     Keeper(sys.argv[1]).serve()

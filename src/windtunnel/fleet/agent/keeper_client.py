@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.fleet.agent.process_title import room_argument
 
 START_SECONDS = 30.0
 _LIMIT = 16 << 20
@@ -54,8 +55,8 @@ class KeeperClient:
         variables = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         with self._log.open("ab") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", "windtunnel.fleet.agent.keeper", self.path], env=variables, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=log, start_new_session=True,
+                [sys.executable, "-m", "windtunnel.fleet.agent.keeper", self.path, room_argument()], env=variables,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         until = asyncio.get_running_loop().time() + START_SECONDS
         while True:

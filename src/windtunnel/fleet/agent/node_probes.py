@@ -20,6 +20,9 @@ from windtunnel.fleet.wire.messages import LogFinding
 READ_AT_ONCE = 1 << 18
 """Largest number of bytes of a log that one update reads; of a longer part, the last bytes."""
 
+OWN_LINE = "windtunnel fleet: "
+"""Begin of a line that windtunnel writes into a rank's log: it quotes errors from which training went on."""
+
 
 @dataclass
 class LogTail:
@@ -41,6 +44,7 @@ class LogTail:
             text = self._rest + file.read(READ_AT_ONCE).decode("utf-8", "replace")
             self._at = size
             self._rest = text[text.rfind("\n") + 1 :][-4096:]
+            text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(OWN_LINE))
             for one in match_lines(text):
                 self.found.setdefault(one.kind, one)
             self.raised = last_exception(text) or self.raised
@@ -83,7 +87,7 @@ class RingProbe:
 
 @dataclass
 class CheckpointEvents:
-    """Reads the checkpoint events of a rank."""
+    """Reads the checkpoint events of a rank. One that began without a checkpoint has loaded step 0."""
 
     path: Path
     since: float
@@ -102,7 +106,7 @@ class CheckpointEvents:
             for line in whole.splitlines():
                 with contextlib.suppress(ValueError, KeyError, TypeError):
                     event = json.loads(line)
-                    if event["event"] == "load" and float(event["unix"]) >= self.since:
+                    if event["event"] in ("load", "began") and float(event["unix"]) >= self.since:
                         self.loaded = int(event["step"]), float(event.get("seconds") or 0.0)
         return self.loaded
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.fleet.checkpoint.commit import claim_folder
-from windtunnel.fleet.checkpoint.events import write_event
+from windtunnel.fleet.checkpoint.commit import LostSaveError, claim_folder, name_latest
+from windtunnel.fleet.checkpoint.ddp_buckets import KEY, arrange_buckets, bucket_layouts, wrapped_modules
+from windtunnel.fleet.checkpoint.events import tell, write_event
 from windtunnel.fleet.checkpoint.flush_manager import FlushManager
-from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, steps_in, superseded_folder
+from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, folder_problem, steps_in, superseded_folder, torn_folders
 from windtunnel.fleet.checkpoint.ipc import socket_prefix
 from windtunnel.fleet.checkpoint.layout import ShardLayout, flatten_state, plan_layout, signature_of
 from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, load_into_state, read_step
@@ -25,6 +26,9 @@ from windtunnel.fleet.checkpoint.sources import end_earlier_processes, local_cop
 from windtunnel.fleet.checkpoint.staging import objects_fit, pack_objects
 from windtunnel.fleet.checkpoint.states import apply_state, collect_state
 from windtunnel.fleet.disk import sync
+from windtunnel.records.checkpoint_events import SaveRecord
+
+_OTHERS = "Name another folder; what other libraries saved is loaded by them. A LATEST whose steps are meant to be gone: remove it."
 
 
 @dataclass(frozen=True)
@@ -53,12 +57,15 @@ class JointSave(NamedTuple):
     """Smallest step that any rank saves."""
     last_step: int
     """Largest step that any rank saves."""
+    failed: int
+    """Newest step that rank 0 knows to have failed; -1 for none."""
 
     @classmethod
-    def of(cls, ranks: RankGroup, layout_changed: bool, busy: bool, step: int) -> JointSave:
+    def of(cls, ranks: RankGroup, layout_changed: bool, busy: bool, step: int, failed: int) -> JointSave:
         """Combines this rank's values with those of all others; a collective call."""
-        changed, full, last, minus_first = ranks.all_reduce_max([int(layout_changed), int(busy), step, -step])
-        return cls(bool(changed), bool(full), -minus_first, last)
+        known = failed if ranks.rank == 0 else -1
+        changed, full, last, minus_first, lost = ranks.all_reduce_max([int(layout_changed), int(busy), step, -step, known])
+        return cls(bool(changed), bool(full), -minus_first, last, lost)
 
 
 class Checkpointer:
@@ -85,6 +92,8 @@ class Checkpointer:
         self._flusher: FlushManager | None = None
         self._loaded_step: int | None = None
         self._newest_staged = -1
+        self._told: set[int] = set()
+        self._wrapped: dict[str, Any] = {}
 
     def prepare(self, state: dict[str, Any]) -> None:
         """Plans the layout of the state, allocates buffers and starts the flush process, so that the first save need not.
@@ -104,30 +113,29 @@ class Checkpointer:
                 self.folder,
                 self.attempt,
             )
+        self._wrapped = wrapped_modules(state)
         self._layout = layout
         self._flusher.set_layout(layout)
 
     def _take_ownership(self) -> None:
         """Makes this attempt the one that may commit here. Steps after the loaded one are renamed to superseded."""
-        problem = ""
-        if self.ranks.rank == 0:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
-            self.folder.mkdir(0o777 & ~self.options.umask, exist_ok=True)
-            found = [one for one in steps_in(self.folder) if one.state in ("committed", "damaged")]
-            if found and self._loaded_step is None:
-                problem = found[0].path.name
-            else:
-                claim_folder(self.folder, self.attempt)
-                for one in found:
-                    if one.step > (self._loaded_step or 0):
-                        os.rename(one.path, superseded_folder(self.folder, one.step, self.attempt))
-                sync(self.folder)
-        problem = self.ranks.broadcast_from_first(problem)
-        if problem:
-            raise SpecError(
-                "folder", problem, "an empty folder, or one whose newest step was loaded", "Call load before the first save."
-            )
+        self.ranks.run_on_first(self._claim, str(self.folder))
         end_earlier_processes(self._prefix, self.attempt)
+
+    def _claim(self) -> None:
+        """Claims the folder. On rank 0 only."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(0o777 & ~self.options.umask, exist_ok=True)
+        found = [one for one in steps_in(self.folder) if one.state in ("committed", "damaged")]
+        if found and self._loaded_step is None:
+            allowed = "an empty folder, or one whose newest step was loaded"
+            raise SpecError("folder", found[0].path.name, allowed, "Call load before the first save.")
+        claim_folder(self.folder, self.attempt)
+        name_latest(self.folder, self._loaded_step)
+        for one in found:
+            if one.step > (self._loaded_step or 0):
+                os.rename(one.path, superseded_folder(self.folder, one.step, self.attempt))
+        sync(self.folder)
 
     def save(self, step: int, state: dict[str, Any]) -> SaveResult:
         """Copies `state` into host memory and returns; writing continues in the background. PlanError if ranks save different
@@ -150,7 +158,8 @@ class Checkpointer:
         objects = pack_objects(layout, flat) if same else []
         changed = not same or not objects_fit(layout, objects)
         busy = flusher.free_slot() is None
-        joint = JointSave.of(self.ranks, changed, busy, step)
+        self._tell_failures()
+        joint = JointSave.of(self.ranks, changed, busy, step, max(flusher.failed, default=-1))
         if joint.first_step != joint.last_step:
             raise PlanError("step", step, "the same on all ranks", f"Others save {joint.last_step} and {joint.first_step}.")
         if joint.busy and self.options.busy == "skip":
@@ -162,7 +171,11 @@ class Checkpointer:
             layout = self._layout
             assert layout is not None
             objects = pack_objects(layout, flat)
-        flusher.stage(step, layout, flat, objects, self.folder, self.attempt, self.topology)
+        if self._newest_staged == (self._loaded_step or -1):
+            self._wrapped = wrapped_modules(state)  # a DDP may have been made after `prepare`
+        buckets = bucket_layouts(self._wrapped)
+        topology = {**self.topology, KEY: buckets} if buckets else self.topology
+        flusher.stage(step, layout, flat, objects, self.folder, self.attempt, topology, joint.failed)
         self._newest_staged = step
         seconds = time.perf_counter() - began
         write_event(self.ranks.rank, "save", step, blocking_seconds=seconds, seconds=seconds, bytes=layout.total)
@@ -177,11 +190,14 @@ class Checkpointer:
         began = time.perf_counter()
         held = local_copies(self._prefix, self.options.settle)
         self.ranks.all_gather(None)  # every node's earlier saves have settled
-        found: list[FoundStep] = self._loadable_steps() if self.ranks.rank == 0 else []
-        count, damaged = self.ranks.broadcast_from_first((len(found), self._damaged_steps() if self.ranks.rank == 0 else []))
+        found: list[FoundStep] = []
+        count, damaged = self.ranks.run_on_first(lambda: self._list_steps(found), str(self.folder))
         passed_over: list[tuple[int, str]] = list(damaged)
         for at in range(count):
-            step: int = self.ranks.broadcast_from_first(found[at].step if found else 0)
+            manifest = found[at].manifest if found else None
+            step, buckets = self.ranks.broadcast_from_first(
+                (found[at].step, manifest.topology.get(KEY, {}) if manifest else {}) if found else None
+            )
             answer = read_step(
                 self.ranks, found[at] if found else None, lambda raw, world: RankLoadPlan(state, raw, self.ranks.rank, world), held
             )
@@ -191,24 +207,49 @@ class Checkpointer:
             plan, reading = answer
             loaded = load_into_state(self.ranks, step, plan, reading, passed_over)
             apply_state(state, plan.state, plan.keys)
+            arrange_buckets(state, buckets)
             self.last_load = dataclasses.replace(loaded, seconds=time.perf_counter() - began)
             self._loaded_step = self._newest_staged = step
+            self._tell_passed_over(step, passed_over)
             write_event(self.ranks.rank, "load", step, blocking_seconds=self.last_load.seconds, seconds=self.last_load.seconds,
                  bytes=loaded.storage_bytes + loaded.memory_bytes + loaded.received_bytes, source=loaded.source,
                  why="; ".join(f"step {over} was passed over: {why}" for over, why in passed_over[:3]))  # fmt: skip
-            return step
+            return int(step)
         if passed_over:
             reasons = "; ".join(f"{step}: {why}" for step, why in passed_over[:3])
-            raise SpecError("folder", f"{len(passed_over)} damaged steps", "one that is intact", reasons)
+            hint = f"{reasons}. To begin at step 0 all the same, name another folder, or move these steps away."
+            raise SpecError("folder", f"{len(passed_over)} damaged steps", "one that is intact", hint)
         self._loaded_step = self._loaded_step or 0
+        self._tell_beginning()
         return None
 
-    def _loadable_steps(self) -> list[FoundStep]:
-        return committed_steps(self.folder)
+    def _tell_passed_over(self, step: int, passed_over: list[tuple[int, str]]) -> None:
+        """Says on rank 0 which newer steps could not be loaded."""
+        newer = [f"step {over:,} ({why})" for over, why in passed_over if over > step]
+        if self.ranks.rank == 0 and newer:
+            tell(f"training goes on from step {step:,}: passed over {'; '.join(newer[:3])}")
 
-    def _damaged_steps(self) -> list[tuple[int, str]]:
-        found = steps_in(self.folder) if self.folder.is_dir() else []
-        return [(one.step, one.why[0]) for one in found if one.state == "damaged"]
+    def _tell_beginning(self) -> None:
+        """Says on rank 0 that training begins at step 0 although there are remains of saves; every rank records that it begins."""
+        torn: list[int] = []
+        if self.ranks.rank == 0:
+            torn = sorted(step for step, _ in torn_folders(self.folder))
+        torn = self.ranks.broadcast_from_first(torn)
+        never = f"no save was ever committed: {', '.join(f'{one:,}' for one in torn[:3])} never ended"
+        if torn and self.ranks.rank == 0:
+            tell(f"training begins at step 0: {never} in {self.folder}")
+        write_event(self.ranks.rank, "began", 0, source="", why=never if torn else "no checkpoint")
+
+    def _list_steps(self, found: list[FoundStep]) -> tuple[int, list[tuple[int, str]]]:
+        """Puts the committed steps, newest first, into `found`; their number, and the damaged ones. On rank 0 only. SpecError for
+        a folder that is no place to begin at step 0."""
+        found += committed_steps(self.folder)
+        every = steps_in(self.folder) if self.folder.is_dir() else []
+        damaged = [(one.step, one.why[0]) for one in every if one.state == "damaged"]
+        if not found and not damaged and (problem := folder_problem(self.folder)):
+            allowed = "an empty folder, or steps that windtunnel saved"
+            raise SpecError("folder", str(self.folder), allowed, f"It has {problem}. {_OTHERS}")
+        return len(found), damaged
 
     @property
     def failed(self) -> dict[int, str]:
@@ -216,20 +257,45 @@ class Checkpointer:
         return dict(self._flusher.failed) if self._flusher else {}
 
     def wait(self) -> int | None:
-        """Waits until all saves are committed or have failed; returns the newest committed step."""
+        """Waits until all saves are committed or have failed; returns the newest committed step, the same on all ranks."""
         if self._flusher is None:
             return self._loaded_step or None
         self._flusher.drain()
+        self._tell_failures()
         newest: int | None = self.ranks.broadcast_from_first(self._flusher.committed)
         return newest if newest is not None else self._loaded_step or None
 
     def close(self) -> None:
-        """Waits for all saves and releases the memory."""
-        self.wait()
+        """Waits for all saves and releases the memory. LostSaveError on all ranks, after that, if the last save was not
+        committed."""
+        newest = self.wait()
+        lost = ""
         if self._flusher is not None:
+            lost = self.ranks.broadcast_from_first(self._lost_text(newest))
             self._flusher.close()
             self._flusher = None
         self.ranks.close()
+        if lost:
+            raise LostSaveError(self.folder, lost)
+
+    def _lost_text(self, newest: int | None) -> str:
+        """What was lost, as `close` says it; empty if the newest save was kept. Rank 0 knows."""
+        if self._newest_staged <= (newest or 0):
+            return ""
+        assert self._flusher is not None
+        failed = [step for step in self._flusher.failed if step > (newest or 0)] or [self._newest_staged]
+        why = self._flusher.failed.get(max(failed), "it was not written")
+        return SaveRecord(newest, min(failed), max(failed), why).text
+
+    def _tell_failures(self) -> None:
+        """Says on rank 0 which saves have failed since it was last asked."""
+        flusher = self._flusher
+        if self.ranks.rank != 0 or flusher is None:
+            return
+        for step in [one for one in flusher.failed if one not in self._told]:
+            self._told.add(step)
+            kept = SaveRecord(flusher.committed if flusher.committed is not None else self._loaded_step or None).kept_text
+            tell(f"the checkpoint of step {step:,} was not kept: {flusher.failed[step]}; {kept}")
 
     def __enter__(self) -> Checkpointer:
         return self

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from windtunnel.base.errors import FileError
+from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, step_folder, tmp_folder
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, ShardFile, read_manifest
 from windtunnel.fleet.disk import sync, write_durably
@@ -25,6 +25,15 @@ from windtunnel.fleet.disk import sync, write_durably
 
 class SaveError(FileError):
     """A save that was not committed; committed steps are untouched."""
+
+
+class LostSaveError(WindtunnelError):
+    """The last save of a job was not committed: what it trained since the newest committed step is only in its memory."""
+
+    exit_code = os.EX_IOERR
+
+    def __init__(self, folder: Path, text: str) -> None:
+        super().__init__(f"{text}. The steps that were kept are in {folder}; make room or mend the disk, and run again.")
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,23 @@ def claim_folder(folder: Path, attempt: str) -> None:
     for path in folder.glob("gone-*"):
         if not path.name.startswith(f"gone-{attempt}-"):
             path.unlink(missing_ok=True)
+
+
+def name_latest(folder: Path, step: int | None) -> None:
+    """Makes LATEST name a step that was loaded, from which training goes on; removes it for None or 0."""
+    path = folder / LATEST
+    if not step:
+        path.unlink(missing_ok=True)
+    elif path.exists() and path.read_text().strip() != step_folder(folder, step).name:
+        write_durably(path, step_folder(folder, step).name + "\n")
+
+
+def latest_step(folder: Path) -> int:
+    """The step that LATEST names; -1 for none. ValueError for another text."""
+    try:
+        return int((folder / LATEST).read_text().strip().removeprefix("step-"))
+    except FileNotFoundError:
+        return -1
 
 
 def owner_of(folder: Path) -> str:

@@ -18,14 +18,26 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.fleet.checkpoint.commit import Save, SaveError, acknowledge, collect_acknowledgements, commit, mark_gone
+from windtunnel.fleet.checkpoint.commit import (
+    Save,
+    SaveError,
+    acknowledge,
+    collect_acknowledgements,
+    commit,
+    latest_step,
+    mark_gone,
+    owner_of,
+)
 from windtunnel.fleet.checkpoint.events import write_event
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
 from windtunnel.fleet.checkpoint.ipc import is_same_user, packet_socket, receive_message, send_message
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.neighbour import Neighbour, send_copy
-from windtunnel.fleet.checkpoint.retention import collect_garbage
+from windtunnel.fleet.checkpoint.retention import collect_garbage, remove_leftovers
 from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffers
+
+LOOK_SECONDS = 5.0
+"""Interval at which a process without a trainer asks whether its memory is still of use."""
 
 
 def write_file(path: Path, data: memoryview) -> str:
@@ -57,11 +69,13 @@ class Flusher:
         self.listener.listen(64)
         self.next_node: tuple[str, int] | None = None
         self.served: tuple[Path, str] | None = None
+        self._is_first = True  # no save of this process yet
 
     def serve(self) -> None:
         """Runs until the trainer ends it, or until the trainer is gone and nobody needs its memory any more."""
         end = float("inf")
         trainer: socket.socket | None = self.control
+        look = 0.0
         while time.monotonic() < end:
             watched = [self.listener] + ([trainer] if trainer else [])
             ready, _, _ = select.select(watched, [], [], 1.0)
@@ -78,6 +92,23 @@ class Flusher:
                     self.do(*heard)
             if self.listener in ready and not self._answer_later_attempt():
                 return
+            if trainer is None and time.monotonic() >= look:
+                look = time.monotonic() + LOOK_SECONDS
+                if self._is_superseded():
+                    return
+
+    def _is_superseded(self) -> bool:
+        """Whether nobody can need this memory any more: it holds no step, or another attempt has committed one as new as the newest
+        in it. Asked once the trainer is gone.
+        """
+        lists = [self.held, *([self.neighbour.held] if self.neighbour else [])]
+        steps = [one["step"] for held in lists for one in held.describe()]
+        if self.served is None or not steps:
+            return not steps
+        folder, attempt = self.served
+        with suppress(OSError, ValueError):
+            return owner_of(folder) not in ("", attempt) and latest_step(folder) >= max(steps)
+        return False
 
     def do(self, message: dict[str, Any], fds: list[int]) -> None:
         """Executes one order of the trainer."""
@@ -94,6 +125,7 @@ class Flusher:
         time.sleep(order["rest"])  # as long as this rank's copy took: other ranks still copy and need the cores
         began = time.monotonic()
         save = Save(Path(order["folder"]), order["step"], order["attempt"], order["world"], order["version"], order["topology"])
+        self._remove_leftovers(save, order)
         shards, error = self._write_shards(save, order)
         seconds = time.monotonic() - began
         report = {"slot": order["slot"], "step": save.step, "bytes": sum(one.bytes for one in shards), "error": error}
@@ -107,6 +139,15 @@ class Flusher:
             with suppress(OSError):
                 send_copy(self.next_node, self.neighbour.token, save.attempt, save.step, self.held.files(order["slot"]))
         self._send({"did": "free", **report, "seconds": seconds})
+
+    def _remove_leftovers(self, save: Save, order: dict[str, Any]) -> None:
+        """Makes room before a save. Rank 0's process knows that every earlier save of its attempt has ended; the others know of
+        those whose failure their trainer was told.
+        """
+        failed = save.step - 1 if self.rank == 0 else order["failed"]
+        if self._is_first or failed >= 0:
+            remove_leftovers(save.folder, save.attempt, self.rank, failed, self._is_first)
+        self._is_first = False
 
     def _write_shards(self, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
         """Writes and acknowledges this rank's shards; returns them, or the error."""
@@ -139,7 +180,7 @@ class Flusher:
             shards = collect_acknowledgements(save, order["within"])
             new = commit(save, shards)
         except (OSError, WindtunnelError) as problem:
-            self.why = str(problem) if isinstance(problem, SaveError) else f"{type(problem).__name__}: {problem}"
+            self.why = str(problem.got) if isinstance(problem, SaveError) else f"{type(problem).__name__}: {problem}"
             shutil.rmtree(save.tmp, ignore_errors=True)
             write_event(0, "failed", save.step, seconds=time.monotonic() - began, why=self.why)
             return "failed"

@@ -12,6 +12,7 @@ import torch
 
 from windtunnel.base.version import __version__
 from windtunnel.fleet.checkpoint.commit import Save, acknowledge
+from windtunnel.fleet.checkpoint.events import write_event
 from windtunnel.fleet.checkpoint.flush_process import FlushProcess
 from windtunnel.fleet.checkpoint.layout import ShardLayout
 from windtunnel.fleet.checkpoint.options import CheckpointOptions
@@ -75,8 +76,9 @@ class FlushManager:
         return next((at for at in range(len(self._slots)) if at not in self._pending), None)
 
     def stage(self, step: int, layout: ShardLayout, flat: dict[str, Any], objects: list[bytes], folder: Path, attempt: str,
-              topology: dict[str, Any]) -> None:  # fmt: skip
-        """Copies the state into a buffer, waiting for a free one if necessary, and orders the process to write it."""
+              topology: dict[str, Any], failed: int = -1) -> None:  # fmt: skip
+        """Copies the state into a buffer, waiting for a free one if necessary, and orders the process to write it. `failed`: the
+        newest step that rank 0 knows to have failed, whose remains the process removes first; -1 for none."""
         while (at := self.free_slot()) is None:
             self._process_messages(1.0)
         began = time.perf_counter()
@@ -86,7 +88,8 @@ class FlushManager:
         self._pending[at] = save
         order = {"do": "flush", "slot": at, "step": step, "files": layout.files(), "folder": str(folder), "attempt": attempt,
                  "world": save.world, "version": save.version, "topology": topology, "within": self.options.within,
-                 "keep": self.options.keep, "interval": self.options.interval, "rest": rest}  # fmt: skip
+                 "keep": self.options.keep, "interval": self.options.interval, "rest": rest,
+                 "failed": failed}  # fmt: skip
         self._send_order(order)
 
     def _send_order(self, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
@@ -111,6 +114,7 @@ class FlushManager:
         self._process.process.wait()
         for save in self._pending.values():
             self.failed[save.step] = KILLED
+            write_event(self.ranks.rank, "failed", save.step, why=KILLED)
             if not save.final.exists():
                 with suppress(OSError):
                     save.tmp.mkdir(parents=True, exist_ok=True)

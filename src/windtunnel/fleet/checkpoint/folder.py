@@ -62,11 +62,64 @@ def steps_in(folder: Path) -> list[FoundStep]:
     return sorted(found, key=lambda one: (one.step, one.state == "committed"), reverse=True)
 
 
+def torn_folders(folder: Path) -> list[tuple[int, Path]]:
+    """(step, path) of the folders that were never committed; no file is read. Empty if `folder` cannot be listed."""
+    try:
+        names = [path for path in folder.iterdir() if path.name.endswith(".tmp")]
+    except OSError:
+        return []
+    return [(int(named[1]), path) for path in names if (named := _OTHER.fullmatch(path.name))]
+
+
+def is_tmp_of(path: Path, attempt: str) -> bool:
+    """Whether a folder that was never committed belongs to `attempt`."""
+    return path.name.endswith(f".{attempt}.tmp")
+
+
 def committed_steps(folder: Path) -> list[FoundStep]:
     """Committed steps with correct manifest and file sizes, newest first; empty if there is no folder."""
     if not folder.is_dir():
         return []
     return [one for one in steps_in(folder) if one.state == "committed"]
+
+
+FOREIGN = (
+    (".metadata", "a checkpoint of torch.distributed.checkpoint"),
+    ("*.distcp", "a checkpoint of torch.distributed.checkpoint"),
+    ("*.ckpt", "a checkpoint of Lightning"),
+    ("checkpoint-*/trainer_state.json", "checkpoints of the Hugging Face Trainer"),
+    ("latest_checkpointed_iteration.txt", "checkpoints of Megatron"),
+    ("global_step*/", "checkpoints of DeepSpeed"),
+    ("*.pt", "a file of torch.save"),
+    ("*.pth", "a file of torch.save"),
+    ("*.safetensors", "a file of safetensors"),
+    ("step-*/", "step folders that windtunnel did not write"),
+)
+"""Names of checkpoints that others write, and what they are."""
+
+
+def folder_problem(folder: Path) -> str:
+    """Why a folder without a step of ours is no place to begin at step 0: it is a file, another library's checkpoints are there,
+    or the step that LATEST names is gone. Empty if nothing speaks against it.
+    """
+    if folder.exists() and not folder.is_dir():
+        return "a file, and no folder of windtunnel's steps"
+    if not folder.is_dir() or steps_in(folder):
+        return _lost_latest(folder)
+    for pattern, what in FOREIGN:
+        if found := next(iter(sorted(folder.glob(pattern))), None):
+            return f"{what} ({found.relative_to(folder)}), which windtunnel does not read"
+    return _lost_latest(folder)
+
+
+def _lost_latest(folder: Path) -> str:
+    """Says so if LATEST names a step that is not there, also under no other state."""
+    try:
+        newest = (folder / LATEST).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    there = {step_folder(folder, one.step).name for one in steps_in(folder) if one.state != "torn"}
+    return "" if newest in there else f"LATEST with {newest[:40]}, whose folder is gone"
 
 
 def _classify(path: Path) -> FoundStep | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from windtunnel.base.errors import SpecError
 
 
 class RankGroup:
@@ -48,6 +51,23 @@ class RankGroup:
         values = [value]
         dist.broadcast_object_list(values, src=0, group=self.group)
         return values[0]
+
+    def run_on_first(self, work: Callable[[], Any], where: str) -> Any:
+        """What `work` returns on rank 0, on every rank. A SpecError there is raised on every rank, an OSError as a FileError about
+        `where`: no rank waits for one that has failed.
+        """
+        answer: Any = None
+        if self.rank == 0:
+            try:
+                answer = (work(), None)
+            except SpecError as error:
+                answer = (None, (error.path, error.got, error.allowed, error.hint))
+            except OSError as error:
+                answer = (None, (where, error.strerror or str(error), "a folder of checkpoints that can be read and written", ""))
+        value, problem = self.broadcast_from_first(answer)
+        if problem is not None:
+            raise SpecError(*problem)
+        return value
 
     def all_reduce_max(self, values: list[int]) -> list[int]:
         """Elementwise maximum over all ranks."""

@@ -1,13 +1,15 @@
-"""Deletion of old steps. The newest two committed, intact steps are never deleted."""
+"""Deletion of old steps, of which the newest two committed, intact ones always stay, and of what failed saves left: it would keep
+a full disk full."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from windtunnel.fleet.checkpoint.folder import FoundStep, steps_in
+from windtunnel.fleet.checkpoint.folder import FoundStep, is_tmp_of, steps_in, torn_folders
 from windtunnel.fleet.disk import sync
 
 SAFE = 2
@@ -62,3 +64,34 @@ def collect_garbage(folder: Path, keep: int, interval: int | None, attempt: str,
     for one in gone:
         delete(one.path)
     return [one.path for one in gone]
+
+
+def remove_leftovers(folder: Path, attempt: str, rank: int, failed: int, others: bool) -> list[Path]:
+    """Removes the files of `rank` from folders of saves that can no longer be committed, and on rank 0 the folders with all that
+    is in them; returns these folders.
+
+    They are those of `attempt` up to step `failed` and, with `others`, those of all other attempts, of which none may commit any
+    more. Ranks race harmlessly: what another one has removed, or what the disk refuses, is passed over.
+    """
+    gone = []
+    for step, path in torn_folders(folder):
+        own = is_tmp_of(path, attempt)
+        if step > failed if own else not others:
+            continue
+        gone.append(path)
+        if rank == 0:
+            shutil.rmtree(path, ignore_errors=True)
+            continue
+        for name in _files_of_rank(path, rank):
+            with suppress(OSError):
+                name.unlink()
+        with suppress(OSError):  # whoever empties the folder removes it
+            path.rmdir()
+    return gone
+
+
+def _files_of_rank(path: Path, rank: int) -> list[Path]:
+    try:
+        return [*path.glob(f"__{rank}_*"), *path.glob(f"ack-{rank}.json*")]
+    except OSError:
+        return []

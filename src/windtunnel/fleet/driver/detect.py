@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windtunnel.fleet.driver.snapshot import DetectedFault, DetectionLimits, JobSnapshot, NodeSnapshot
-from windtunnel.fleet.wire.messages import EXCEPTION_LINE, RankReport
+from windtunnel.fleet.wire.messages import EXCEPTION_LINE, LogFinding, RankReport
 from windtunnel.records.incidents import Class
 
 _SEGFAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE)
@@ -69,6 +69,16 @@ def _crash_evidence(rank: RankReport, node: NodeSnapshot, snapshot: JobSnapshot,
     return describe_exit(rank) + why if rank.code else ""
 
 
+def _lost_save_evidence(rank: RankReport, node: NodeSnapshot, snapshot: JobSnapshot, limits: DetectionLimits) -> str:
+    if not rank.code:
+        return ""
+    return next((one.text.partition("LostSaveError: ")[2] for one in rank.found if _is_lost_save(one)), "")
+
+
+def _is_lost_save(found: LogFinding) -> bool:
+    return found.kind == EXCEPTION_LINE and "LostSaveError: " in found.text
+
+
 def _stopped_evidence(rank: RankReport, node: NodeSnapshot, snapshot: JobSnapshot, limits: DetectionLimits) -> str:
     seconds = node.stopped.get(rank.rank, 0.0)
     return f"its process has been stopped for {seconds:.1f} s" if rank.code is None and seconds >= limits.stopped else ""
@@ -81,6 +91,7 @@ def _mute_evidence(rank: RankReport, node: NodeSnapshot, snapshot: JobSnapshot, 
 
 RANK_RULES: tuple[RankRule, ...] = (
     RankRule("oom", "SIGKILL and an out-of-memory kill in the node's cgroup", _memory_kill_evidence),
+    RankRule("checkpoint", "ended because its last save was lost", _lost_save_evidence),
     RankRule("oom", "ended, and its log has a memory error", _log_pattern_evidence("oom")),
     RankRule("nccl", "ended, and its log has an error of NCCL", _log_pattern_evidence("nccl")),
     RankRule("cuda", "ended, and its log has an error of CUDA", _log_pattern_evidence("cuda")),

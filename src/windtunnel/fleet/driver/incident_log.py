@@ -70,6 +70,27 @@ class IncidentLog:
             if incident.lost_steps is not None and incident.lost_steps > redone:
                 self._write(replace(incident, lost_steps=max(0, redone)))
 
+    def record_failed_saves(self, text: str, now: float) -> None:
+        """Opens the incident of saves that fail, or states anew what it has come to. Training goes on meanwhile, so it costs
+        nothing and is not among the open ones."""
+        known = self.state.unsaved
+        if known is not None and known.evidence == text:
+            return
+        if known is None:
+            self.state.incidents += 1
+            known = Incident(
+                self.state.incidents, self.run, now, now, "checkpoint", attempt=self.state.attempt, outcome="ignored",
+                seconds=IncidentSeconds(detect=0.0),
+            )  # fmt: skip
+        self.state.unsaved = replace(known, evidence=text)
+        append_incident(self.folder / FILE, self.state.unsaved)
+
+    def close_failed_saves(self, text: str) -> None:
+        """Ends the incident of saves that failed: a later one was kept."""
+        if self.state.unsaved is not None:
+            known, self.state.unsaved = self.state.unsaved, None
+            append_incident(self.folder / FILE, replace(known, evidence=f"{known.evidence}; {text}"))
+
     def close(self, outcome: Outcome) -> None:
         """Closes all open incidents."""
         while self.state.open:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from windtunnel.fleet.driver.detect import detect
@@ -14,9 +16,11 @@ from windtunnel.fleet.driver.link_faults import name_faulty_node
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryDecision, decide
 from windtunnel.fleet.driver.roster import Roster
+from windtunnel.fleet.driver.save_watch import SaveWatch
 from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.driver.stall import name_stall_culprits
 from windtunnel.fleet.wire.messages import AskRankStatus, Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
+from windtunnel.records.checkpoint_events import CheckpointEvent
 from windtunnel.records.incidents import Class
 
 ORDER_SECONDS = 20.0
@@ -28,6 +32,8 @@ BEATS_SECONDS = 2.0
 """Largest age of an agent's report: one heartbeat and its delay."""
 QUIET_START = 60.0
 """Seconds after which a job whose ranks have no rings counts as running: rings are created when torch is imported."""
+SAVE_SECONDS = 600.0
+"""To wait, after all ranks have ended, for a save that is still being written."""
 
 
 class Starter(Protocol):
@@ -56,8 +62,12 @@ class DriverJob:
     _start_ordered_at: float = 0.0
     _slow_reported: bool = False
 
+    def __post_init__(self) -> None:
+        self.saves = SaveWatch(Path(self.plan.folder))
+
     async def run(self, resumed: bool) -> int:
         """Runs until the job has ended; returns its exit status."""
+        self.saves.look()  # what an earlier driver has said is not said again
         await self._await_agents(resumed)
         fault = await self._resume_job() if resumed else await self._start_first()
         while True:
@@ -123,12 +133,22 @@ class DriverJob:
             if self.roster.all_ranks_done(self.plan.per_node):
                 return None
             self._update_phase()
+            self._watch_saves()
             fault = self._detect_fault()
             if fault is not None:
                 return await self._name_culprits(await self._await_related_faults(fault))
             if self.state.phase in ("LOAD", "REPLAY") and self._monotonic() - self._start_ordered_at > self.plan.load_seconds:
                 text = f"no step within {self.plan.load_seconds:g} s"
                 return await self._name_culprits(self._fault_of_nodes("hang", list(self.state.nodes), text, separable=False))
+
+    def _watch_saves(self) -> None:
+        """Tells of saves that failed, and keeps their incident."""
+        for line in self.saves.look():
+            self.say(line)
+        if text := self.saves.record.text:
+            self.incident_log.record_failed_saves(text, self._unix_time())
+        elif self.state.unsaved is not None and self.saves.kept_again is not None:
+            self.incident_log.close_failed_saves(f"step {self.saves.kept_again:,} was kept again")
 
     def _detect_fault(self) -> DetectedFault | None:
         fault = detect(self.roster.snapshot(), self.plan.limits)
@@ -187,6 +207,9 @@ class DriverJob:
             load = max((rank.load_seconds for rank in ranks), default=0.0)
             state.base = max(loaded, 0)
             known = loaded >= 0 or state.attempt == 0
+            if loaded == 0 and state.reached > 0:
+                again = f"{state.reached:,} step{'' if state.reached == 1 else 's'} are repeated"
+                self.say(f"attempt {state.attempt} began again at step 0: {again}; no checkpoint was loaded")
             if state.open:
                 self.incident_log.extend("start", self._unix_time(), load)
                 self.incident_log.record_steps(state.base if known else None, max(0, state.reached - state.base) if known else None)
@@ -222,7 +245,7 @@ class DriverJob:
         if decision.action == "stop":
             self.say(f"stops: {decision.why}; its ranks' words are in {self.plan.folder}/logs/attempt-{self.state.attempt:04d}")
             self.incident_log.close("stopped")
-            return None, 1
+            return None, os.EX_IOERR if fault.what == "checkpoint" else 1
         old = list(self.state.nodes)
         self._apply_decision(decision)
         self._set_phase("WAIT")
@@ -391,11 +414,30 @@ class DriverJob:
     async def _finish(self, code: int) -> int:
         if code == 0:
             self.incident_log.mark_loaded(self._unix_time())
+        lost = await self._await_saves(SAVE_SECONDS if code == 0 else 0.0)
+        done, code = code == 0, code or (os.EX_IOERR if lost else 0)
+        if lost:
+            self.say(f"{lost}; make room or mend the disk, and run again")
         self.state.phase, self.state.code = "ENDED", code
-        self.incident_log.close("recovered" if code == 0 else "stopped")
+        self.incident_log.close("recovered" if done else "stopped")
         self.save()
         await self.leave()
         return code
+
+    async def _await_saves(self, seconds: float) -> str:
+        """What is lost of the job's last saves, once they have been written or have failed; empty if the newest was kept."""
+        until, told = self._monotonic() + seconds, False
+        self._watch_saves()
+        while self.saves.record.pending is not None and self._monotonic() < until:
+            if not told:
+                self.say(f"waits for the checkpoint of step {self.saves.record.pending:,} to be written")
+            told = True
+            await asyncio.sleep(0.2)
+            self._watch_saves()
+        if seconds > 0 and (step := self.saves.record.pending) is not None:
+            self.saves.record.add(CheckpointEvent("failed", step, self._unix_time(), why=f"not written in {seconds:g} s"))
+            self._watch_saves()
+        return self.saves.record.text
 
     async def leave(self) -> None:
         """Ends all ranks and agents."""

@@ -44,6 +44,9 @@ class JobPlan:
     grace: float = 0.0
     """Seconds between SIGTERM and SIGKILL."""
 
+    tee: bool = False
+    """Whether the driver prints the ranks' output."""
+
     @property
     def world(self) -> int:
         """Number of ranks."""
@@ -81,3 +84,5 @@ class JobState(msgspec.Struct):
     open: list[Incident] = []
     """Incidents that are not closed yet."""
     code: int = 0
+    unsaved: Incident | None = None
+    """The incident of saves that have failed since the last one that was kept."""

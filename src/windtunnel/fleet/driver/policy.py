@@ -22,6 +22,7 @@ ACTIONS_BY_FAULT: Mapping[str, tuple[Action, Action]] = {
     "data": ("retry", "stop"),
     "early-exit": ("retry", "stop"),
     "storage": ("retry", "stop"),
+    "checkpoint": ("stop", "stop"),
     "agent-lost": ("none", "none"),
     "slow": ("none", "none"),
     "planned": ("replace", "replace"),
@@ -97,6 +98,8 @@ def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolic
     worn = [node for node in fault.nodes if context.counts.get(f"{fault.what}@{node}", 0) >= policy.same]
     if first == "none":
         return RecoveryDecision("none", context.nodes)
+    if first == "stop":
+        return RecoveryDecision("stop", (), why="another attempt would lose it again")
     if context.restarts >= policy.retries:
         return RecoveryDecision(
             "stop", (), why=f"{context.restarts} restarts in a row, and no {policy.steady:g} s of training between them"

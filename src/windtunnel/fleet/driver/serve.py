@@ -21,6 +21,7 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.lease import Lease
+from windtunnel.fleet.driver.log_tee import LogTee
 from windtunnel.fleet.driver.plan import JobPlan, JobState
 from windtunnel.fleet.driver.roster import AgentNode, Roster
 from windtunnel.fleet.driver.store import DriverStore, FencedError
@@ -58,6 +59,8 @@ class Driver:
     """Prints a line for the user."""
     database: str = ""
     """SQLAlchemy URL for a new job; empty: a file in `folder`."""
+    tee: Callable[[str], object] = print
+    """Prints a line of a rank's output, if the plan asks for them."""
 
     def save_plan(self, plan: JobPlan) -> None:
         """Stores a new plan. FileError if the folder has a job already."""
@@ -133,7 +136,7 @@ class Driver:
         await asyncio.to_thread(_start_missing, engine, tuple(roster.nodes), state)
         fenced = False
         try:
-            return await _first_of(job.run(resumed), lease.keep_renewing())
+            return await self._run_teed(job, lease, resumed)
         except FencedError:
             fenced = True
             raise
@@ -148,6 +151,34 @@ class Driver:
             server.close()
             if not fenced:
                 await asyncio.to_thread(engine.close)
+
+    async def _run_teed(self, job: DriverJob, lease: Lease, resumed: bool) -> int:
+        """Runs the job, and prints its ranks' output meanwhile if its plan asks for that."""
+        running = _first_of(job.run(resumed), lease.keep_renewing())
+        if not job.plan.tee:
+            return await running
+        tee = LogTee(Path(job.plan.folder), self.tee)
+        if resumed:
+            tee.skip(job.state.attempt)
+        following = asyncio.create_task(_follow(tee, job.state))
+        try:
+            return await running
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            tee.look(job.state.attempt, ended=True)
+
+
+async def _follow(tee: LogTee, state: JobState) -> None:
+    """Prints new output four times a second, that of a last attempt to its end."""
+    shown = state.attempt
+    while True:
+        await asyncio.sleep(0.25)
+        if state.attempt != shown:
+            tee.look(shown, ended=True)
+            shown = state.attempt
+        tee.look(shown)
 
 
 def _start_missing(engine: Engine, nodes: Sequence[str], state: JobState) -> None:

@@ -23,6 +23,7 @@ from windtunnel.fleet.watch.import_hooks import AfterImport
 from windtunnel.fleet.watch.modules import ModuleWatch
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Recorder
+from windtunnel.fleet.watch.resume import ResumeWatch
 from windtunnel.fleet.watch.settings import PREFIX, WatchSettings
 from windtunnel.fleet.watch.steps import StepWatch
 from windtunnel.fleet.watch.unrecorded import unrecorded_in
@@ -45,6 +46,7 @@ class WatchSession:
         self._functional = FunctionalCalls(self.recorder, groups, self.patches)
         self.steps = StepWatch(self.recorder, self._sweep)
         self.context = WatchContext(self.recorder, self.steps, groups, self.patches, self.imports)
+        ResumeWatch(self.ring.meta.rank, self.steps, self.patches, self.imports)  # before the next line: it ends steps
         self.steps.watch_optimizers(self.patches)
         self.steps.watch_garbage(self.patches)
         self.patches.wrap(torch.autograd, "backward", self.steps.around_backward)

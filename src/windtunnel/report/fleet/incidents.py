@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from windtunnel.goodput.measured import FleetRun, Twin
 from windtunnel.records.incidents import Incident, replayed_seconds
-from windtunnel.report.fleet.twin import shares, twin_lines
+from windtunnel.report.fleet.twin import ettr_text, replay_notes, shares, twin_lines
 from windtunnel.report.page import frame
 from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
@@ -45,14 +45,17 @@ def incidents_page(name: str, run: FleetRun, found: Twin | None, command: str = 
     if found is not None:
         lines = Markup().join(Markup("<li>{}</li>").format(line) for line in twin_lines(found, run))
         parts.append(section("What the run's own rates predict", Markup('<ul class="notes">{}</ul>').format(lines)))
+    if found is None and (notes := replay_notes(run)):
+        told_notes = Markup().join(Markup("<li>{}</li>").format(line) for line in notes)
+        parts.append(section("Repeated steps", Markup('<ul class="notes">{}</ul>').format(told_notes)))
     parts.append(section("Incidents", _table(run) if incidents else Markup("<p>None.</p>")))
     worst = max(incidents, key=lambda one: one.seconds.down + replayed_seconds(one, run.step), default=None)
     cards = [
-        ("ETTR measured", say.percent(run.ettr), ""),
+        ("ETTR measured", ettr_text(run), ""),
         ("ETTR predicted", say.percent(found.predicted) if found is not None else "unknown", ""),
         ("incidents", f"{len(incidents):,}", ""),
         ("without training", say.seconds(down), ""),
-        ("repeated steps", say.seconds(again), ""),
+        ("repeated steps", f"{'at least ' if run.unknown_replays else ''}{say.seconds(again)}", ""),
         (
             "costliest incident",
             "none" if worst is None else say.seconds(worst.seconds.down + replayed_seconds(worst, run.step)),
@@ -80,7 +83,7 @@ def incidents_dict(run: FleetRun) -> dict[str, Any]:
         "incidents": [
             {"number": one.number, "what": one.what, "node": one.node, "action": one.action, "outcome": one.outcome,
              "evidence": one.evidence, "went_on": run.went_on.get(one.number),
-             "down_s": one.seconds.down, "replay_s": replayed_seconds(one, run.step)}
+             "down_s": one.seconds.down, "replay_s": None if one.is_replay_unknown else replayed_seconds(one, run.step)}
             for one in run.incidents
         ],
     }  # fmt: skip

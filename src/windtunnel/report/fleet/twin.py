@@ -29,9 +29,26 @@ NOTABLE = 0.01
 """Of ETTR, that one incident moves."""
 
 
+def ettr_text(run: FleetRun) -> str:
+    """`94.2 %`; `at most 94.2 %` where it is not known how many steps were repeated."""
+    return f"{'at most ' if run.unknown_replays else ''}{say.percent(run.ettr)}"
+
+
+def replay_notes(run: FleetRun) -> list[str]:
+    """Sentences on repeated steps: attempts that began again at step 0, and incidents of which nothing is known."""
+    lines = [f"{one[:1].upper()}{one[1:]}." for one in run.began_again]
+    if unknown := run.unknown_replays:
+        which = f"incident{'s' if len(unknown) > 1 else ''} {', '.join(map(str, unknown[:8]))}{', …' if len(unknown) > 8 else ''}"
+        lines.append(
+            f"How many steps were repeated after {which} is unknown: nothing tells what the script loaded. "
+            "It can say so: windtunnel.fleet.report_load(step)."
+        )
+    return lines
+
+
 def twin_lines(found: Twin, run: FleetRun | None) -> list[str]:
     """What there is to say, a sentence a line. `run`: what was measured, None for a prediction alone."""
-    measured = "" if run is None else f", measured {say.percent(run.ettr)}"
+    measured = "" if run is None else f", measured {ettr_text(run)}"
     rests = f"the rates come from {found.counted:,} of them" if found.counted else "the rates are stated, not measured"
     best, every = found.best, found.conditions.interval or found.best.best
     lines = [
@@ -47,6 +64,7 @@ def twin_lines(found: Twin, run: FleetRun | None) -> list[str]:
             f"Much rests on incident {number}, the slowest: had it cost what the others of its class do, {say.percent(without)} "
             "would be predicted."
         )
+    lines += replay_notes(run) if run is not None else []
     if found.spares:
         one = found.spares[0]
         lines.append(f"The best number of spares is {one.spares}: {say.percent(one.no_spare, 2)} of faults find none.")
@@ -73,6 +91,7 @@ def twin_dict(found: Twin, run: FleetRun | None) -> dict[str, Any]:
         "ettr_measured": run.ettr if run is not None else None,
         "parts_predicted": found.parts,
         "parts_measured": run.parts if run is not None else None,
+        "replays_unknown": list(run.unknown_replays) if run is not None else [],
         "mtbf_s": found.mtbf,
         "faults": found.counted,
         "slowest": None if found.slowest is None else {"incident": found.slowest[0], "ettr_predicted_without": found.slowest[1]},

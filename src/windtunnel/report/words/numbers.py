@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 
+from windtunnel.base.text import clean as clean
 from windtunnel.base.units import show_size, show_time
 
 UNKNOWN = "unknown"
-
-
-def clean(text: str) -> str:
-    """`text` without control characters, which could drive a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def seconds(value: float) -> str:

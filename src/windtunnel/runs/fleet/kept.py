@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import msgspec
 import numpy as np
 
+from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError, Nothing, SpecError
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.goodput.measured import FleetRun
+from windtunnel.records.checkpoint_events import CheckpointEvent, read_rank_events
 from windtunnel.records.incidents import FILE, Incident, read_incidents, replayed_seconds
-from windtunnel.records.sections import Section
+from windtunnel.records.sections import Section, Sections
 
-EVENTS = "checkpoints-*.jsonl"
 PLAN = "driver/plan.json"
 """What the driver writes when a job begins."""
 _STEPS_HINT = "Type --step SECONDS, and --interval SECONDS of training between checkpoints."
 
 
 @dataclass(frozen=True)
-class CheckpointEvent:
-    """A line that a rank wrote: a load, a save, its commit, or one that failed. `unix`: when it ended. `source` of a load: storage,
-    memory or neighbour; `why` a save failed, or which steps a load passed over."""
+class RingFacts:
+    """What the rings of a run tell; None where they do not."""
 
-    event: str
-    step: int
-    unix: float
-    blocking_seconds: float | None = None
-    seconds: float | None = None
-    source: str = ""
-    why: str = ""
+    step: float | None = None
+    """Seconds of the middle step."""
+    last: float | None = None
+    """Unix seconds of the last record."""
+    apart: float | None = None
+    """Steps between two saves, the middle one."""
+    saves: tuple[float, ...] = ()
+    """Seconds for which saves held training up."""
 
 
 def is_kept(folder: str | Path) -> bool:
@@ -48,8 +48,8 @@ def fleet_run(
     """The run of a folder. Seconds of a `step` and of the `interval` between checkpoints come from the ranks' saves, the step of a
     run without saves from its rings, where they are not given. It lasts from its first known moment to its last. SpecError where
     nothing tells a step's time, FileError for lines that are no events."""
-    incidents, ranks = read_incidents(folder), [one for one in _ranks(Path(folder)) if one]
-    if not incidents and not ranks:
+    incidents, ranks = read_incidents(folder), [one for one in read_rank_events(Path(folder)) if one]
+    if not incidents and not any(one.event != "began" for rank in ranks for one in rank):
         got = "no incident and no checkpoint" if Path(folder).is_dir() else "no folder"
         raise FileError(str(folder), got, f"a run's folder with {FILE}", "`windtunnel fleet run --nodes N` writes it.")
     saves = [_saves(rank) for rank in ranks]
@@ -58,41 +58,25 @@ def fleet_run(
         pair for rank in saves for pair in pairwise(rank) if pair[1].step > pair[0].step and not _had_incident(pair, incidents)
     ]
     paces = [(late.unix - early.unix - (late.blocking_seconds or 0.0)) / (late.step - early.step) for early, late in between]
-    ringed, last = _read_rings(Path(folder)) if step is None and not paces else (None, None)
-    step = step if step is not None else median(paces) if paces else ringed
+    rings = _read_rings(Path(folder)) if not paces else RingFacts()
+    step = step if step is not None else median(paces) if paces else rings.step
     if step is None or step <= 0.0:
         raise SpecError("step", step if step is not None else Nothing(), "seconds of a step above zero", _STEPS_HINT)
-    apart = median(late.step - early.step for early, late in between) if between else 1
-    began, ended = _span(Path(folder), incidents, ranks, saves, step, last)
+    apart = median(late.step - early.step for early, late in between) if between else rings.apart
+    began, ended = _span(Path(folder), incidents, ranks, saves, step, rings.last)
+    blocked = tuple(one.blocking_seconds or 0.0 for one in counted)
     return FleetRun(
         incidents=incidents,
         began=began,
         ended=ended,
         nodes=nodes,
         step=step,
-        interval=interval if interval is not None else apart * step,
-        saves=tuple(one.blocking_seconds or 0.0 for one in counted),
+        interval=interval if interval is not None or apart is None else apart * step,
+        saves=blocked or rings.saves,
         flush=_flush(ranks),
         spares=spares,
         went_on=_went_on(incidents, ranks),
     )
-
-
-def _ranks(folder: Path) -> Iterator[list[CheckpointEvent]]:
-    """Events of each rank, in the order in which they were written; a torn last line is left out."""
-    for file in sorted(folder.glob(EVENTS)):
-        lines = file.read_bytes().split(b"\n")
-        events = []
-        for at, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                events.append(msgspec.json.decode(line, type=CheckpointEvent))
-            except (msgspec.ValidationError, msgspec.DecodeError) as error:
-                if at == len(lines):
-                    continue
-                raise FileError(str(file), f"line {at}: {error}"[:200], "events of checkpoints") from error
-        yield events
 
 
 def _saves(rank: Sequence[CheckpointEvent]) -> list[CheckpointEvent]:
@@ -109,7 +93,11 @@ def _went_on(incidents: Sequence[Incident], ranks: Sequence[Sequence[CheckpointE
     told: dict[int, str] = {}
     ends = [one.began for one in incidents[1:]] + [float("inf")]
     for incident, end in zip(incidents, ends, strict=False):
-        loads = [one for rank in ranks for one in rank if one.event == "load" and incident.seen < one.unix < end]
+        after = [one for rank in ranks for one in rank if incident.seen < one.unix < end]
+        loads = [one for one in after if one.event == "load"]
+        began = next((one for one in after if one.event == "began"), None)
+        if began is not None and not loads:
+            told[incident.number] = "began again at step 0" + (f": {began.why}" if began.why else "")
         if loads:
             first = next((one for one in loads if one.why), loads[0])
             source = f", read from {first.source}" if first.source else ""
@@ -130,17 +118,31 @@ def _flush(ranks: Sequence[Sequence[CheckpointEvent]]) -> float:
     return median(waits) if waits else 0.0
 
 
-def _read_rings(folder: Path) -> tuple[float | None, float | None]:
-    """Seconds of the middle step in the rings, and unix seconds of their last record; None where there are none."""
+def _read_rings(folder: Path) -> RingFacts:
+    """What the rings tell of steps, and of saves that a script makes itself, such as by `torch.save`."""
     try:
         sections = recorded_of_rings(folder).sections
     except FileError:
-        return None, None
+        return RingFacts()
     steps = sections.seconds[sections.section == Section.STEP]
     steps = steps[np.isfinite(steps)]
     if not len(steps):
-        return None, None
-    return float(np.median(steps)), sections.zero + float(np.nanmax(sections.begin + np.nan_to_num(sections.seconds)))
+        return RingFacts()
+    last = sections.zero + float(np.nanmax(sections.begin + np.nan_to_num(sections.seconds)))
+    at, seconds = _ring_saves(sections)
+    apart = float(np.median(np.diff(at))) if len(at) > 1 else None
+    return RingFacts(float(np.median(steps)), last, apart, tuple(float(one) for one in seconds))
+
+
+def _ring_saves(sections: Sections) -> tuple[Int64s, Floats]:
+    """Steps in which the rank that saved most often made saves, and their seconds, [saves]; files of one step are one save."""
+    saved = (sections.section == Section.CHECKPOINT) & np.isfinite(sections.seconds)
+    if not saved.any():
+        return np.zeros(0, np.int64), np.zeros(0)
+    ranks, counts = np.unique(sections.rank[saved], return_counts=True)
+    saved &= sections.rank == ranks[np.argmax(counts)]
+    at, where = np.unique(sections.step[saved], return_inverse=True)
+    return at.astype(np.int64), np.bincount(where, weights=sections.seconds[saved]).astype(np.float64)
 
 
 def _span(
