@@ -163,9 +163,9 @@ def _describe_part(part: _Part, total: float) -> str:
 
 def _cut(table: StepTable, warm_up: int) -> StepTable:
     work = {section: values[:, warm_up:] for section, values in table.work.items()}
-    parts = (table.step, table.own, table.starved, table.blocked, table.late)
-    step, own, starved, blocked, late = (values[:, warm_up:] for values in parts)
-    return StepTable(table.ranks, table.steps[warm_up:], table.hosts, table.roles, step, work, own, starved, blocked, late)
+    parts = (table.step, table.own, table.starved, table.blocked, table.late, table.outside)
+    step, own, starved, blocked, late, outside = (values[:, warm_up:] for values in parts)
+    return StepTable(table.ranks, table.steps[warm_up:], table.hosts, table.roles, step, work, own, starved, blocked, late, outside)
 
 
 def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:

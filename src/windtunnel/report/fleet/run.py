@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judgement
 from windtunnel.fleet.findings.slow_ranks import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
@@ -81,19 +79,18 @@ def _headline(recorded: Recorded, judged: Judgement) -> str:
     )
 
 
-def fleet_short(recorded: Recorded, judged: Judgement, killed: Sequence[int] = (), code: int = 0) -> list[str]:
-    """The end of a run in a few lines: its size, and each finding in one line. `killed`: ranks that did not end by themselves;
-    `code`: the command's exit status."""
+def fleet_short(recorded: Recorded, judged: Judgement, hang: HangReport | None = None, code: int = 0) -> list[str]:
+    """The end of a run in a few lines: its size, why it ended if a rank failed, and each finding in one line. `code`: the command's
+    exit status."""
     lines = [f"windtunnel fleet: {_headline(recorded, judged)}"]
+    lines += [f"  {line[:1].upper()}{line[1:]}" for line in (hang.text.splitlines() if hang is not None else ())]
     lines += [f"  {number}. {one.text[:1].upper()}{one.text[1:]}" for number, one in enumerate(judged.findings, 1)]
     if code:
         lines.append(
             f"  the command ended with exit status {code}{'' if judged.table.steps_ended else ', before any rank had ended a step'}"
         )
-    elif not judged.findings:
+    elif not judged.findings and hang is None:
         lines.append(f"  {without_findings(judged.table, judged.pace)}")
-    if killed:
-        lines.append(f"  did not end by {'itself' if len(killed) == 1 else 'themselves'}: {format_ranks(list(killed))}")
     return lines
 
 
@@ -104,7 +101,7 @@ def show_fleet(
     console.print(f"[bold]{say.clean(recorded.run) or 'run'}[/]: {_headline(recorded, judged)}", highlight=False)
     console.print()
     if hang is not None:
-        console.print("The job does not move", style="bold")
+        console.print("The job failed" if hang.crash else "The job does not move", style="bold")
         show_hang(hang.as_dict(), console)
         console.print()
     if not judged.findings:
