@@ -24,8 +24,8 @@ LOST = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:6021"
 
 
 def job(ends: list[tuple[int, float, EndKind, str]], call_at: float = 5.0, calls: Any = None, world: int = 4) -> Sections:
-    """Ranks that made 20 calls until `call_at`; then `ends`: (rank, seconds, kind, text). `calls`: rank → name and bytes of call 20,
-    which stays open.
+    """Ranks that made 20 calls until `call_at`; then `ends`: (rank, seconds, kind, text). `calls`: rank → name and bytes of call
+    20, which stays open.
     """
     rank, section, begin, seconds, call, name, size = [], [], [], [], [], [], []
     names = ["all_reduce"]
@@ -43,8 +43,9 @@ def job(ends: list[tuple[int, float, EndKind, str]], call_at: float = 5.0, calls
         call.append(-1), name.append(len(names) - 1), size.append(-1)
     is_call = [code == Section.CALL for code in section]
     return Sections.of(
-        rank, [4] * len(rank), section, begin, seconds, call=call, name=name, bytes=size, comm=[Comm.ALL_REDUCE * c for c in is_call],
-        group=[0 if c else -1 for c in is_call], names=tuple(names), groups=(tuple(range(world)),), group_names=("dp",), zero=100.0,
+        rank, [4] * len(rank), section, begin, seconds, call=call, name=name, bytes=size,
+        comm=[Comm.ALL_REDUCE * c for c in is_call], group=[0 if c else -1 for c in is_call], names=tuple(names),
+        groups=(tuple(range(world)),), group_names=("dp",), zero=100.0,
     )  # fmt: skip
 
 
@@ -54,8 +55,8 @@ def beats(world: int = 4, **process: str) -> dict[int, Beat]:
 
 def test_the_rank_that_raised_is_named_and_those_that_lost_their_connection_are_not() -> None:
     table = job([
-        (0, 6.1, EndKind.RAISED, LOST), (1, 6.05, EndKind.RAISED, LOST), (2, 6.2, EndKind.RAISED, "ValueError: shard 17 (a.py:3 in load)"),
-        (3, 6.4, EndKind.SIGNAL, "SIGTERM"),
+        (0, 6.1, EndKind.RAISED, LOST), (1, 6.05, EndKind.RAISED, LOST),
+        (2, 6.2, EndKind.RAISED, "ValueError: shard 17 (a.py:3 in load)"), (3, 6.4, EndKind.SIGNAL, "SIGTERM"),
     ])  # fmt: skip
     failure = failure_of(table, beats(), 110.0)
     assert failure is not None and failure.sure and [end.rank for end in failure.causes] == [2] and failure.others == (0, 1, 3)

@@ -37,14 +37,14 @@ class _Kind:
 
 
 _KINDS = {
-    "data": _Kind(Verdict.DATA, "wait{s} {time} of a step for the next batch", 0.15),
+    "data": _Kind(Verdict.DATA, "wait{s} {time} of a step for the next batch", 0.1),
     "outside": _Kind(
         Verdict.OUTSIDE,
         "spend{s} {time} of a step outside of forward, backward, optimizer, data and calls (Python between them)",
-        0.2,
+        0.1,
     ),
-    "saves": _Kind(Verdict.SAVING, "spend{s} {time} of a step on saving", 0.2),
-    "gaps": _Kind(Verdict.LAUNCH_SKEW, "collect{s} garbage for {time} of a step", 0.15),
+    "saves": _Kind(Verdict.SAVING, "spend{s} {time} of a step on saving", 0.1),
+    "gaps": _Kind(Verdict.LAUNCH_SKEW, "collect{s} garbage for {time} of a step", 0.1),
 }
 
 

@@ -38,6 +38,8 @@ class StepTable:
     """[R, S]: time that `WORK` was delayed because the process was runnable but had no core; not part of `own` or `work`."""
     blocked: Floats
     """[R, S]: time that calls blocked the rank."""
+    unfed: Floats
+    """[R, S]: time of the whole step in which the process was runnable but had no core; NaN unknown."""
     late: Floats
     """[R, S]: lateness at calls relative to the median rank of the group, averaged over the step's calls."""
     outside: Floats
@@ -78,10 +80,11 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     role = np.array([(roles or {}).get(int(rank), 0) for rank in ranks], np.int32)
     hosts = tuple(done.hosts.get(int(rank), "") for rank in ranks)
     late = _lateness(done, cell, shape)
-    unfed = np.nan_to_num(_sums(cell[of_step], done.seconds[of_step], shape)) - np.nan_to_num(starved)
+    unfed = np.fmax(_sums(cell[of_step], done.seconds[of_step], shape), starved)
+    between = np.maximum(np.nan_to_num(unfed) - np.nan_to_num(starved), 0.0)
     outside = np.maximum(lengths - _covered(done.where(~of_step), cell[~of_step], row[~of_step], shape), 0.0)
-    outside, work[Section.DATA] = _without(outside, work[Section.DATA], np.maximum(unfed, 0.0))
-    return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, late, outside)
+    outside, work[Section.DATA] = _without(outside, work[Section.DATA], between)
+    return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, unfed, late, outside)
 
 
 def _covered(done: Sections, cell: Int64s, row: Int64s, shape: tuple[int, int]) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.fleet.findings.steps import StepTable
+from windtunnel.fleet.findings.steps import WORK, StepTable
 from windtunnel.records.sections import Section, Sections
 
 MOST_BINS = 160
@@ -31,8 +31,9 @@ def heat_layers(table: StepTable) -> dict[str, dict[str, Any]]:
     """Layer → `values` (int8 in base64, [R × T], excess over the middle of the role in `UNIT`s; -128 unknown) and `usual` (ms,
     [T])."""
     layers = {}
-    for name, section in SHOWN.items():
-        values = table.own if section is None else table.work[section]
+    shown = {name: table.own if section is None else table.work[section] for name, section in SHOWN.items()}
+    for name, values in {**shown, "outside": table.outside, "no core": table.unfed}.items():
+        section = SHOWN.get(name)
         if not np.isfinite(values).any():
             continue
         binned = _average_bins(values)
@@ -43,7 +44,7 @@ def heat_layers(table: StepTable) -> dict[str, dict[str, Any]]:
             middle[np.ix_(mine, known)] = np.nanmedian(binned[mine][:, known], axis=0)
         # Against the usual own work, not the usual of the layer: 2 ms more of garbage collection is little, however little is
         # usual.
-        scale = middle if section in (None, Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER) else np.nanmedian(table.own)
+        scale = middle if name == "own work" or section in WORK else np.nanmedian(table.own)
         excess = (binned - middle) / np.maximum(scale, 1e-9)
         coded = np.where(np.isfinite(excess), np.clip(np.rint(excess / UNIT), -127, 127), -128).astype(np.int8)
         known = np.isfinite(binned).any(0)

@@ -1,4 +1,4 @@
-"""DistributedDataParallel with a DataLoader, a norm, and a scheduler. ACCUMULATE micro batches a step; COMPILE=1 compiles the model."""
+"""DistributedDataParallel with a DataLoader, a norm, and a scheduler. ACCUMULATE: micro batches a step; COMPILE: compiled."""
 
 import os
 
@@ -18,7 +18,7 @@ net = nn.parallel.DistributedDataParallel(model)
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 1000)
 batches = iter(torch.utils.data.DataLoader(Samples(), batch_size=4, num_workers=0))
-for step in range(STEPS):
+for _ in range(STEPS):
     for micro in range(accumulate):
         inputs = next(batches)
         with net.no_sync() if micro + 1 < accumulate else torch.enable_grad():

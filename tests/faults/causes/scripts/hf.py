@@ -47,6 +47,7 @@ arguments = TrainingArguments(
     disable_tqdm=True,
     ddp_backend="gloo",
     dataloader_num_workers=0,
+    remove_unused_columns=False,
 )
 Trainer(model=model, args=arguments, train_dataset=Words(), callbacks=[Busy()]).train()
 if RANK == 0:

@@ -10,12 +10,12 @@ dist.init_process_group("gloo")
 world = dist.get_world_size()
 torch.manual_seed(0)
 module = Layer(64, slow=2.0)
-stage = PipelineStage(module, RANK, world, torch.device("cpu"), input_args=torch.ones(4, 64), output_args=torch.ones(4, 64))
+stage = PipelineStage(module, RANK, world, torch.device("cpu"))
 schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=lambda out, target: (out - target).pow(2).mean())
 optimizer = torch.optim.SGD(module.parameters(), lr=1e-3)
 batches = iter(torch.utils.data.DataLoader(Samples(), batch_size=16))
 target = torch.zeros(16, 64)
-for step in range(STEPS):
+for _ in range(STEPS):
     if RANK == 0:
         schedule.step(next(batches))
     elif world - 1 == RANK:
