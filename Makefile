@@ -184,12 +184,14 @@ fuzz-short: setup
 # Faults in jobs of real processes, and what the findings say of them. Needs torch, which it installs; links need root.
 fleet-faults: torch
 	$(BIN)/python -m tests.faults --write
+	$(BIN)/python -m tests.faults.causes --write
 	$(BIN)/python -m tests.faults.checkpoints --write
 	for case in F1:200 F3:50 F5:50 F8:40 F13:120 F14:30; do \
 	  $(BIN)/python -m tests.faults.recovery --case $${case%:*} --count $${case#*:} --write || exit 1; done
 
 fleet-faults-short: torch
 	$(BIN)/python -m tests.faults --cut
+	$(BIN)/python -m tests.faults.causes --short
 	$(BIN)/python -m tests.faults.checkpoints --short
 
 # The C++ tests and fuzzers under ASan and UBSan, then those with several threads under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.

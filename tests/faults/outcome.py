@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "see": "What is wrong with a running job",
+    "causes": "Scripts with one thing wrong",
     "recover": "Jobs that are hit and go on",
     "checkpoints": "Checkpoints that are hit",
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.faults.cases import CASES
+from tests.faults.causes.listed import LINES as CAUSES
 from tests.faults.checkpoints.listed import LINES as CHECKPOINTS
 from tests.faults.page import page
 from tests.faults.recovery.listed import LINES as RECOVERY
@@ -18,4 +19,4 @@ def publish(new: Mapping[str, Tally]) -> None:
     """Puts tallies in the place of those of the same names, and writes the page anew."""
     tallies = read_tallies(KEPT) | dict(new)
     write_tallies(KEPT, tallies)
-    KEPT.with_suffix(".md").write_text(page((*CASES, *RECOVERY, *CHECKPOINTS), tallies), encoding="utf-8")
+    KEPT.with_suffix(".md").write_text(page((*CASES, *CAUSES, *RECOVERY, *CHECKPOINTS), tallies), encoding="utf-8")

@@ -23,6 +23,7 @@ from windtunnel.fleet.collector_client import CollectorClient
 from windtunnel.fleet.findings.call_matching import match_collectives, match_sends
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.slow_links import match_transfers
+from windtunnel.fleet.findings.waits import waits_of_ranks
 from windtunnel.fleet.monitor import killed_ranks, stall_report
 from windtunnel.fleet.ring import RingWriter, RowState
 from windtunnel.fleet.rings import ring_path
@@ -32,7 +33,7 @@ from windtunnel.fleet.sources import read_aligned_run, read_run
 from windtunnel.records.sections import Section, Sections
 from windtunnel.report.fleet.run import fleet_dict, fleet_short
 from windtunnel.report.fleet.timeline import write_fleet_trace
-from windtunnel.report.fleet.view import flows_of, mesh_of, waits_of_ranks
+from windtunnel.report.fleet.view import flows_of, mesh_of
 
 COLLECTORS = Path(__file__).resolve().parents[1] / "fleet_collectors.py"
 MS = 1_000_000

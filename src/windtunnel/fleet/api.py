@@ -54,18 +54,19 @@ def judge_run(run: str | Path, last: int | None = None) -> JudgedRun:
 
 
 def find_hang(run: str | Path) -> dict[str, Any]:
-    """Which ranks block a watched run that does not move, with the `stacks` of those on this machine: `windtunnel fleet hang RUN`.
+    """Which ranks block a watched run that does not move, or ended it: `windtunnel fleet hang RUN`. With `stacks` of those on this
+    machine.
 
     Dumps of PyTorch's flight recorder say it too: `windtunnel.read(*dumps).facts["hang"]`. FileError where there is no run.
     """
-    from windtunnel.fleet.findings.hang import hang_report
-    from windtunnel.fleet.findings.liveness import HEARTBEAT, rank_states
+    from windtunnel.fleet.findings.liveness import HEARTBEAT, diagnose_failure, diagnose_stall
+    from windtunnel.fleet.monitor import has_ended
     from windtunnel.fleet.sources import read_aligned_run
     from windtunnel.fleet.stacks import stacks_of
 
     recorded, _ = read_aligned_run(run, HANG_STEPS)
-    states, groups = rank_states(recorded.sections, recorded.beats, recorded.now)
-    report = hang_report(states, groups, silence=2 * HEARTBEAT)
+    look = (recorded.sections, recorded.beats, recorded.now)
+    report = diagnose_failure(*look, ended=has_ended(recorded)) or diagnose_stall(*look, 2 * HEARTBEAT)
     return {**report.as_dict(), "stacks": stacks_of(list(report.culprits), recorded.pids)}
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from windtunnel.fleet.findings.finding import Finding, Verdict
-from windtunnel.fleet.findings.hang import HangReport, hang_report, is_silent
+from windtunnel.fleet.findings.hang import HangReport, is_silent
 from windtunnel.fleet.findings.judge import judge
-from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, rank_states, stall_seconds
+from windtunnel.fleet.findings.liveness import HEARTBEAT, HangWatch, diagnose_failure, diagnose_stall, stall_seconds
 from windtunnel.fleet.recorded import Recorded
 
 JUDGE_EVERY = 5
@@ -82,7 +82,7 @@ class Monitor:
         elif hang is not None:
             ranks = tuple(hang.culprits)
             hosts = tuple(sorted({recorded.beats[rank].host for rank in ranks if rank in recorded.beats}))
-            alarms.append(Alarm(recorded.now, Verdict.HANG, ranks, hosts, hang.text, hang=hang))
+            alarms.append(Alarm(recorded.now, hang.verdict, ranks, hosts, hang.text, hang=hang))
         if self.is_judgement_due(recorded):
             begin = time.monotonic()
             alarms += self._judge(recorded)
@@ -123,12 +123,16 @@ def _last_step(recorded: Recorded) -> int:
 
 
 def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport | None:
-    """Diagnoses a job that makes no progress, from a single snapshot. None if the job makes progress or all ranks have ended.
+    """Diagnoses a job that makes no progress, or that a failure ended, from one snapshot. None if it makes progress or all ranks
+    have ended well.
 
     A job counts as stalled if a rank that should be alive is silent, or if no rank has written a record for as long as `HangWatch`
     waits.
     """
     sections, living = recorded.sections, [beat for beat in recorded.beats.values() if beat.ended is None]
+    failure = diagnose_failure(sections, recorded.beats, recorded.now, ended=has_ended(recorded))
+    if failure is not None:
+        return failure
     if not living or has_ended(recorded):
         return None
     silent = any(is_silent(beat.process, beat.silent, 2 * heartbeat) for beat in living)
@@ -136,8 +140,7 @@ def stall_report(recorded: Recorded, heartbeat: float = HEARTBEAT) -> HangReport
     quiet = recorded.now - float(moments.max()) if len(moments) else 0.0
     if not silent and quiet <= stall_seconds(sections):
         return None
-    states, groups = rank_states(sections, recorded.beats, recorded.now)
-    return hang_report(states, groups, silence=2 * heartbeat)
+    return diagnose_stall(sections, recorded.beats, recorded.now, 2 * heartbeat)
 
 
 def has_ended(recorded: Recorded) -> bool:

@@ -194,6 +194,27 @@ class RingWriter:
         self._map.close()
 
 
+def append_end(path: Path, section: int, line: str) -> None:
+    """Appends a row of `section` with the name `line` to the ring of a process that has ended, now. FileError if it is no ring."""
+    reader = RingReader(path)
+    known = [value for kind, value in reader.lines() if kind == "name"]
+    size, used, head, step = reader.meta.capacity, reader._word(TEXT_USED), reader.head(), reader._word(STEP)
+    now = time.monotonic_ns() + reader.meta.offset_ns
+    reader.close()
+    raw = f'["name",{json.dumps(line)}]\n'.encode()
+    try:
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as area:
+            name = len(known) if used + len(raw) <= TEXT_BYTES else -1
+            if name >= 0:
+                area[HEADER_BYTES + used : HEADER_BYTES + used + len(raw)] = raw
+                _WORD.pack_into(area, TEXT_USED, used + len(raw))
+            row = (now, 0, 0, -1, -1, step, -1, name, -1, -1, section, 0, RowState.DONE, 0, head & 0xFFFFFFFF)
+            PACK.pack_into(area, _ROWS_AT + head % size * PACK.size, *row)
+            _WORD.pack_into(area, HEAD, head + 1)
+    except OSError as error:
+        raise FileError(str(path), error.strerror or str(error), "a ring that can be written") from error
+
+
 @dataclass(frozen=True)
 class RingTail:
     """Result of a read: complete rows `first … first + len(rows) - 1`, of which `lost` before `first` had been overwritten."""

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from windtunnel.base.errors import FileError
+from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.sidecars import ALARMS, COLLECTED
-from windtunnel.fleet.monitor import last_steps
+from windtunnel.fleet.monitor import Alarm, last_steps
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.clocks import MachineClocks
+    from windtunnel.fleet.findings.hang import HangReport
 
 _SURE = 64
 """Machines of which the clocks' bounds are worked out: each takes two linear programmes."""
@@ -109,6 +111,18 @@ def _records(path: Path) -> Path | None:
     if (path / "log").is_dir():
         return path  # a collector that waits for its first batch says so
     return path if any(path.glob("*.ring")) else None
+
+
+def keep_last_alarm(folder: Path, report: HangReport | None, recorded: Recorded) -> None:
+    """Appends the failure that ended a run to its alarms, unless the monitor has told it: the monitor ends with the command."""
+    if report is None or not report.crash or not folder.is_dir():
+        return
+    known = {rank for alarm in alarms_of(str(folder)) if alarm["verdict"] == Verdict.CRASH for rank in alarm.get("ranks", ())}
+    if not set(report.culprits) <= known:
+        hosts = tuple(sorted({recorded.beats[rank].host for rank in report.culprits if rank in recorded.beats}))
+        alarm = Alarm(recorded.now, report.verdict, tuple(report.culprits), hosts, report.text, hang=report)
+        with (folder / ALARMS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(alarm.as_dict()) + "\n")
 
 
 def alarms_of(run: str) -> list[dict[str, Any]]:

@@ -28,10 +28,14 @@ class Section(IntEnum):
     HOST_GAP = 7  # the host was busy with none of the above: Python, garbage collection
     MODULE = 8  # a named module, where it is asked for
     RANGE = 9  # a range that the user named
+    END = 10  # how the process or a thread of it ended; takes no time. Its name says it (`records.ends`)
 
 
 NO_CORE = "no core"
 """Name of a gap in which the process could run and had no core. One row stands for all such waits of a section, at its tail."""
+
+NO_CORE_IN_STEP = "no core in the step"
+"""Name of the same, of a whole step: inside its sections and between them."""
 
 
 @dataclass(frozen=True)

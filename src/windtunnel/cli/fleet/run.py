@@ -157,15 +157,17 @@ def _summary(folder: Path, url: str, code: int) -> None:
     """A few lines on what the run was, on standard error; whatever goes wrong here is no failure of the command."""
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.findings.judge import judge
-    from windtunnel.fleet.monitor import killed_ranks
-    from windtunnel.fleet.sources import read_aligned_run
+    from windtunnel.fleet.monitor import stall_report
+    from windtunnel.fleet.sources import keep_last_alarm, read_aligned_run
 
     console = notes()
     try:
         recorded, _ = read_aligned_run(folder, SUMMARY_STEPS)
         from windtunnel.report.fleet.run import fleet_short  # here: the wheel windtunnel-fleet alone has no reports
 
-        lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), killed_ranks(recorded), code)
+        report = stall_report(recorded)
+        keep_last_alarm(folder, report, recorded)
+        lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), report, code)
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""
         console.print(

@@ -7,13 +7,17 @@ arrived. A part grows if the Mann-Kendall test says so and Sen's slope times the
 constant levels fit it better than a slope, and the Mann-Whitney test separates the levels. The verdict is the part that explains
 most of the growth of the step; the other parts are listed with their slopes as excluded. A decline is reported if the step grows
 significantly, or if it seems to grow and a part that explains this grows significantly.
+
+Both tests take steps for independent, but other work on a machine lasts for many steps. So their z is reduced by the correlation of
+the residuals, as Hamed and Rao do for the Mann-Kendall test (J. Hydrology 204, 1998), and a growth has to exceed the noise of the
+run itself: the spread of its steps about the fitted line or levels.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +34,12 @@ HINT = 0.05
 """The same, if a part of the step grows significantly: noise of other parts can hide in the step what is clear in the part."""
 LEAST = 0.02
 """Growth over the window, as a share of the step, below which there is no decline."""
+LEAST_EFFECT = 1.0
+"""The same in standard deviations of the run's own steps."""
+CLEAR_EFFECT = 2.0
+"""The same from which on steps seem to grow, however few of them are independent."""
+LEAST_SHARE = 0.3
+"""Share of the growth that a part has to explain."""
 FEWEST_STEPS = 30
 MOST_POINTS = 24
 """Points of a series that are tested for a slope; longer series are averaged in blocks, so that occasional events count."""
@@ -50,6 +60,8 @@ class Trend:
     """Value at the window's first step, by the fitted line."""
     jump: int = -1
     """Index of the first value after a jump; -1: a slope."""
+    noise: float = 0.0
+    """Robust standard deviation of the values about the fit."""
 
 
 def trend_of(values: Floats) -> Trend:
@@ -62,13 +74,35 @@ def trend_of(values: Floats) -> Trend:
     place, series = _average_blocks(at, values[at], MOST_POINTS)
     slope, intercept, _, _ = stats.theilslopes(series, place)
     cut = _best_cut(series)
-    if _distance(series[:cut]) + _distance(series[cut:]) >= np.abs(series - slope * place - intercept).sum():
-        return Trend(float(slope * (len(values) - 1)), min(1.0, 2.0 * _rise_chance(series)), float(intercept))
+    line = slope * place + intercept
+    if _distance(series[:cut]) + _distance(series[cut:]) >= np.abs(series - line).sum():
+        chance = _less_sure(_rise_chance(series), series - line)
+        noise = _robust_deviation(values[at] - slope * at - intercept)
+        return Trend(float(slope * (len(values) - 1)), min(1.0, 2.0 * chance), float(intercept), noise=noise)
     place, series = _average_blocks(at, values[at], MOST_POINTS_OF_JUMP)
     cut = _best_cut(series)
     apart = float(stats.mannwhitneyu(series[cut:], series[:cut], alternative="greater", method="exact").pvalue)
     before, after = float(np.median(series[:cut])), float(np.median(series[cut:]))
-    return Trend(after - before, min(1.0, 2.0 * (len(series) - 5) * apart), before, int(np.ceil(place[cut - 1 : cut + 1].mean())))
+    jump = int(np.ceil(place[cut - 1 : cut + 1].mean()))
+    apart = _less_sure(apart, np.concatenate([series[:cut] - before, series[cut:] - after]))
+    noise = _robust_deviation(np.where(at < jump, values[at] - before, values[at] - after))
+    return Trend(after - before, min(1.0, 2.0 * (len(series) - 5) * apart), before, jump, noise)
+
+
+def _less_sure(chance: float, residuals: Floats) -> float:
+    """A probability by a test of independent values, for values whose residuals are correlated: fewer of them count."""
+    from scipy import special
+
+    count = len(residuals)
+    centered = residuals - residuals.mean()
+    power = float((centered**2).sum())
+    lag = float((centered[1:] * centered[:-1]).sum()) / power if power > 0 else 0.0
+    lag = min(max((lag * count + 1.0) / (count - 4.0), 0.0), 0.95)  # the estimate of a short series is too low (Kendall 1954)
+    return float(special.ndtr(special.ndtri(chance) * math.sqrt((1.0 - lag) / (1.0 + lag)))) if 0.0 < chance < 0.5 else chance
+
+
+def _robust_deviation(values: Floats) -> float:
+    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
 def _average_blocks(at: Int64s, series: Floats, most: int) -> tuple[Floats, Floats]:
@@ -128,13 +162,16 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
     known = np.isfinite(whole.step).any(0)
     length[known] = np.nanmedian(whole.step[:, known], axis=0)
     total = trend_of(length)
-    if total.chance > HINT or total.growth < LEAST * total.start:
+    if total.growth < max(LEAST * total.start, LEAST_EFFECT * total.noise):
+        return None
+    if total.chance > HINT and total.growth < CLEAR_EFFECT * total.noise:
         return None
     since = int(steps[max(total.jump, 0)])
     parts = sorted(_parts(whole, transfers), key=lambda one: -one.growth)
-    best = parts[0] if parts else None
+    best = _cause(parts, total.growth)
     share = best.growth / total.growth if best else 0.0
-    explained = best is not None and best.chance <= LEVEL and share >= 0.3
+    needed = HINT if total.chance <= LEVEL else LEVEL  # a decline that is certain has some cause
+    explained = best is not None and best.chance <= needed and share >= LEAST_SHARE
     if not explained and total.chance > LEVEL:
         return None
     if best is None or not explained:
@@ -156,6 +193,16 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
     )  # fmt: skip
 
 
+def _cause(parts: Sequence[_Part], growth: float) -> _Part | None:
+    """The part that explains most of the growth. Waiting for a core comes first where it explains a good part: what else takes
+    longer on a busy machine, such as transfers, is its consequence.
+    """
+    for part in parts:
+        if part.verdict is Verdict.NO_CORE and part.chance <= HINT and part.growth >= LEAST_SHARE * growth:
+            return part
+    return parts[0] if parts else None
+
+
 def _describe_part(part: _Part, total: float) -> str:
     share = min(max(part.growth, 0.0) / total, 1.0)
     return f"{part.text}: {part.growth * 1e3:+.1f} ms, {share:.0%} of the decline"
@@ -163,9 +210,8 @@ def _describe_part(part: _Part, total: float) -> str:
 
 def _cut(table: StepTable, warm_up: int) -> StepTable:
     work = {section: values[:, warm_up:] for section, values in table.work.items()}
-    parts = (table.step, table.own, table.starved, table.blocked, table.late)
-    step, own, starved, blocked, late = (values[:, warm_up:] for values in parts)
-    return StepTable(table.ranks, table.steps[warm_up:], table.hosts, table.roles, step, work, own, starved, blocked, late)
+    names = ("step", "own", "starved", "blocked", "unfed", "late", "outside")
+    return replace(table, steps=table.steps[warm_up:], work=work, **{name: getattr(table, name)[:, warm_up:] for name in names})
 
 
 def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
@@ -178,8 +224,8 @@ def _parts(table: StepTable, transfers: Transfers) -> list[_Part]:
         _worst(table, data, Verdict.DATA, "its waiting for data grows"),
         _skew(table, gaps),
     ]
-    if np.nansum(table.starved) > 0:
-        parts.append(_worst(table, np.nan_to_num(table.starved), Verdict.NO_CORE, "its waiting for a core grows"))
+    if np.nansum(table.unfed) > 0:
+        parts.append(_worst(table, np.nan_to_num(table.unfed), Verdict.NO_CORE, "its waiting for a core grows"))
     moved = _transfer_seconds(table.steps, transfers)
     trend = trend_of(moved)
     chance, machines = fading_machines(table.steps, transfers)

@@ -15,9 +15,12 @@ class Verdict(StrEnum):
     SLOW_LINK = "slow link"
     SLOW_UPLINK = "slow uplink"  # all links of one machine
     HANG = "hang"
+    CRASH = "crash"  # a rank ended, and the job with it
     LAUNCH_SKEW = "launch skew"
     BANDWIDTH = "bandwidth"
     DATA = "late data"
+    OUTSIDE = "outside of sections"  # Python between forward, backward, optimizer, data and calls
+    SAVING = "saving"  # checkpoints in so many steps that they set the pace
     COMPUTE = "slower computing"  # a clock that drops, a machine that throttles
     NO_CORE = "no core"  # a runnable process without a core: its host is overloaded
     UNEXPLAINED = "unexplained"

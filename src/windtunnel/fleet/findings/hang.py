@@ -15,12 +15,13 @@ The same analysis serves heartbeats of a running job and dumps of PyTorch's flig
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from windtunnel.base.comm import Comm
-from windtunnel.fleet.findings.finding import format_ranks
+from windtunnel.fleet.findings.finding import Verdict, format_ranks
+from windtunnel.fleet.findings.mismatch import Mismatch
 
 ONE_SIDED = (Comm.BROADCAST, Comm.REDUCE, Comm.GATHER, Comm.SCATTER, Comm.SEND_RECV)
 """Calls that one rank may finish before another has begun."""
@@ -70,6 +71,8 @@ class RankState:
     """Seconds for which it has been doing it."""
     host: str = ""
     stack: str = ""
+    threads: str = ""
+    """Exceptions that ended threads of it."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,13 @@ class HangReport:
     stuck: tuple[str, ...]
     """Calls that all ranks have begun and none finishes: the transport is suspect, not a rank."""
     text: str
+    crash: bool = False
+    """A rank has ended, and the job with it: `culprits` says how."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """CRASH or HANG."""
+        return Verdict.CRASH if self.crash else Verdict.HANG
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; ranks as text keys."""
@@ -94,17 +104,19 @@ class HangReport:
             "culprits": {str(rank): why for rank, why in self.culprits.items()},
             "waits": {str(rank): {str(other): call for other, call in on.items()} for rank, on in self.waits.items()},
             "chain": list(self.chain), "cycle": list(self.cycle), "stuck": list(self.stuck), "text": self.text,
+            "crash": self.crash,
         }  # fmt: skip
 
 
 def hang_report(
-    states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], *, silence: float = 2.0, settled: bool = True
-) -> HangReport:
+    states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], *, silence: float = 2.0, settled: bool = True,
+    mismatches: Sequence[Mismatch] = (),
+) -> HangReport:  # fmt: skip
     """Finds the ranks that block the job. `groups`: ranks of each group; `silence`: seconds without a heartbeat after which a
     process counts as silent.
 
     `settled`: the job is stalled. If it may still make progress, states of living ranks are outdated when they are read, so only
-    silent processes are named if there are any.
+    silent processes are named if there are any. `mismatches`: calls in which ranks do not agree; those that differ are named.
     """
     culprits: dict[int, str] = {}
     for rank, state in sorted(states.items()):
@@ -112,6 +124,9 @@ def hang_report(
             culprits[rank] = _silence_reason(state)
     silent = set(culprits)
     moving = bool(silent) and not settled
+    apart = () if moving else tuple(mismatches)
+    for one in apart:
+        culprits.update({rank: why for rank, why in one.reasons.items() if rank not in culprits})
     everyone = {rank for ranks in groups.values() for rank in ranks}
     unknown = everyone - set(states)
     if states and len(unknown) <= len(states):
@@ -119,23 +134,42 @@ def hang_report(
     else:
         unknown = set()
     if not moving:
-        culprits.update({rank: why for rank, why in _held_by_device(states, groups, silent).items() if rank not in culprits})
+        agreeing = {name: ranks for name, ranks in groups.items() if name not in {one.group for one in apart}}
+        culprits.update({rank: why for rank, why in _held_by_device(states, agreeing, silent).items() if rank not in culprits})
     waits = {rank: on for rank, state in states.items() if (on := _waits_for(state, states, groups, unknown, silent))}
     awaited = {other for on in waits.values() for other in on}
     for rank in sorted(awaited - set(waits) - set(culprits)):
-        if not moving:
+        if not moving and not apart:
             culprits[rank] = _absence_reason(rank, states.get(rank), waits)
     cycle = () if culprits else _cycle(waits)
+    if cycle:
+        culprits.update(_outside_the_usual_call(states, waits))
     stuck = () if culprits or cycle else _stuck_calls(states, groups)
     chain = _chain(waits, set(culprits))
     culprits = dict(sorted(culprits.items()))
     return HangReport(culprits, waits, chain, cycle, stuck, _report_text(culprits, waits, chain, cycle, stuck))
 
 
+def _outside_the_usual_call(states: Mapping[int, RankState], waits: Mapping[int, Mapping[int, str]]) -> dict[int, str]:
+    """Of ranks that wait for each other: those that are in another call than most of them. None if no call has most."""
+    inside: dict[tuple[str, int], list[int]] = {}
+    calls: dict[tuple[str, int], str] = {}
+    for rank in sorted(waits):
+        call = next((one for one in states[rank].pending if one.peer < 0), None)
+        if call is not None:
+            inside.setdefault((call.group, call.number), []).append(rank)
+            calls[call.group, call.number] = _describe_call(call)
+    ordered = sorted(inside, key=lambda key: -len(inside[key]))
+    if len(ordered) < 2 or len(inside[ordered[0]]) == len(inside[ordered[1]]):
+        return {}
+    there = f"{format_ranks(inside[ordered[0]])} are in {calls[ordered[0]]}"
+    return {rank: f"is in {calls[key]}, where {there}" for key in ordered[1:] for rank in inside[key]}
+
+
 def _silence_reason(state: RankState) -> str:
     what = {"stopped": "its process is stopped", "zombie": "its process is dead", "gone": "its process is gone"}.get(state.process)
     what = what or f"its process has sent no heartbeat for {state.silent:.1f} s"
-    return f"{what}; last in {state.doing}" if state.doing else what
+    return (f"{what}; last in {state.doing}" if state.doing else what) + state.threads
 
 
 def _held_by_device(states: Mapping[int, RankState], groups: Mapping[str, tuple[int, ...]], silent: set[int]) -> dict[int, str]:
@@ -203,6 +237,7 @@ def _absence_reason(rank: int, state: RankState | None, waits: Mapping[int, Mapp
     if state and state.doing:
         doing = f"; it {state.doing}" if state.process == "ended" else f"; it is in {state.doing}"
         doing += f" for {state.since:.1f} s" if state.since == state.since else ""
+        doing += state.threads
     return f"has not begun {call}, in which {format_ranks(waiting)} wait{'s' if len(waiting) == 1 else ''}{doing}"
 
 

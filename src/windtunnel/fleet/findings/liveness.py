@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.comm import Comm
+from windtunnel.fleet.findings.failures import JobFailure, end_rows, failure_of, failure_text
 from windtunnel.fleet.findings.hang import HangReport, PendingCall, RankState, hang_report, is_silent
+from windtunnel.fleet.findings.mismatch import find_mismatches
+from windtunnel.records.ends import EndKind
 from windtunnel.records.sections import Section, Sections
 
 HEARTBEAT = 1.0
@@ -55,14 +58,18 @@ def rank_states(
     """
     labels = group_labels(sections)
     states = {}
+    ends = end_rows(sections)
     order = np.lexsort((sections.begin, sections.rank))
     ranks, starts = np.unique(sections.rank[order], return_index=True)
     by_rank = dict(zip(ranks.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
     for rank, beat in beats.items():
         if beat.ended is not None:
-            states[rank] = RankState(rank, process="ended", doing=f"ended with code {beat.ended}", host=beat.host)
+            how = next((text for _, kind, text, _ in ends.get(rank, []) if kind is EndKind.EXIT), f"exit status {beat.ended}")
+            states[rank] = RankState(rank, process="ended", doing=f"ended with {how}", host=beat.host)
         else:
-            states[rank] = _state(sections, by_rank.get(rank, np.zeros(0, np.int64)), labels, beat, now)
+            state = _state(sections, by_rank.get(rank, np.zeros(0, np.int64)), labels, beat, now)
+            told = [text for _, kind, text, _ in ends.get(rank, []) if kind is EndKind.THREAD]
+            states[rank] = replace(state, threads="".join(f"; its {text}" for text in told))
     groups = {label: ranks for label, ranks in zip(labels, sections.groups, strict=True) if all(rank in beats for rank in ranks)}
     return states, groups
 
@@ -101,6 +108,43 @@ def stall_seconds(sections: Sections, least: float = LEAST_STALL) -> float:
     return max(least, STALL_STEPS * float(np.median(steps))) if len(steps) else least
 
 
+def diagnose_stall(sections: Sections, beats: Mapping[int, Beat], now: float, silence: float, settled: bool = True) -> HangReport:
+    """The hang analysis of records and heartbeats. `silence` and `settled` as in `hang_report`."""
+    states, groups = rank_states(sections, beats, now)
+    mismatches = find_mismatches(sections, group_labels(sections)) if settled else ()
+    return hang_report(states, groups, silence=silence, settled=settled, mismatches=mismatches)
+
+
+def diagnose_failure(sections: Sections, beats: Mapping[int, Beat], now: float, *, ended: bool = False) -> HangReport | None:
+    """Which rank ended first while the job ran, how, and the calls before it in which ranks did not agree. None without a failure,
+    or as long as its cause may still become known; `ended`: the job has ended, so nothing will.
+    """
+    failure = failure_of(sections, beats, now)
+    if failure is None or not (failure.sure or ended):
+        return None
+    if failure.asked:
+        return _standstill_before(failure, sections, beats) if ended else None
+    culprits: dict[int, str] = {}
+    for one in find_mismatches(sections, group_labels(sections)):
+        culprits.update(one.reasons)
+    lines = [f"rank {rank}: {why}" for rank, why in culprits.items()] + [failure_text(failure)]
+    for end in failure.causes:
+        culprits[end.rank] = f"{culprits[end.rank]}; it {end.why}" if end.rank in culprits else end.why
+    return HangReport(culprits, {}, (), (), (), "\n".join(lines), crash=True)
+
+
+def _standstill_before(failure: JobFailure, sections: Sections, beats: Mapping[int, Beat]) -> HangReport | None:
+    """Who blocked a job that did not move when somebody ended it. None if it moved."""
+    ended = min((end.seconds for end in failure.causes if np.isfinite(end.seconds)), default=float("nan"))
+    before = sections.where(sections.section != Section.END)
+    ends = before.begin + np.nan_to_num(np.fmax(before.seconds, before.host_seconds))
+    if not len(ends) or not ended - (sections.zero + float(ends.max())) > stall_seconds(sections):
+        return None
+    alive = {rank: replace(beat, silent=0.0, process="", ended=None) for rank, beat in beats.items()}
+    report = diagnose_stall(sections, alive, ended, float("inf"))
+    return replace(report, text=f"{report.text}\n{failure_text(failure)}") if report.culprits or report.waits else None
+
+
 @dataclass
 class HangWatch:
     """Runs the hang analysis when a job is stalled: pass the newest records at each look. It reports each stall once, and again
@@ -118,10 +162,21 @@ class HangWatch:
     """This stall was reported, while all processes were alive."""
     _reported_silent: frozenset[int] = frozenset()
     """Silent ranks that were reported."""
+    _failed: frozenset[int] = frozenset()
+    """Ranks that a reported failure names."""
 
     def look(self, sections: Sections, beats: Mapping[int, Beat], now: float) -> HangReport | None:
         """The report of a hang that has just been detected, otherwise None."""
-        living = [beat for beat in beats.values() if beat.ended is None]
+        failure = failure_of(sections, beats, now)
+        if failure is not None:
+            report = diagnose_failure(sections, beats, now)
+            if report is not None and not frozenset(report.culprits) <= self._failed:
+                self._failed |= frozenset(report.culprits)
+                return report
+        gone = {*(end.rank for end in failure.causes), *failure.others} if failure is not None else set()
+        if not gone:
+            self._failed = frozenset()
+        living = [beat for beat in beats.values() if beat.ended is None and beat.rank not in gone]
         progress = sum(beat.progress for beat in living)
         silent = frozenset(beat.rank for beat in living if is_silent(beat.process, beat.silent, 2 * self.heartbeat))
         if progress != self._progress or not np.isfinite(self._moved):
@@ -129,11 +184,10 @@ class HangWatch:
             self._stall_reported = self._stall_reported and bool(silent)
         self._reported_silent &= silent
         stalled = now - self._moved > stall_seconds(sections, self.least_stall)
-        if not living or not (silent - self._reported_silent or (stalled and not self._stall_reported)):
+        if not living or not (silent - self._reported_silent or (stalled and not self._stall_reported and not gone)):
             return None
         self._stall_reported, self._reported_silent = True, silent
-        states, groups = rank_states(sections, beats, now)
-        return hang_report(states, groups, silence=2 * self.heartbeat, settled=stalled)
+        return diagnose_stall(sections, beats, now, 2 * self.heartbeat, stalled)
 
     def next_look(self, beats: Mapping[int, Beat]) -> float:
         """Seconds until the next look is useful: a heartbeat, or less if a late process would count as silent by then."""

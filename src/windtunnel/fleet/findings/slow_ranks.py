@@ -139,7 +139,7 @@ def _center_and_spread(values: Floats) -> tuple[float, float]:
 def slow_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP) -> list[Finding]:
     """The slow ranks, worst first. Slow ranks of one machine are reported as one finding about the machine."""
     pace = pace_of(table, window=window, warm_up=warm_up)
-    named = _find_outliers(pace)
+    named = find_outliers(pace)
     found = []
     left = set(named.tolist())
     for host, members in _machines(table).items():
@@ -151,7 +151,7 @@ def slow_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM_UP
     return sorted(found, key=lambda one: -one.size)
 
 
-def _find_outliers(pace: RankPace) -> Int64s:
+def find_outliers(pace: RankPace) -> Int64s:
     """Indices of the ranks that stand out."""
     limit = LEVEL / max(int(np.isfinite(pace.excess).sum()), 1)
     return np.flatnonzero((pace.chance < limit) & (np.fmin(pace.excess, pace.steady) >= LEAST))
@@ -166,15 +166,15 @@ def starved_ranks(table: StepTable, *, window: int = WINDOW, warm_up: int = WARM
     if not np.nansum(table.starved) > 0:
         return []
     both = replace(table, own=table.own + np.nan_to_num(table.starved))
-    slow_anyway = set(_find_outliers(pace_of(table, window=window, warm_up=warm_up)).tolist())
+    slow_anyway = set(find_outliers(pace_of(table, window=window, warm_up=warm_up)).tolist())
     pace = pace_of(both, window=window, warm_up=warm_up)
     found = []
-    for index in [one for one in _find_outliers(pace).tolist() if one not in slow_anyway]:
+    for index in [one for one in find_outliers(pace).tolist() if one not in slow_anyway]:
         last = slice(max(len(table.steps) - window, min(warm_up, len(table.steps))), None)
         rank, size = int(table.ranks[index]), float(pace.excess[index])
         share = float(np.nansum(table.starved[index, last]) / np.nansum(both.own[index, last]))
         where = f" on {table.hosts[index]}" if table.hosts[index] else ""
-        cost = _cost(both.own[[index]], np.delete(both.own, index, axis=0))
+        cost = cost_of(both.own[[index]], np.delete(both.own, index, axis=0))
         found.append(Finding(
             Verdict.NO_CORE, (rank,), (table.hosts[index],) if table.hosts[index] else (),
             1.0 - min(1.0, float(pace.chance[index]) * len(table.ranks)), size, cost, -1,
@@ -202,9 +202,9 @@ def _finding(table: StepTable, pace: RankPace, slow: list[int], host: str) -> Fi
     confidence = 1.0 - min(1.0, float(np.max(pace.chance[slow])) * len(table.ranks))
     own = table.own
     others = np.delete(own, slow, axis=0)
-    cost = _cost(own[slow], others)
+    cost = cost_of(own[slow], others)
     first, last = pace.steps
-    parts = [f"{label} {ratio - 1:+.1%}" for label, ratio in _sections(table, slow)]
+    parts = [f"{label} {mine * 1e3:.1f} ms (usual {usual * 1e3:.1f})" for label, mine, usual in _sections(table, slow)]
     evidence = [
         f"own work of steps {max(first, since)} to {last}: {size:+.1%} against its equals, standard error {error:.1%}",
         "by section: " + ", ".join(parts),
@@ -227,7 +227,7 @@ def _finding(table: StepTable, pace: RankPace, slow: list[int], host: str) -> Fi
     return Finding(verdict, ranks, hosts, confidence, size, cost, since, text, tuple(evidence), excluded)
 
 
-def _cost(slow: Floats, others: Floats) -> float:
+def cost_of(slow: Floats, others: Floats) -> float:
     """Seconds per step that the slow ranks cost: how much longer the longest of them works than the longest of the others."""
     whole = np.flatnonzero(np.isfinite(slow).all(0) & np.isfinite(others).all(0))[-WINDOW:]
     if not len(others) or not len(whole):
@@ -235,17 +235,17 @@ def _cost(slow: Floats, others: Floats) -> float:
     return float(np.maximum(slow[:, whole].max(axis=0) - others[:, whole].max(axis=0), 0.0).mean())
 
 
-def _sections(table: StepTable, slow: list[int]) -> list[tuple[str, float]]:
-    """Each section's own time relative to the median of the same role."""
+def _sections(table: StepTable, slow: list[int]) -> list[tuple[str, float, float]]:
+    """Each section's own seconds of a step, and the median of the same role; the one with the largest difference first."""
     equals = table.roles == table.roles[slow[0]]
-    ratios = []
+    found = []
     for section in (*WORK, Section.DATA):
         values = table.work[section][:, -WINDOW:]
         usual = np.nanmedian(values[equals]) if np.isfinite(values[equals]).any() else np.nan
         mine = np.nanmean(values[slow]) if np.isfinite(values[slow]).any() else np.nan
         if np.isfinite(usual) and usual > 0 and np.isfinite(mine):
-            ratios.append((section.name.lower(), float(mine / usual)))
-    return ratios
+            found.append((section.name.lower(), float(mine), float(usual)))
+    return sorted(found, key=lambda one: one[2] - one[1])
 
 
 def since_step(table: StepTable, slow: list[int]) -> int:

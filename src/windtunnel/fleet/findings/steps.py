@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
-from windtunnel.records.sections import NO_CORE, Section, Sections
+from windtunnel.records.sections import NO_CORE, NO_CORE_IN_STEP, Section, Sections
 
+PARTS = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER, Section.CALL, Section.DATA, Section.CHECKPOINT, Section.HOST_GAP)
+"""Sections that account for the time of a step."""
 WORK = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER)
 """Sections in which a rank computes. Time in calls and gaps inside them is subtracted."""
 
@@ -36,8 +38,12 @@ class StepTable:
     """[R, S]: time that `WORK` was delayed because the process was runnable but had no core; not part of `own` or `work`."""
     blocked: Floats
     """[R, S]: time that calls blocked the rank."""
+    unfed: Floats
+    """[R, S]: time of the whole step in which the process was runnable but had no core; NaN unknown."""
     late: Floats
     """[R, S]: lateness at calls relative to the median rank of the group, averaged over the step's calls."""
+    outside: Floats
+    """[R, S]: time of the step in none of `PARTS`, such as Python between optimizer and forward, without waits for a core."""
 
     @property
     def steps_ended(self) -> int:
@@ -57,10 +63,11 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     shape = (len(ranks), len(steps))
     cell = row * len(steps) + column
     no_core = (done.section == Section.HOST_GAP) & (done.name == _number_of_name(done.names, NO_CORE))
-    held, gaps, waits = _held_up(done, row, no_core)
+    of_step = (done.section == Section.HOST_GAP) & (done.name == _number_of_name(done.names, NO_CORE_IN_STEP))
+    held, gaps, waits = _held_up(done, row, no_core, ~of_step)
     work = {}
     for section in (*WORK, Section.DATA, Section.CHECKPOINT, Section.HOST_GAP):
-        mine = (done.section == section) & ~no_core
+        mine = (done.section == section) & ~no_core & ~of_step
         inside = held[mine] + gaps[mine] + waits[mine] if section in WORK else 0.0
         work[section] = _sums(cell[mine], np.maximum(done.seconds[mine] - inside, 0.0), shape)
     lengths = _sums(cell[done.section == Section.STEP], done.seconds[done.section == Section.STEP], shape)
@@ -73,7 +80,31 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     role = np.array([(roles or {}).get(int(rank), 0) for rank in ranks], np.int32)
     hosts = tuple(done.hosts.get(int(rank), "") for rank in ranks)
     late = _lateness(done, cell, shape)
-    return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, late)
+    unfed = np.fmax(_sums(cell[of_step], done.seconds[of_step], shape), starved)
+    between = np.maximum(np.nan_to_num(unfed) - np.nan_to_num(starved), 0.0)
+    outside = np.maximum(lengths - _covered(done.where(~of_step), cell[~of_step], row[~of_step], shape), 0.0)
+    outside, work[Section.DATA] = _without(outside, work[Section.DATA], between)
+    return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, unfed, late, outside)
+
+
+def _covered(done: Sections, cell: Int64s, row: Int64s, shape: tuple[int, int]) -> Floats:
+    """Seconds of each step in any of `PARTS`: sections that lie inside others count once. [R, S]"""
+    rows = np.flatnonzero(np.isin(done.section, PARTS))
+    if not len(rows):
+        return np.zeros(shape)
+    begin, end = done.begin[rows], done.begin[rows] + done.seconds[rows]
+    apart = row[rows] * (float(end.max() - begin.min()) + 1.0)
+    order = np.argsort(apart + begin, kind="stable")
+    begin, end = (apart + begin)[order], (apart + end)[order]
+    until = np.append(-np.inf, np.maximum.accumulate(end)[:-1])
+    new = np.maximum(end - np.maximum(begin, until), 0.0)
+    return np.asarray(np.bincount(cell[rows[order]], new, shape[0] * shape[1]), np.float64).reshape(shape)
+
+
+def _without(outside: Floats, data: Floats, unfed: Floats) -> tuple[Floats, Floats]:
+    """Time outside and in data without waits for a core, which are taken off the first, then off the second."""
+    left = np.maximum(unfed - np.nan_to_num(outside), 0.0)
+    return np.maximum(outside - unfed, 0.0), np.maximum(data - left, 0.0)
 
 
 def _number_of_name(names: tuple[str, ...], name: str) -> int:
@@ -93,9 +124,9 @@ def _blocked_seconds(done: Sections) -> Floats:
     return np.minimum(np.where(np.isfinite(done.host_seconds), done.host_seconds, done.seconds), done.seconds)
 
 
-def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Floats, Floats]:
+def _held_up(done: Sections, row: Int64s, no_core: Bools, counted: Bools) -> tuple[Floats, Floats, Floats]:
     """For each section of `WORK`: seconds that calls inside it blocked it, seconds of gaps inside it, and of its waits for a core.
-    [N], 0 elsewhere.
+    [N], 0 elsewhere. Only rows that are `counted` lie inside.
 
     A call blocks for its time on the host. A call that still runs when its section ends blocked the section from its issue on,
     because the section could not end earlier (DDP waits for its last buckets this way). Only the sum of waits for a core is known.
@@ -108,7 +139,7 @@ def _held_up(done: Sections, row: Int64s, no_core: Bools) -> tuple[Floats, Float
     span = float(np.nanmax(done.begin + done.seconds) - np.nanmin(done.begin)) + 1.0
     key = row * span + (done.begin - np.nanmin(done.begin))
     outer = outer[np.argsort(key[outer], kind="stable")]
-    inner = np.flatnonzero((done.section == Section.CALL) | (done.section == Section.HOST_GAP))
+    inner = np.flatnonzero(((done.section == Section.CALL) | (done.section == Section.HOST_GAP)) & counted)
     place = np.searchsorted(key[outer], key[inner], side="right") - 1
     inside = place >= 0
     host = outer[np.maximum(place, 0)]

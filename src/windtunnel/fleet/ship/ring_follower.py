@@ -58,6 +58,7 @@ class RingFollower:
         self.process = ProcessState(reader.meta.pid)
         self.progress = Progress()
         self.over = False
+        self._ended = False  # at the last look
         self._doubtful: Int64s = np.zeros(0, np.int64)
 
     def resume(self, progress: dict[str, Any]) -> None:
@@ -87,7 +88,10 @@ class RingFollower:
         self._doubtful = numbers[doubt]
         waiting = numbers[~done]
         lost += max(0, len(waiting) - MOST_WAITING)
-        over = (tail.ended is not None or state in ("gone", "zombie")) and not cut and not (doubt & ~done).any()
+        ended = tail.ended is not None or state in ("gone", "zombie")
+        # A launcher that learns of the end of its child may still write how it ended: the ring is read once more.
+        over = ended and self._ended and not cut and not (doubt & ~done).any()
+        self._ended = ended
         after = Progress(
             max(now.next, tail.first + min(most, len(tail.rows))), waiting[-MOST_WAITING:], lost, now.reduced, now.lines, True
         )

@@ -29,6 +29,28 @@ def _bytes(tensors: Any) -> int:
     return int(tensors.nbytes)
 
 
+def _first_tensor(tensors: Any) -> Any:
+    while isinstance(tensors, (list, tuple)) and tensors:
+        tensors = tensors[0]
+    return tensors
+
+
+def _full_name(name: str, args: tuple[Any, ...], ranks: tuple[int, ...]) -> str:
+    """The operation with what ranks have to agree on besides its size: its type of numbers, if it is another than 32-bit floats,
+    and its root. "broadcast int64 from 2".
+    """
+    try:
+        kind = str(_first_tensor(args[0]).dtype).removeprefix("torch.")
+        if kind != "float32":
+            name = f"{name} {kind}"
+    except (IndexError, AttributeError):
+        pass
+    root = getattr(args[-1], "rootRank", None) if args else None
+    if root is None or not 0 <= root < len(ranks):
+        return name
+    return f"{name} {'from' if name.startswith(('broadcast', 'scatter')) else 'to'} {ranks[root]}"
+
+
 def _has_future_done(work: Any) -> bool:
     """Whether a work on the host has its results. False for a backend whose works have no future."""
     try:
@@ -146,7 +168,7 @@ class CallWatch:
                         total = size(args, len(entry.ranks))
                     except Exception:  # unusual arguments: the call itself reports errors
                         total = -1
-                    mark = recorder.open_call(entry.number, comm, recorder.name(name), total, number)
+                    mark = recorder.open_call(entry.number, comm, recorder.name(_full_name(name, args, entry.ranks)), total, number)
             work = original(group, *args, **options)
             if mark is not None:
                 given = options.get("opts") or (args[-1] if args else None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ from windtunnel.fleet.rings import ring_path
 from windtunnel.fleet.watch.adapters import ADAPTERS
 from windtunnel.fleet.watch.batches import watch_batches, watch_saves
 from windtunnel.fleet.watch.calls import CallWatch
+from windtunnel.fleet.watch.children import oom_kills
 from windtunnel.fleet.watch.context import WatchContext
 from windtunnel.fleet.watch.ddp_reducer import watch_reducers
+from windtunnel.fleet.watch.ends import EndWatch
 from windtunnel.fleet.watch.functional_collectives import FunctionalCalls
 from windtunnel.fleet.watch.groups import GroupRegistry
 from windtunnel.fleet.watch.heartbeat import BeatThread
@@ -57,8 +58,7 @@ class WatchSession:
         for adapter in ADAPTERS:
             adapter(self.context)
         self._cuda: Any = torch.cuda if settings.device == "auto" and torch.cuda.is_available() else None
-        self._failed = False
-        self.patches.wrap(sys, "excepthook", self._around_excepthook)
+        self._ends = EndWatch(self.ring, self.patches)
         self.beat = BeatThread(self.ring, settings.beat_seconds)
         atexit.register(self._at_exit)
         self.steps.begin()
@@ -94,7 +94,7 @@ class WatchSession:
             known[0].mark_resumed()
             return known
         on_gpu = torch.cuda.is_available() and torch.cuda.is_initialized()
-        facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores()}
+        facts = {"torch": str(torch.__version__), "policy": self.settings.detail, "cores": _cores(), "oom_kills": oom_kills()}
         ring = RingWriter(
             path, self.settings.run, rank, world, int(os.environ.get("LOCAL_RANK", "0")),
             device=torch.cuda.get_device_name() if on_gpu else "cpu",
@@ -130,18 +130,12 @@ class WatchSession:
         self.ring.text("fact", {"device": self._cuda.get_device_name()})
         self.recorder.use_device(DeviceEvents(self.ring, self._cuda))
 
-    def _around_excepthook(self, original: Any) -> Any:
-        def mark_failed(*args: Any) -> None:
-            self._failed = True
-            original(*args)
-
-        return mark_failed
-
     def _at_exit(self) -> None:
         if os.getpid() == self.pid:
             self.recorder.stop()
             self.steps.finish()
-            self.ring.mark_ended(1 if self._failed else 0)
+            self._ends.finish()
+            self.patches.restore()
 
 
 def _cores() -> list[list[int]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from windtunnel.fleet.watch.patches import Patches
 from windtunnel.fleet.watch.recorder import Mark, Recorder
-from windtunnel.records.sections import Section
+from windtunnel.records.sections import NO_CORE_IN_STEP, Section
 
 _FORWARD, _BACKWARD, _OPTIMIZER = int(Section.FORWARD), int(Section.BACKWARD), int(Section.OPTIMIZER)
 
@@ -44,6 +44,7 @@ class StepWatch:
         self._updates: list[_Update] = []  # optimizer steps in progress, each inside the previous one
         self._gaps: deque[tuple[int, int, int]] = deque(maxlen=256)
         self._collecting = 0
+        self._waited, self._no_core = -1, recorder.name(NO_CORE_IN_STEP)
         self.names: dict[type, int] = {}
 
     def begin(self) -> None:
@@ -58,9 +59,19 @@ class StepWatch:
             for action in self.at_step_end:
                 action()
         self._sweep()
+        self._write_core_wait()
         self._step = self.recorder.next_step(self._step)
         self.forwards = self.backwards = 0
         self.inside_forward = False
+
+    def _write_core_wait(self) -> None:
+        """Records for how long the thread could run in this step and had no core, wherever that was."""
+        waited = self.recorder.rows.core_wait()
+        if waited >= 0:
+            since, self._waited = self._waited, waited
+            if waited - since >= self.recorder.gap_ns > 0 and since >= 0:
+                now = self.recorder.now()
+                self.recorder.write_ended(Section.HOST_GAP, self._no_core, now - (waited - since), waited - since)
 
     def finish(self) -> None:
         """Called when the monitor stops: writes completed sections; the current step stays open."""

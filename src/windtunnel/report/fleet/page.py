@@ -14,9 +14,10 @@ from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.slow_ranks import RankPace
 from windtunnel.fleet.findings.steps import StepTable
+from windtunnel.fleet.findings.waits import waits_of_ranks
 from windtunnel.records.sections import Sections
 from windtunnel.report.fleet.run import without_findings
-from windtunnel.report.fleet.view import bin_steps, flows_of, heat_layers, mesh_of, waits_of_ranks
+from windtunnel.report.fleet.view import bin_steps, flows_of, heat_layers, mesh_of
 from windtunnel.report.page import frame
 from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.prediction import section
@@ -92,7 +93,8 @@ def _findings(findings: Sequence[Finding], hang: HangReport | None, otherwise: s
     lines = []
     if hang is not None:
         told = Markup("<br>").join(hang.text.splitlines())
-        lines.append(Markup("<li><b>The job does not move.</b> {}</li>").format(told))
+        head = "The job failed." if hang.crash else "The job does not move."
+        lines.append(Markup("<li><b>{}</b> {}</li>").format(head, told))
     for one in findings:
         sure = "less than 1 in 10,000" if one.confidence > 0.9999 else f"about {1 - one.confidence:.2g}"
         rest = [*one.evidence, *(f"not {text}" for text in one.excluded)]

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from windtunnel.fleet.findings.finding import format_ranks
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judgement
 from windtunnel.fleet.findings.slow_ranks import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
 from windtunnel.fleet.findings.steps import StepTable
+from windtunnel.fleet.findings.waits import MOST_WAITS, waits_of_ranks
 from windtunnel.fleet.recorded import Recorded
-from windtunnel.records.sections import Section
+from windtunnel.records.sections import Section, Sections
 from windtunnel.report.fleet.hang import show_hang
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
 
 MOST_RANKS = 8
+UNEXPLAINED = 0.05
+"""Share of a step that its rows may leave out without a word."""
 
 
 def fleet_notes(recorded: Recorded, clocks: str = "") -> list[str]:
@@ -72,7 +73,7 @@ def without_findings(table: StepTable, pace: RankPace) -> str:
 def _headline(recorded: Recorded, judged: Judgement) -> str:
     """How many ranks, machines and steps, and how long a step takes."""
     table = judged.table
-    middle = float(np.nanmedian(table.step)) if np.isfinite(table.step).any() else float("nan")
+    middle = _median(table.step[:, WARM_UP:]) or _median(table.step) or float("nan")
     step = f", a step takes {say.seconds(middle)}" if middle == middle else ""
     hosts, ranks, steps = len({beat.host for beat in recorded.beats.values()}), len(recorded.beats), table.steps_ended
     return (
@@ -81,19 +82,18 @@ def _headline(recorded: Recorded, judged: Judgement) -> str:
     )
 
 
-def fleet_short(recorded: Recorded, judged: Judgement, killed: Sequence[int] = (), code: int = 0) -> list[str]:
-    """The end of a run in a few lines: its size, and each finding in one line. `killed`: ranks that did not end by themselves;
-    `code`: the command's exit status."""
+def fleet_short(recorded: Recorded, judged: Judgement, hang: HangReport | None = None, code: int = 0) -> list[str]:
+    """The end of a run in a few lines: its size, why it ended if a rank failed, and each finding in one line. `code`: the command's
+    exit status."""
     lines = [f"windtunnel fleet: {_headline(recorded, judged)}"]
+    lines += [f"  {line[:1].upper()}{line[1:]}" for line in (hang.text.splitlines() if hang is not None else ())]
     lines += [f"  {number}. {one.text[:1].upper()}{one.text[1:]}" for number, one in enumerate(judged.findings, 1)]
     if code:
         lines.append(
             f"  the command ended with exit status {code}{'' if judged.table.steps_ended else ', before any rank had ended a step'}"
         )
-    elif not judged.findings:
+    elif not judged.findings and hang is None:
         lines.append(f"  {without_findings(judged.table, judged.pace)}")
-    if killed:
-        lines.append(f"  did not end by {'itself' if len(killed) == 1 else 'themselves'}: {format_ranks(list(killed))}")
     return lines
 
 
@@ -104,7 +104,7 @@ def show_fleet(
     console.print(f"[bold]{say.clean(recorded.run) or 'run'}[/]: {_headline(recorded, judged)}", highlight=False)
     console.print()
     if hang is not None:
-        console.print("The job does not move", style="bold")
+        console.print("The job failed" if hang.crash else "The job does not move", style="bold")
         show_hang(hang.as_dict(), console)
         console.print()
     if not judged.findings:
@@ -116,24 +116,64 @@ def show_fleet(
             console.print(f"     {text}", markup=False, highlight=False)
     console.print()
     _parts(judged, console)
+    _waits(recorded.sections, judged.table, console)
     _paces(judged, console)
     for note in notes:
         console.print(note, style="dim", markup=False, highlight=False)
 
 
-def _parts(judged: Judgement, console: Console) -> None:
-    """Where a step goes: the middle rank's seconds by section."""
-    table = judged.table
+def _rows_of_a_step(table: StepTable) -> list[tuple[str, Any]]:
+    """Parts of a step by name, each [R, S]; together they are the step, as far as its time is accounted for."""
     rows = [(section.name.lower().replace("_", " "), values) for section, values in table.work.items() if np.isfinite(values).any()]
-    rows.append(("blocked in calls", table.blocked))
+    return [
+        *rows,
+        ("outside of sections", table.outside),
+        ("blocked in calls", table.blocked),
+        ("waiting for a core", table.unfed),
+    ]
+
+
+def _settled_means(table: StepTable, values: Any) -> Any:
+    """Mean of each rank over the steps that it ended after the start-up; nothing recorded counts as 0. [R]"""
+    ended = np.isfinite(table.step[:, WARM_UP:])
+    return np.where(ended, np.nan_to_num(values[:, WARM_UP:]), 0.0).sum(axis=1) / np.maximum(ended.sum(axis=1), 1)
+
+
+def _parts(judged: Judgement, console: Console) -> None:
+    """Where a step goes: the middle rank's seconds by section, and what of it has no row."""
+    table = judged.table
     shown = listing(("a step, own time", "left"), ("middle", "right"), ("slowest rank", "right"))
-    for name, values in rows:
-        settled = values[:, WARM_UP:]
-        if np.isfinite(settled).any():
-            means = np.nan_to_num(settled).mean(axis=1)
+    total = np.zeros(len(table.ranks))
+    for name, values in _rows_of_a_step(table):
+        if np.isfinite(values[:, WARM_UP:]).any():
+            means = _settled_means(table, values)
+            total += means
             shown.add_row(name, say.seconds(float(np.median(means))), say.seconds(float(means.max())))
-    if shown.row_count:
-        console.print(shown)
+    if not shown.row_count:
+        return
+    console.print(shown)
+    length = float(np.median(_settled_means(table, table.step)))
+    missing = length - float(np.median(total))
+    if missing > max(UNEXPLAINED * length, 1e-3):
+        text = f"{say.seconds(missing)} of each step of {say.seconds(length)} have no row: work that is not recorded."
+        console.print(text, style="dim", highlight=False)
+    console.print()
+
+
+def longest_waits(sections: Sections, table: StepTable) -> list[tuple[int, int, float]]:
+    """(rank, rank that it waits for in calls, seconds of a step), longest first; only what is worth a word."""
+    ranks = [int(rank) for rank in table.ranks]
+    waits = waits_of_ranks(sections, ranks, len(table.steps)) if ranks else []
+    found = [(rank, int(last), ms * 1e-3) for rank, of in zip(ranks, waits, strict=False) for last, ms in of]
+    known = table.step[np.isfinite(table.step)]
+    least = max(UNEXPLAINED * float(np.median(known)) if len(known) else 0.0, 1e-3)
+    return sorted((one for one in found if one[2] >= least), key=lambda one: -one[2])
+
+
+def _waits(sections: Sections, table: StepTable, console: Console) -> None:
+    for rank, last, seconds in longest_waits(sections, table)[:MOST_WAITS]:
+        console.print(f"Rank {rank} waits {say.seconds(seconds)} of a step for rank {last}.", highlight=False)
+    if longest_waits(sections, table):
         console.print()
 
 
@@ -156,13 +196,19 @@ def _paces(judged: Judgement, console: Console) -> None:
 
 
 def fleet_dict(recorded: Recorded, judged: Judgement, hang: HangReport | None = None) -> dict[str, Any]:
-    """Plain data: run, ranks with their paces, findings, seconds of a step by section, and why the job does not move."""
+    """Plain data: run, ranks with their paces, findings, and why the job does not move or has failed. `step_time_s` is the median,
+    and the ranks' seconds of a step by section are means, both without the first steps, which `startup_steps_s` has.
+    """
     table, pace = judged.table, judged.pace
     parts = {
         **{Section(one).name.lower(): values for one, values in table.work.items()},
         "own": table.own,
         "blocked": table.blocked,
+        "outside": table.outside,
+        "no_core": table.unfed,
     }
+    means = {name: _settled_means(table, values) for name, values in parts.items() if np.isfinite(values[:, WARM_UP:]).any()}
+    start = [float(np.nanmax(column)) for column in table.step[:, :WARM_UP].T if np.isfinite(column).any()]
     ranks = [
         {
             "rank": int(rank),
@@ -170,13 +216,15 @@ def fleet_dict(recorded: Recorded, judged: Judgement, hang: HangReport | None = 
             "excess": _finite_or_none(pace.excess[index]),
             "error": _finite_or_none(pace.error[index]),
             "chance": _finite_or_none(pace.chance[index]),
-            **{f"{name}_s": _mean(values[index]) for name, values in parts.items()},
+            **{f"{name}_s": float(means[name][index]) if name in means else None for name in parts},
         }
         for index, rank in enumerate(table.ranks)
     ]  # fmt: skip
+    waits = [{"rank": one, "for": last, "seconds": seconds} for one, last, seconds in longest_waits(recorded.sections, table)]
     return {
         "run": recorded.run, "world": recorded.world, "steps": table.steps_ended, "records": len(recorded.sections),
-        "lost": recorded.lost, "step_time_s": _mean(table.step.ravel()), "facts": dict(recorded.facts),
+        "lost": recorded.lost, "step_time_s": _median(table.step[:, WARM_UP:]), "startup_steps_s": start,
+        "facts": dict(recorded.facts), "waits": waits,
         "findings": [one.as_dict() for one in judged.findings], "hang": None if hang is None else hang.as_dict(), "ranks": ranks,
     }  # fmt: skip
 
@@ -185,6 +233,6 @@ def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _mean(values: Any) -> float | None:
+def _median(values: Any) -> float | None:
     known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
+    return float(np.median(known)) if len(known) else None

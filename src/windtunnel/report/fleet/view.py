@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 
 from windtunnel.base.arrays import Floats
-from windtunnel.fleet.findings.call_matching import complete_collectives
-from windtunnel.fleet.findings.steps import StepTable
+from windtunnel.fleet.findings.steps import WORK, StepTable
 from windtunnel.records.sections import Section, Sections
 
 MOST_BINS = 160
 """Columns of the heat map; longer runs are averaged."""
 UNIT = 0.005
 """Relative excess of one step of a cell's colour."""
-MOST_WAITS = 4
 AXES = (("pp", "dp", "cp", "tp"), ("pp", "dp_cp", "tp"))
 """Labels of groups that together place a rank; the second where data-parallel groups contain the context-parallel ranks."""
 
-SHOWN = {
+SHOWN: dict[str, Section | None] = {
     "own work": None, "forward": Section.FORWARD, "backward": Section.BACKWARD, "optimizer": Section.OPTIMIZER,
     "data": Section.DATA, "gaps": Section.HOST_GAP,
 }  # fmt: skip
@@ -33,8 +31,9 @@ def heat_layers(table: StepTable) -> dict[str, dict[str, Any]]:
     """Layer → `values` (int8 in base64, [R × T], excess over the middle of the role in `UNIT`s; -128 unknown) and `usual` (ms,
     [T])."""
     layers = {}
-    for name, section in SHOWN.items():
-        values = table.own if section is None else table.work[section]
+    shown = {name: table.own if section is None else table.work[section] for name, section in SHOWN.items()}
+    for name, values in {**shown, "outside": table.outside, "no core": table.unfed}.items():
+        section = SHOWN.get(name)
         if not np.isfinite(values).any():
             continue
         binned = _average_bins(values)
@@ -45,7 +44,7 @@ def heat_layers(table: StepTable) -> dict[str, dict[str, Any]]:
             middle[np.ix_(mine, known)] = np.nanmedian(binned[mine][:, known], axis=0)
         # Against the usual own work, not the usual of the layer: 2 ms more of garbage collection is little, however little is
         # usual.
-        scale = middle if section in (None, Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER) else np.nanmedian(table.own)
+        scale = middle if name == "own work" or section in WORK else np.nanmedian(table.own)
         excess = (binned - middle) / np.maximum(scale, 1e-9)
         coded = np.where(np.isfinite(excess), np.clip(np.rint(excess / UNIT), -127, 127), -128).astype(np.int8)
         known = np.isfinite(binned).any(0)
@@ -107,33 +106,6 @@ def _mesh_of_groups(sections: Sections, ranks: Sequence[int], axes: Sequence[str
     if len({tuple(one) for one in coordinates}) < len(ranks) or math.prod(shape) != len(ranks):
         return None
     return {"axes": found, "shape": shape, "coordinates": coordinates}
-
-
-def waits_of_ranks(sections: Sections, ranks: Sequence[int], steps: int) -> list[list[list[float]]]:
-    """For each rank: [rank that came last, milliseconds of a step that this one waited for it], most first."""
-    found: list[list[list[float]]] = [[] for _ in ranks]
-    ended = np.flatnonzero((sections.section == Section.CALL) & np.isfinite(sections.seconds))
-    rows, starts = complete_collectives(sections, ended)
-    if not len(rows):
-        return found
-    sizes = np.diff(np.append(starts, len(rows)))
-    begin, rank = sections.begin[rows], sections.rank[rows].astype(np.int64)
-    latest = np.maximum.reduceat(begin, starts)
-    meeting = np.repeat(np.arange(len(starts)), sizes)
-    came_last = np.flatnonzero(begin == latest[meeting])
-    last = rank[came_last[np.searchsorted(meeting[came_last], np.arange(len(starts)))]][meeting]
-    lost = np.minimum(latest[meeting] - begin, sections.seconds[rows])
-    places = np.full(int(max(rank.max(), *ranks)) + 1, -1, np.int64)
-    places[np.asarray(ranks, np.int64)] = np.arange(len(ranks))
-    waits = (rank != last) & (lost > 0) & (places[rank] >= 0)
-    size = int(last.max()) + 1
-    keys, which = np.unique(places[rank[waits]] * size + last[waits], return_inverse=True)
-    total = np.bincount(which.ravel(), lost[waits], len(keys)) / max(steps, 1) * 1e3
-    for at in np.lexsort((-total, keys // size)).tolist():
-        mine = found[int(keys[at]) // size]
-        if len(mine) < MOST_WAITS:
-            mine.append([int(keys[at]) % size, round(float(total[at]), 3)])
-    return found
 
 
 def flows_of(sections: Sections, steps: int) -> list[dict[str, Any]]:

@@ -1,12 +1,15 @@
 """Start-up hook of the processes of `windtunnel fleet run`: Python runs this file because its folder is first on PYTHONPATH.
 
-It waits for the import of torch and then starts the monitor. An existing sitecustomize of the environment is run as well.
+It waits for the import of torch and then starts the monitor. It notes exceptions that come before, and, in a launcher, how the
+ranks ended that it has started. An existing sitecustomize of the environment is run as well.
 """
 
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
+from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FLEET = os.path.dirname(os.path.dirname(_HERE))
@@ -22,29 +25,86 @@ def _run_the_other() -> None:
         spec.loader.exec_module(module)
 
 
-def _start(torch: object) -> None:
+def _find_windtunnel() -> None:
+    """Makes windtunnel importable in an environment that lacks it."""
     home = os.path.dirname(os.path.dirname(_FLEET))
+    if importlib.util.find_spec("windtunnel") is None and home not in sys.path:
+        sys.path.append(home)
+
+
+def _start(torch: object) -> None:
+    _find_windtunnel()
     try:
         from windtunnel.fleet import watch
-    except ImportError:
-        sys.path.append(home)  # the script runs in an environment that lacks windtunnel
-        try:
-            from windtunnel.fleet import watch
-        except ImportError as error:
-            print(f"windtunnel fleet: this process is not watched: {error}", file=sys.stderr)
-            return
+    except ImportError as error:
+        print(f"windtunnel fleet: this process is not watched: {error}", file=sys.stderr)
+        return
     watch.auto_start()
 
 
-def _wait_for_torch() -> None:
+def _note_early_exceptions() -> None:
+    """An exception before the import of torch is noted; later ones are the monitor's."""
+    original = sys.excepthook
+
+    def note(kind: type, error: BaseException, trace: object) -> None:
+        api = sys.modules.get("windtunnel.fleet.watch.api")
+        if (api is None or not api.active()) and os.getpid() == started:
+            try:
+                _find_windtunnel()
+                from windtunnel.fleet.watch.ends import note_early_exception
+
+                note_early_exception(error, trace)  # type: ignore[arg-type]
+            except Exception:  # whatever is wrong here, the script's own exception is what counts
+                pass
+        original(kind, error, trace)  # type: ignore[arg-type]
+
+    started = os.getpid()
+    sys.excepthook = note
+
+
+def _note_children(owner: type, *names: str) -> None:
+    """How a child ended is noted when its parent learns of it; nothing is imported before a child has failed."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def poll(child: Any, *args: Any, **options: Any) -> Any:
+            known = child.returncode
+            try:
+                return original(child, *args, **options)
+            finally:
+                if known is None and child.returncode:
+                    _note_exit(child.pid, child.returncode)
+
+        return poll
+
+    for name in names:
+        if hasattr(owner, name):
+            setattr(owner, name, wrap(getattr(owner, name)))
+
+
+def _note_exit(pid: int, code: int) -> None:
+    try:
+        _find_windtunnel()
+        from windtunnel.fleet.watch.children import note_exit
+
+        note_exit(pid, code)
+    except Exception:  # an error of the monitor must not end the launcher
+        pass
+
+
+def _wait_for_imports() -> None:
     spec = importlib.util.spec_from_file_location("_windtunnel_imports", os.path.join(_FLEET, "watch", "import_hooks.py"))
     if spec is None or spec.loader is None:
         return
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.AfterImport().when("torch", _start)
+    imports = module.AfterImport()
+    imports.when("torch", _start)
+    imports.when("subprocess", lambda found: _note_children(found.Popen, "poll", "wait"))
+    imports.when("multiprocessing.popen_fork", lambda found: _note_children(found.Popen, "poll"))
 
 
 if "WINDTUNNEL_FLEET_DIR" in os.environ and "WINDTUNNEL_FLEET_PID" not in os.environ:
-    _wait_for_torch()
+    _wait_for_imports()
+    if "RANK" in os.environ:
+        _note_early_exceptions()
 _run_the_other()

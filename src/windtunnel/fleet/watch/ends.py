@@ -1,0 +1,239 @@
+"""How this process ends, as rows of its ring: an exception of the script or of a thread, an exit, a fault of native code.
+
+What a process cannot say itself (a signal that ends it at once) its parent says, if it is watched too (`watch.children`).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from windtunnel.fleet.ring import RingWriter, RowState
+from windtunnel.fleet.rings import ring_path
+from windtunnel.fleet.watch.patches import Patches
+from windtunnel.fleet.watch.settings import PREFIX, settings_of
+from windtunnel.records.ends import EndKind, end_line
+from windtunnel.records.sections import Section
+
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+"""Variable with the path at which torchrun looks for a rank's exception."""
+FAULT_SUFFIX = ".fault"
+"""Suffix of the file beside a ring into which Python writes its stack at a fault of native code."""
+_LONGEST_MESSAGE = 300
+_INSTALLED = tuple({os.path.realpath(sysconfig.get_paths()[key]) for key in ("stdlib", "purelib", "platlib")})
+
+
+class EndWatch:
+    """Writes the rows of kind `Section.END` of this process. The first exception or exit is the one that counts."""
+
+    def __init__(self, ring: RingWriter, patches: Patches) -> None:
+        self.ring, self.pid = ring, os.getpid()
+        self._told = False
+        self._code, self._exit_text = 0, "exit status 0"
+        self._fault: Any = None
+        patches.wrap(sys, "excepthook", self._around_excepthook)
+        patches.wrap(sys, "unraisablehook", self._around_unraisable)
+        patches.wrap(threading, "excepthook", self._around_thread)
+        patches.wrap(sys, "exit", self._around_exit)
+        patches.wrap(os, "_exit", self._around_hard_exit)
+        self._write_faults()
+        patches.on_restore(self._stop_faults)
+
+    def finish(self) -> None:
+        """Called at the interpreter's exit: writes how the process ends, and its exit status."""
+        error = getattr(sys, "last_value", None)  # another excepthook may have taken the place of ours
+        if not self._told and isinstance(error, BaseException) and not isinstance(error, SystemExit):
+            self._tell_exception(error, error.__traceback__)
+        if not self._told:
+            self._write(EndKind.EXIT, self._exit_text)
+        self.ring.mark_ended(self._code)
+
+    def _write(self, kind: EndKind, text: str) -> None:
+        number = self.ring.text("name", end_line(kind, text))
+        now = self.ring.clock()
+        self.ring.write(int(Section.END), self.ring.rows.step, now, 0, 0, state=RowState.DONE, name=number)
+
+    def _tell_exception(self, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._told or os.getpid() != self.pid:
+            return
+        self._told, self._code = True, 1
+        self._write(EndKind.RAISED, describe_exception(error, trace))
+        write_error_file(error)
+
+    def _around_excepthook(self, original: Any) -> Any:
+        def note_exception(kind: Any, error: Any, trace: Any) -> None:
+            with suppress(Exception):  # an error of the monitor must not hide the script's
+                self._tell_exception(error, trace)
+            original(kind, error, trace)
+
+        return note_exception
+
+    def _around_thread(self, original: Any) -> Any:
+        def note_thread(args: Any) -> None:
+            with suppress(Exception):
+                if args.exc_type is not SystemExit and os.getpid() == self.pid:
+                    name = args.thread.name if args.thread is not None else "a thread"
+                    self._write(EndKind.THREAD, f"{name} raised {describe_exception(args.exc_value, args.exc_traceback)}")
+            original(args)
+
+        return note_thread
+
+    def _around_unraisable(self, original: Any) -> Any:
+        def note_unraisable(args: Any) -> None:
+            with suppress(Exception):
+                if "atexit" in str(args.err_msg or "") and os.getpid() == self.pid:
+                    self._write(EndKind.IGNORED, describe_exception(args.exc_value, args.exc_traceback))
+            original(args)
+
+        return note_unraisable
+
+    def _around_exit(self, original: Any) -> Any:
+        def leave(status: Any = None, /) -> Any:
+            with suppress(Exception):
+                if threading.current_thread() is threading.main_thread() and os.getpid() == self.pid:
+                    self._code = _exit_code(status)
+                    self._exit_text = _exit_text(status)
+            original(status)
+
+        return leave
+
+    def _around_hard_exit(self, original: Any) -> Any:
+        def leave(status: int) -> Any:
+            with suppress(Exception):
+                if os.getpid() == self.pid and not self._told:
+                    self._told = True
+                    self._write(EndKind.EXIT, f"exit status {status} by os._exit{_caller()}{_handled_exception()}")
+                    self.ring.mark_ended(int(status))
+            original(status)
+
+        return leave
+
+    def _write_faults(self) -> None:
+        """Faults of native code write Python's stack into a file beside the ring, unless the script has asked for it elsewhere."""
+        if faulthandler.is_enabled():
+            return
+        with suppress(OSError, ValueError):
+            self._fault = self.ring.path.with_suffix(FAULT_SUFFIX).open("wb")
+            faulthandler.enable(self._fault, all_threads=False)
+
+    def _stop_faults(self) -> None:
+        if self._fault is None:
+            return
+        if os.getpid() == self.pid:
+            with suppress(OSError, ValueError):
+                faulthandler.disable()
+                self.ring.path.with_suffix(FAULT_SUFFIX).unlink()
+        self._fault.close()
+        self._fault = None
+
+
+def describe_exception(error: BaseException | None, trace: TracebackType | None) -> str:
+    """Type, message and the script's last frame: "ValueError: shard 17 is corrupt (train.py:31 in load)"."""
+    if error is None:
+        return "an exception"
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    message, inner = str(error), ""
+    if "Original Traceback (most recent call last)" in message:  # of another process, such as a worker of a DataLoader
+        lines = [line.strip() for line in message.splitlines() if line.strip()]
+        where = lines[0].partition(" in ")[2].rstrip(".")
+        name, _, message = lines[-1].partition(": ")
+        inner = _last_frame(_frames_in_text(lines)) + (f" in {where}" if where else "")
+    message = " ".join(message.split())
+    if len(message) > _LONGEST_MESSAGE:
+        message = message[: _LONGEST_MESSAGE - 2] + " …"
+    where = inner or _last_frame(_frames_of(trace))
+    return f"{name}{': ' if message else ''}{message}{f' ({where})' if where else ''}"
+
+
+def write_error_file(error: BaseException | None) -> None:
+    """Writes the exception where torchrun looks for it, in its form, unless the script has done so (torch's `record`)."""
+    path = os.environ.get(ERROR_FILE, "")
+    if not path or error is None or os.path.exists(path):
+        return
+    stack = "".join(traceback.format_exception(error))
+    told = {"message": f"{type(error).__name__}: {error}", "extraInfo": {"py_callstack": stack, "timestamp": str(int(time.time()))}}
+    with suppress(OSError), open(path, "w", encoding="utf-8") as file:
+        json.dump({"message": told}, file)
+
+
+def _exit_code(status: Any) -> int:
+    """The exit status of sys.exit(status)."""
+    return 0 if status is None else status & 0xFF if isinstance(status, int) else 1
+
+
+def _exit_text(status: Any) -> str:
+    said = "" if status is None or isinstance(status, int) else f", which said: {status}"
+    return f"exit status {_exit_code(status)} by sys.exit{_caller()}{said}{_handled_exception()}"
+
+
+def _handled_exception() -> str:
+    """The exception that the code which leaves is handling."""
+    error = sys.exc_info()[1]
+    return "" if error is None else f", after {describe_exception(error, error.__traceback__)}"
+
+
+def _caller() -> str:
+    """Where the script asked for its exit."""
+    frame = sys._getframe(1)
+    places = []
+    while frame is not None:
+        if frame.f_code.co_filename != __file__:
+            places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back  # type: ignore[assignment]
+    where = _last_frame(list(reversed(places)))
+    return f" at {where}" if where else ""
+
+
+def _frames_of(trace: TracebackType | None) -> list[tuple[str, int, str]]:
+    return [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in traceback.walk_tb(trace)]
+
+
+def _frames_in_text(lines: list[str]) -> list[tuple[str, int, str]]:
+    """Frames of a printed traceback, the last one last."""
+    found = []
+    for line in lines:
+        if line.startswith('File "') and '", line ' in line:
+            path, _, rest = line.removeprefix('File "').partition('", line ')
+            number, _, name = rest.partition(" in ")
+            digits = number.rstrip(",").strip()
+            if digits.isdigit():
+                found.append((path, int(digits), name.strip() or "<module>"))
+    return found
+
+
+def _last_frame(frames: list[tuple[str, int, str]]) -> str:
+    """The last frame of the script's own files; the very last one if there is none."""
+    own = [frame for frame in frames if not os.path.realpath(frame[0]).startswith(_INSTALLED) and not frame[0].startswith("<")]
+    if not frames:
+        return ""
+    path, line, name = (own or frames)[-1]
+    return f"{os.path.basename(path)}:{line} in {name}"
+
+
+def fault_frame(text: str) -> str:
+    """The script's last frame in what faulthandler wrote; its frames come last first."""
+    return _last_frame(_frames_in_text([line.strip() for line in text.splitlines()])[::-1])
+
+
+def note_early_exception(error: BaseException, trace: TracebackType | None) -> None:
+    """Makes the ring of a rank that failed before it imported torch: it holds this one record."""
+    settings = settings_of()
+    rank, world = int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1"))
+    ring = RingWriter(
+        ring_path(settings.folder / settings.run, rank).absolute(), settings.run, rank, world,
+        int(os.environ.get("LOCAL_RANK", "0")), host=os.environ.get(PREFIX + "HOST", ""), rows=64,
+    )  # fmt: skip
+    number = ring.text("name", end_line(EndKind.RAISED, describe_exception(error, trace)))
+    ring.write(int(Section.END), 0, ring.clock(), 0, 0, state=RowState.DONE, name=number)
+    ring.mark_ended(1)
+    write_error_file(error)
