@@ -42,6 +42,7 @@ def command(
     from windtunnel.base.errors import SpecError
     from windtunnel.fleet.collect.policy import CollectPolicy
     from windtunnel.fleet.collect.serve import serve
+    from windtunnel.fleet.wire.timers import apply_timers
     from windtunnel.fleet.wire.token import token_of
 
     try:
@@ -51,6 +52,7 @@ def command(
     policy = CollectPolicy(
         raw_seconds=keep_days * 86400, raw_bytes=round(keep_gib * (1 << 30)), summary_seconds=keep_summaries * 86400
     )
+    policy = apply_timers(policy, "collect")
     if secrets is not None and (unix is not None or token_file is not None):
         other = "--unix" if unix is not None else "--token-file"
         raise SpecError("--secrets", secrets, f"--secrets without {other}", "The secrets have a token; a socket needs no TLS.")

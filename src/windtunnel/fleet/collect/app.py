@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from windtunnel.fleet.collect.collector import Collector, Receipt
-from windtunnel.fleet.collect.queries import query_routes
+from windtunnel.fleet.collect.queries import QuestionDesk, query_routes
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -34,14 +34,14 @@ _MOST_ASKED = 4096
 class CollectorApp:
     """ASGI application. With a token, each request must carry `Authorization: Bearer TOKEN`."""
 
-    def __init__(self, collector: Collector, token: str | None = None) -> None:
+    def __init__(self, collector: Collector, desk: QuestionDesk, token: str | None = None) -> None:
         self._collector = collector
         self._secret = f"Bearer {token}".encode() if token else None
         self._rest = Starlette(
             routes=[
                 Route("/v1/rings", self._post_rings, methods=["POST"]),
                 Route("/metrics", self._metrics),
-                *query_routes(collector),
+                *query_routes(desk),
             ]
         )
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,9 @@ from windtunnel.fleet.wire.secrets import KEY, make_secrets
 if TYPE_CHECKING:
     import uvicorn
 
-_TICK = 1.0
+    from windtunnel.fleet.collect.collector import Collector
+    from windtunnel.fleet.collect.queries import QuestionDesk
+
 CERTIFICATE = "collector-cert.pem"
 BACKLOG = 4096
 """Connections that may wait to be accepted: all nodes of a job start at the same time."""
@@ -38,6 +40,7 @@ def serve(
 
     from windtunnel.fleet.collect.app import CollectorApp
     from windtunnel.fleet.collect.collector import Collector
+    from windtunnel.fleet.collect.queries import QuestionDesk
 
     tls: dict[str, Any] = {}
     if secrets is not None:
@@ -46,11 +49,13 @@ def serve(
         certificate.write_text(made.certificate, encoding="utf-8")
         tls = {"ssl_certfile": certificate, "ssl_keyfile": secrets / KEY}
     collector = Collector(folder, db, policy, otlp, otlp_ranks)
+    desk = QuestionDesk(folder, collector.index.url, collector.policy)
     try:
         listener, address = _open_listener(host, port, unix, "https" if tls else "http")
         config = uvicorn.Config(
-            CollectorApp(collector, token), http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="off",
-            ws="none", backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False, date_header=False,
+            CollectorApp(collector, desk, token), http="httptools", loop="auto", log_level="warning", access_log=False,
+            lifespan="off", ws="none", backlog=BACKLOG, timeout_keep_alive=75,
+            timeout_graceful_shutdown=max(1, round(collector.policy.close_seconds)), server_header=False, date_header=False,
             proxy_headers=False, **tls,
         )  # fmt: skip
         config.load()
@@ -61,19 +66,20 @@ def serve(
         with listener:
             config.get_loop_factory()  # fails early if the event loop is not installed
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_run_server(server, collector.tick, listener))
+                runner.run(_run_server(server, collector, desk, listener))
     finally:
         collector.close()
         if unix is not None:
             unix.unlink(missing_ok=True)
 
 
-async def _run_server(server: uvicorn.Server, tick: Callable[[], Awaitable[object]], listener: socket.socket) -> None:
+async def _run_server(server: uvicorn.Server, collector: Collector, desk: QuestionDesk, listener: socket.socket) -> None:
     async def ticking() -> None:
         while True:
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(collector.policy.tick_seconds)
+            desk.end_idle()
             try:
-                await tick()
+                await collector.tick()
             except OSError as error:
                 logging.getLogger("windtunnel.fleet.collect").error("log: %s", error)
 
@@ -81,6 +87,7 @@ async def _run_server(server: uvicorn.Server, tick: Callable[[], Awaitable[objec
     try:
         await server.serve(sockets=[listener])
     finally:
+        desk.close()
         beside.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await beside
