@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import replace
 from importlib.util import find_spec
@@ -138,6 +139,8 @@ def _run_watched(
     with agents:
         at = f", collected at {agents.url}" if agents.url else ""
         typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
+        if agents.token and sys.stderr.isatty():
+            typer.echo(f"windtunnel fleet: in a browser: {agents.url}/?token={agents.token}", err=True)
         code = run_command(program, environment(run.parent, run.name, policy, agents.url))
     claimed.end()
     _summary(run, agents.url if collector else "", code, agents)

@@ -49,6 +49,9 @@ def main(arguments: list[str]) -> int:
         return 0
     store = RunStore(Path(told["folder"]), told["db"])
     policy = CollectPolicy(**told["policy"])
+    import pyarrow.compute
+    import pyarrow.parquet  # noqa: F401  # now: the time for this is not a question's
+
     link.sendall(READY)
     while (asked := _read_message(link)) is not None:
         try:

@@ -48,7 +48,7 @@ class Collector:
         self.folder, self.policy = folder, policy or CollectPolicy()
         for part in (folder, folder / "log", folder / "data"):
             try:
-                part.mkdir(parents=True, exist_ok=True)
+                part.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise FileError(str(part), error.strerror or str(error), "a folder that can be written") from error
         self._lock = _lock_folder(folder / "lock")
@@ -182,7 +182,7 @@ class Collector:
 def _lock_folder(path: Path) -> int:
     import fcntl
 
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

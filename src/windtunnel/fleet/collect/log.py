@@ -210,7 +210,7 @@ class BatchLog:
 
     def _open(self, now: float) -> None:
         path = segment_path(self.folder, self._number)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._size, self._opened = 0, now
         sync(self.folder)  # the file's name, too
 

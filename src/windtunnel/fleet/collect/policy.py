@@ -43,5 +43,13 @@ class CollectPolicy:
     """Processes that answer questions at the same time."""
     idle_seconds: float = 60.0
     """How long a process without a question is kept; the last one stays."""
+    head_seconds: float = 10.0
+    """Longest time of a connection for the head of a request, with the handshake of TLS."""
+    body_seconds: float = 60.0
+    """Longest time for the body of a request."""
+    strangers: int = 512
+    """Connections of one address that have not shown the token yet; beyond it the oldest is closed."""
+    connections: int = 16384
+    """Connections in all; fewer where the process may not open as many files."""
     close_seconds: float = 5.0
     """Longest wait for requests, and for the compaction, when the collector ends."""

@@ -32,7 +32,7 @@ def query_routes(desk: QuestionDesk) -> list[Route]:
 
     def route(name: str) -> Route:
         async def endpoint(request: Request) -> Response:
-            found = await desk.ask(name, dict(request.query_params))
+            found = await desk.ask(name, {key: value for key, value in request.query_params.items() if key != "token"})
             headers = {"Retry-After": "5"} if found.status == 503 else {}
             return Response(found.body, found.status, headers, media_type=found.media)
 

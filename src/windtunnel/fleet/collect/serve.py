@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.collect.policy import CollectPolicy
+from windtunnel.fleet.wire.local_tokens import LOOPBACK, folder_token, publish_token
 from windtunnel.fleet.wire.secrets import KEY, make_secrets
 
 if TYPE_CHECKING:
-    import uvicorn
-
     from windtunnel.fleet.collect.collector import Collector
+    from windtunnel.fleet.collect.guarded_server import GuardedServer
     from windtunnel.fleet.collect.queries import QuestionDesk
 
 CERTIFICATE = "collector-cert.pem"
@@ -32,7 +32,8 @@ def serve(
     otlp_ranks: Sequence[int] = (0,), ready: Callable[[str], None] = lambda _: None,
 ) -> None:  # fmt: skip
     """Collects into `folder`. `port` 0 selects a free port; `ready` is called with the address. `secrets`: folder with a
-    certificate, a key and a token for TLS, created if they are missing.
+    certificate, a key and a token for TLS, created if they are missing. Without secrets, `token` and `unix`, requests need the
+    token in the folder's file `token`, which is made if it is missing and which processes of this user find by themselves.
 
     FileError if the folder, database or address is in use.
     """
@@ -40,6 +41,7 @@ def serve(
 
     from windtunnel.fleet.collect.app import CollectorApp
     from windtunnel.fleet.collect.collector import Collector
+    from windtunnel.fleet.collect.guarded_server import GuardedServer
     from windtunnel.fleet.collect.queries import QuestionDesk
 
     tls: dict[str, Any] = {}
@@ -50,10 +52,15 @@ def serve(
         tls = {"ssl_certfile": certificate, "ssl_keyfile": secrets / KEY}
     collector = Collector(folder, db, policy, otlp, otlp_ranks)
     desk = QuestionDesk(folder, collector.index.url, collector.policy)
+    published = None
     try:
+        if token is None and unix is None:
+            token = folder_token(folder)
         listener, address = _open_listener(host, port, unix, "https" if tls else "http")
+        published = publish_token(address, token) if token is not None else None
+        hosts = {*LOOPBACK, host.lower()} if host in LOOPBACK and unix is None else None
         config = uvicorn.Config(
-            CollectorApp(collector, desk, token), http="httptools", loop="auto", log_level="warning", access_log=False,
+            CollectorApp(collector, desk, token, hosts), http="httptools", loop="auto", log_level="warning", access_log=False,
             lifespan="off", ws="none", backlog=BACKLOG, timeout_keep_alive=75,
             timeout_graceful_shutdown=max(1, round(collector.policy.close_seconds)), server_header=False, date_header=False,
             proxy_headers=False, **tls,
@@ -61,7 +68,7 @@ def serve(
         config.load()
         if config.ssl is not None:
             config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
-        server = uvicorn.Server(config)
+        server = GuardedServer(config, collector.policy, listener)
         ready(address)
         with listener:
             config.get_loop_factory()  # fails early if the event loop is not installed
@@ -69,15 +76,18 @@ def serve(
                 runner.run(_run_server(server, collector, desk, listener))
     finally:
         collector.close()
+        if published is not None:
+            published.unlink(missing_ok=True)
         if unix is not None:
             unix.unlink(missing_ok=True)
 
 
-async def _run_server(server: uvicorn.Server, collector: Collector, desk: QuestionDesk, listener: socket.socket) -> None:
+async def _run_server(server: GuardedServer, collector: Collector, desk: QuestionDesk, listener: socket.socket) -> None:
     async def ticking() -> None:
         while True:
             await asyncio.sleep(collector.policy.tick_seconds)
             desk.end_idle()
+            server.door.sweep()
             try:
                 await collector.tick()
             except OSError as error:

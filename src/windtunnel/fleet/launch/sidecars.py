@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import secrets as tokens
 import select
 import signal
 import socket
@@ -29,6 +30,7 @@ COLLECTED = "collected"
 ALARMS = "alarms.jsonl"
 LOG = "agents.log"
 """Output of the processes, in the folder of the run."""
+TOKEN_VARIABLE = "WINDTUNNEL_FLEET_TOKEN"
 _NICE = 10
 _PR_SET_PDEATHSIG = 1
 
@@ -47,6 +49,8 @@ class Sidecars:
     """Whether to check the job while it runs."""
     secrets: Path | None = None
     """For `listen`: folder of the collector's certificate, key and token."""
+    token: str = ""
+    """What a collector beside the command asks for; made if it has neither secrets nor a token of the environment."""
     limits: BesideLimits = field(default_factory=lambda: apply_timers(BesideLimits(), "beside"))
     given_up: list[str] = field(default_factory=list)
     """What was not waited for at the end, as sentences for the user."""
@@ -60,6 +64,8 @@ class Sidecars:
         try:
             if self.listen is not None:
                 host, port = self.listen
+                if self.secrets is None:
+                    self.token = os.environ.get(TOKEN_VARIABLE) or tokens.token_urlsafe(32)
                 where: tuple[str, ...] = ("--dir", str(self.folder / COLLECTED), "--host", host, "--port", str(port))
                 where += ("--secrets", str(self.secrets)) if self.secrets is not None else ()
                 collector = self._start("collector", ["windtunnel", "fleet", "collect", *where], stdout=subprocess.PIPE)
@@ -96,6 +102,7 @@ class Sidecars:
         self, name: str, module: Sequence[str], stdout: Any = None, stderr: Any = subprocess.DEVNULL
     ) -> subprocess.Popen[str]:
         variables = {key: value for key, value in os.environ.items() if key not in ("WINDTUNNEL_FLEET_DIR", "WINDTUNNEL_FLEET_PID")}
+        variables |= {TOKEN_VARIABLE: self.token} if self.token else {}
         file = os.open(self.folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with open(file, "a", encoding="utf-8") as log:
             self._processes[name] = child = subprocess.Popen(
@@ -120,7 +127,7 @@ class Sidecars:
         until, here = time.monotonic() + self.limits.others_seconds, socket.gethostname()
         with contextlib.suppress(FileError):
             while time.monotonic() < until:
-                run = CollectorClient(self.url, os.environ.get("WINDTUNNEL_FLEET_TOKEN") or None, self.limits.ask_seconds)
+                run = CollectorClient(self.url, self.token or os.environ.get(TOKEN_VARIABLE), self.limits.ask_seconds)
                 beats = run.heartbeats()
                 run.close()
                 if all(beat.ended is not None or beat.process == "gone" or beat.host == here for beat in beats):
