@@ -44,10 +44,13 @@ class Server:
             assert time.monotonic() < until, "the collector did not start"
             time.sleep(0.005)
         self.url: str = said[0]["address"]
+        self.folder = folder
         self.port = int(self.url.rpartition(":")[2]) if self.url.startswith("http") else 0
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.suppress(FileNotFoundError):
+            headers = {"Authorization": f"Bearer {(self.folder / 'token').read_text().strip()}", **headers}
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()

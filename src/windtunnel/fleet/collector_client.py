@@ -33,7 +33,7 @@ class CollectedRun(Protocol):
 
     def overview(self) -> dict[str, Any]: ...
 
-    def exchanges(self) -> dict[str, list[Stamps]]: ...
+    def exchanges(self, since: float | None = None) -> dict[str, list[Stamps]]: ...
 
     def close(self) -> None: ...
 
@@ -68,13 +68,18 @@ class CollectorClient:
         beats = json.loads(self._get("/v1/heartbeats"))
         return [Heartbeat(**{**one, "open": tuple(OpenSection(**inside) for inside in one["open"])}) for one in beats]
 
-    def exchanges(self) -> dict[str, list[Stamps]]:
+    def exchanges(self, since: float | None = None) -> dict[str, list[Stamps]]:
         """As `RunStore.exchanges`."""
-        return {node: [Stamps(*one) for one in rows] for node, rows in json.loads(self._get("/v1/exchanges")).items()}
+        found = json.loads(self._get("/v1/exchanges" + ("" if since is None else f"?since={since!r}")))
+        return {node: [Stamps(*one) for one in rows] for node, rows in found.items()}
 
     def sections(self, steps: IdSelection = None, ranks: IdSelection = None) -> Sections:
         """As `RunStore.sections`. A result that is too large for one answer is requested in halves of its steps."""
         rank_query = f"&ranks={','.join(map(str, sorted(ranks)))}" if ranks is not None else ""
+        if isinstance(steps, range) and abs(steps.step) != 1 and steps:
+            low, high = min(steps[0], steps[-1]), max(steps[0], steps[-1])
+            found = self._span(low, high + 1, rank_query)
+            return found.where((found.step - low) % abs(steps.step) == 0)
         if steps is not None and not isinstance(steps, range):
             return self._sections(",".join(map(str, sorted(steps))), rank_query)
         low, high = (steps.start, steps.stop) if steps is not None else (-1, ENDLESS)
@@ -88,7 +93,7 @@ class CollectorClient:
             high = min(high, last + 1)
             middle = (low + high) // 2
             if not low < middle < high:
-                raise
+                raise  # one step has more rows than an answer
             return join_sections(
                 [self._span(low, middle, rank_query), self._span(middle, high if high <= last else ENDLESS, rank_query)]
             )

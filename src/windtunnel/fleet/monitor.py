@@ -19,6 +19,8 @@ JUDGE_EVERY = 5
 """Steps between two evaluations of slow ranks and links, which cost more than a check of the heartbeats."""
 CONFIRMATIONS = 2
 """Consecutive evaluations that must agree before an alarm is raised."""
+CONFIRM_SECONDS = 5.0
+"""Longest wait for the second of them, whatever `Monitor.share` allows."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Monitor:
     heartbeat: float = HEARTBEAT
     """Seconds between heartbeats of a rank."""
     share: float = 1.0
-    """Largest share of wall-clock time spent on evaluations."""
+    """Largest share of a core that is spent on evaluations."""
     align: Callable[[Recorded], Recorded] = lambda recorded: recorded
     """Puts the ranks on one clock before the evaluation."""
     against: Callable[[Recorded], Sequence[Finding]] = lambda recorded: ()
@@ -65,6 +67,7 @@ class Monitor:
     """
     _hangs: HangWatch = field(init=False)
     _judged_at: int = -JUDGE_EVERY
+    _has_judged: bool = False
     _next_judgement: float = 0.0
     """`time.monotonic()` before which there is no further evaluation."""
     _seen: dict[_Key, int] = field(default_factory=dict)
@@ -84,11 +87,15 @@ class Monitor:
             hosts = tuple(sorted({recorded.beats[rank].host for rank in ranks if rank in recorded.beats}))
             alarms.append(Alarm(recorded.now, hang.verdict, ranks, hosts, hang.text, hang=hang))
         if self.is_judgement_due(recorded):
-            begin = time.monotonic()
+            begin = time.process_time()
             alarms += self._judge(recorded)
             self._judged_at = _last_step(recorded)
-            now = time.monotonic()
-            self._next_judgement = now + (now - begin) * (1.0 / self.share - 1.0)
+            used = time.process_time() - begin if self._has_judged else 0.0  # the first imports what the others use
+            self._has_judged = True
+            rest = used * (1.0 / self.share - 1.0)
+            if any(self._seen[key] < CONFIRMATIONS for key in self._seen):
+                rest = min(rest, CONFIRM_SECONDS)
+            self._next_judgement = time.monotonic() + rest
         return alarms
 
     def next_look(self, recorded: Recorded) -> float:

@@ -18,13 +18,17 @@ from windtunnel.fleet.collector_client import ENDLESS, CollectedRun, CollectorCl
 from windtunnel.fleet.findings.liveness import Beat
 from windtunnel.fleet.query_results import Heartbeat
 from windtunnel.fleet.ring import RingReader
-from windtunnel.fleet.rings import open_rings, ring_sections, unrecorded_work
+from windtunnel.fleet.rings import newest_run_of, open_rings, ring_sections, unrecorded_work
 from windtunnel.fleet.ship.policy import ShipPolicy
 from windtunnel.fleet.ship.process_state import ProcessState
 from windtunnel.records.sections import Sections, join_sections
 
 _STILL_NEW = 60.0
 """Seconds after the last received heartbeat during which a stored run counts as still running."""
+
+
+_EXCHANGED = 120.0
+"""Seconds of clock exchanges that are read before the first step that is asked for; clocks are less than that apart."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ def recorded_of_rings(folder: Path, rows: int | None = None) -> Recorded:
     none.
     """
     now = time.time()
-    with open_rings(folder) as readers:
+    with open_rings(folder) as found:
+        readers = newest_run_of(found)
         parts: list[Sections] = []
         beats: dict[int, Beat] = {}
         meshes: dict[str, Mapping[str, Any]] = {}
@@ -100,7 +105,7 @@ def recorded_of_url(url: str, token: str | None = None, last: int | None = None)
 
 def _read_collected(run: CollectedRun, where: str, last: int | None, clock: Callable[[], float] | None) -> Recorded:
     """`clock`: time of a live collector. Without it the run is dated by its last heartbeat, unless that is recent."""
-    overview, beats, exchanges = run.overview(), run.heartbeats(), run.exchanges()
+    overview, beats = run.overview(), run.heartbeats()
     if not beats:
         raise FileError(
             where, "a run of which nothing has come yet", "a run whose shippers have sent", "Look at `windtunnel fleet ship`."
@@ -109,6 +114,7 @@ def _read_collected(run: CollectedRun, where: str, last: int | None, clock: Call
     now = clock() if clock else time.time() if 0 <= time.time() - newest < _STILL_NEW else newest
     step = max(beat.step for beat in beats)
     sections = run.sections(None if last is None else range(max(step - last + 1, -1), ENDLESS))
+    exchanges = run.exchanges(_exchanges_since(sections, last))
     here = socket.gethostname()
     pids = {beat.rank: beat.pid for beat in beats if beat.host == here and ProcessState(beat.pid).state() != "gone"}
     ahead = {
@@ -120,6 +126,14 @@ def _read_collected(run: CollectedRun, where: str, last: int | None, clock: Call
         str(overview["run"]), int(overview["world"]), sections, tuple(overview["meshes"]), signs, overview["facts"], now,
         int(overview["lost"]), pids, exchanges,
     )  # fmt: skip
+
+
+def _exchanges_since(sections: Sections, last: int | None) -> float | None:
+    """Unix time from which clock exchanges are read: of a run's last steps, those of their time, with at least a few minutes."""
+    if last is None or not len(sections):
+        return None
+    end = sections.zero + float(sections.begin.max())
+    return min(sections.zero + float(sections.begin.min()), end - _EXCHANGED) - _EXCHANGED
 
 
 def _beat_of(beat: Heartbeat, ahead: float, now: float, every: float) -> Beat:

@@ -108,9 +108,9 @@ class RingWriter:
         self.capacity = rows
         size = HEADER_BYTES + TEXT_BYTES + rows * PACK.size
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.unlink(missing_ok=True)
-            with path.open("xb") as file:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.truncate(size)
             with path.open("r+b") as file:
                 self._map = mmap.mmap(file.fileno(), size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,12 @@ def open_rings(folder: Path) -> Iterator[list[RingReader]]:
     finally:
         for reader in readers:
             reader.close()
+
+
+def newest_run_of(readers: Sequence[RingReader]) -> list[RingReader]:
+    """The rings of the run that wrote last: a run in a used folder may have fewer ranks than the one before it."""
+    last = max(readers, key=lambda reader: reader.read(1 << 62).beat_ns).meta
+    return [reader for reader in readers if reader.meta.run == last.run and reader.meta.rank < last.world]
 
 
 def ring_sections(reader: RingReader, rows: Any) -> Sections:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +26,9 @@ def command(
     ] = None,
     token_file: Annotated[
         str | None,
-        typer.Option("--token-file", metavar="FILE", help="Shared secret; default: $WINDTUNNEL_FLEET_TOKEN; none: no token."),
+        typer.Option(
+            "--token-file", metavar="FILE", help="Shared secret; default: $WINDTUNNEL_FLEET_TOKEN, else the folder's own."
+        ),
     ] = None,
     secrets: Annotated[
         str | None,
@@ -42,6 +46,8 @@ def command(
     from windtunnel.base.errors import SpecError
     from windtunnel.fleet.collect.policy import CollectPolicy
     from windtunnel.fleet.collect.serve import serve
+    from windtunnel.fleet.wire.local_tokens import local_token
+    from windtunnel.fleet.wire.timers import apply_timers
     from windtunnel.fleet.wire.token import token_of
 
     try:
@@ -51,14 +57,28 @@ def command(
     policy = CollectPolicy(
         raw_seconds=keep_days * 86400, raw_bytes=round(keep_gib * (1 << 30)), summary_seconds=keep_summaries * 86400
     )
+    policy = apply_timers(policy, "collect")
     if secrets is not None and (unix is not None or token_file is not None):
         other = "--unix" if unix is not None else "--token-file"
         raise SpecError("--secrets", secrets, f"--secrets without {other}", "The secrets have a token; a socket needs no TLS.")
     token = token_of(token_file) if secrets is None else None
+    _allow_many_files()
+
+    def tell(address: str) -> None:
+        typer.echo(f"collecting into {dir} at {address}")
+        if sys.stdout.isatty() and address.startswith("http://") and (known := token or local_token(address)):
+            typer.echo(f"in a browser: {address}/?token={known}")
+
     if token is None and secrets is None and unix is None and host not in ("127.0.0.1", "::1", "localhost"):
         raise SpecError("--host", host, "an address of this machine alone, or secrets", "Give --secrets DIR.")
     serve(
         Path(dir), host, port, unix=Path(unix) if unix else None, token=token, secrets=Path(secrets) if secrets else None,
         db=db, policy=policy, otlp=otlp, otlp_ranks=ranks,
-        ready=lambda address: typer.echo(f"collecting into {dir} at {address}"),
+        ready=tell,
     )  # fmt: skip
+
+
+def _allow_many_files() -> None:
+    """As many connections as the machine allows: a node of a job has one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

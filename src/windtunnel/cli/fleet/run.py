@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,9 @@ from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import SpecError, WindtunnelError, explain_missing_module
 from windtunnel.cli.fleet import run_options as kept
 from windtunnel.cli.fleet.saves import lost_save_notes
+
+if TYPE_CHECKING:
+    from windtunnel.fleet.launch.sidecars import Sidecars
 
 EXAMPLES = """\b
 Examples:
@@ -118,23 +122,30 @@ def _run_watched(
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
     from windtunnel.fleet.launch.command import environment, run_command
-    from windtunnel.fleet.launch.sidecars import START_SECONDS, Sidecars
+    from windtunnel.fleet.launch.run_folder import RunFolder
+    from windtunnel.fleet.launch.sidecars import Sidecars
     from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
+    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets)
     if secrets is not None:
         os.environ[VARIABLE] = str((secrets / FILE).absolute())  # for the shipper, the monitor and who reads the run
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + agents.limits.start_seconds
         while place is None and not (secrets / FILE).exists() and time.monotonic() < until:
             time.sleep(0.2)  # all nodes start at once, and one of them makes the secrets
     if collector:
         connection_to(collector, 1.0)
-    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets)
+    claimed = RunFolder(run)
+    if claimed.moved is not None:
+        typer.echo(f"windtunnel fleet: the records of an earlier run {run.name} are in {claimed.moved} now", err=True)
     with agents:
         at = f", collected at {agents.url}" if agents.url else ""
         typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
+        if agents.token and sys.stderr.isatty():
+            typer.echo(f"windtunnel fleet: in a browser: {agents.url}/?token={agents.token}", err=True)
         code = run_command(program, environment(run.parent, run.name, policy, agents.url))
-    _summary(run, agents.url if collector else "", code)
+    claimed.end()
+    _summary(run, agents.url if collector else "", code, agents)
     return code
 
 
@@ -153,14 +164,30 @@ def _listening(text: str, secret: bool) -> tuple[str, int]:
     return host, port
 
 
-def _summary(folder: Path, url: str, code: int) -> None:
-    """A few lines on what the run was, on standard error; whatever goes wrong here is no failure of the command."""
+def _summary(folder: Path, url: str, code: int, agents: Sidecars) -> None:
+    """A few lines on what the run was, on standard error; whatever goes wrong here is no failure of the command, and what takes
+    long does not hold its exit status up."""
     from windtunnel.cli.shared.common import notes
+    from windtunnel.fleet.launch.limits import ask_within
+
+    limit = agents.limits.summary_seconds
+    lines = ask_within(limit, lambda: _summary_lines(folder, url, code))
+    if lines is None:
+        lines = [
+            f"windtunnel fleet: no summary: reading the records took more than {limit:g} s. Ask later: "
+            f"windtunnel fleet show {url or folder}"
+        ]
+    console = notes()
+    for line in [*(f"windtunnel fleet: {one}" for one in agents.given_up), *lines]:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
+    """What the records say of a run that has ended with exit status `code`."""
     from windtunnel.fleet.findings.judge import judge
     from windtunnel.fleet.monitor import stall_report
     from windtunnel.fleet.sources import keep_last_alarm, read_aligned_run
 
-    console = notes()
     try:
         recorded, _ = read_aligned_run(folder, SUMMARY_STEPS)
         from windtunnel.report.fleet.run import fleet_short  # here: the wheel windtunnel-fleet alone has no reports
@@ -170,18 +197,11 @@ def _summary(folder: Path, url: str, code: int) -> None:
         lines = fleet_short(recorded, judge(recorded.sections, recorded.meshes), report, code)
     except WindtunnelError:
         ended = f"; it ended with exit status {code}" if code else ""
-        console.print(
-            f"windtunnel fleet: nothing was recorded: no rank of the command has imported torch{ended}",
-            markup=False,
-            soft_wrap=True,
-        )
-        return
+        return [f"windtunnel fleet: nothing was recorded: no rank of the command has imported torch{ended}"]
     except ModuleNotFoundError as error:
         lines = [f"windtunnel fleet: no summary: {explain_missing_module(error) or error}"]
     except Exception as error:
         lines = [f"windtunnel fleet: no summary: {type(error).__name__}: {error}"]
-    for line in [*lines, *(f"  {one}" for one in lost_save_notes(folder))]:
-        console.print(line, markup=False, soft_wrap=True)
-    console.print(
-        f"  records: {url or folder}; a page: windtunnel fleet show {url or folder} --html run.html", markup=False, soft_wrap=True
-    )
+    where = url or folder
+    lost = [f"  {one}" for one in lost_save_notes(folder)]
+    return [*lines, *lost, f"  records: {where}; a page: windtunnel fleet show {where} --html run.html"]

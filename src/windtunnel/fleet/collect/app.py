@@ -6,6 +6,7 @@
 | POST /v1/rings | {"rings": [id]} → {"rings": {id: {"next", "waiting"}}}: how much of each the collector has, for a new shipper |
 | GET /v1/sections, summaries, heartbeats, groups, hosts, facts, overview, findings, exchanges | the run (`collect.queries`) |
 | GET /metrics | Prometheus |
+| GET / | a page for a browser |
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from windtunnel.fleet.collect.collector import Collector, Receipt
-from windtunnel.fleet.collect.queries import query_routes
+from windtunnel.fleet.collect.door import VISITOR
+from windtunnel.fleet.collect.page import HEADERS, collector_page
+from windtunnel.fleet.collect.queries import QuestionDesk, query_routes
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -32,16 +36,22 @@ _MOST_ASKED = 4096
 
 
 class CollectorApp:
-    """ASGI application. With a token, each request must carry `Authorization: Bearer TOKEN`."""
+    """ASGI application. With a token, each request must carry `Authorization: Bearer TOKEN`; a question may have `?token=TOKEN`
+    instead, for browsers. `hosts`: names by which a request may call the collector; None: any.
+    """
 
-    def __init__(self, collector: Collector, token: str | None = None) -> None:
-        self._collector = collector
+    def __init__(
+        self, collector: Collector, desk: QuestionDesk, token: str | None = None, hosts: Collection[str] | None = None
+    ) -> None:  # fmt: skip
+        self._collector, self._desk, self._hosts = collector, desk, hosts
+        self._token = token or ""
         self._secret = f"Bearer {token}".encode() if token else None
         self._rest = Starlette(
             routes=[
                 Route("/v1/rings", self._post_rings, methods=["POST"]),
                 Route("/metrics", self._metrics),
-                *query_routes(collector),
+                Route("/", self._page),
+                *query_routes(desk),
             ]
         )
 
@@ -49,11 +59,32 @@ class CollectorApp:
         if scope["type"] != "http":
             return await self._rest(scope, receive, send)
         headers = dict(scope["headers"])
-        if self._secret is not None and not hmac.compare_digest(headers.get(b"authorization", b""), self._secret):
-            return await _send_json(send, 401, {"error": "a token is needed: Authorization: Bearer TOKEN"})
+        if self._hosts is not None and _host_name(headers.get(b"host", b"")) not in self._hosts:
+            return await _send_json(send, 421, {"error": "this collector is not called so: ask by its address"}, close=True)
+        if not self._is_allowed(scope, headers):
+            return await _send_json(send, 401, {"error": "a token is needed: Authorization: Bearer TOKEN"}, close=True)
+        visitor = scope.get("state", {}).get(VISITOR)
+        if visitor is not None:
+            visitor.welcome()
         if scope["path"] == "/v1/batches" and scope["method"] == "POST":
             return await self._post_batch(headers, receive, send)
         return await self._rest(scope, receive, send)
+
+    def _is_allowed(self, scope: Scope, headers: dict[bytes, bytes]) -> bool:
+        if self._secret is None or hmac.compare_digest(headers.get(b"authorization", b""), self._secret):
+            return True
+        if scope["method"] != "GET":
+            return False
+        asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        return hmac.compare_digest(asked.encode(), self._token.encode())
+
+    async def _page(self, request: Request) -> Response:
+        found = [await self._desk.ask(name, {}) for name in ("overview", "heartbeats", "findings")]
+        failed = next((one for one in found if one.status != 200), None)
+        if failed is not None:
+            return Response(failed.body, failed.status, media_type=failed.media)
+        overview, beats, findings = (json.loads(one.body) for one in found)
+        return HTMLResponse(collector_page(overview, beats, findings, self._token), headers=HEADERS)
 
     async def _post_batch(self, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         came = time.time_ns()
@@ -87,6 +118,12 @@ class CollectorApp:
 
     async def _metrics(self, request: Request) -> Response:
         return Response(self._collector.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _host_name(host: bytes) -> str:
+    """The name in a Host header, without its port."""
+    text = host.decode("latin-1").lower()
+    return text[1 : text.find("]")] if text.startswith("[") else text.partition(":")[0]
 
 
 def _receipt_body(receipt: Receipt, came: int) -> dict[str, Any]:

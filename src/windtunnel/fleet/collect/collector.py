@@ -26,7 +26,6 @@ from windtunnel.fleet.collect.spans import SpanExporter
 
 LOG = logging.getLogger("windtunnel.fleet.collect")
 _NICE = 5
-_RETENTION_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Collector:
         self.folder, self.policy = folder, policy or CollectPolicy()
         for part in (folder, folder / "log", folder / "data"):
             try:
-                part.mkdir(parents=True, exist_ok=True)
+                part.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
                 raise FileError(str(part), error.strerror or str(error), "a folder that can be written") from error
         self._lock = _lock_folder(folder / "lock")
@@ -152,10 +151,10 @@ class Collector:
                 ) as error:  # any error: the segment stays and is retried, because acknowledged data is never dropped
                     self.failures += 1
                     LOG.error("compaction of segment %d: %s", number, error)
-                    if self._closing.wait(min(30.0, 2.0**self.failures)):
+                    if self._closing.wait(min(self.policy.retry_seconds, 2.0 ** min(self.failures, 16))):
                         return
             self._backlog.pop(number, None)
-            if time.monotonic() - looked > _RETENTION_SECONDS:
+            if time.monotonic() - looked > self.policy.retention_seconds:
                 looked = time.monotonic()
                 drop_expired(self.folder, self.index, self.policy, time.time())
 
@@ -164,21 +163,26 @@ class Collector:
         await self.log.seal_if_old(time.time())
 
     def close(self) -> None:
-        """Stops the threads. The log is left as it is; the next start continues from it."""
+        """Stops the threads, and waits for each for at most `policy.close_seconds`. The log is left as it is; the next start
+        continues from it, and from a compaction that was left unfinished.
+        """
         self._closing.set()
         self._sealed.put(None)
-        self._thread.join()
-        self.log.close()
+        self._thread.join(self.policy.close_seconds)
+        if self._thread.is_alive():
+            LOG.warning("the compaction of a segment is left unfinished; the next start repeats it")
+        self.log.close(self.policy.close_seconds)
         if self.spans is not None:
-            self.spans.close()
-        self.index.close()
+            self.spans.close(self.policy.close_seconds)
+        if not self._thread.is_alive():
+            self.index.close()
         os.close(self._lock)
 
 
 def _lock_folder(path: Path) -> int:
     import fcntl
 
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

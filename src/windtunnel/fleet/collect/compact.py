@@ -91,8 +91,11 @@ class _Writer:
 
         types = {name: getattr(pa, "bool_" if kind == "bool" else kind)() for name, kind in self.columns.items()}
         if self._writer is None:
+            unfinished = self.folder / (self.path + ".tmp")
+            unfinished.unlink(missing_ok=True)
+            unfinished.touch(mode=0o600)  # before it is written: for its owner, whatever the umask
             self._writer = pq.ParquetWriter(
-                self.folder / (self.path + ".tmp"), pa.schema(list(types.items())), compression="zstd", compression_level=1,
+                unfinished, pa.schema(list(types.items())), compression="zstd", compression_level=1,
                 use_dictionary=[name for name in ("rank", "ring", "section", "name", "comm", "group", "node") if name in types],
                 column_encoding={
                     name: "DELTA_BINARY_PACKED"

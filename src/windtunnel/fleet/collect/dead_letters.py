@@ -20,9 +20,10 @@ def keep_dead(folder: Path, segment: int, raw: bytes | mmap.mmap, damaged: Seque
     """
     if not damaged:
         return
-    (folder / FOLDER).mkdir(exist_ok=True)
+    (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
     for span in damaged:
         path = dead_path(folder, segment, span.begin)
+        path.touch(mode=0o600)
         path.write_bytes(raw[span.begin : span.end])
         sync(path)
         size = span.end - span.begin

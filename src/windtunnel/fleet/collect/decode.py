@@ -27,6 +27,8 @@ class SegmentMeta:
 
     frames: list[tuple[Frame, list[str], int]] = field(default_factory=list)
     """Frames with their rings and the rank of the first."""
+    last_steps: list[int] = field(default_factory=list)
+    """Of each frame, the last step that any of its ranks was in."""
     beats: dict[str, tuple[RankBeat, int]] = field(default_factory=dict)
     """Ring → its last heartbeat and when it arrived."""
     boots: dict[bytes, int] = field(default_factory=dict)
@@ -53,12 +55,30 @@ def read_segment_meta(raw: bytes | mmap.mmap, rings: Rings, *, take: bool) -> Se
         keys = [beat.ring for beat in meta.beats]
         ring = rings.by_key.get(keys[0]) if keys else None
         found.frames.append((frame, keys, ring.identity.rank if ring else -1))
+        found.last_steps.append(max((beat.step for beat in meta.beats), default=-1))
         for beat in meta.beats:
             beat.identity, beat.lines = None, []
             if beat.ring in rings.by_key:
                 found.beats[beat.ring] = (beat, frame.received_ns)
         found.exchanges += [(meta.node, *stamps) for stamps in meta.exchanges]
     return found
+
+
+def frames_from(words: SegmentMeta, step: int) -> SegmentMeta:
+    """The frames that can hold rows of `step` or later: a rank writes no row of a step that it has not reached."""
+    chosen = [frame for frame, last in zip(words.frames, words.last_steps, strict=True) if last + 1 >= step]
+    return SegmentMeta(chosen)
+
+
+def newest_frames(words: SegmentMeta) -> SegmentMeta:
+    """Of each ring, the frame that came last: it has the rows that the rank is in."""
+    seen: set[str] = set()
+    chosen = []
+    for frame in reversed(words.frames):
+        if not seen.issuperset(frame[1]):
+            chosen.append(frame)
+            seen.update(frame[1])
+    return SegmentMeta(chosen[::-1])
 
 
 def _damaged_span(frame: Frame, why: str) -> DamagedSpan:
@@ -76,8 +96,8 @@ class SegmentPart:
 
 
 def chunks(raw: bytes | mmap.mmap, words: SegmentMeta, rings: Rings) -> Iterator[SegmentPart]:
-    """The tables of a segment, ordered by rank. Batches of one node stay in the order in which they were sent."""
-    order = sorted(words.frames, key=lambda item: (item[2], item[0].head.boot, item[0].head.sequence))
+    """The tables of a segment, ordered by rank. Batches of one node stay in the order in which they came."""
+    order = sorted(words.frames, key=lambda item: (item[2], item[0].offset))
     numbers = RunNumbers(rings.by_number)
     building = _PartBuilder()
     for frame, keys, _ in order:

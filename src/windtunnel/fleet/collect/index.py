@@ -86,13 +86,15 @@ class RunIndex:
         self.url = url
         try:
             self.engine = sa.create_engine(url)
+            if create and self.engine.dialect.name == "sqlite" and self.engine.url.database:
+                Path(self.engine.url.database).touch(mode=0o600)  # its journals get the same mode
             if self.engine.dialect.name == "sqlite":
                 sa.event.listen(self.engine, "connect", _configure_sqlite)
             if create:
                 META.create_all(self.engine)
             with self.engine.connect() as connection:
                 connection.execute(sa.select(STATE)).all()
-        except (sa.exc.SQLAlchemyError, ImportError) as error:
+        except (sa.exc.SQLAlchemyError, ImportError, OSError) as error:
             reason = str(error).splitlines()[0][:200]
             raise FileError(url, reason, "a database that SQLAlchemy can open, such as sqlite:///index.db") from error
 

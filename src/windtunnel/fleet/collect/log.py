@@ -12,12 +12,12 @@ import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch.message import MAGIC, BatchHead, head_of
+from windtunnel.fleet.collect.daemon_executor import DaemonExecutor
 from windtunnel.fleet.disk import sync
 
 FRAME = struct.Struct("<IIq")
@@ -144,7 +144,7 @@ class BatchLog:
         self._file = -1
         self._queue: list[_Entry] = []
         self._flusher: asyncio.Task[None] | None = None
-        self._pool = ThreadPoolExecutor(1, "log")
+        self._pool = DaemonExecutor("log")
 
     async def append(self, body: bytes, received_ns: int, undo: Callable[[], None] | None = None) -> None:
         """Waits until `body` (b"": everything appended before) is durable. OSError if it could not be written; `undo` has been
@@ -210,7 +210,7 @@ class BatchLog:
 
     def _open(self, now: float) -> None:
         path = segment_path(self.folder, self._number)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._size, self._opened = 0, now
         sync(self.folder)  # the file's name, too
 
@@ -226,10 +226,9 @@ class BatchLog:
         if not self._queue and self._file >= 0 and now - self._opened >= self._most_seconds:
             await asyncio.get_running_loop().run_in_executor(self._pool, self._seal)
 
-    def close(self) -> None:
-        """Closes the file of the open segment."""
-        self._pool.shutdown()
-        if self._file >= 0:
+    def close(self, limit: float = 60.0) -> None:
+        """Closes the file of the open segment; waits for a write that has begun for at most `limit` seconds."""
+        if self._pool.finish(limit) and self._file >= 0:
             os.close(self._file)
             self._file = -1
 

@@ -31,3 +31,25 @@ class CollectPolicy:
     """Largest number of rows of one answer over HTTP."""
     json_rows: int = 20_000
     """Largest number of rows of an answer in JSON."""
+    tick_seconds: float = 1.0
+    """How often the age of the open segment, of connections and of idle processes is looked at."""
+    retention_seconds: float = 300.0
+    """How often files are looked at whose time is over."""
+    retry_seconds: float = 30.0
+    """Longest wait before a compaction that failed is repeated."""
+    question_seconds: float = 60.0
+    """Longest time of a question; its process is ended then, and the answer is 503."""
+    questions: int = 2
+    """Processes that answer questions at the same time."""
+    idle_seconds: float = 60.0
+    """How long a process without a question is kept; the last one stays."""
+    head_seconds: float = 10.0
+    """Longest time of a connection for the head of a request, with the handshake of TLS."""
+    body_seconds: float = 60.0
+    """Longest time for the body of a request."""
+    strangers: int = 512
+    """Connections of one address that have not shown the token yet; beyond it the oldest is closed."""
+    connections: int = 16384
+    """Connections in all; fewer where the process may not open as many files."""
+    close_seconds: float = 5.0
+    """Longest wait for requests, and for the compaction, when the collector ends."""

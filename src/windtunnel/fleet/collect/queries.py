@@ -1,126 +1,171 @@
-"""HTTP queries: JSON for small answers, an Arrow IPC stream for columns (`?format=arrow`). Steps and ranks are given as `a:b` (b
-excluded) or as comma-separated numbers.
-"""
+"""HTTP queries of a run. Each is answered by another process, within a limited time (`collect.answer_process`)."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, fields
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from windtunnel.base.errors import SpecError, WindtunnelError
-from windtunnel.fleet.collect.collector import Collector
-from windtunnel.fleet.collect.store import RunStore
-from windtunnel.fleet.query_results import IdSelection, StepSummaries
-from windtunnel.records.sections import COLUMNS, Sections
+from windtunnel.fleet.collect.answer_process import BODY, SIZE, message
+from windtunnel.fleet.collect.answers import JSON, QUESTIONS, QuestionReply
+from windtunnel.fleet.collect.policy import CollectPolicy
 
-JUDGED_STEPS = 100
-"""Number of last steps that `findings` evaluates by default."""
+LOG = logging.getLogger("windtunnel.fleet.collect")
+_START_SECONDS = 60.0
 
 
-def query_routes(collector: Collector) -> list[Route]:
+def query_routes(desk: QuestionDesk) -> list[Route]:
     """Routes that answer from the collector's folder."""
-    store = RunStore(collector.folder, collector.index.url)
-    policy = collector.policy
 
-    def route(name: str, answer: Callable[[Request], Response]) -> Route:
+    def route(name: str) -> Route:
         async def endpoint(request: Request) -> Response:
-            try:
-                return await run_in_threadpool(answer, request)
-            except WindtunnelError as error:
-                return _json({"error": str(error)}, 400)
+            found = await desk.ask(name, {key: value for key, value in request.query_params.items() if key != "token"})
+            headers = {"Retry-After": "5"} if found.status == 503 else {}
+            return Response(found.body, found.status, headers, media_type=found.media)
 
         return Route(f"/v1/{name}", endpoint)
 
-    def columns(
-        ask: Callable[[IdSelection, IdSelection], Sections | StepSummaries], names: list[str]
-    ) -> Callable[[Request], Response]:
-        def answer(request: Request) -> Response:
-            found = ask(_parse_selection(request, "steps"), _parse_selection(request, "ranks"))
-            if len(found) > policy.answer_rows:
-                raise SpecError("steps", f"{len(found)} rows", f"up to {policy.answer_rows} rows", "Ask for fewer steps or ranks.")
-            if request.query_params.get("format", "json") == "arrow":
-                return Response(_arrow(found, names), media_type="application/vnd.apache.arrow.stream")
-            if len(found) > policy.json_rows:
-                raise SpecError("format", "json", "arrow", f"{len(found)} rows are too many for JSON.")
-            return _json(_as_lists(found, names))
-
-        return answer
-
-    return [
-        route("sections", columns(store.sections, list(COLUMNS))),
-        route("summaries", columns(store.summaries, [field.name for field in fields(StepSummaries)])),
-        route("heartbeats", lambda _: _json([asdict(beat) for beat in store.heartbeats()])),
-        route("groups", lambda _: _json(store.groups())),
-        route("hosts", lambda _: _json({str(rank): host for rank, host in store.hosts().items()})),
-        route("facts", lambda _: _json(store.facts())),
-        route("overview", lambda _: _json({**store.overview(), "now": time.time()})),
-        route("findings", lambda request: _json(_findings(store, _parse_selection(request, "steps")))),
-        route("exchanges", lambda _: _json(store.exchanges())),
-    ]
+    return [route(name) for name in QUESTIONS]
 
 
-def _findings(store: RunStore, steps: IdSelection) -> dict[str, Any]:
-    """Findings of `findings.judge` about the run as it is now, for `steps` or the last `JUDGED_STEPS`, on one clock."""
-    from windtunnel.fleet.findings.clocks import align, clocks_of  # imported here, because only this query needs SciPy
-    from windtunnel.fleet.findings.judge import judge
+class QuestionDesk:
+    """Hands questions to processes, at most `policy.questions` at a time, and ends a process whose question takes too long. Must be
+    used from one event loop.
+    """
 
-    last = max((beat.step for beat in store.heartbeats()), default=-1)
-    sections = store.sections(range(max(last - JUDGED_STEPS + 1, -1), 1 << 40) if steps is None else steps)
-    if len(set(sections.hosts.values())) > 1 and len(sections):
-        sections = align(sections, clocks_of(sections, store.exchanges() or None, bounds=False))
-    return {"step": last, "findings": [one.as_dict() for one in judge(sections, store.overview()["meshes"]).findings]}
+    def __init__(self, folder: Path, db: str, policy: CollectPolicy) -> None:
+        self._told = {"folder": str(folder), "db": db, "policy": asdict(policy), "parent": os.getpid()}
+        self._policy = policy
+        self._slots: asyncio.Semaphore | None = None
+        self._idle: list[_Process] = []
+        self._busy: set[_Process] = set()
+        self._ended: list[subprocess.Popen[bytes]] = []
+        self.given_up = 0
+        """Questions that took too long."""
+
+    async def ask(self, name: str, query: Mapping[str, str]) -> QuestionReply:
+        """The answer; 503 if it takes longer than `policy.question_seconds`, or no process is free for as long."""
+        if self._slots is None:
+            self._slots = asyncio.Semaphore(self._policy.questions)
+        limit = self._policy.question_seconds
+        try:
+            async with asyncio.timeout(limit):
+                await self._slots.acquire()
+        except TimeoutError:
+            return _error(503, f"other questions took more than {limit:g} s; ask again")
+        try:
+            return await self._ask(name, query)
+        except TimeoutError:
+            self.given_up += 1
+            LOG.error("question %s: given up after %g s", name, limit)
+            return _error(503, f"the question took more than {limit:g} s: ask for fewer steps or ranks")
+        except (OSError, EOFError) as error:
+            LOG.error("question %s: %s", name, error or type(error).__name__)
+            return _error(503, "the process that answers has ended; ask again")
+        finally:
+            self._slots.release()
+
+    async def _ask(self, name: str, query: Mapping[str, str]) -> QuestionReply:
+        process = self._idle.pop() if self._idle else await _Process.start(self._told)
+        self._busy.add(process)
+        answered = False
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                await process.is_ready()
+            async with asyncio.timeout(self._policy.question_seconds):
+                found = await process.ask(name, query)
+            answered = True
+        finally:
+            self._busy.discard(process)
+            if answered:
+                process.since = time.monotonic()
+                self._idle.append(process)
+            else:
+                self._end(process)
+        return found
+
+    def end_idle(self) -> None:
+        """Ends processes that have had nothing to do for `policy.idle_seconds`, except one."""
+        self._ended = [one for one in self._ended if one.poll() is None]
+        now = time.monotonic()
+        for process in self._idle[:-1]:
+            if now - process.since > self._policy.idle_seconds:
+                self._idle.remove(process)
+                self._end(process)
+
+    def close(self) -> None:
+        """Ends all processes at once."""
+        for process in [*self._idle, *self._busy]:
+            self._end(process)
+        self._idle, self._busy = [], set()
+        for child in self._ended:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(1.0)
+
+    def _end(self, process: _Process) -> None:
+        process.end()
+        self._ended.append(process.child)
 
 
-def _parse_selection(request: Request, name: str) -> IdSelection:
-    text = request.query_params.get(name)
-    if text is None:
-        return None
-    try:
-        if ":" in text:
-            low, high = text.split(":")
-            return range(int(low or 0), int(high or 1 << 40))
-        return sorted({int(part) for part in text.split(",")})
-    except ValueError as error:
-        raise SpecError(name, text, "a:b, or numbers with commas", f"For example {name}=10:20.") from error
+class _Process:
+    """One `answer_process` and the socket to it."""
+
+    def __init__(
+        self, child: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:  # fmt: skip
+        self.child, self._reader, self._writer = child, reader, writer
+        self.since = time.monotonic()
+        self._ready = False
+
+    @classmethod
+    async def start(cls, told: Mapping[str, object]) -> _Process:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            module = "windtunnel.fleet.collect.answer_process"
+            child = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", module, str(theirs.fileno())], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, pass_fds=(theirs.fileno(),),
+            )  # fmt: skip
+        try:
+            reader, writer = await asyncio.open_connection(sock=ours, limit=1 << 20)
+        except BaseException:
+            ours.close()
+            child.kill()
+            raise
+        writer.write(message(told))
+        return cls(child, reader, writer)
+
+    async def is_ready(self) -> None:
+        """Waits until the process has imported what it needs, which takes a second or more and is no part of a question."""
+        if not self._ready:
+            await self._reader.readexactly(1)
+            self._ready = True
+
+    async def ask(self, name: str, query: Mapping[str, str]) -> QuestionReply:
+        self._writer.write(message({"name": name, "query": dict(query)}))
+        await self._writer.drain()
+        (size,) = BODY.unpack(await self._reader.readexactly(BODY.size))
+        (head,) = SIZE.unpack(await self._reader.readexactly(SIZE.size))
+        told = msgspec.json.decode(await self._reader.readexactly(head))
+        return QuestionReply(int(told["status"]), str(told["media"]), await self._reader.readexactly(size))
+
+    def end(self) -> None:
+        self._writer.close()
+        self.child.kill()
 
 
-def _tables(found: Sections | StepSummaries) -> dict[str, Any]:
-    if isinstance(found, StepSummaries):
-        return {}
-    return {
-        "names": found.names, "groups": found.groups, "group_names": found.group_names,
-        "hosts": {str(rank): host for rank, host in found.hosts.items()}, "zero": found.zero,
-    }  # fmt: skip
-
-
-def _as_lists(found: Sections | StepSummaries, names: list[str]) -> dict[str, Any]:
-    """Columns as lists; unknown numbers are null."""
-    values = {}
-    for name in names:
-        column: Any = getattr(found, name)
-        values[name] = [None if one != one else one for one in column.tolist()]
-    return {"columns": values, **_tables(found)}
-
-
-def _arrow(found: Sections | StepSummaries, names: list[str]) -> bytes:
-    """An Arrow IPC stream; the tables besides the columns are JSON in the schema's metadata under "windtunnel"."""
-    import pyarrow as pa
-
-    table = pa.table({name: getattr(found, name) for name in names})
-    table = table.replace_schema_metadata({b"windtunnel": msgspec.json.encode(_tables(found))})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+def _error(status: int, text: str) -> QuestionReply:
+    return QuestionReply(status, JSON, msgspec.json.encode({"error": text}))

@@ -7,18 +7,20 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.collect.policy import CollectPolicy
+from windtunnel.fleet.wire.local_tokens import LOOPBACK, folder_token, publish_token
 from windtunnel.fleet.wire.secrets import KEY, make_secrets
 
 if TYPE_CHECKING:
-    import uvicorn
+    from windtunnel.fleet.collect.collector import Collector
+    from windtunnel.fleet.collect.guarded_server import GuardedServer
+    from windtunnel.fleet.collect.queries import QuestionDesk
 
-_TICK = 1.0
 CERTIFICATE = "collector-cert.pem"
 BACKLOG = 4096
 """Connections that may wait to be accepted: all nodes of a job start at the same time."""
@@ -30,7 +32,8 @@ def serve(
     otlp_ranks: Sequence[int] = (0,), ready: Callable[[str], None] = lambda _: None,
 ) -> None:  # fmt: skip
     """Collects into `folder`. `port` 0 selects a free port; `ready` is called with the address. `secrets`: folder with a
-    certificate, a key and a token for TLS, created if they are missing.
+    certificate, a key and a token for TLS, created if they are missing. Without secrets, `token` and `unix`, requests need the
+    token in the folder's file `token`, which is made if it is missing and which processes of this user find by themselves.
 
     FileError if the folder, database or address is in use.
     """
@@ -38,6 +41,8 @@ def serve(
 
     from windtunnel.fleet.collect.app import CollectorApp
     from windtunnel.fleet.collect.collector import Collector
+    from windtunnel.fleet.collect.guarded_server import GuardedServer
+    from windtunnel.fleet.collect.queries import QuestionDesk
 
     tls: dict[str, Any] = {}
     if secrets is not None:
@@ -46,34 +51,45 @@ def serve(
         certificate.write_text(made.certificate, encoding="utf-8")
         tls = {"ssl_certfile": certificate, "ssl_keyfile": secrets / KEY}
     collector = Collector(folder, db, policy, otlp, otlp_ranks)
+    desk = QuestionDesk(folder, collector.index.url, collector.policy)
+    published = None
     try:
+        if token is None and unix is None:
+            token = folder_token(folder)
         listener, address = _open_listener(host, port, unix, "https" if tls else "http")
+        published = publish_token(address, token) if token is not None else None
+        hosts = {*LOOPBACK, host.lower()} if host in LOOPBACK and unix is None else None
         config = uvicorn.Config(
-            CollectorApp(collector, token), http="httptools", loop="auto", log_level="warning", access_log=False, lifespan="off",
-            ws="none", backlog=BACKLOG, timeout_keep_alive=75, timeout_graceful_shutdown=5, server_header=False, date_header=False,
+            CollectorApp(collector, desk, token, hosts), http="httptools", loop="auto", log_level="warning", access_log=False,
+            lifespan="off", ws="none", backlog=BACKLOG, timeout_keep_alive=75,
+            timeout_graceful_shutdown=max(1, round(collector.policy.close_seconds)), server_header=False, date_header=False,
             proxy_headers=False, **tls,
         )  # fmt: skip
         config.load()
         if config.ssl is not None:
             config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
-        server = uvicorn.Server(config)
+        server = GuardedServer(config, collector.policy, listener)
         ready(address)
         with listener:
             config.get_loop_factory()  # fails early if the event loop is not installed
             with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                runner.run(_run_server(server, collector.tick, listener))
+                runner.run(_run_server(server, collector, desk, listener))
     finally:
         collector.close()
+        if published is not None:
+            published.unlink(missing_ok=True)
         if unix is not None:
             unix.unlink(missing_ok=True)
 
 
-async def _run_server(server: uvicorn.Server, tick: Callable[[], Awaitable[object]], listener: socket.socket) -> None:
+async def _run_server(server: GuardedServer, collector: Collector, desk: QuestionDesk, listener: socket.socket) -> None:
     async def ticking() -> None:
         while True:
-            await asyncio.sleep(_TICK)
+            await asyncio.sleep(collector.policy.tick_seconds)
+            desk.end_idle()
+            server.door.sweep()
             try:
-                await tick()
+                await collector.tick()
             except OSError as error:
                 logging.getLogger("windtunnel.fleet.collect").error("log: %s", error)
 
@@ -81,6 +97,7 @@ async def _run_server(server: uvicorn.Server, tick: Callable[[], Awaitable[objec
     try:
         await server.serve(sockets=[listener])
     finally:
+        desk.close()
         beside.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await beside

@@ -6,6 +6,7 @@ retries and sends; it is imported only if spans are exported (0.1 s and 15 MiB).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import queue
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 SPANS = 500
 """Largest number of spans in one request."""
 PATIENCE = 10.0
-"""Seconds for which a request is retried, and for which `close` waits."""
+"""Seconds for which a request is retried, and for which `close` waits by default."""
 _QUEUED = 64
 
 
@@ -67,12 +68,13 @@ class SpanExporter:
             except queue.Full:
                 self.dropped += len(spans)
 
-    def close(self) -> None:
-        """Sends what is queued, for at most `patience` seconds, and stops the thread."""
-        self._queue.put(None)
-        self._thread.join(self.patience)
+    def close(self, limit: float = PATIENCE) -> None:
+        """Sends what is queued, for at most `limit` seconds, and stops the thread."""
+        with contextlib.suppress(queue.Full):  # the thread is in a request; it is a daemon, so it ends with the process
+            self._queue.put(None, timeout=limit)
+        self._thread.join(min(limit, self.patience))
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # ends the retries of a request
-        self._thread.join(self.patience)
+        self._thread.join(1.0)
 
     def _span(self, columns: dict[str, Int64s], at: int) -> ReadableSpan:
         from opentelemetry.sdk.trace import ReadableSpan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.batch import Stamps
 from windtunnel.fleet.batch.rows import group_rows
+from windtunnel.fleet.collect.attempts import earlier_runs, keep_newest_attempts, newest_rings
 from windtunnel.fleet.collect.compact import EXCHANGE_COLUMNS, ROW_COLUMNS, SUMMARY_COLUMNS
-from windtunnel.fleet.collect.decode import chunks, open_columns, read_segment_meta, summarise_rows
+from windtunnel.fleet.collect.decode import chunks, frames_from, newest_frames, open_columns, read_segment_meta, summarise_rows
 from windtunnel.fleet.collect.index import RunIndex, default_url
 from windtunnel.fleet.collect.log import map_file, segment_path, segments
 from windtunnel.fleet.collect.registry import Rings, RingState, RunNumbers
@@ -24,7 +26,7 @@ from windtunnel.fleet.query_results import Heartbeat, IdSelection, OpenSection, 
 from windtunnel.fleet.rings import unrecorded_work
 from windtunnel.records.sections import Section, Sections
 
-_TRIES = 8
+_TRIES = 30
 T = TypeVar("T")
 
 
@@ -60,7 +62,7 @@ class RunStore:
 
     def sections(self, steps: IdSelection = None, ranks: IdSelection = None) -> Sections:
         """Sections of `steps` and `ranks`: those that have ended, and those that each rank was in at its last heartbeat (seconds
-        NaN).
+        NaN). Of the newest run; of steps that a rank has repeated, those of its newest start.
 
         `begin` is on the clock of each rank's host; `fleet.findings.clocks.align` converts them to one clock.
         """
@@ -79,7 +81,7 @@ class RunStore:
 
     def heartbeats(self) -> list[Heartbeat]:
         """The last heartbeat of the newest ring of each rank, ordered by rank."""
-        tail = self._retry(lambda: self._read_tail(tables=True))
+        tail = self._retry(lambda: self._read_tail(tables=True, newest=True))
         names = [str(json.loads(value)) for value in tail.rings.names.values]
         groups = _groups(tail.rings)[0]
         return [_heartbeat(ring, tail.open_rows.get(key, b""), names, groups) for key, ring in _by_rank(tail.rings)]
@@ -94,7 +96,7 @@ class RunStore:
         """Rank → the machine on which it runs."""
         return {
             rank: ring.identity.host
-            for rank, ring in sorted(_newest_rings(self._retry(lambda: self._read_tail(tables=False)).rings).items())
+            for rank, ring in sorted(newest_rings(self._retry(lambda: self._read_tail(tables=False)).rings).items())
         }
 
     def facts(self) -> dict[str, Any]:
@@ -108,11 +110,12 @@ class RunStore:
         return found
 
     def overview(self) -> dict[str, Any]:
-        """The newest run: name, world, device meshes, facts on which all ranks agree, devices, and number of lost rows."""
+        """The newest run: name, world, device meshes, facts on which all ranks agree, devices, number of lost rows, and names of
+        earlier runs in the folder."""
         rings = self._retry(lambda: self._read_tail(tables=False)).rings
-        newest = _newest_rings(rings)
+        newest = newest_rings(rings)
         if not newest:
-            return {"run": "", "world": 0, "meshes": [], "facts": {}, "lost": 0}
+            return {"run": "", "world": 0, "meshes": [], "facts": {}, "lost": 0, "earlier": []}
         lines = list(map(json.loads, rings.facts.values))
         first = rings.by_number[-1].identity
         facts = dict(first.facts)
@@ -124,16 +127,17 @@ class RunStore:
         return {
             "run": first.run, "world": first.world, "meshes": [value for kind, value in lines if kind == "mesh"],
             "facts": {**facts, "devices": sorted(devices)}, "lost": sum(ring.beat.lost for ring in newest.values()),
+            "earlier": earlier_runs(rings),
         }  # fmt: skip
 
-    def exchanges(self) -> dict[str, list[Stamps]]:
-        """Timestamps that each node exchanged with the collector."""
-        return self._retry(self._exchanges)
+    def exchanges(self, since: float | None = None) -> dict[str, list[Stamps]]:
+        """Timestamps that each node exchanged with the collector; with `since`, those received after this unix time."""
+        return self._retry(lambda: self._exchanges(since))
 
     def _sections(self, steps: IdSelection, ranks: IdSelection) -> Sections:
-        tail = self._read_tail(tables=True)
+        tail = self._read_tail(tables=True, first=_first_step(steps))
         tail.rows += _open_rows(tail)
-        return _as_sections(self._rows(tail, steps, ranks), tail.rings)
+        return _as_sections(keep_newest_attempts(self._rows(tail, steps, ranks), tail.rings), tail.rings)
 
     def _rows(
         self, tail: _Tail, steps: IdSelection, ranks: IdSelection, columns: Mapping[str, str] = ROW_COLUMNS
@@ -148,7 +152,7 @@ class RunStore:
         return _concatenate(parts, columns)
 
     def _summaries(self, steps: IdSelection, ranks: IdSelection) -> StepSummaries:
-        tail = self._read_tail(tables=True)
+        tail = self._read_tail(tables=True, first=_first_step(steps))
         rank_of = np.array([ring.identity.rank for ring in tail.rings.by_number], np.int64)
         parts = [
             self._read_file(file, SUMMARY_COLUMNS, steps, ranks)
@@ -160,18 +164,22 @@ class RunStore:
             parts.append(_select_rows({name: rows[name] for name in SUMMARY_COLUMNS}, steps, ranks))
         return _as_summaries(_concatenate(parts, SUMMARY_COLUMNS))
 
-    def _exchanges(self) -> dict[str, list[Stamps]]:
+    def _exchanges(self, since: float | None) -> dict[str, list[Stamps]]:
         tail = self._read_tail(tables=False)
+        least = -(1 << 62) if since is None else round(since * 1e9)
         rows = [*tail.exchanges]
-        for file in tail.files["exchanges"]:
+        for file in sorted(tail.files["exchanges"], key=lambda file: -int(file.segment)):
             columns = self._read_table(file.path, EXCHANGE_COLUMNS).to_pydict()
+            if max(columns["received"]) < least:
+                break  # segments follow each other in time
             rows += zip(*(columns[name] for name in EXCHANGE_COLUMNS), strict=True)
         found: dict[str, list[Stamps]] = {}
-        for node, *stamps in sorted(rows):
+        for node, *stamps in sorted(row for row in rows if row[2] >= least):
             found.setdefault(node, []).append(Stamps(*stamps))
         return found
 
-    def _read_tail(self, *, tables: bool) -> _Tail:
+    def _read_tail(self, *, tables: bool, first: int = -1, newest: bool = False) -> _Tail:
+        """The run now. `tables`: with rows, those of step `first` and later at least; `newest`: only what each rank is in."""
         state = self.index.read()
         files: dict[str, list[Any]] = {"sections": [], "summaries": [], "exchanges": []}
         for file in state.files:
@@ -184,7 +192,8 @@ class RunStore:
         for raw in raws:
             words = read_segment_meta(raw, tail.rings, take=True)
             tail.exchanges += words.exchanges
-            for chunk in chunks(raw, words, tail.rings) if tables else ():
+            asked = newest_frames(words) if newest else frames_from(words, first)
+            for chunk in chunks(raw, asked, tail.rings) if tables else ():
                 tail.rows.append(chunk.rows)
                 tail.summaries.append(chunk.summaries)
                 tail.open_rows.update(chunk.open_rows)
@@ -202,7 +211,7 @@ class RunStore:
                 one = _filter_expression(pc.field(name), wanted)
                 asked = one if asked is None else asked & one
         table = self._read_table(file.path, columns, asked)
-        return {name: table.column(name).to_numpy() for name in columns}
+        return _select_rows({name: table.column(name).to_numpy() for name in columns}, *map(_with_gaps, (steps, ranks)))
 
     def _read_table(self, path: str, columns: Mapping[str, str], asked: Any = None) -> Any:
         import pyarrow.parquet as pq
@@ -211,11 +220,12 @@ class RunStore:
 
     def _retry(self, question: Callable[[], T]) -> T:
         """The answer from one consistent state of the run: asked again if a file was compacted or deleted in the meantime."""
-        for _ in range(_TRIES):
+        for number in range(_TRIES):
             try:
                 return question()
             except FileNotFoundError as error:
                 last = error
+                time.sleep(min(0.01 * number, 0.2))  # segments may be compacted one after the other
         raise FileError(str(self.folder), f"{last.filename} is missing", "a run whose files are all there")
 
 
@@ -224,9 +234,16 @@ def _is_range(wanted: IdSelection) -> bool:
 
 
 def _filter_expression(field: Any, wanted: IdSelection) -> Any:
-    if isinstance(wanted, range) and wanted.step == 1:
-        return (field >= wanted.start) & (field < wanted.stop)
+    if isinstance(wanted, range):  # the range may be open: its numbers are never listed
+        low, high = _ends(wanted)
+        inside = (field >= low) & (field <= high)
+        return inside  # of a range with gaps, `_select_rows` then takes every n-th
     return field.isin(sorted(wanted or ()))
+
+
+def _with_gaps(wanted: IdSelection) -> IdSelection:
+    """A range of every n-th number, which the filter of a file does not know; else None."""
+    return wanted if isinstance(wanted, range) and abs(wanted.step) != 1 else None
 
 
 def _file_overlaps(file: Any, steps: IdSelection, ranks: IdSelection) -> bool:
@@ -238,9 +255,19 @@ def _overlaps(wanted: IdSelection, low: int, high: int) -> bool:
         return True
     if not wanted:
         return False
-    if isinstance(wanted, range):  # compares the ends only: an open range has 2**40 steps
-        return min(wanted[0], wanted[-1]) <= high and max(wanted[0], wanted[-1]) >= low
-    return min(wanted) <= high and max(wanted) >= low
+    first, last = _ends(wanted)
+    return first <= high and last >= low
+
+
+def _ends(wanted: range | Collection[int]) -> tuple[int, int]:
+    """Smallest and largest of the numbers; (0, -1) of none. An open range has 2**40 of them, so only its ends are looked at."""
+    if not wanted:
+        return 0, -1
+    return (min(wanted[0], wanted[-1]), max(wanted[0], wanted[-1])) if isinstance(wanted, range) else (min(wanted), max(wanted))
+
+
+def _first_step(steps: IdSelection) -> int:
+    return _ends(steps)[0] if steps else -1
 
 
 def _select_rows(rows: dict[str, Any], steps: IdSelection, ranks: IdSelection) -> dict[str, Any]:
@@ -252,8 +279,9 @@ def _select_rows(rows: dict[str, Any], steps: IdSelection, ranks: IdSelection) -
 
 
 def _is_selected(values: Int64s, wanted: range | Collection[int]) -> Any:
-    if isinstance(wanted, range) and wanted.step == 1:  # the range may be open
-        return (values >= wanted.start) & (values < wanted.stop)
+    if isinstance(wanted, range):  # the range may be open: its numbers are never listed
+        low, high = _ends(wanted)
+        return (values >= low) & (values <= high) & ((values - low) % abs(wanted.step) == 0)
     return np.isin(values, np.asarray(list(wanted), np.int64))
 
 
@@ -283,7 +311,7 @@ def _as_sections(rows: dict[str, Any], rings: Rings) -> Sections:
         host_seconds=_seconds(host), comm=rows["comm"], bytes=np.where(rows["bytes"] < 0, np.nan, rows["bytes"]), name=rows["name"],
         group=rows["group"], call=rows["call"], peer=rows["peer"], sends=rows["sends"], micro_batch=rows["micro_batch"],
         names=tuple(str(json.loads(value)) for value in rings.names.values), groups=ranks, group_names=names,
-        hosts={rank: ring.identity.host for rank, ring in _newest_rings(rings).items()}, zero=float(zero),
+        hosts={rank: ring.identity.host for rank, ring in newest_rings(rings).items()}, zero=float(zero),
     )  # fmt: skip
 
 
@@ -313,13 +341,8 @@ def _groups(rings: Rings) -> tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
     return tuple(str(one.get("name", "")) for one in named), tuple(tuple(map(int, one.get("ranks", ()))) for one in named)
 
 
-def _newest_rings(rings: Rings) -> dict[int, RingState]:
-    """Rank → its newest ring; after a restart of the job, the one that was introduced last."""
-    return {ring.identity.rank: ring for ring in rings.by_number}
-
-
 def _by_rank(rings: Rings) -> list[tuple[str, RingState]]:
-    return [(ring.key, ring) for _, ring in sorted(_newest_rings(rings).items())]
+    return [(ring.key, ring) for _, ring in sorted(newest_rings(rings).items())]
 
 
 def _heartbeat(ring: RingState, raw: bytes, names: Sequence[str], groups: Sequence[str]) -> Heartbeat:

@@ -7,8 +7,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import secrets as tokens
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,17 +22,15 @@ from typing import Any
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.collector_client import CollectorClient
+from windtunnel.fleet.launch.limits import BesideLimits
+from windtunnel.fleet.wire.timers import apply_timers
 
 COLLECTED = "collected"
 """Subfolder of the run for the collector."""
 ALARMS = "alarms.jsonl"
 LOG = "agents.log"
 """Output of the processes, in the folder of the run."""
-START_SECONDS = 60.0
-SHIP_SECONDS = 60.0
-"""Longest time for the shipper to send the rest after the command has ended."""
-OTHERS_SECONDS = 20.0
-"""Longest time that a collector waits for the other nodes of the job."""
+TOKEN_VARIABLE = "WINDTUNNEL_FLEET_TOKEN"
 _NICE = 10
 _PR_SET_PDEATHSIG = 1
 
@@ -49,16 +49,23 @@ class Sidecars:
     """Whether to check the job while it runs."""
     secrets: Path | None = None
     """For `listen`: folder of the collector's certificate, key and token."""
+    token: str = ""
+    """What a collector beside the command asks for; made if it has neither secrets nor a token of the environment."""
+    limits: BesideLimits = field(default_factory=lambda: apply_timers(BesideLimits(), "beside"))
+    given_up: list[str] = field(default_factory=list)
+    """What was not waited for at the end, as sentences for the user."""
     _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def __enter__(self) -> Sidecars:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise FileError("--dir", str(self.folder), "a folder that can be written", f"{error.strerror}.") from error
         try:
             if self.listen is not None:
                 host, port = self.listen
+                if self.secrets is None:
+                    self.token = os.environ.get(TOKEN_VARIABLE) or tokens.token_urlsafe(32)
                 where: tuple[str, ...] = ("--dir", str(self.folder / COLLECTED), "--host", host, "--port", str(port))
                 where += ("--secrets", str(self.secrets)) if self.secrets is not None else ()
                 collector = self._start("collector", ["windtunnel", "fleet", "collect", *where], stdout=subprocess.PIPE)
@@ -76,11 +83,18 @@ class Sidecars:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            self._end("monitor", 5.0)
-            self._end("shipper", SHIP_SECONDS)
+            self._end("monitor", self.limits.monitor_seconds)
+            sent = self._end("shipper", self.limits.ship_seconds)
+            if not sent:
+                self.given_up.append(
+                    f"the collector did not take the last records in {self.limits.ship_seconds:g} s; the rings in {self.folder} "
+                    "have them"
+                )
             if "collector" in self._processes:
-                self._wait_for_other_nodes()
-                self._end("collector", 30.0)
+                if sent:
+                    self._wait_for_other_nodes()
+                if not self._end("collector", self.limits.collector_seconds):
+                    self.given_up.append("the collector did not end by itself and was killed; what it has acknowledged is kept")
         finally:
             self._kill()
 
@@ -88,7 +102,9 @@ class Sidecars:
         self, name: str, module: Sequence[str], stdout: Any = None, stderr: Any = subprocess.DEVNULL
     ) -> subprocess.Popen[str]:
         variables = {key: value for key, value in os.environ.items() if key not in ("WINDTUNNEL_FLEET_DIR", "WINDTUNNEL_FLEET_PID")}
-        with (self.folder / LOG).open("a", encoding="utf-8") as log:
+        variables |= {TOKEN_VARIABLE: self.token} if self.token else {}
+        file = os.open(self.folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with open(file, "a", encoding="utf-8") as log:
             self._processes[name] = child = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-m", *module], env=variables, stdin=subprocess.DEVNULL, stdout=stdout or log,
                 stderr=log if stderr == subprocess.DEVNULL else stderr, text=True, start_new_session=True,
@@ -99,7 +115,7 @@ class Sidecars:
     def _address(self, collector: subprocess.Popen[str]) -> str:
         """The address that the collector prints when it listens."""
         assert collector.stdout is not None
-        ready, _, _ = select.select([collector.stdout], [], [], START_SECONDS)
+        ready, _, _ = select.select([collector.stdout], [], [], self.limits.start_seconds)
         line = collector.stdout.readline() if ready else ""
         if " at " not in line:
             log = (self.folder / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -107,30 +123,35 @@ class Sidecars:
         return line.rpartition(" at ")[2].strip()
 
     def _wait_for_other_nodes(self) -> None:
-        """Waits for a limited time until the ranks of other nodes have ended too."""
-        until = time.monotonic() + OTHERS_SECONDS
+        """Waits for a limited time until the ranks of other nodes have ended too, or the collector does not answer."""
+        until, here = time.monotonic() + self.limits.others_seconds, socket.gethostname()
         with contextlib.suppress(FileError):
             while time.monotonic() < until:
-                run = CollectorClient(self.url, os.environ.get("WINDTUNNEL_FLEET_TOKEN") or None)
+                run = CollectorClient(self.url, self.token or os.environ.get(TOKEN_VARIABLE), self.limits.ask_seconds)
                 beats = run.heartbeats()
                 run.close()
-                if all(beat.ended is not None or beat.process == "gone" for beat in beats):
+                if all(beat.ended is not None or beat.process == "gone" or beat.host == here for beat in beats):
                     return
                 time.sleep(0.5)
 
-    def _end(self, name: str, patience: float) -> None:
+    def _end(self, name: str, patience: float) -> bool:
+        """Ends a process; whether it did so within `patience` seconds."""
         child = self._processes.get(name)
         if child is None:
-            return
+            return True
         child.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             child.wait(patience)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def _kill(self) -> None:
         for child in self._processes.values():
             if child.poll() is None:
                 child.kill()
-                child.wait()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(1.0)  # one that waits for a dead disk cannot be ended
             if child.stdout is not None:
                 child.stdout.close()
 

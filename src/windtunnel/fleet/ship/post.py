@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from windtunnel.base.errors import Nothing, SpecError
 from windtunnel.fleet.batch import Stamps
+from windtunnel.fleet.wire.local_tokens import local_token
 from windtunnel.fleet.wire.secrets import FILE, NAME, VARIABLE, Secrets, read_secrets
 
 _RETRY = 2.0
@@ -74,13 +75,19 @@ def connection_to(
     url: str, timeout: float, token: str | None = None, secrets: str | Path | None = None
 ) -> tuple[http.client.HTTPConnection, dict[str, str]]:
     """An unopened connection to a collector at `http://host:port`, `https://host:port` or `unix:PATH`, and the headers of each
-    request. `secrets`: for https, whose token is used. SpecError for another address.
+    request. `secrets`: for https, whose token is used. Without `token`, that of a collector which this user runs on this machine.
+    SpecError for another address.
     """
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         known = secrets_at(secrets)
-        return _pinned_connection(url, timeout, known.certificate), {"Authorization": f"Bearer {known.token}"}
-    return _plain_connection(url, timeout), {"Authorization": f"Bearer {token}"} if token else {}
+        return _pinned_connection(url, timeout, known.certificate), _authorization(known.token)
+    token = token or local_token(url)
+    return _plain_connection(url, timeout), _authorization(token) if token else {}
+
+
+def _authorization(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
 
 
 def _pinned_connection(url: str, timeout: float, certificate: str) -> http.client.HTTPConnection:
@@ -114,11 +121,19 @@ class Poster:
     def __init__(
         self, url: str, token: str | None, timeout: float, clock: Callable[[], int], secrets: str | Path | None = None
     ) -> None:
-        self._clock, self._url = clock, url
+        self._clock, self._url, self._found = clock, url, token is None
         self._connection, self._headers = connection_to(url, timeout, token, secrets)
 
     def post(self, path: str, body: bytes) -> Reply:
         """Sends `body` and waits for the answer."""
+        reply = self._post(path, body)
+        token = local_token(self._url) if reply.status == 401 and self._found else None
+        if token is not None and self._headers != _authorization(token):
+            self._headers = _authorization(token)  # the collector started after the shipper, or anew in another folder
+            reply = self._post(path, body)
+        return reply
+
+    def _post(self, path: str, body: bytes) -> Reply:
         sent = self._clock()
         try:
             self._connection.request("POST", path, body, self._headers)

@@ -1,0 +1,136 @@
+"""Answers to questions about a run: JSON for small answers, an Arrow IPC stream for columns (`format=arrow`). Steps and ranks are
+given as `a:b` (b excluded) or as comma-separated numbers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import msgspec
+
+from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.fleet.collect.policy import CollectPolicy
+from windtunnel.fleet.collect.store import RunStore
+from windtunnel.fleet.query_results import IdSelection, StepSummaries
+from windtunnel.records.sections import COLUMNS, Sections
+
+JUDGED_STEPS = 100
+"""Number of last steps that `findings` evaluates by default."""
+JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
+QUESTIONS = ("sections", "summaries", "heartbeats", "groups", "hosts", "facts", "overview", "findings", "exchanges")
+
+
+@dataclass(frozen=True)
+class QuestionReply:
+    """Result of a question: HTTP status, media type and body."""
+
+    status: int
+    media: str
+    body: bytes
+
+
+def answer_question(store: RunStore, policy: CollectPolicy, name: str, query: Mapping[str, str]) -> QuestionReply:
+    """The answer to question `name` of `QUESTIONS` with the parameters `query`; an error of the question is an answer too (400)."""
+    try:
+        return _ANSWERS[name](store, policy, query)
+    except WindtunnelError as error:
+        return _json({"error": str(error)}, 400)
+
+
+def _columns(
+    ask: Callable[[RunStore], Callable[[IdSelection, IdSelection], Sections | StepSummaries]], names: list[str]
+) -> Callable[[RunStore, CollectPolicy, Mapping[str, str]], QuestionReply]:
+    def answer(store: RunStore, policy: CollectPolicy, query: Mapping[str, str]) -> QuestionReply:
+        found = ask(store)(_parse_selection(query, "steps"), _parse_selection(query, "ranks"))
+        if len(found) > policy.answer_rows:
+            raise SpecError("steps", f"{len(found)} rows", f"up to {policy.answer_rows} rows", "Ask for fewer steps or ranks.")
+        if query.get("format", "json") == "arrow":
+            return QuestionReply(200, ARROW, _arrow(found, names))
+        if len(found) > policy.json_rows:
+            raise SpecError("format", "json", "arrow", f"{len(found)} rows are too many for JSON.")
+        return _json(_as_lists(found, names))
+
+    return answer
+
+
+def _findings(store: RunStore, steps: IdSelection) -> dict[str, Any]:
+    """Findings of `findings.judge` about the run as it is now, for `steps` or the last `JUDGED_STEPS`, on one clock."""
+    from windtunnel.fleet.findings.clocks import align, clocks_of  # imported here, because only this query needs SciPy
+    from windtunnel.fleet.findings.judge import judge
+
+    last = max((beat.step for beat in store.heartbeats()), default=-1)
+    sections = store.sections(range(max(last - JUDGED_STEPS + 1, -1), 1 << 40) if steps is None else steps)
+    if len(set(sections.hosts.values())) > 1 and len(sections):
+        sections = align(sections, clocks_of(sections, store.exchanges() or None, bounds=False))
+    return {"step": last, "findings": [one.as_dict() for one in judge(sections, store.overview()["meshes"]).findings]}
+
+
+_ANSWERS: dict[str, Callable[[RunStore, CollectPolicy, Mapping[str, str]], QuestionReply]] = {
+    "sections": _columns(lambda store: store.sections, list(COLUMNS)),
+    "summaries": _columns(lambda store: store.summaries, [field.name for field in fields(StepSummaries)]),
+    "heartbeats": lambda store, _, __: _json([asdict(beat) for beat in store.heartbeats()]),
+    "groups": lambda store, _, __: _json(store.groups()),
+    "hosts": lambda store, _, __: _json({str(rank): host for rank, host in store.hosts().items()}),
+    "facts": lambda store, _, __: _json(store.facts()),
+    "overview": lambda store, _, __: _json({**store.overview(), "now": time.time()}),
+    "findings": lambda store, _, query: _json(_findings(store, _parse_selection(query, "steps"))),
+    "exchanges": lambda store, _, query: _json(store.exchanges(_parse_seconds(query, "since"))),
+}
+
+
+def _parse_selection(query: Mapping[str, str], name: str) -> IdSelection:
+    text = query.get(name)
+    if text is None:
+        return None
+    try:
+        if ":" in text:
+            low, high = text.split(":")
+            return range(int(low or 0), int(high or 1 << 40))
+        return sorted({int(part) for part in text.split(",") if text})
+    except ValueError as error:
+        raise SpecError(name, text, "a:b, or numbers with commas", f"For example {name}=10:20.") from error
+
+
+def _parse_seconds(query: Mapping[str, str], name: str) -> float | None:
+    text = query.get(name)
+    try:
+        return None if text is None else float(text)
+    except ValueError as error:
+        raise SpecError(name, text, "unix seconds", f"For example {name}=1700000000.") from error
+
+
+def _tables(found: Sections | StepSummaries) -> dict[str, Any]:
+    if isinstance(found, StepSummaries):
+        return {}
+    return {
+        "names": found.names, "groups": found.groups, "group_names": found.group_names,
+        "hosts": {str(rank): host for rank, host in found.hosts.items()}, "zero": found.zero,
+    }  # fmt: skip
+
+
+def _as_lists(found: Sections | StepSummaries, names: list[str]) -> dict[str, Any]:
+    """Columns as lists; unknown numbers are null."""
+    values = {}
+    for name in names:
+        column: Any = getattr(found, name)
+        values[name] = [None if one != one else one for one in column.tolist()]
+    return {"columns": values, **_tables(found)}
+
+
+def _arrow(found: Sections | StepSummaries, names: list[str]) -> bytes:
+    """An Arrow IPC stream; the tables besides the columns are JSON in the schema's metadata under "windtunnel"."""
+    import pyarrow as pa
+
+    table = pa.table({name: getattr(found, name) for name in names})
+    table = table.replace_schema_metadata({b"windtunnel": msgspec.json.encode(_tables(found))})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _json(value: Any, status: int = 200) -> QuestionReply:
+    return QuestionReply(status, JSON, msgspec.json.encode(value))

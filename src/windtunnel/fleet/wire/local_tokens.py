@@ -1,0 +1,86 @@
+"""Tokens of the collectors that this user runs on this machine, in files that only the user can read, by the collector's port."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from windtunnel.fleet.wire.secrets import write_private
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOKEN = "token"
+"""File with a collector's token, in its folder."""
+
+
+def folder_token(folder: Path) -> str:
+    """The token of a collector's folder, made if there is none. It stays, so that shippers know a collector that starts again."""
+    path = folder / TOKEN
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if not path.lstat().st_mode & 0o077 and (token := path.read_text(encoding="ascii").strip()):
+            return token
+    token = secrets.token_urlsafe(32)
+    write_private(path, token.encode() + b"\n")
+    return token
+
+
+def publish_token(url: str, token: str) -> Path | None:
+    """Lets processes of this user find the token of the collector that this process runs at `url`, on loopback; the file, which
+    the collector removes at its end. None where there is no private folder for it."""
+    path = _file(url)
+    if path is None:
+        return None
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not _is_private(path.parent, folder=True):
+            return None
+        told = {"token": token, "pid": os.getpid(), "started": _start_of(os.getpid())}
+        write_private(path, json.dumps(told).encode())
+    except OSError:
+        return None
+    return path
+
+
+def local_token(url: str) -> str | None:
+    """The token of a collector at `url`, if this user runs it on this machine, now."""
+    path = _file(url)
+    try:
+        if path is None or not _is_private(path.parent, folder=True) or not _is_private(path, folder=False):
+            return None
+        told = json.loads(path.read_bytes())
+        alive = told["started"] and _start_of(int(told["pid"])) == told["started"]
+        return str(told["token"]) if alive else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _file(url: str) -> Path | None:
+    """Where the token of a collector on loopback is; None for another address."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or 8470
+    except ValueError:
+        return None
+    if parts.scheme != "http" or host not in LOOPBACK:
+        return None
+    return Path(tempfile.gettempdir()) / f"windtunnel-{os.getuid()}" / f"collector-{port}.json"
+
+
+def _is_private(path: Path, *, folder: bool) -> bool:
+    """Whether a folder or file is this user's, and nobody else's business."""
+    status = path.lstat()
+    right = stat.S_ISDIR(status.st_mode) if folder else stat.S_ISREG(status.st_mode)
+    return right and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
+def _start_of(pid: int) -> str:
+    """When a process of this machine started; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
