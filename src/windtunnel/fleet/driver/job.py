@@ -59,6 +59,8 @@ class DriverJob:
     """Stores the state."""
     say: Callable[[str], None]
     """Prints a line for the user."""
+    requeue_job: str = ""
+    """Number of the Slurm job that is started again when nodes run out; empty for none."""
     _start_ordered_at: float = 0.0
     _slow_reported: bool = False
 
@@ -76,6 +78,8 @@ class DriverJob:
             if fault is None:
                 return await self._finish(0)
             fault, code = await self._recover(fault)
+            if self.state.phase == "REQUEUED" and code is not None:
+                return code  # the incident stays open until training goes on
             if code is not None:
                 return await self._finish(code)
 
@@ -94,6 +98,8 @@ class DriverJob:
         if missing:
             return self._fault_of_nodes("node-lost", missing, "its agent did not come")
         await self._test_spares()
+        if self.state.phase == "REQUEUED":
+            self.say(f"goes on after attempt {self.state.attempt}: the scheduler has started the job again")
         return await self._start_attempt()
 
     async def _resume_job(self) -> DetectedFault | None:
@@ -242,6 +248,12 @@ class DriverJob:
         self._count_fault(fault)
         self.incident_log.record_action(decision.action, decision.why)
         self.incident_log.extend("diagnose", self._unix_time())
+        if decision.out_of_nodes and self.requeue_job:
+            self.say(f"{decision.why}: Slurm requeues job {self.requeue_job}")
+            self._set_phase("REQUEUED")
+            await self._kill_ranks(self.state.nodes)
+            await self.leave()
+            return None, os.EX_TEMPFAIL
         if decision.action == "stop":
             self.say(f"stops: {decision.why}; its ranks' words are in {self.plan.folder}/logs/attempt-{self.state.attempt:04d}")
             self.incident_log.close("stopped")

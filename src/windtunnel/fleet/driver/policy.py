@@ -88,6 +88,8 @@ class RecoveryDecision:
     evict: tuple[str, ...] = ()
     """Nodes that are blocked from now on."""
     why: str = ""
+    out_of_nodes: bool = False
+    """Whether the job stops because it has too few nodes, and for no other reason."""
 
 
 def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolicy) -> RecoveryDecision:
@@ -125,7 +127,7 @@ def _replace_nodes(out: list[str], gone: set[str], context: RecoveryContext, pol
     lacking = [node for node in out if node not in replaced and node in gone]
     nodes = tuple(replaced.get(node, node) for node in context.nodes if node not in lacking)
     if lacking and not (policy.shrink and nodes):
-        return RecoveryDecision("stop", (), why=f"no spare for {', '.join(lacking)}")
+        return RecoveryDecision("stop", (), why=f"no spare for {', '.join(lacking)}", out_of_nodes=True)
     action: Action = "shrink" if lacking else "replace" if replaced else "retry"
     return RecoveryDecision(
         action, nodes, tuple(dict.fromkeys([*replaced, *lacking])), "" if replaced or lacking else "no spare is ready"
