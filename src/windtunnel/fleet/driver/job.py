@@ -140,6 +140,7 @@ class DriverJob:
                 return None
             self._update_phase()
             self._watch_saves()
+            self._watch_gpus()
             fault = self._detect_fault()
             if fault is not None:
                 return await self._name_culprits(await self._await_related_faults(fault))
@@ -155,6 +156,18 @@ class DriverJob:
             self.incident_log.record_failed_saves(text, self._unix_time())
         elif self.state.unsaved is not None and self.saves.kept_again is not None:
             self.incident_log.close_failed_saves(f"step {self.saves.kept_again:,} was kept again")
+
+    def _watch_gpus(self) -> None:
+        """Tells once of each GPU that is not well. Training goes on; its node is replaced at its next fault."""
+        for name in self.state.nodes:
+            node = self.roster.nodes[name]
+            for text in node.gpus:
+                what = text.partition(":")[0]  # without figures, which change
+                if what not in self.state.gpus.get(name, []):
+                    self.state.gpus.setdefault(name, []).append(what)
+                    self.say(f"{name}: {text}")
+                    self.incident_log.note("gpu", name, text, self._unix_time())
+                    self.save()
 
     def _detect_fault(self) -> DetectedFault | None:
         fault = detect(self.roster.snapshot(), self.plan.limits)
@@ -272,7 +285,9 @@ class DriverJob:
         able = frozenset(node for node in [*state.nodes, *state.spares] if self.roster.is_responsive(node))
         spares = tuple(node for node in state.spares if node in able and node in state.tested and node not in state.blocked)
         usable = able - set(state.blocked)
-        standing = RecoveryContext(tuple(state.nodes), usable, spares, state.restarts, dict(state.counts), state.fruitless)
+        standing = RecoveryContext(
+            tuple(state.nodes), usable, spares, state.restarts, dict(state.counts), state.fruitless, frozenset(state.gpus)
+        )
         return decide(fault, standing, self.plan.policy)
 
     def _count_fault(self, fault: DetectedFault) -> None:

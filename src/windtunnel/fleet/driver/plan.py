@@ -84,6 +84,8 @@ class JobState(msgspec.Struct):
     open: list[Incident] = []
     """Incidents that are not closed yet."""
     code: int = 0
+    gpus: dict[str, list[str]] = {}
+    """What was told of the GPUs of each node."""
     unsaved: Incident | None = None
     """The incident of saves that have failed since the last one that was kept."""
 
