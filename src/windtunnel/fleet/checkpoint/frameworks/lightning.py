@@ -1,6 +1,6 @@
 """A callback for Lightning: it saves through the checkpointer, and `fit` goes on from there.
 
-    saves = LightningCheckpoints("checkpoints", every=1)
+    saves = windtunnel.fleet.make_lightning_callback("checkpoints", every=1)
     trainer = lightning.Trainer(callbacks=[saves], enable_checkpointing=False)
     trainer.fit(module, loader, ckpt_path=saves.resume(trainer, module))
 
