@@ -75,7 +75,7 @@ def dependencies(part: str) -> tuple[list[str], dict[str, list[str]]]:
     fleet = distributions["fleet"]
     if part == "simulator":
         same = f"{fleet['name']}=={version()}"
-        users = {name: extras[name] for name in ("torch", "hf", "search")}
+        users = {name: extras[name] for name in ("torch", "hf", "lightning", "search")}
         return [same, *whole["dependencies"]], {**users, "fleet": [same.replace("==", "[server]==")]}
     known = {name_of(one): one for one in [*whole["dependencies"], *(one for extra in extras.values() for one in extra)]}
 

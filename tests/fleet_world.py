@@ -213,6 +213,7 @@ class World:
     newest: int = -1
     resumed_amid: int = 0
     kill_at_save: bool = False
+    requeue_job: str = ""
     went_on: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)  # when, and the incidents that it ends
     blocked: set[str] = field(default_factory=set)
     started: dict[int, set[str]] = field(default_factory=dict)  # attempt -> nodes
@@ -255,7 +256,9 @@ class World:
         clock = DriverClock(asyncio.get_running_loop().time, self.unix)
         roster = Roster(SECRETS, self.plan.limits, self.fence, state.attempt, clock=clock)
         roster.nodes = {name: AgentNode(name) for name in names}
-        job = DriverJob(self.plan, state, roster, self, IncidentLog(self.folder, "job", state), self._save, self._say)
+        job = DriverJob(
+            self.plan, state, roster, self, IncidentLog(self.folder, "job", state), self._save, self._say, self.requeue_job
+        )
         self.roster, self.state = roster, state
         if state.phase == "ENDED":  # as `serve` does
             self._task = asyncio.create_task(self._closed(job))

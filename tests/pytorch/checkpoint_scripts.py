@@ -162,6 +162,36 @@ def load(folder: str, plan: str = "fsdp2", **options: Any) -> None:
             received=told.received_bytes, source=told.source, passed=told.passed_over, random=random)  # fmt: skip
 
 
+def trained(folder: str, kind: str, until: int, every: int = 3) -> None:
+    """Trains a model of several buckets as the documents show it, from the newest step to `until`; says a hash of the weights."""
+    torch.manual_seed(0)
+    network = nn.Sequential(*[one for _ in range(6) for one in (nn.Linear(96, 96), nn.ReLU(), nn.Dropout(0.1))])
+    model: Any = network
+    if kind == "fsdp2":
+        for part in network:
+            if isinstance(part, nn.Linear):
+                fully_shard(part)
+        model = fully_shard(network)
+    elif kind != "wrapped-late":
+        model = nn.parallel.DistributedDataParallel(network, bucket_cap_mb=0.08)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    torch.manual_seed(1000 + dist.get_rank())
+    with Checkpointer(folder) as checkpointer:
+        state = {"model": network if kind == "wrapped-late" else model, "optimizer": optimizer, "random": PerRank(RandomState())}
+        first = checkpointer.load(state) or 0
+        if kind == "wrapped-late":
+            model = nn.parallel.DistributedDataParallel(network, bucket_cap_mb=0.08)
+        checkpointer.prepare(state)
+        for step in range(first + 1, until + 1):
+            model(torch.randn(8, 96)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if step % every == 0:
+                checkpointer.save(step, state)
+    whole = get_model_state_dict(network, options=StateDictOptions(full_state_dict=True))
+    say(first=first, weights=hash_of(b"".join(value.numpy().tobytes() for _, value in sorted(whole.items()))))
+
+
 def refused(folder: str, width: int = 5) -> None:
     """Says why a folder, or this state, is refused: the same on every rank, and no rank waits for another."""
     try:
@@ -265,4 +295,4 @@ def grouped(door: Any) -> Any:
 
 if __name__ == "__main__":
     torch.optim.AdamW([nn.Parameter(torch.zeros(1))])  # imports a second's worth of modules
-    serve({door.__name__: grouped(door) for door in (save, load, die, skip, samples, refused, linear)})
+    serve({door.__name__: grouped(door) for door in (save, load, die, skip, samples, refused, linear, trained)})

@@ -11,6 +11,8 @@ from .checkpoint.checkpointer import Checkpointer as Checkpointer
 from .checkpoint.export import export_weights as export_weights
 from .checkpoint.folder import FoundStep as FoundStep
 from .checkpoint.folder import steps_in as steps_in
+from .checkpoint.frameworks import make_lightning_callback as make_lightning_callback
+from .checkpoint.frameworks import make_trainer_callback as make_trainer_callback
 from .checkpoint.states import PerRank as PerRank
 from .checkpoint.states import RandomState as RandomState
 from .collect.policy import CollectPolicy as CollectPolicy

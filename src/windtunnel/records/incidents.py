@@ -36,6 +36,7 @@ Class = Literal[
     "early-exit",
     "storage",
     "checkpoint",
+    "gpu",
     "planned",
 ]
 Action = Literal["retry", "replace", "shrink", "stop", "none"]

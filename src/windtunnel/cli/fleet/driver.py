@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windtunnel.base.addresses import host_port
-from windtunnel.base.errors import Nothing, SpecError, UnknownName
+from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.text import clean
 
 if TYPE_CHECKING:
@@ -99,7 +99,10 @@ def _plan(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> J
         raise SpecError("COMMAND", program[0], "a program on PATH")
     argv = (sys.executable if program[0] in ("python", "python3") else program[0], *program[1:])
     tests, limits = _tests(asked), _limits(asked.limits, asked.expected_step)
-    run.mkdir(parents=True, exist_ok=True)
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(str(run), error.strerror, "a folder that can be made", "Say another with --dir and --run.") from error
     base: dict[str, str] = {}
     variables = environment(run.parent, run.name, detail, base=base)
     preload = ("torch", "torch.distributed", "torch._dynamo", "windtunnel.fleet.watch") if is_python(argv) else ()

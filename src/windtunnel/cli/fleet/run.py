@@ -36,7 +36,9 @@ def command(
     context: typer.Context,
     program: Annotated[list[str], typer.Argument(metavar="-- COMMAND…", help="The command that trains, after --.")],
     folder: Annotated[Path, typer.Option("--dir", help="Folder in which the run's folder of records is made.")] = Path("out/fleet"),
-    run: Annotated[str, typer.Option("--run", help="The run's name, the same on every node; default: the time.")] = "",
+    run: Annotated[
+        str, typer.Option("--run", help="The run's name, the same on every node; default: the time, or the Slurm job.")
+    ] = "",
     collect: Annotated[bool, typer.Option("--collect", help="Start a collector beside the command; it ends with it.")] = False,
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="With --collect: the address for other nodes. Needs --secrets.")
@@ -74,7 +76,8 @@ def command(
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
 
-    name = run or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    in_slurm = nodes is not None and os.environ.get("SLURM_JOB_ID", "")
+    name = run or (f"slurm-{in_slurm}" if in_slurm else "") or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     if "/" in name or name in (".", ".."):
         raise SpecError("--run", name, "a name without /", "Say the folder with --dir.")
     replace(WatchSettings(), detail=policy).call_interval()

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.addresses import host_port
+from windtunnel.fleet.agent.gpu_health import LOOK_SECONDS as GPU_SECONDS
+from windtunnel.fleet.agent.gpu_health import node_gpus
 from windtunnel.fleet.agent.keeper import is_python
 from windtunnel.fleet.agent.keeper_client import KeeperClient
 from windtunnel.fleet.agent.node_probes import (
@@ -80,6 +82,7 @@ class Agent:
     """(order, attempt) of kill commands that are not answered yet."""
     _pids_with_steps: set[int] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _gpus: tuple[str, ...] = ()
 
     async def serve(self) -> None:
         """Sends heartbeats until the driver releases the agent. FileError if no keeper starts."""
@@ -89,11 +92,12 @@ class Agent:
         self._fence = _read_fence(self._fence_file())
         self._keeper = KeeperClient(self.folder, self.node, self._on_state)
         await self._keeper.open()
-        beats = asyncio.create_task(self._beat_loop())
+        beats, gpus = asyncio.create_task(self._beat_loop()), asyncio.create_task(self._gpu_loop())
         try:
             await self._reconnect_loop()
         finally:
             beats.cancel()
+            gpus.cancel()
 
     async def _reconnect_loop(self) -> None:
         wait = 0.05
@@ -133,6 +137,13 @@ class Agent:
                 self._send_beat()
             await asyncio.sleep(LOOK_SECONDS)
 
+    async def _gpu_loop(self) -> None:
+        """Looks at the node's GPUs, beside the heartbeats: a driver that hangs must not hold these up."""
+        health = await asyncio.to_thread(node_gpus)
+        while health.has_gpus:
+            self._gpus = await asyncio.to_thread(health.look)
+            await asyncio.sleep(GPU_SECONDS)
+
     def _has_first_step(self) -> bool:
         running = [one for one in self._state["ranks"] if one["code"] is None and one["pid"] not in self._pids_with_steps]
         done = [one["pid"] for one in running if self._report(one).step >= 1]
@@ -142,7 +153,9 @@ class Agent:
     def _send_beat(self) -> None:
         if self._channel is not None:
             warm, attempt = bool(self._state["warm"]), int(self._state["attempt"])
-            self._channel.send(AgentBeat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm, link_drops()))
+            self._channel.send(
+                AgentBeat(time.time(), attempt, self._reports(), nic_bytes(), memory_kills(), warm, link_drops(), self._gpus)
+            )
 
     def _on_state(self, state: dict[str, Any] | None) -> None:
         if state is None:

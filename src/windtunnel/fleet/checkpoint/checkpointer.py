@@ -22,6 +22,7 @@ from windtunnel.fleet.checkpoint.layout import ShardLayout, flatten_state, plan_
 from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, load_into_state, read_step
 from windtunnel.fleet.checkpoint.options import UMASKS, CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
+from windtunnel.fleet.checkpoint.retention import remove_leftovers
 from windtunnel.fleet.checkpoint.sources import end_earlier_processes, local_copies
 from windtunnel.fleet.checkpoint.staging import objects_fit, pack_objects
 from windtunnel.fleet.checkpoint.states import apply_state, collect_state
@@ -272,6 +273,10 @@ class Checkpointer:
         lost = ""
         if self._flusher is not None:
             lost = self.ranks.broadcast_from_first(self._lost_text(newest))
+            if lost:  # no rank writes any more, so what the last save left can go too
+                self.ranks.all_gather(None)
+                if self.ranks.rank == 0:
+                    remove_leftovers(self.folder, self.attempt, 0, self._newest_staged, False)
             self._flusher.close()
             self._flusher = None
         self.ranks.close()

@@ -74,8 +74,9 @@ def _layout_of(module: Any) -> str:
 
 
 def _rebuilds(module: Any) -> bool:
-    """Whether this DDP arranges its buckets anew: the others always have the same ones."""
-    return bool(module.static_graph or not module.find_unused_parameters)
+    """Whether this DDP arranges its buckets anew in a way that is known: with unused parameters it never does, and with a static
+    graph its first step differs in more than its buckets."""
+    return not module.static_graph and not module.find_unused_parameters
 
 
 def arrange_buckets(state: Mapping[str, Any], layouts: Mapping[str, str]) -> int:
@@ -119,9 +120,6 @@ def _make_reducer(module: Any, buckets: list[list[int]]) -> None:
     module._remove_autograd_hooks()
     with _assigning(buckets, module.bucket_bytes_cap):
         _init_helper(module, parameters, sparse, module._build_debug_param_to_name_mapping(parameters), module.static_graph)
-    if module.static_graph:
-        module.reducer._set_static_graph()
-        module.logger._set_static_graph()
     for hook, told in module._comm_hooks:
         module.logger._set_comm_hook_name(hook.__qualname__)
         dist._register_comm_hook(module.reducer, told, hook)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from windtunnel.fleet.driver.plan import JobState
 from windtunnel.fleet.driver.snapshot import DetectedFault
-from windtunnel.records.incidents import FILE, Action, Incident, IncidentSeconds, Outcome, append_incident
+from windtunnel.records.incidents import FILE, Action, Class, Incident, IncidentSeconds, Outcome, append_incident
 
 
 @dataclass
@@ -69,6 +69,14 @@ class IncidentLog:
         for incident in list(self.state.open):
             if incident.lost_steps is not None and incident.lost_steps > redone:
                 self._write(replace(incident, lost_steps=max(0, redone)))
+
+    def note(self, what: Class, node: str, text: str, now: float) -> None:
+        """Writes an incident that is over at once and costs nothing, without touching those that are open."""
+        self.state.incidents += 1
+        append_incident(self.folder / FILE, Incident(
+            self.state.incidents, self.run, now, now, what, node, evidence=text, attempt=self.state.attempt, outcome="ignored",
+            seconds=IncidentSeconds(detect=0.0),
+        ))  # fmt: skip
 
     def record_failed_saves(self, text: str, now: float) -> None:
         """Opens the incident of saves that fail, or states anew what it has come to. Training goes on meanwhile, so it costs

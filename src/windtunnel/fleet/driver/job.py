@@ -59,6 +59,8 @@ class DriverJob:
     """Stores the state."""
     say: Callable[[str], None]
     """Prints a line for the user."""
+    requeue_job: str = ""
+    """Number of the Slurm job that is started again when nodes run out; empty for none."""
     _start_ordered_at: float = 0.0
     _slow_reported: bool = False
 
@@ -76,6 +78,8 @@ class DriverJob:
             if fault is None:
                 return await self._finish(0)
             fault, code = await self._recover(fault)
+            if self.state.phase == "REQUEUED" and code is not None:
+                return code  # the incident stays open until training goes on
             if code is not None:
                 return await self._finish(code)
 
@@ -94,6 +98,8 @@ class DriverJob:
         if missing:
             return self._fault_of_nodes("node-lost", missing, "its agent did not come")
         await self._test_spares()
+        if self.state.phase == "REQUEUED":
+            self.say(f"goes on after attempt {self.state.attempt}: the scheduler has started the job again")
         return await self._start_attempt()
 
     async def _resume_job(self) -> DetectedFault | None:
@@ -134,6 +140,7 @@ class DriverJob:
                 return None
             self._update_phase()
             self._watch_saves()
+            self._watch_gpus()
             fault = self._detect_fault()
             if fault is not None:
                 return await self._name_culprits(await self._await_related_faults(fault))
@@ -149,6 +156,18 @@ class DriverJob:
             self.incident_log.record_failed_saves(text, self._unix_time())
         elif self.state.unsaved is not None and self.saves.kept_again is not None:
             self.incident_log.close_failed_saves(f"step {self.saves.kept_again:,} was kept again")
+
+    def _watch_gpus(self) -> None:
+        """Tells once of each GPU that is not well. Training goes on; its node is replaced at its next fault."""
+        for name in self.state.nodes:
+            node = self.roster.nodes[name]
+            for text in node.gpus:
+                what = text.partition(":")[0]  # without figures, which change
+                if what not in self.state.gpus.get(name, []):
+                    self.state.gpus.setdefault(name, []).append(what)
+                    self.say(f"{name}: {text}")
+                    self.incident_log.note("gpu", name, text, self._unix_time())
+                    self.save()
 
     def _detect_fault(self) -> DetectedFault | None:
         fault = detect(self.roster.snapshot(), self.plan.limits)
@@ -242,6 +261,12 @@ class DriverJob:
         self._count_fault(fault)
         self.incident_log.record_action(decision.action, decision.why)
         self.incident_log.extend("diagnose", self._unix_time())
+        if decision.out_of_nodes and self.requeue_job:
+            self.say(f"{decision.why}: Slurm requeues job {self.requeue_job}")
+            self._set_phase("REQUEUED")
+            await self._kill_ranks(self.state.nodes)
+            await self.leave()
+            return None, os.EX_TEMPFAIL
         if decision.action == "stop":
             self.say(f"stops: {decision.why}; its ranks' words are in {self.plan.folder}/logs/attempt-{self.state.attempt:04d}")
             self.incident_log.close("stopped")
@@ -260,7 +285,9 @@ class DriverJob:
         able = frozenset(node for node in [*state.nodes, *state.spares] if self.roster.is_responsive(node))
         spares = tuple(node for node in state.spares if node in able and node in state.tested and node not in state.blocked)
         usable = able - set(state.blocked)
-        standing = RecoveryContext(tuple(state.nodes), usable, spares, state.restarts, dict(state.counts), state.fruitless)
+        standing = RecoveryContext(
+            tuple(state.nodes), usable, spares, state.restarts, dict(state.counts), state.fruitless, frozenset(state.gpus)
+        )
         return decide(fault, standing, self.plan.policy)
 
     def _count_fault(self, fault: DetectedFault) -> None:

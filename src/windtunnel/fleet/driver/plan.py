@@ -63,7 +63,7 @@ class JobState(msgspec.Struct):
     """Spare → unix seconds at which it passed its tests."""
     address: str = ""
     phase: str = "WAIT"
-    """RUN, DETECT, DIAGNOSE, WAIT, START, LOAD, REPLAY or ENDED."""
+    """RUN, DETECT, DIAGNOSE, WAIT, START, LOAD, REPLAY, ENDED, or REQUEUED: the scheduler starts the job again on other nodes."""
     before: str = "RUN"
     """Phase in which the last fault occurred."""
     attempt: int = -1
@@ -84,5 +84,12 @@ class JobState(msgspec.Struct):
     open: list[Incident] = []
     """Incidents that are not closed yet."""
     code: int = 0
+    gpus: dict[str, list[str]] = {}
+    """What was told of the GPUs of each node."""
     unsaved: Incident | None = None
     """The incident of saves that have failed since the last one that was kept."""
+
+
+def requeued_state(state: JobState) -> JobState:
+    """The state with which a job goes on that its scheduler has started again: on new nodes, with its history."""
+    return msgspec.structs.replace(state, nodes=[], spares=[], tested={}, address="", phase="REQUEUED", restarts=0, code=0)

@@ -25,6 +25,7 @@ ACTIONS_BY_FAULT: Mapping[str, tuple[Action, Action]] = {
     "checkpoint": ("stop", "stop"),
     "agent-lost": ("none", "none"),
     "slow": ("none", "none"),
+    "gpu": ("none", "none"),
     "planned": ("replace", "replace"),
 }
 """By class of fault: the first action, and the action once the node (replace) or the job (stop) exceeds its limit."""
@@ -76,6 +77,8 @@ class RecoveryContext:
     """Faults so far by "class@node" and by "class"."""
     fruitless: int = 0
     """Consecutive attempts without a step, including the last one."""
+    sick: frozenset[str] = frozenset()
+    """Nodes with a GPU that is not well: at their next fault they are replaced at once."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class RecoveryDecision:
     evict: tuple[str, ...] = ()
     """Nodes that are blocked from now on."""
     why: str = ""
+    out_of_nodes: bool = False
+    """Whether the job stops because it has too few nodes, and for no other reason."""
 
 
 def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolicy) -> RecoveryDecision:
@@ -109,6 +114,7 @@ def decide(fault: DetectedFault, context: RecoveryContext, policy: RecoveryPolic
             "stop", (), why=f"{fault.what} for the {context.counts[fault.what] + 1}th time: a node is not to blame"
         )
     gone = [node for node in context.nodes if node not in context.able]
+    worn += [node for node in fault.nodes if node in context.sick and node not in worn and fault.separable]
     bad = list(fault.nodes) if first == "replace" else (worn if then == "replace" else [])
     if not fault.separable and context.counts.get(fault.what, 0) >= policy.same and then == "replace":
         bad = list(fault.nodes)  # the whole group, because the culprit is one of its nodes
@@ -125,7 +131,7 @@ def _replace_nodes(out: list[str], gone: set[str], context: RecoveryContext, pol
     lacking = [node for node in out if node not in replaced and node in gone]
     nodes = tuple(replaced.get(node, node) for node in context.nodes if node not in lacking)
     if lacking and not (policy.shrink and nodes):
-        return RecoveryDecision("stop", (), why=f"no spare for {', '.join(lacking)}")
+        return RecoveryDecision("stop", (), why=f"no spare for {', '.join(lacking)}", out_of_nodes=True)
     action: Action = "shrink" if lacking else "replace" if replaced else "retry"
     return RecoveryDecision(
         action, nodes, tuple(dict.fromkeys([*replaced, *lacking])), "" if replaced or lacking else "no spare is ready"

@@ -48,6 +48,8 @@ class AgentNode:
     dropped: float = -math.inf
     """Monotonic seconds when `link_drops` last rose."""
     progress: int = 0
+    gpus: tuple[str, ...] = ()
+    """What is wrong with its GPUs."""
     addresses: tuple[str, ...] = ()
     """Addresses of its ports."""
     stopped: dict[int, float] = field(default_factory=dict)
@@ -230,6 +232,7 @@ class Roster:
         elif beat.link_drops > node.link_drops:
             node.dropped = self.clock.monotonic()
         node.warm, node.memory_kills, node.link_drops = beat.warm, beat.memory_kills, beat.link_drops
+        node.gpus = beat.gpus
         if beat.traffic > node.traffic:
             if node.traffic >= 0:
                 node.traffic_moved = self.clock.monotonic()

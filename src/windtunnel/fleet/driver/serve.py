@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +23,12 @@ from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.job import DriverJob
 from windtunnel.fleet.driver.lease import Lease
 from windtunnel.fleet.driver.log_tee import LogTee
-from windtunnel.fleet.driver.plan import JobPlan, JobState
+from windtunnel.fleet.driver.plan import JobPlan, JobState, requeued_state
 from windtunnel.fleet.driver.roster import AgentNode, Roster
+from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.driver.store import DriverStore, FencedError
 from windtunnel.fleet.engines.engine import AgentCommand, Engine
+from windtunnel.fleet.engines.requeue import is_requeued, requeue, requeueable_job
 from windtunnel.fleet.wire.connect import UNIX, listen
 from windtunnel.fleet.wire.secrets import FILE, make_secrets
 
@@ -71,19 +74,25 @@ class Driver:
         store = self._store(plan.run)
         try:
             state = store.get("state", JobState)
-            if state is not None and state.phase != "ENDED":
+            if state is not None and _goes_on(state):
+                pass
+            elif state is not None and state.phase != "ENDED":
                 raise FileError(
                     str(self.folder), "a job that has not ended", "a new folder", f"Type: windtunnel fleet driver {self.folder}"
                 )
-            if state is not None:
+            elif state is not None:
                 raise FileError(str(self.folder), "a job that has ended", "a new folder for a new job")
             (self.folder / "plan.json").write_bytes(msgspec.json.encode(plan))
         finally:
             store.close()
 
     def run(self) -> int:
-        """Runs the job; its exit status, or 130 after SIGINT, 143 after SIGTERM. FencedError if another driver takes over."""
-        return asyncio.run(self._serve())
+        """Runs the job; its exit status, 130 after SIGINT, 143 after SIGTERM, or 75 (EX_TEMPFAIL) if Slurm starts the job again.
+        FencedError if another driver takes over."""
+        code = asyncio.run(self._serve())
+        if code == os.EX_TEMPFAIL and (job := requeueable_job()) and not requeue(job):
+            self.say(f"Slurm does not requeue job {job}: submit it again with the same --run to go on")
+        return code
 
     def _store(self, job: str) -> DriverStore:
         url_file = self.folder / STORE
@@ -94,11 +103,17 @@ class Driver:
     async def _serve(self) -> int:
         plan = msgspec.json.decode(_read_plan(self.folder), type=JobPlan)
         logging.basicConfig(filename=self.folder / "driver.log", level=logging.INFO, format="%(asctime)s %(message)s")
+        last = _last_alive(self.folder)
         store = self._store(plan.run)
         lease = Lease(store)
         await lease.acquire()
         state = store.get("state", JobState)
         resumed = state is not None
+        if state is not None and _goes_on(state):
+            state, resumed = requeued_state(state), False
+            if not state.open:
+                fault = DetectedFault("planned", (), (), "Slurm has started the job again", last, time.time(), separable=False)
+                IncidentLog(Path(plan.folder), plan.run, state).open(fault)
         if state is None:
             state = JobState()
         if state.phase == "ENDED":  # its driver may have been killed before it released the agents
@@ -131,7 +146,7 @@ class Driver:
         store.put(lease.fence, "state", state)
         job = DriverJob(
             plan, state, roster, _AsyncEngine(engine), IncidentLog(Path(plan.folder), plan.run, state),
-            lambda: store.put(lease.fence, "state", state), self.say,
+            lambda: store.put(lease.fence, "state", state), self.say, await asyncio.to_thread(requeueable_job),
         )  # fmt: skip
         await asyncio.to_thread(_start_missing, engine, tuple(roster.nodes), state)
         fenced = False
@@ -179,6 +194,17 @@ async def _follow(tee: LogTee, state: JobState) -> None:
             tee.look(shown, ended=True)
             shown = state.attempt
         tee.look(shown)
+
+
+def _goes_on(state: JobState) -> bool:
+    """Whether this process was started by Slurm to go on with a job that did not end well."""
+    return is_requeued() and not (state.phase == "ENDED" and state.code == 0)
+
+
+def _last_alive(folder: Path) -> float:
+    """Unix seconds at which the last driver renewed its lease, as the database's files tell; now, if there are none."""
+    times = [path.stat().st_mtime for path in folder.glob(f"{DATABASE}*")]
+    return max(times, default=time.time())
 
 
 def _start_missing(engine: Engine, nodes: Sequence[str], state: JobState) -> None:

@@ -97,6 +97,8 @@ class AgentBeat(msgspec.Struct, frozen=True, tag=True):
     """Whether its keeper has imported the script's modules."""
     link_drops: int = 0
     """Number of link losses of its ports so far."""
+    gpus: tuple[str, ...] = ()
+    """What is wrong with its GPUs, a sentence each."""
 
 
 class OrderAnswer(msgspec.Struct, frozen=True, tag=True):

@@ -1,0 +1,140 @@
+"""Health of a node's GPUs as NVML and the kernel's log tell it: throttling, ECC errors, NVLink errors, Xid, a GPU that is gone.
+
+Needs `nvidia-ml-py`; without it, or without a GPU, there is nothing to say. Reading takes milliseconds and disturbs no kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+LOOK_SECONDS = 10.0
+"""Interval between looks."""
+LASTS = 3
+"""Looks in a row that show a GPU throttled until it is told: short ones are normal."""
+_SLOW = 0.75
+"""Share of the highest clock below which a power cap is told as well: a GPU under load may be a little below it."""
+_HARD = {0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
+_POWER_CAP = 0x4
+_IDLE = 0x1
+_SM, _UNCORRECTED, _VOLATILE = 1, 1, 0
+_LINKS = 18
+_LINK_COUNTERS = {0: "replay", 1: "recovery", 2: "CRC"}
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)\): (\d+)")
+
+
+@dataclass
+class GpuHealth:
+    """Looks at all GPUs of this machine. `library`: the module pynvml, or None."""
+
+    library: Any
+    log: Path = Path("/dev/kmsg")
+    _handles: list[Any] = field(default_factory=list)
+    _before: dict[str, int] = field(default_factory=dict)
+    """Counters when they were first read: only what rises since then is told."""
+    _throttled: dict[int, int] = field(default_factory=dict)
+    """GPU → looks in a row that showed it throttled."""
+    _xids: dict[str, str] = field(default_factory=dict)
+    _kernel_log: int = -1
+
+    def __post_init__(self) -> None:
+        with suppress(Exception):
+            self.library.nvmlInit()
+            self._handles = [self.library.nvmlDeviceGetHandleByIndex(at) for at in range(self.library.nvmlDeviceGetCount())]
+        if self._handles:
+            with suppress(OSError):
+                self._kernel_log = os.open(self.log, os.O_RDONLY | os.O_NONBLOCK)
+                os.lseek(self._kernel_log, 0, os.SEEK_END)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether there is anything to look at."""
+        return bool(self._handles)
+
+    def look(self) -> tuple[str, ...]:
+        """What is wrong now, a sentence each, such as `GPU 3 is throttled: 1,200 of 1,980 MHz, hardware slowdown`."""
+        found = []
+        for gpu, handle in enumerate(self._handles):
+            found += [text for text in (self._throttle(gpu, handle), self._memory(gpu, handle), self._rows(gpu, handle)) if text]
+            found += self._links(gpu, handle)
+        self._read_xids()
+        return (*found, *self._xids.values())
+
+    def close(self) -> None:
+        """Closes the kernel's log."""
+        if self._kernel_log >= 0:
+            os.close(self._kernel_log)
+            self._kernel_log = -1
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        """The library's answer; None if this GPU, driver or version of it has none."""
+        try:
+            return getattr(self.library, name)(*arguments)
+        except Exception as error:  # NVMLError has a class for each cause, and older versions lack functions
+            return "lost" if "lost" in str(error).lower() else None
+
+    def _throttle(self, gpu: int, handle: Any) -> str:
+        clock, most = self._ask("nvmlDeviceGetClockInfo", handle, _SM), self._ask("nvmlDeviceGetMaxClockInfo", handle, _SM)
+        reasons = self._ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        if "lost" in (clock, most, reasons):
+            return f"GPU {gpu} is lost: the driver does not reach it"
+        if not clock or not most or reasons is None or reasons & _IDLE:
+            self._throttled[gpu] = 0
+            return ""
+        why = [text for bit, text in _HARD.items() if reasons & bit]
+        if reasons & _POWER_CAP and clock < _SLOW * most:
+            why.append("power cap")
+        self._throttled[gpu] = self._throttled.get(gpu, 0) + 1 if why and clock < most else 0
+        if self._throttled[gpu] < LASTS:
+            return ""
+        return f"GPU {gpu} is throttled: {clock:,} of {most:,} MHz, {' and '.join(why)}"
+
+    def _memory(self, gpu: int, handle: Any) -> str:
+        count = self._risen(f"ecc {gpu}", self._ask("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE))
+        return f"GPU {gpu} has memory errors that ECC did not correct: {count:,}" if count else ""
+
+    def _rows(self, gpu: int, handle: Any) -> str:
+        rows = self._ask("nvmlDeviceGetRemappedRows", handle)
+        return f"GPU {gpu} cannot replace broken rows of its memory any more" if isinstance(rows, tuple | list) and rows[3] else ""
+
+    def _links(self, gpu: int, handle: Any) -> list[str]:
+        found = []
+        for link in range(_LINKS):
+            for counter, what in _LINK_COUNTERS.items():
+                key = f"link {gpu} {link} {counter}"
+                if count := self._risen(key, self._ask("nvmlDeviceGetNvLinkErrorCounter", handle, link, counter)):
+                    found.append(f"NVLink {link} of GPU {gpu} has {what} errors: {count:,}")
+        return found
+
+    def _risen(self, key: str, value: Any) -> int:
+        """How far a counter has risen since it was first read."""
+        if not isinstance(value, int):
+            return 0
+        return max(0, value - self._before.setdefault(key, value))
+
+    def _read_xids(self) -> None:
+        """Reads new lines of the kernel's log; one read gives one line of /dev/kmsg, or much of a plain file."""
+        while self._kernel_log >= 0:
+            try:
+                raw = os.read(self._kernel_log, 1 << 16)
+            except BrokenPipeError:  # lines were overwritten before they were read
+                continue
+            except OSError:
+                return
+            if not raw:
+                return
+            for place, number in _XID.findall(raw.decode("utf-8", "replace")):
+                self._xids[f"{place} {number}"] = f"the GPU at PCI {place} reports Xid {number}: see the kernel's log"
+
+
+def node_gpus() -> GpuHealth:
+    """The GPUs of this node, by NVML if it is installed."""
+    try:
+        return GpuHealth(import_module("pynvml"))
+    except ImportError:
+        return GpuHealth(None)
