@@ -104,7 +104,7 @@ ENDS = (
 LINES = (
     Line(
         "causes",
-        f"{len(CAUSES)} scripts of 4 ranks (DDP, FSDP2, pipelining, HF Trainer, Lightning, torch.compile), one thing wrong in each; "
+        "scripts of 4 ranks (DDP, FSDP2, pipelining, HF Trainer, Lightning, torch.compile) with one thing wrong in each; "
         "right: named first, with its rank",
         len(CAUSES),
         "causes",
