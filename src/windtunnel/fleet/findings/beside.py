@@ -131,8 +131,9 @@ def _last(values: Floats) -> Floats:
 
 def _regular(saves: Floats) -> Floats:
     """Saves of ranks that save in most steps; 0 for those that do so now and then."""
-    often = np.nanmean(np.where(np.isfinite(saves), saves > 0, np.nan), axis=1, keepdims=True) > 0.5
-    return np.where(often, saves, np.where(np.isfinite(saves), 0.0, np.nan))
+    known = np.isfinite(saves)
+    often = (known & (saves > 0)).sum(axis=1, keepdims=True) > 0.5 * known.sum(axis=1, keepdims=True)
+    return np.where(often, saves, np.where(known, 0.0, np.nan))
 
 
 def _typical(values: Floats) -> float:
