@@ -165,7 +165,7 @@ def test_an_exception_is_described_with_the_scripts_last_frame() -> None:
 def test_an_exception_of_a_loaders_worker_is_the_original_one() -> None:
     message = (
         "Caught ValueError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n"
-        '  File "/home/me/data.py", line 7, in __getitem__\n    raise ValueError("bad")\nValueError: bad record\n'
+        '  File "/srv/job/data.py", line 7, in __getitem__\n    raise ValueError("bad")\nValueError: bad record\n'
     )
     assert (
         describe_exception(RuntimeError(message), None)
@@ -212,7 +212,7 @@ def test_a_kill_is_put_down_to_memory_where_the_kernel_has_killed_since(tmp_path
     assert children._signal_text(path, signal.SIGKILL, {"oom_kills": 8}) == "SIGKILL"
     assert children._signal_text(path, signal.SIGKILL, {}) == "SIGKILL"
     path.with_suffix(".fault").write_text(
-        'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File "/home/me/train.py", line 10 in load\n'
-        '  File "/home/me/train.py", line 65 in <module>\n'
+        'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File "/srv/job/train.py", line 10 in load\n'
+        '  File "/srv/job/train.py", line 65 in <module>\n'
     )
     assert children._signal_text(path, signal.SIGABRT, {}) == "SIGABRT (train.py:10 in load)"
