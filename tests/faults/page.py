@@ -38,6 +38,10 @@ Jobs (`python -m tests.faults.recovery --case F1`) have 2 nodes of 2 ranks and r
 out-of-memory kills the nodes run in a cgroup of 2 GiB; without cgroups that kind is left out. Checkpoints (`python -m
 tests.faults.checkpoints --case F2`) are those of 2 ranks.
 
+Scripts with one thing wrong (`python -m tests.faults.causes`; they lie in `tests/faults/causes/scripts/`) run unchanged under
+`windtunnel fleet run -- torchrun`. "Right" compares the first finding, or what `fleet hang` and the alarms say, with the fault and
+its rank. A third of the scripts was looked at only after the rules were made.
+
 {tables}
 ## Figures beside the counts
 

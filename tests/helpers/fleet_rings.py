@@ -41,7 +41,7 @@ def written(
             if loading >= 0:
                 nanos = (2 if rank == loading else 1) * MS
                 ring.write(Section.DATA, step, begin - nanos, nanos, nanos, state=RowState.DONE)
-            for section, at, nanos in ((Section.FORWARD, begin, work), (Section.STEP, begin, 20 * MS)):
+            for section, at, nanos in ((Section.FORWARD, begin, work), (Section.STEP, begin, done + MS - begin)):
                 ring.write(section, step, at, nanos, nanos, state=RowState.DONE)
             call = {"name": name, "comm": Comm.ALL_REDUCE, "size": 4096, "group": world, "call": step}
             if step == steps - 1 and stuck >= 0:

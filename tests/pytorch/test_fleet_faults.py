@@ -11,6 +11,8 @@ import pytest
 
 from tests.faults.bench import Bench
 from tests.faults.cases import CASES
+from tests.faults.causes.drive import cause, end
+from tests.faults.causes.listed import CAUSES, ENDS
 from tests.faults.moving import straggler
 from tests.faults.outcome import Outcome, passed, share_bounds
 from tests.faults.page import page
@@ -29,6 +31,13 @@ def test_a_rank_that_is_stopped_half_of_the_time_and_one_that_is_stopped_for_goo
         assert slow.right and not slow.wrong and slow.details["excess"] > 0.3
         still = stopped(bench, 5, stages=4)
         assert still.right and not still.wrong
+
+
+def test_a_script_whose_rank_raises_and_one_whose_rank_waits_for_data() -> None:
+    ended = end(next(one for one in ENDS if one.how == "raise"))
+    assert ended.right and not ended.wrong, ended.said
+    slow = cause(next(one for one in CAUSES if one.fault == "data" and one.ranks))
+    assert slow.right, slow.said
 
 
 def test_nothing_is_left_of_a_run() -> None:

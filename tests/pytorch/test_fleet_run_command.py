@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.fleet.collect import open_run
-from windtunnel.fleet.sources import read_run
+from windtunnel.fleet.sources import alarms_of, read_run
 from windtunnel.fleet.wire.ports import free_port
 from windtunnel.records.sections import Section
 
@@ -127,7 +127,8 @@ def test_records_of_killed_ranks_are_shipped_and_a_signal_is_passed_on(tmp_path:
         if child.poll() is None:
             child.kill()
             child.communicate()
-    assert code != 0 and "did not end by" in errors and beside(tmp_path) == []
+    assert code != 0 and "Rank 1: was ended by SIGKILL" in errors and beside(tmp_path) == []
+    assert [alarm["ranks"][:1] for alarm in alarms_of(str(folder)) if alarm["verdict"] == "crash"][-1:] == [[1]]
     run = open_run(folder / "collected")
     table = run.sections()
     assert set(table.rank.tolist()) == {0, 1} and next(beat for beat in run.heartbeats() if beat.rank == 1).process == "gone"

@@ -127,8 +127,8 @@ def test_every_kind_of_call_has_bytes_as_nccl_tests_counts_them(scripts: Scripts
         world, late = "world", next(name for name in mine.group_names if name != "world")
         assert seen[:9] == [
             ("all_reduce", 16, world), ("all_reduce", 16, late), ("all_gather_into_tensor", 32, world), ("all_gather", 32, world),
-            ("broadcast", 16, world), ("reduce", 16, world), ("all_to_all_single", 32, world), ("reduce_scatter_tensor", 32, world),
-            ("barrier", 4, world),
+            ("broadcast from 0", 16, world), ("reduce to 0", 16, world), ("all_to_all_single", 32, world),
+            ("reduce_scatter_tensor", 32, world), ("barrier", 4, world),
         ]  # fmt: skip
         single = mine.where(mine.peer >= 0)
         assert (single.peer == 1 - rank).all() and (single.comm == Comm.SEND_RECV).all()

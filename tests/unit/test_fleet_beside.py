@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.helpers.fleet_synthetic import job
 from windtunnel.base.arrays import Floats
-from windtunnel.fleet.findings.decline import decline
+from windtunnel.fleet.findings.decline import decline, fading_machines
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.findings.judge import judge
 from windtunnel.fleet.findings.slow_links import match_transfers
@@ -152,3 +152,20 @@ def test_a_machine_that_gets_busy_is_told_as_such() -> None:
     busy = join_sections([sections, replace(waits, names=(NO_CORE_IN_STEP,))])
     found = decline(step_table(busy), match_transfers(busy))
     assert found is not None and found.verdict is Verdict.NO_CORE
+
+
+def test_a_growth_within_the_waits_for_cores_of_each_step_is_no_decline() -> None:
+    """Transfers take 3 ms longer from step 60 on; ranks wait 8 ms of each step for a core, before and after."""
+    sections = noisy("still", 1, 0.1)
+    steps = sections.where(sections.section == Section.STEP)
+    kind, seconds = np.full(len(steps), Section.HOST_GAP, np.uint8), np.full(len(steps), 0.008)
+    waits = replace(steps, section=kind, name=np.zeros(len(steps), np.int32), seconds=seconds, host_seconds=seconds)
+    busy = join_sections([sections, replace(waits, names=(NO_CORE_IN_STEP,))])
+    assert decline(step_table(sections), match_transfers(sections)) is not None
+    assert decline(step_table(busy), match_transfers(busy)) is None
+
+
+def test_one_machine_has_no_machines_whose_links_fade() -> None:
+    sections = job(4, 60, per_host=4)
+    table = step_table(sections)
+    assert fading_machines(table.steps, match_transfers(sections)) == (1.0, ())

@@ -225,7 +225,7 @@ def test_only_steps_that_ended_are_counted(tmp_path: Path) -> None:
     recorded = read_run(str(tmp_path))
     judged = judge(recorded.sections, recorded.meshes)
     assert len(judged.table.steps) == 25 and judged.table.steps_ended == 24
-    assert fleet_short(recorded, judged)[0].startswith("windtunnel fleet: 9 ranks on 2 machines, 24 steps, a step takes 20 ms")
+    assert fleet_short(recorded, judged)[0].startswith("windtunnel fleet: 9 ranks on 2 machines, 24 steps, a step takes 16 ms")
     assert fleet_dict(recorded, judged)["steps"] == 24
 
 

@@ -165,7 +165,7 @@ def test_an_exception_is_described_with_the_scripts_last_frame() -> None:
 def test_an_exception_of_a_loaders_worker_is_the_original_one() -> None:
     message = (
         "Caught ValueError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n"
-        '  File "/work/data.py", line 7, in __getitem__\n    raise ValueError("bad")\nValueError: bad record\n'
+        '  File "/srv/job/data.py", line 7, in __getitem__\n    raise ValueError("bad")\nValueError: bad record\n'
     )
     assert (
         describe_exception(RuntimeError(message), None)
@@ -191,6 +191,7 @@ def test_a_launcher_says_how_its_child_ended_in_the_childs_ring(tmp_path: Path, 
     for step in range(20):  # the ring is full
         ring.write(int(Section.FORWARD), step, ring.clock(), 5, 5, state=3)
     ring.close()
+    (tmp_path / "job" / "rank-000009.ring").write_bytes(b"WTRING01" + bytes(5000))  # a damaged one
     note_exit(os.getpid() + 1, -9)  # another process
     note_exit(os.getpid(), -int(signal.SIGSEGV))
     append_end(path, int(Section.END), end_line(EndKind.THREAD, "late"))
@@ -198,3 +199,20 @@ def test_a_launcher_says_how_its_child_ended_in_the_childs_ring(tmp_path: Path, 
     table = ring_sections(reader, reader.read(0).rows)
     reader.close()
     assert [table.names[number] for number in table.name[-2:]] == ["signal: SIGSEGV", "thread: late"] and len(table) == 8
+
+
+def test_a_kill_is_put_down_to_memory_where_the_kernel_has_killed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from windtunnel.fleet.watch import children
+
+    monkeypatch.setattr(children, "oom_kills", lambda: 8)
+    path = tmp_path / "rank-000000.ring"
+    assert "the kernel has killed 1 of this machine's processes since, because memory ran out" in children._signal_text(
+        path, signal.SIGKILL, {"oom_kills": 7}
+    )
+    assert children._signal_text(path, signal.SIGKILL, {"oom_kills": 8}) == "SIGKILL"
+    assert children._signal_text(path, signal.SIGKILL, {}) == "SIGKILL"
+    path.with_suffix(".fault").write_text(
+        'Fatal Python error: Aborted\n\nCurrent thread 0x1 (most recent call first):\n  File "/srv/job/train.py", line 10 in load\n'
+        '  File "/srv/job/train.py", line 65 in <module>\n'
+    )
+    assert children._signal_text(path, signal.SIGABRT, {}) == "SIGABRT (train.py:10 in load)"

@@ -33,7 +33,7 @@ class _Kind:
     does: str
     """What ranks do in it: "wait {} for …"."""
     share: float
-    """Share of a step from which on it is named for all ranks."""
+    """Share of a step, without waits for a core, from which on it is named for all ranks."""
 
 
 _KINDS = {
@@ -97,10 +97,11 @@ def _of_single_ranks(table: StepTable, parts: Mapping[str, Floats], waited: Mapp
 
 def _of_all_ranks(table: StepTable, parts: Mapping[str, Floats]) -> list[Finding]:
     step = _last(table.step)
+    fed = step - np.minimum(np.nan_to_num(_last(table.unfed)), 0.9 * step)  # on a busy machine all parts are small beside the waits
     found = []
     for name, kind in _KINDS.items():
         values = _regular(_last(parts[name])) if name == "saves" else _last(parts[name])
-        shares = values / np.maximum(step, 1e-9)
+        shares = values / np.maximum(fed, 1e-9)
         known = np.isfinite(shares)
         if not known.any(axis=0).sum() >= LEAST_STEPS:
             continue
@@ -130,8 +131,9 @@ def _last(values: Floats) -> Floats:
 
 def _regular(saves: Floats) -> Floats:
     """Saves of ranks that save in most steps; 0 for those that do so now and then."""
-    often = np.nanmean(np.where(np.isfinite(saves), saves > 0, np.nan), axis=1, keepdims=True) > 0.5
-    return np.where(often, saves, np.where(np.isfinite(saves), 0.0, np.nan))
+    known = np.isfinite(saves)
+    often = (known & (saves > 0)).sum(axis=1, keepdims=True) > 0.5 * known.sum(axis=1, keepdims=True)
+    return np.where(often, saves, np.where(known, 0.0, np.nan))
 
 
 def _typical(values: Floats) -> float:

@@ -178,6 +178,8 @@ def decline(table: StepTable, transfers: Transfers, *, warm_up: int = 2, named: 
         best = _Part(Verdict.UNEXPLAINED, total.growth, total.chance, (), "no part that is measured grows with it")
     if total.jump >= 0 and best.ranks and set(best.ranks) <= set(named):
         return None
+    if not best.ranks and best.verdict is not Verdict.NO_CORE and total.growth < _waits_for_cores(whole):
+        return None
     was, now = total.start * 1e3, (total.start + total.growth) * 1e3
     when = f"before step {since}" if total.jump >= 0 else f"at step {since}"
     evidence = [f"a step took {was:.1f} ms {when} and takes {now:.1f} ms now"]
@@ -201,6 +203,14 @@ def _cause(parts: Sequence[_Part], growth: float) -> _Part | None:
         if part.verdict is Verdict.NO_CORE and part.chance <= HINT and part.growth >= LEAST_SHARE * growth:
             return part
     return parts[0] if parts else None
+
+
+def _waits_for_cores(table: StepTable) -> float:
+    """Seconds of a step that the rank which waits longest for a core waits. Where all ranks get slower by less, on machines that
+    are too busy anyway, other work there is as likely a cause as any.
+    """
+    known = np.isfinite(table.step).any(axis=0)
+    return float(np.median(np.nan_to_num(table.unfed[:, known]).max(axis=0))) if known.any() else 0.0
 
 
 def _describe_part(part: _Part, total: float) -> str:
@@ -278,7 +288,7 @@ def fading_machines(steps: Int64s, transfers: Transfers) -> tuple[float, tuple[s
         chance = 2.0 * _rise_chance(means[most])
         if chance < best:
             best, machines = chance, transfers.machines[int(sets[whole[most]])]
-    return min(1.0, best * tried), machines
+    return min(1.0, best * max(tried, 1)), machines
 
 
 def _transfer_seconds(steps: Int64s, transfers: Transfers) -> Floats:

@@ -82,12 +82,12 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     late = _lateness(done, cell, shape)
     unfed = np.fmax(_sums(cell[of_step], done.seconds[of_step], shape), starved)
     between = np.maximum(np.nan_to_num(unfed) - np.nan_to_num(starved), 0.0)
-    outside = np.maximum(lengths - _covered(done.where(~of_step), cell[~of_step], row[~of_step], shape), 0.0)
-    outside, work[Section.DATA] = _without(outside, work[Section.DATA], between)
+    outside = np.maximum(lengths - _covered_seconds(done.where(~of_step), cell[~of_step], row[~of_step], shape), 0.0)
+    outside, work[Section.DATA] = _take_off_waits(outside, work[Section.DATA], between)
     return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, unfed, late, outside)
 
 
-def _covered(done: Sections, cell: Int64s, row: Int64s, shape: tuple[int, int]) -> Floats:
+def _covered_seconds(done: Sections, cell: Int64s, row: Int64s, shape: tuple[int, int]) -> Floats:
     """Seconds of each step in any of `PARTS`: sections that lie inside others count once. [R, S]"""
     rows = np.flatnonzero(np.isin(done.section, PARTS))
     if not len(rows):
@@ -101,7 +101,7 @@ def _covered(done: Sections, cell: Int64s, row: Int64s, shape: tuple[int, int]) 
     return np.asarray(np.bincount(cell[rows[order]], new, shape[0] * shape[1]), np.float64).reshape(shape)
 
 
-def _without(outside: Floats, data: Floats, unfed: Floats) -> tuple[Floats, Floats]:
+def _take_off_waits(outside: Floats, data: Floats, unfed: Floats) -> tuple[Floats, Floats]:
     """Time outside and in data without waits for a core, which are taken off the first, then off the second."""
     left = np.maximum(unfed - np.nan_to_num(outside), 0.0)
     return np.maximum(outside - unfed, 0.0), np.maximum(data - left, 0.0)

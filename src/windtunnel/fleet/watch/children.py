@@ -34,7 +34,7 @@ def note_exit(pid: int, code: int) -> None:
     """Appends to the ring of process `pid`, if there is one, how it ended. `code`: its exit status, or minus a signal's number."""
     settings = settings_of()
     for path in ring_files(settings.folder / settings.run):
-        with suppress(FileError):
+        with suppress(FileError, ValueError, TypeError):  # a damaged ring, or one of another version
             reader = RingReader(path)
             try:
                 meta, ended = reader.meta, reader.read(reader.head()).ended

@@ -100,11 +100,17 @@ class EndWatch:
         def leave(status: Any = None, /) -> Any:
             with suppress(Exception):
                 if threading.current_thread() is threading.main_thread() and os.getpid() == self.pid:
-                    self._code = _exit_code(status)
-                    self._exit_text = _exit_text(status)
+                    self._note_exit(status)
             original(status)
 
         return leave
+
+    def _note_exit(self, status: Any) -> None:
+        """The exit of a rank that `multiprocessing` started is asked for twice: where an exception is handled, and without it."""
+        code, text = _exit_code(status), _exit_text(status)
+        if code != self._code or ", after " in text or ", after " not in self._exit_text:
+            self._exit_text = text
+        self._code = code
 
     def _around_hard_exit(self, original: Any) -> Any:
         def leave(status: int) -> Any:

@@ -15,7 +15,7 @@ for layer in model:
     fully_shard(layer, mesh=mesh)
 fully_shard(model, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
-loader = torch.utils.data.DataLoader(Samples(), batch_size=8, num_workers=1, prefetch_factor=2)
+loader = torch.utils.data.DataLoader(Samples(), batch_size=16, num_workers=1, prefetch_factor=2)
 for step, inputs in enumerate(loader):
     if step == STEPS:
         break
