@@ -13,6 +13,7 @@ from .checkpoint.folder import FoundStep as FoundStep
 from .checkpoint.folder import steps_in as steps_in
 from .checkpoint.states import PerRank as PerRank
 from .checkpoint.states import RandomState as RandomState
+from .collect.dashboard import grafana_dashboard as grafana_dashboard
 from .collect.policy import CollectPolicy as CollectPolicy
 from .collect.serve import serve as serve
 from .collect.store import RunStore as RunStore

@@ -52,6 +52,16 @@ def command(
     policy: Annotated[
         str, typer.Option("--policy", help="full; steps:N records calls in every N-th step only; summary records no calls.")
     ] = "full",
+    webhook: Annotated[
+        str,
+        typer.Option(
+            "--alarm-webhook",
+            metavar="URL",
+            envvar="WINDTUNNEL_FLEET_ALARM_WEBHOOK",
+            show_envvar=True,
+            help="Post each alarm there: JSON, or as Slack or PagerDuty take it.",
+        ),
+    ] = "",
     nodes: Annotated[
         int | None, typer.Option("--nodes", metavar="N", min=1, help="Start the job on N nodes by a driver that keeps it alive.")
     ] = None,
@@ -70,6 +80,7 @@ def command(
     store: kept.Store = "",
 ) -> None:
     """Exits as the command does."""
+    from windtunnel.fleet.launch.webhook import webhook_address
     from windtunnel.fleet.watch.settings import WatchSettings
 
     name = run or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -85,8 +96,10 @@ def command(
         )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
+    if webhook:
+        webhook_address(webhook)
     place = _place(listen if collect else "", collector, secrets)
-    raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor))
+    raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook))
 
 
 def _place(listen: str, collector: str, secrets: Path | None) -> tuple[str, int] | None:
@@ -117,6 +130,7 @@ def _run_watched(
     collector: str,
     secrets: Path | None,
     monitor: bool | None,
+    webhook: str,
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
     from windtunnel.fleet.launch.command import environment, run_command
@@ -125,7 +139,7 @@ def _run_watched(
     from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
-    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets)
+    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets, webhook)
     if secrets is not None:
         os.environ[VARIABLE] = str((secrets / FILE).absolute())  # for the shipper, the monitor and who reads the run
         until = time.monotonic() + agents.limits.start_seconds

@@ -23,6 +23,7 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.collector_client import CollectorClient
 from windtunnel.fleet.launch.limits import BesideLimits
+from windtunnel.fleet.launch.webhook import VARIABLE as WEBHOOK
 from windtunnel.fleet.wire.timers import apply_timers
 
 COLLECTED = "collected"
@@ -49,6 +50,8 @@ class Sidecars:
     """Whether to check the job while it runs."""
     secrets: Path | None = None
     """For `listen`: folder of the collector's certificate, key and token."""
+    webhook: str = ""
+    """Where the monitor sends alarms. It is passed on in the environment: command lines are for all to read."""
     token: str = ""
     """What a collector beside the command asks for; made if it has neither secrets nor a token of the environment."""
     limits: BesideLimits = field(default_factory=lambda: apply_timers(BesideLimits(), "beside"))
@@ -102,6 +105,7 @@ class Sidecars:
         self, name: str, module: Sequence[str], stdout: Any = None, stderr: Any = subprocess.DEVNULL
     ) -> subprocess.Popen[str]:
         variables = {key: value for key, value in os.environ.items() if key not in ("WINDTUNNEL_FLEET_DIR", "WINDTUNNEL_FLEET_PID")}
+        variables |= {WEBHOOK: self.webhook} if self.webhook else {}
         variables |= {TOKEN_VARIABLE: self.token} if self.token else {}
         file = os.open(self.folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with open(file, "a", encoding="utf-8") as log:
