@@ -8,7 +8,7 @@ import typer
 
 EXAMPLES = """\b
 Examples:
-  windtunnel fleet dashboard > windtunnel.json
+  windtunnel fleet dashboard > grafana.json
 """
 
 

@@ -14,11 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from windtunnel.base.errors import SpecError
-from windtunnel.fleet.monitor import Alarm
+
+if TYPE_CHECKING:
+    from windtunnel.fleet.monitor import Alarm  # the launcher reads only the name of the variable, and needs no findings
 
 VARIABLE = "WINDTUNNEL_FLEET_ALARM_WEBHOOK"
 _SLACK, _PAGERDUTY = "hooks.slack.com", "events.pagerduty.com"
