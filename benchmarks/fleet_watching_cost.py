@@ -2,9 +2,9 @@
 
 python benchmarks/fleet_watching_cost.py --pairs 12
 
-Each run trains `--steps` steps of two ranks on the CPU (gloo on loopback). Of each pair come the ratio of the median step, of the CPU
-seconds that the ranks spend on a step, and the CPU seconds of everything beside them. Medians over the pairs, with intervals of 95 %
-(bootstrap). Pairs alternate in their order, so that a load which changes slowly falls on both.
+Each run trains `--steps` steps of two ranks on the CPU (gloo on loopback). Of each pair come the ratio of the median step, of the
+CPU seconds that the ranks spend on a step, and the CPU seconds of everything beside them. Medians over the pairs, with intervals of
+95 % (bootstrap). Pairs alternate in their order, so that a load which changes slowly falls on both.
 """
 
 from __future__ import annotations

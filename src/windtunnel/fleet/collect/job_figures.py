@@ -44,7 +44,7 @@ def job_figures(store: RunStore, most_ranks: int) -> dict[str, Any]:
     found["findings"] = [one.as_dict() for one in judged.findings]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a rank without a step that ended has no median
-        found["step_seconds"] = _known(np.nanmedian(np.nanmax(table.step, axis=0))) if table.step.size else None
+        found["step_seconds"] = _finite_or_none(np.nanmedian(np.nanmax(table.step, axis=0))) if table.step.size else None
         figures = {
             "own": _medians(table.own), "blocked": _medians(table.blocked), "data": _medians(table.work[Section.DATA]),
             "late": _medians(table.late),
@@ -54,7 +54,7 @@ def job_figures(store: RunStore, most_ranks: int) -> dict[str, Any]:
     found["ranks"] = [
         {
             "rank": int(table.ranks[at]), "host": table.hosts[at], "slow": slow.get(int(table.ranks[at]), 0.0),
-            **{name: _known(values[at]) for name, values in figures.items()},
+            **{name: _finite_or_none(values[at]) for name, values in figures.items()},
         }
         for at in sorted(order)
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def _medians(values: Floats) -> Floats:
     return np.nanmedian(values, axis=1) if values.size else np.full(len(values), np.nan)
 
 
-def _known(value: Any) -> float | None:
+def _finite_or_none(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
