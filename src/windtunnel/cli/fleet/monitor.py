@@ -64,7 +64,7 @@ def command(
 
     target = None if json in (None, "-") else Path(str(json))
     console = notes()
-    hook = AlarmWebhook(webhook, Path(run).name) if webhook else None
+    hook = AlarmWebhook(webhook, os.environ.get("WINDTUNNEL_FLEET_RUN") or Path(run).name) if webhook else None
     if hook is not None:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that alarms that wait are sent
     try:
