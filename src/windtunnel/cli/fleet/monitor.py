@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windtunnel.cli.fleet.run_options import Webhook
+
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.finding import Finding
     from windtunnel.fleet.recorded import Recorded
@@ -47,16 +49,7 @@ def command(
         float,
         typer.Option("--share", min=0.001, max=1.0, help="Largest share of a core to spend on judging which ranks are slow."),
     ] = 1.0,
-    webhook: Annotated[
-        str | None,
-        typer.Option(
-            "--alarm-webhook",
-            metavar="URL",
-            envvar="WINDTUNNEL_FLEET_ALARM_WEBHOOK",
-            show_envvar=True,
-            help="Post each alarm there: JSON, or as Slack or PagerDuty take it.",
-        ),
-    ] = None,
+    webhook: Webhook = "",
 ) -> None:
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.api import monitor_run

@@ -52,16 +52,7 @@ def command(
     policy: Annotated[
         str, typer.Option("--policy", help="full; steps:N records calls in every N-th step only; summary records no calls.")
     ] = "full",
-    webhook: Annotated[
-        str,
-        typer.Option(
-            "--alarm-webhook",
-            metavar="URL",
-            envvar="WINDTUNNEL_FLEET_ALARM_WEBHOOK",
-            show_envvar=True,
-            help="Post each alarm there: JSON, or as Slack or PagerDuty take it.",
-        ),
-    ] = "",
+    webhook: kept.Webhook = "",
     nodes: Annotated[
         int | None, typer.Option("--nodes", metavar="N", min=1, help="Start the job on N nodes by a driver that keeps it alive.")
     ] = None,
@@ -80,7 +71,6 @@ def command(
     store: kept.Store = "",
 ) -> None:
     """Exits as the command does."""
-    from windtunnel.fleet.launch.webhook import webhook_address
     from windtunnel.fleet.watch.settings import WatchSettings
 
     name = run or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -96,8 +86,6 @@ def command(
         )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
-    if webhook:
-        webhook_address(webhook)
     place = _place(listen if collect else "", collector, secrets)
     raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook))
 
@@ -136,6 +124,7 @@ def _run_watched(
     from windtunnel.fleet.launch.command import environment, run_command
     from windtunnel.fleet.launch.run_folder import RunFolder
     from windtunnel.fleet.launch.sidecars import Sidecars
+    from windtunnel.fleet.launch.webhook import webhook_address
     from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
@@ -147,6 +136,8 @@ def _run_watched(
             time.sleep(0.2)  # all nodes start at once, and one of them makes the secrets
     if collector:
         connection_to(collector, 1.0)
+    if webhook:
+        webhook_address(webhook)
     claimed = RunFolder(run)
     if claimed.moved is not None:
         typer.echo(f"windtunnel fleet: the records of an earlier run {run.name} are in {claimed.moved} now", err=True)

@@ -28,3 +28,10 @@ CheckpointDir = Annotated[Path | None, _option("--checkpoint", "DIR", "passed to
 Limits = Annotated[list[str] | None, _option("--limit", "NAME=SECONDS", "seconds until a rule fires; repeatable.")]
 ExpectStep = Annotated[str, _option("--expect-step", "JOB|LOW..HIGH", "report steps outside this range or the job's prediction.")]
 Store = Annotated[str, _option("--store", "URL", "keep the driver's state in PostgreSQL instead of a file.")]
+Webhook = Annotated[
+    str,
+    typer.Option(
+        "--alarm-webhook", metavar="URL", envvar="WINDTUNNEL_FLEET_ALARM_WEBHOOK", show_envvar=True,
+        help="Post each alarm there: JSON, or as Slack or PagerDuty take it.",
+    ),
+]  # fmt: skip
