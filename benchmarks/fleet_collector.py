@@ -182,7 +182,8 @@ async def play(fleet: Fleet, node: int, port: int, until: float, start: float, e
             if protocol.closed:
                 return
             protocol.waiting = loop.create_future()
-            protocol.transport.write(b"POST /v1/batches HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+            head = b"POST /v1/batches HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer %s\r\ncontent-length: %d\r\n\r\n"
+            protocol.transport.write(head % (TOKEN.encode(), len(body)) + body)
             try:
                 status = await protocol.waiting
             except (OSError, ConnectionError):
@@ -211,9 +212,14 @@ def resident(pid: int) -> float:
     return int(text.split("VmRSS:")[1].split()[0]) / 1024
 
 
+TOKEN = "benchmark"
+
+
 def started(folder: Path, core: int, port: int = 0) -> tuple[subprocess.Popen[str], int]:
     command = ["taskset", "-c", str(core), sys.executable, "-c", DIRECT, str(folder), str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    many = '{"collect": {"strangers": 4096}}'  # all nodes have the same address here
+    variables = {**os.environ, "WINDTUNNEL_FLEET_TOKEN": TOKEN, "WINDTUNNEL_FLEET_TIMERS": many}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
     assert process.stdout is not None
     line = process.stdout.readline().strip()
     return process, int(line.rpartition(":")[2])

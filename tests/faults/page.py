@@ -57,6 +57,11 @@ had no core. The monitor reads it from the kernel (`/proc/thread-self/schedstat`
 
 {failures}
 
+## Long runs
+
+[fleet-collector.md](fleet-collector.md#long-runs) has a job of 30 minutes with faults after each timer of its collector
+(`python -m tests.faults.long_run`); `make fleet-faults-short` runs it with all timers a hundred times shorter.
+
 ## What CI asserts
 
 CI asserts the cases that do not depend on the load of its machine: {asserted}.

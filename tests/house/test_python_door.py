@@ -37,7 +37,7 @@ FUNCTIONS = {
     "fleet collect": "fleet.serve", "fleet ship": "fleet.NodeShipper", "fleet startup": "fleet.start_costs",
     "fleet show": "fleet.judge_run", "fleet monitor": "fleet.monitor_run", "fleet compare": "runs.compare_fleet",
     "fleet jobset": "fleet.jobset_text", "fleet incidents": "runs.fleet_run", "fleet diagnose": "fleet.run_node_tests",
-    "fleet replay": "runs.replay_fleet", "fleet hang": "fleet.find_hang",
+    "fleet replay": "runs.replay_fleet", "fleet hang": "fleet.find_hang", "fleet dashboard": "fleet.grafana_dashboard",
     "fleet checkpoints ls": "fleet.steps_in", "fleet checkpoints verify": "fleet.verify_steps",
     "fleet checkpoints rm": "fleet.delete_steps", "fleet checkpoints export": "fleet.export_weights",
 }  # fmt: skip

@@ -140,6 +140,7 @@ def test_tls_that_does_not_begin_is_closed(tmp_path: Path) -> None:
 ASK = """
 import http.client, os, sys
 from windtunnel.fleet.wire.local_tokens import local_token
+"127.0.0.1".encode("idna")  # imported while it may be
 os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 assert local_token("http://127.0.0.1:{port}") is None
 for path in {paths!r}:

@@ -89,7 +89,7 @@ def test_sigterm_ends_a_collector_whose_questions_never_end(tmp_path: Path) -> N
     stuck_file(tmp_path)
     clients = [CollectorClient(server.url) for _ in range(4)]
     for client in clients:
-        client._connection.request("GET", "/v1/sections?steps=0:4")
+        client._connection.request("GET", "/v1/sections?steps=0:4", headers=client._headers)
     pid = server._job.pids[0]
     until(lambda: len(children(pid)) >= 2, "no process answers")
     answering = children(pid)
@@ -126,7 +126,7 @@ def test_many_questions_at_once_are_all_answered_by_few_processes(tmp_path: Path
         filled(server)
         clients = [CollectorClient(server.url) for _ in range(12)]
         for client in clients:
-            client._connection.request("GET", "/v1/overview")
+            client._connection.request("GET", "/v1/overview", headers=client._headers)
         assert [client._connection.getresponse().status for client in clients] == [200] * 12
         assert len(children(server._job.pids[0])) <= 2
         until(lambda: len(children(server._job.pids[0])) == 1, "an idle process stayed")
@@ -163,4 +163,29 @@ def test_steps_that_were_repeated_and_other_runs_do_not_mix(tmp_path: Path, poli
         assert (overview["run"], overview["world"], overview["earlier"]) == ("another", 1, ["job"])
         started_again(server, 4, range(2), run="another", world=1, ranks=1)  # in full again
         assert sorted(set(store.sections(range(-1, ENDLESS)).step.tolist())) == [0, 1]
+        store.close()
+
+
+def cut(path: Path) -> None:
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) // 2])
+
+
+def overwrite(path: Path) -> None:
+    raw = path.read_bytes()
+    path.write_bytes(raw[:4] + bytes(len(raw) - 40) + raw[-36:])  # its ends are those of a whole file
+
+
+@pytest.mark.parametrize("spoil", [cut, overwrite, lambda path: path.write_bytes(b"")], ids=["cut", "overwritten", "empty"])
+def test_a_damaged_file_is_left_out_and_the_rest_is_answered(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+    with collecting(tmp_path, policy={"segment_bytes": 1}) as server:
+        filled(server)
+        until(lambda: len(list((tmp_path / "data").glob("sections-*.parquet"))) == 12, "no segment was compacted")
+        spoil(tmp_path / "data" / "sections-00000001.parquet")
+        spoil(tmp_path / "data" / "summaries-00000002.parquet")
+        store = open_run(tmp_path)
+        found = store.sections()
+        assert len(found) == 4 * 24 * 5 - 2 * 4 * 5 and store.damaged == {"data/sections-00000001.parquet"}
+        assert len(store.summaries()) == 4 * 24 * 5 - 2 * 4 * 5 and len(store.damaged) == 2
+        assert server.ask("GET", "/v1/findings")[0] == 200
         store.close()

@@ -15,6 +15,7 @@ from .checkpoint.frameworks import make_lightning_callback as make_lightning_cal
 from .checkpoint.frameworks import make_trainer_callback as make_trainer_callback
 from .checkpoint.states import PerRank as PerRank
 from .checkpoint.states import RandomState as RandomState
+from .collect.dashboard import grafana_dashboard as grafana_dashboard
 from .collect.policy import CollectPolicy as CollectPolicy
 from .collect.serve import serve as serve
 from .collect.store import RunStore as RunStore

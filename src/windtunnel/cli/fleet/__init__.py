@@ -14,6 +14,7 @@ VERBS: Verbs = {
     "startup": ("fleet.startup", "Seconds and store operations to create the process groups of a mesh."),
     "show": ("fleet.show", "Findings of a watched run: slow ranks and links, declines; also as a page or a trace."),
     "monitor": ("fleet.monitor", "Watch a running job: report hangs, slow ranks and links, and declines as they come."),
+    "dashboard": ("fleet.dashboard", "Write a Grafana dashboard for the metrics of collectors."),
     "compare": ("fleet.compare", "Compare a watched run with the prediction of its job: what differs, and what it costs."),
     "jobset": ("fleet.jobset", "Write a kept job as a Kubernetes JobSet."),
     "incidents": ("fleet.incidents", "Incidents of a kept run: what happened, what was done, and what it cost."),

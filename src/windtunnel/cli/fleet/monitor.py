@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json as text
+import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from windtunnel.cli.fleet.run_options import Webhook
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.finding import Finding
@@ -42,28 +47,39 @@ def command(
     stay: Annotated[bool, typer.Option("--stay", help="Wait for the run to begin, and do not exit when it has ended.")] = False,
     share: Annotated[
         float,
-        typer.Option("--share", min=0.001, max=1.0, help="Largest share of the time to spend on judging which ranks are slow."),
+        typer.Option("--share", min=0.001, max=1.0, help="Largest share of a core to spend on judging which ranks are slow."),
     ] = 1.0,
+    webhook: Webhook = "",
 ) -> None:
     from windtunnel.cli.shared.common import notes
     from windtunnel.fleet.api import monitor_run
+    from windtunnel.fleet.launch.webhook import AlarmWebhook
 
     target = None if json in (None, "-") else Path(str(json))
     console = notes()
-    for alarms in monitor_run(run, every, against=_against(job, steps, profile), share=share, stay=stay):
-        for alarm in alarms:
-            line = text.dumps(alarm.as_dict())
-            if json == "-":
-                print(line, flush=True)
-            elif target is not None:
-                with target.open("a", encoding="utf-8") as file:
-                    file.write(line + "\n")
-            if json != "-":
-                stamp = time.strftime("%H:%M:%S", time.localtime(alarm.seconds))
-                state = "over: " if alarm.cleared else ""
-                console.print(f"{stamp} {alarm.verdict}: {state}{alarm.text}", markup=False, highlight=False, soft_wrap=True)
-        if once and alarms:
-            raise typer.Exit(3)
+    hook = AlarmWebhook(webhook, os.environ.get("WINDTUNNEL_FLEET_RUN") or Path(run).name) if webhook else None
+    if hook is not None:
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that alarms that wait are sent
+    try:
+        for alarms in monitor_run(run, every, against=_against(job, steps, profile), share=share, stay=stay):
+            for alarm in alarms:
+                if hook is not None:
+                    hook.offer(alarm)
+                line = text.dumps(alarm.as_dict())
+                if json == "-":
+                    print(line, flush=True)
+                elif target is not None:
+                    with open(os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:
+                        file.write(line + "\n")
+                if json != "-":
+                    stamp = time.strftime("%H:%M:%S", time.localtime(alarm.seconds))
+                    state = "over: " if alarm.cleared else ""
+                    console.print(f"{stamp} {alarm.verdict}: {state}{alarm.text}", markup=False, highlight=False, soft_wrap=True)
+            if once and alarms:
+                raise typer.Exit(3)
+    finally:
+        if hook is not None:
+            hook.close()
 
 
 def _against(job: str | None, steps: int, profile: str | None) -> Callable[[Recorded], Sequence[Finding]]:

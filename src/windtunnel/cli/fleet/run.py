@@ -55,6 +55,7 @@ def command(
     policy: Annotated[
         str, typer.Option("--policy", help="full; steps:N records calls in every N-th step only; summary records no calls.")
     ] = "full",
+    webhook: kept.Webhook = "",
     nodes: Annotated[
         int | None, typer.Option("--nodes", metavar="N", min=1, help="Start the job on N nodes by a driver that keeps it alive.")
     ] = None,
@@ -91,7 +92,7 @@ def command(
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
     place = _place(listen if collect else "", collector, secrets)
-    raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor))
+    raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook))
 
 
 def _place(listen: str, collector: str, secrets: Path | None) -> tuple[str, int] | None:
@@ -122,15 +123,17 @@ def _run_watched(
     collector: str,
     secrets: Path | None,
     monitor: bool | None,
+    webhook: str,
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
     from windtunnel.fleet.launch.command import environment, run_command
     from windtunnel.fleet.launch.run_folder import RunFolder
     from windtunnel.fleet.launch.sidecars import Sidecars
+    from windtunnel.fleet.launch.webhook import webhook_address
     from windtunnel.fleet.ship.post import connection_to
     from windtunnel.fleet.wire.secrets import FILE, VARIABLE
 
-    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets)
+    agents = Sidecars(run, place, collector, monitor if monitor is not None else not collector, secrets, webhook)
     if secrets is not None:
         os.environ[VARIABLE] = str((secrets / FILE).absolute())  # for the shipper, the monitor and who reads the run
         until = time.monotonic() + agents.limits.start_seconds
@@ -138,6 +141,8 @@ def _run_watched(
             time.sleep(0.2)  # all nodes start at once, and one of them makes the secrets
     if collector:
         connection_to(collector, 1.0)
+    if webhook:
+        webhook_address(webhook)
     claimed = RunFolder(run)
     if claimed.moved is not None:
         typer.echo(f"windtunnel fleet: the records of an earlier run {run.name} are in {claimed.moved} now", err=True)

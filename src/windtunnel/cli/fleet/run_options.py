@@ -29,3 +29,10 @@ Limits = Annotated[list[str] | None, _option("--limit", "NAME=SECONDS", "seconds
 ExpectStep = Annotated[str, _option("--expect-step", "JOB|LOW..HIGH", "report steps outside this range or the job's prediction.")]
 Tee = Annotated[bool, _option("--tee", None, "print the ranks' output here too, each line with its rank.")]
 Store = Annotated[str, _option("--store", "URL", "keep the driver's state in PostgreSQL instead of a file.")]
+Webhook = Annotated[
+    str,
+    typer.Option(
+        "--alarm-webhook", metavar="URL", envvar="WINDTUNNEL_FLEET_ALARM_WEBHOOK", show_envvar=True,
+        help="Post each alarm there: JSON, or as Slack or PagerDuty take it.",
+    ),
+]  # fmt: skip

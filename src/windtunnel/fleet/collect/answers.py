@@ -12,15 +12,14 @@ from typing import Any
 import msgspec
 
 from windtunnel.base.errors import SpecError, WindtunnelError
+from windtunnel.fleet.collect.job_figures import JUDGED_STEPS, job_figures
 from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.fleet.collect.store import RunStore
 from windtunnel.fleet.query_results import IdSelection, StepSummaries
 from windtunnel.records.sections import COLUMNS, Sections
 
-JUDGED_STEPS = 100
-"""Number of last steps that `findings` evaluates by default."""
 JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
-QUESTIONS = ("sections", "summaries", "heartbeats", "groups", "hosts", "facts", "overview", "findings", "exchanges")
+QUESTIONS = ("sections", "summaries", "heartbeats", "groups", "hosts", "facts", "overview", "findings", "job", "exchanges")
 
 
 @dataclass(frozen=True)
@@ -77,6 +76,7 @@ _ANSWERS: dict[str, Callable[[RunStore, CollectPolicy, Mapping[str, str]], Quest
     "facts": lambda store, _, __: _json(store.facts()),
     "overview": lambda store, _, __: _json({**store.overview(), "now": time.time()}),
     "findings": lambda store, _, query: _json(_findings(store, _parse_selection(query, "steps"))),
+    "job": lambda store, policy, _: _json(job_figures(store, policy.metric_ranks)),
     "exchanges": lambda store, _, query: _json(store.exchanges(_parse_seconds(query, "since"))),
 }
 

@@ -45,6 +45,7 @@ class CollectorApp:
     ) -> None:  # fmt: skip
         self._collector, self._desk, self._hosts = collector, desk, hosts
         self._token = token or ""
+        self._read_at = float("-inf")
         self._secret = f"Bearer {token}".encode() if token else None
         self._rest = Starlette(
             routes=[
@@ -117,6 +118,10 @@ class CollectorApp:
         })  # fmt: skip
 
     async def _metrics(self, request: Request) -> Response:
+        if time.monotonic() - self._read_at > self._collector.policy.metric_seconds:
+            self._read_at = time.monotonic()
+            found = await self._desk.ask("job", {})
+            self._collector.metrics.job = json.loads(found.body) if found.status == 200 else None
         return Response(self._collector.metrics.text(), media_type="text/plain; version=0.0.4")
 
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the collector."""
+"""Prometheus metrics of the collector, and of the job that it watches."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from windtunnel.fleet.collect.compact import Compactor
 from windtunnel.fleet.collect.dead_letters import dead_letters
+from windtunnel.fleet.collect.job_metrics import job_metrics
 from windtunnel.fleet.collect.log import BatchLog
 from windtunnel.fleet.collect.registry import Rings
 from windtunnel.fleet.collect.spans import SpanExporter
@@ -36,6 +37,8 @@ class CollectorMetrics:
 
     def __init__(self, collector: CollectorState) -> None:
         self._collector = collector
+        self.job: dict[str, Any] | None = None
+        """Figures of the job, as `job_figures` returns them."""
         self._registry = CollectorRegistry()
         self._registry.register(self)  # any object with a method `collect` works
         self.batches = self._counter("batches", "Batches that are durable")
@@ -79,3 +82,4 @@ class CollectorMetrics:
         for process, count in Tally(ring.beat.process for ring in rings).items():
             states.add_metric([process], count)
         yield states
+        yield from job_metrics(self.job)

@@ -43,6 +43,10 @@ class CollectPolicy:
     """Processes that answer questions at the same time."""
     idle_seconds: float = 60.0
     """How long a process without a question is kept; the last one stays."""
+    metric_ranks: int = 1024
+    """Ranks that have metrics of their own: those with the most work of their own."""
+    metric_seconds: float = 5.0
+    """How long the figures of the job in the metrics are used before they are read again."""
     head_seconds: float = 10.0
     """Longest time of a connection for the head of a request, with the handshake of TLS."""
     body_seconds: float = 60.0

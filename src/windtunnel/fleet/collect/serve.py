@@ -18,7 +18,7 @@ from windtunnel.fleet.wire.secrets import KEY, make_secrets
 
 if TYPE_CHECKING:
     from windtunnel.fleet.collect.collector import Collector
-    from windtunnel.fleet.collect.guarded_server import GuardedServer
+    from windtunnel.fleet.collect.door import GuardedServer
     from windtunnel.fleet.collect.queries import QuestionDesk
 
 CERTIFICATE = "collector-cert.pem"
@@ -41,7 +41,7 @@ def serve(
 
     from windtunnel.fleet.collect.app import CollectorApp
     from windtunnel.fleet.collect.collector import Collector
-    from windtunnel.fleet.collect.guarded_server import GuardedServer
+    from windtunnel.fleet.collect.door import GuardedServer
     from windtunnel.fleet.collect.queries import QuestionDesk
 
     tls: dict[str, Any] = {}

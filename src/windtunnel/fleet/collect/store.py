@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from windtunnel.records.sections import Section, Sections
 
 _TRIES = 30
 T = TypeVar("T")
+LOG = logging.getLogger("windtunnel.fleet.collect")
 
 
 @dataclass
@@ -56,6 +58,8 @@ class RunStore:
         if not (folder / "log").is_dir():
             raise FileError(str(folder), "no run", "a folder that `windtunnel fleet collect --dir` wrote")
         self.folder, self.index = folder, RunIndex(db or default_url(folder), create=False)
+        self.damaged: set[str] = set()
+        """Files that could not be read, relative to the folder; their rows are left out of answers."""
 
     def close(self) -> None:
         self.index.close()
@@ -169,7 +173,10 @@ class RunStore:
         least = -(1 << 62) if since is None else round(since * 1e9)
         rows = [*tail.exchanges]
         for file in sorted(tail.files["exchanges"], key=lambda file: -int(file.segment)):
-            columns = self._read_table(file.path, EXCHANGE_COLUMNS).to_pydict()
+            table = self._read_table(file.path, EXCHANGE_COLUMNS)
+            if table is None:
+                continue
+            columns = table.to_pydict()
             if max(columns["received"]) < least:
                 break  # segments follow each other in time
             rows += zip(*(columns[name] for name in EXCHANGE_COLUMNS), strict=True)
@@ -211,12 +218,24 @@ class RunStore:
                 one = _filter_expression(pc.field(name), wanted)
                 asked = one if asked is None else asked & one
         table = self._read_table(file.path, columns, asked)
+        if table is None:
+            return {name: np.zeros(0, kind) for name, kind in columns.items()}
         return _select_rows({name: table.column(name).to_numpy() for name in columns}, *map(_with_gaps, (steps, ranks)))
 
     def _read_table(self, path: str, columns: Mapping[str, str], asked: Any = None) -> Any:
+        """A file's columns, or None if it is damaged: it is told once and left out, so that the rest can be read."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        return pq.read_table(self.folder / path, columns=list(columns), filters=asked)
+        try:
+            return pq.read_table(self.folder / path, columns=list(columns), filters=asked)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            if path not in self.damaged:
+                self.damaged.add(path)
+                LOG.warning("%s is damaged and left out: %s", self.folder / path, str(error).splitlines()[0])
+            return None
 
     def _retry(self, question: Callable[[], T]) -> T:
         """The answer from one consistent state of the run: asked again if a file was compacted or deleted in the meantime."""

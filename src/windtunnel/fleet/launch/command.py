@@ -14,6 +14,7 @@ HOOK = Path(__file__).resolve().parent / "hook"
 """Folder whose `sitecustomize` starts the monitor."""
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_NOT_PASSED_ON = ("WINDTUNNEL_FLEET_PID", "WINDTUNNEL_FLEET_ALARM_WEBHOOK")
 _FROM_TERMINAL = 0x80  # SI_KERNEL: the terminal has sent the signal to the command as well
 
 
@@ -24,7 +25,7 @@ def environment(
     paths = [str(HOOK), *(path for path in base.get("PYTHONPATH", "").split(os.pathsep) if path)]
     added = {"DIR": str(folder.absolute()), "RUN": run, "POLICY": policy, "COLLECTOR": collector}
     return {
-        **{name: value for name, value in base.items() if name != "WINDTUNNEL_FLEET_PID"},
+        **{name: value for name, value in base.items() if name not in _NOT_PASSED_ON},
         "PYTHONPATH": os.pathsep.join(paths),
         **{f"WINDTUNNEL_FLEET_{name}": value for name, value in added.items() if value},
     }

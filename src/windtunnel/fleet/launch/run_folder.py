@@ -18,6 +18,8 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.ring import RingReader
 
 LAUNCHES = "launches"
+LOCK = ".windtunnel.lock"
+"""Beside the folders of runs; held while one is claimed."""
 _SLURM = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_STEP_ID")
 
 
@@ -32,7 +34,7 @@ class RunFolder:
         self.moved: Path | None = None
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with _lock(folder.parent / f".{folder.name}.lock"):
+            with _lock(folder.parent / LOCK):
                 self.moved = _move_away(folder) if _is_of_earlier_run(folder) else None
                 folder.mkdir(mode=0o700, exist_ok=True)
                 (folder / LAUNCHES).mkdir(mode=0o700, exist_ok=True)

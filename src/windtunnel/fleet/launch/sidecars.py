@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import secrets as tokens
 import select
 import signal
 import socket
@@ -23,6 +22,8 @@ from typing import Any
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.collector_client import CollectorClient
 from windtunnel.fleet.launch.limits import BesideLimits
+from windtunnel.fleet.launch.webhook import VARIABLE as WEBHOOK
+from windtunnel.fleet.wire.local_tokens import folder_token
 from windtunnel.fleet.wire.timers import apply_timers
 
 COLLECTED = "collected"
@@ -49,8 +50,10 @@ class Sidecars:
     """Whether to check the job while it runs."""
     secrets: Path | None = None
     """For `listen`: folder of the collector's certificate, key and token."""
+    webhook: str = ""
+    """Where the monitor sends alarms. It is passed on in the environment: command lines are for all to read."""
     token: str = ""
-    """What a collector beside the command asks for; made if it has neither secrets nor a token of the environment."""
+    """What a collector beside the command asks for: a token of the environment, else the one that it has made in its folder."""
     limits: BesideLimits = field(default_factory=lambda: apply_timers(BesideLimits(), "beside"))
     given_up: list[str] = field(default_factory=list)
     """What was not waited for at the end, as sentences for the user."""
@@ -64,12 +67,12 @@ class Sidecars:
         try:
             if self.listen is not None:
                 host, port = self.listen
-                if self.secrets is None:
-                    self.token = os.environ.get(TOKEN_VARIABLE) or tokens.token_urlsafe(32)
                 where: tuple[str, ...] = ("--dir", str(self.folder / COLLECTED), "--host", host, "--port", str(port))
                 where += ("--secrets", str(self.secrets)) if self.secrets is not None else ()
                 collector = self._start("collector", ["windtunnel", "fleet", "collect", *where], stdout=subprocess.PIPE)
                 self.url = self._address(collector)
+                if self.secrets is None:
+                    self.token = os.environ.get(TOKEN_VARIABLE) or folder_token(self.folder / COLLECTED)
             if self.url:
                 self._start("shipper", ["windtunnel.fleet.ship", str(self.folder), self.url, "inf"])
             if self.monitor:
@@ -102,6 +105,8 @@ class Sidecars:
         self, name: str, module: Sequence[str], stdout: Any = None, stderr: Any = subprocess.DEVNULL
     ) -> subprocess.Popen[str]:
         variables = {key: value for key, value in os.environ.items() if key not in ("WINDTUNNEL_FLEET_DIR", "WINDTUNNEL_FLEET_PID")}
+        variables["WINDTUNNEL_FLEET_RUN"] = self.folder.name
+        variables |= {WEBHOOK: self.webhook} if self.webhook else {}
         variables |= {TOKEN_VARIABLE: self.token} if self.token else {}
         file = os.open(self.folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         with open(file, "a", encoding="utf-8") as log:

@@ -23,7 +23,7 @@ from windtunnel.fleet.checkpoint.frameworks.trainer_state import JsonState, Late
 from windtunnel.fleet.checkpoint.states import PerRank
 
 
-class TrainerCheckpoints(TrainerCallback):  # type: ignore[misc]
+class TrainerCheckpoints(TrainerCallback):
     """Saves every `every` steps and at the end: weights, moments, schedule, random numbers, the Trainer's state. `options`: of
     `Checkpointer`. Set `save_strategy="no"`: the Trainer's own checkpoints are not needed. Not for its DeepSpeed and FSDP plug-ins.
     """

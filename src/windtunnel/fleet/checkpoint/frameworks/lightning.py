@@ -44,7 +44,7 @@ class _Rest:
         self.value = torch.load(io.BytesIO(state["torch"]), map_location="cpu", weights_only=False)
 
 
-class LightningCheckpoints(Callback):  # type: ignore[misc]
+class LightningCheckpoints(Callback):
     """Saves every `every` epochs and at the end of `fit`, under the number of optimizer steps. `options`: of `Checkpointer`."""
 
     def __init__(self, folder: str | Path, every: int = 1, **options: Any) -> None:
