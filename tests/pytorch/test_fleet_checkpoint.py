@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from windtunnel.cli import app  # noqa: E402
 from windtunnel.fleet.checkpoint.flush_process import query_process  # noqa: E402
 from windtunnel.fleet.checkpoint.folder import step_folder  # noqa: E402
-from windtunnel.fleet.checkpoint.ipc import socket_names, socket_prefix  # noqa: E402
+from windtunnel.fleet.checkpoint.memory.ipc import socket_names, socket_prefix  # noqa: E402
 
 pytestmark = pytest.mark.torch
 SCRIPT = Path(__file__).with_name("checkpoint_scripts.py")

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 
 from windtunnel.fleet.checkpoint.flush_process import query_process
 from windtunnel.fleet.checkpoint.hashing import hash_of
-from windtunnel.fleet.checkpoint.ipc import packet_socket, receive_message, send_message, socket_names, socket_prefix
 from windtunnel.fleet.checkpoint.manifest import METADATA, Manifest, ShardFile, hash_errors
-from windtunnel.fleet.checkpoint.neighbour import MOST_UNKNOWN, Neighbour, send_copy
+from windtunnel.fleet.checkpoint.memory.ipc import packet_socket, receive_message, send_message, socket_names, socket_prefix
+from windtunnel.fleet.checkpoint.memory.neighbour import MOST_UNKNOWN, Neighbour, send_copy
+from windtunnel.fleet.checkpoint.memory.shared_buffers import BufferedFile
 from windtunnel.fleet.checkpoint.pickles import metadata_error
-from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile
 from windtunnel.fleet.checkpoint.sources import local_copies
 
 DATA = b"the bytes of a shard"

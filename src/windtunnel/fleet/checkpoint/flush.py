@@ -30,11 +30,11 @@ from windtunnel.fleet.checkpoint.commit import (
 )
 from windtunnel.fleet.checkpoint.events import write_event
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
-from windtunnel.fleet.checkpoint.ipc import is_same_user, packet_socket, receive_message, send_message
 from windtunnel.fleet.checkpoint.manifest import ShardFile
-from windtunnel.fleet.checkpoint.neighbour import Neighbour, send_copy
+from windtunnel.fleet.checkpoint.memory.ipc import is_same_user, packet_socket, receive_message, send_message
+from windtunnel.fleet.checkpoint.memory.neighbour import Neighbour, send_copy
+from windtunnel.fleet.checkpoint.memory.shared_buffers import BufferedFile, SharedBuffers
 from windtunnel.fleet.checkpoint.retention import collect_garbage, remove_leftovers
-from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffers
 
 LOOK_SECONDS = 5.0
 """Interval at which a process without a trainer asks whether its memory is still of use."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from windtunnel.fleet.checkpoint.ipc import is_same_user, packet_socket, receive_message, send_message
+from windtunnel.fleet.checkpoint.memory.ipc import is_same_user, packet_socket, receive_message, send_message
 
 COMMAND = [sys.executable, "-m", "windtunnel.fleet.checkpoint.flush"]
 STARTED_WITHIN = 60.0

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from windtunnel.fleet.checkpoint.layout import ShardLayout, local_bytes_of, pack_object
-from windtunnel.fleet.checkpoint.parallel_copy import PieceCopier
+from windtunnel.fleet.checkpoint.memory.parallel_copy import PieceCopier
 
 SLOTS = 2
 

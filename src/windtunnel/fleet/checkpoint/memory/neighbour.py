@@ -20,7 +20,7 @@ from typing import Any
 
 from windtunnel.fleet.checkpoint.hashing import PIECE, hash_of
 from windtunnel.fleet.checkpoint.manifest import is_plain_name
-from windtunnel.fleet.checkpoint.shared_buffers import BufferedFile, SharedBuffers
+from windtunnel.fleet.checkpoint.memory.shared_buffers import BufferedFile, SharedBuffers
 
 TIMEOUT = 60.0
 HANDSHAKE = 10.0
