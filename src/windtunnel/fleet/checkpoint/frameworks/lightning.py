@@ -23,6 +23,7 @@ from lightning.pytorch import Callback
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.checkpoint.checkpointer import Checkpointer
 from windtunnel.fleet.checkpoint.frameworks.trainer_state import LateRandomState
+from windtunnel.fleet.checkpoint.pickles import load_object
 from windtunnel.fleet.checkpoint.states import PerRank
 
 WHOLE = ("SingleDeviceStrategy", "DDPStrategy")
@@ -38,10 +39,11 @@ class _Rest:
     def state_dict(self) -> dict[str, bytes]:
         stream = io.BytesIO()
         torch.save(self.value, stream)
+        load_object(io.BytesIO(stream.getvalue()))  # what a load would refuse is not saved
         return {"torch": stream.getvalue()}
 
     def load_state_dict(self, state: dict[str, bytes]) -> None:
-        self.value = torch.load(io.BytesIO(state["torch"]), map_location="cpu", weights_only=False)
+        self.value = load_object(io.BytesIO(state["torch"]))
 
 
 class LightningCheckpoints(Callback):
