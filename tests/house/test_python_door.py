@@ -119,7 +119,7 @@ COMMANDS: dict[str, tuple[list[str], Cut]] = {
 """What `user_script.ask` answers -> the command that answers the same with --json -, and the part that is compared."""
 
 MOST_OTHERS = {"flows", "export", "profile import", "profile export", "fit kernels", "fleet monitor", "fleet replay",
-               "fleet diagnose --plan", "fleet jobset"}  # fmt: skip
+               "fleet diagnose --plan", "fleet jobset", "fleet dashboard"}  # fmt: skip
 """Answers that are compared in a test of their own, or have no --json."""
 
 
@@ -213,6 +213,7 @@ def test_functions_without_json_answer_as_their_commands(
     assert printed("export", "toml", *JOB) == text
     jobset = ("--image", "registry/train:1", "--nodes", "2", "--", "python", "train.py")
     assert printed("fleet", "jobset", "llama", *jobset).strip() == answers["fleet jobset"].strip()
+    assert json.loads(printed("fleet", "dashboard")) == answers["fleet dashboard"]
     assert main(["profile", "import", "kernels.parquet", "-o", "again.csv", "--quiet"]) == 0
     assert Path("again.csv").read_text(encoding="utf-8") == answers["profile export"]
     capsys.readouterr()

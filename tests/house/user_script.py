@@ -98,6 +98,7 @@ def ask_records(folder: Path) -> dict[str, object]:
         "fleet replay": wt.runs.replay_fleet(kept),
         "fleet replay JOB": wt.runs.replay_job(job, 0.004),
         "fleet diagnose --plan": wt.runs.expected_options(wt.load_cluster("h100-ib")),
+        "fleet dashboard": wt.fleet.grafana_dashboard(),
         "fleet jobset": wt.fleet.jobset_text(wt.fleet.JobSetRequest("llama", "registry/train:1", 2, ("python", "train.py"))),
         "fleet checkpoints ls": wt.fleet.steps_in(folder),
     }
