@@ -77,10 +77,7 @@ def command(
     """Exits as the command does."""
     from windtunnel.fleet.watch.settings import WatchSettings
 
-    in_slurm = nodes is not None and os.environ.get("SLURM_JOB_ID", "")
-    name = run or (f"slurm-{in_slurm}" if in_slurm else "") or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    if "/" in name or name in (".", ".."):
-        raise SpecError("--run", name, "a name without /", "Say the folder with --dir.")
+    name = _run_name(run, nodes is not None)
     replace(WatchSettings(), detail=policy).call_interval()
     if nodes is not None:
         from windtunnel.cli.fleet.driver import KeptAlive, keep_alive
@@ -93,6 +90,15 @@ def command(
     _refuse_without_nodes(context)
     place = _place(listen if collect else "", collector, secrets)
     raise typer.Exit(_run_watched(program, folder / name, policy, place, collector, secrets, monitor, webhook))
+
+
+def _run_name(run: str, is_kept: bool) -> str:
+    """The run's name: as asked for, else the Slurm job of a kept run, so that a requeued one finds its folder, else the time."""
+    in_slurm = os.environ.get("SLURM_JOB_ID", "") if is_kept else ""
+    name = run or (f"slurm-{in_slurm}" if in_slurm else f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+    if "/" in name or name in (".", ".."):
+        raise SpecError("--run", name, "a name without /", "Say the folder with --dir.")
+    return name
 
 
 def _place(listen: str, collector: str, secrets: Path | None) -> tuple[str, int] | None:
