@@ -36,7 +36,7 @@ def put_in(mutant: Mutant) -> int:
 def remembering_functions() -> list[functools._lru_cache_wrapper[object]]:
     """Every `lru_cache` and `cache` of the package."""
     kind = functools._lru_cache_wrapper
-    return [one for one in gc.get_objects() if isinstance(one, kind) and str(one.__module__).startswith("windtunnel")]
+    return [one for one in gc.get_objects() if type(one) is kind and str(one.__module__).startswith("windtunnel")]
 
 
 def codes_within(code: CodeType) -> Iterator[CodeType]:
