@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.bench import Bench
 from tests.faults.cases import CASES
-from tests.faults.causes.drive import cause, end
+from tests.faults.causes.drive import cause, end, kept_end
 from tests.faults.causes.listed import CAUSES, ENDS
 from tests.faults.moving import straggler
 from tests.faults.outcome import Outcome, passed, share_bounds
@@ -31,6 +31,18 @@ def test_a_rank_that_is_stopped_half_of_the_time_and_one_that_is_stopped_for_goo
         assert slow.right and not slow.wrong and slow.details["excess"] > 0.3
         still = stopped(bench, 5, stages=4)
         assert still.right and not still.wrong
+
+
+@pytest.mark.parametrize("how", ["segfault", "return", "dtype"])
+def test_a_kept_job_whose_rank_ends_or_differs(how: str) -> None:
+    ended = kept_end(next(one for one in ENDS if one.how == how))
+    assert ended.right and not ended.wrong, ended.said
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_rank_that_multiprocessing_started_raises(method: str) -> None:
+    ended = end(next(one for one in ENDS if one.settings.get("METHOD") == method))
+    assert ended.right and not ended.wrong, ended.said
 
 
 def test_a_script_whose_rank_raises_and_one_whose_rank_waits_for_data() -> None:

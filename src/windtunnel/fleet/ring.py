@@ -243,7 +243,11 @@ class RingReader:
             raise FileError(str(path), str(error), "a ring of `windtunnel fleet`") from error
         if self._map[:8] != MAGIC:
             raise FileError(str(path), "no ring, or one that is being made", "a ring of `windtunnel fleet`")
-        self.meta = RingMeta(**json.loads(bytes(self._map[_META:HEADER_BYTES]).rstrip(b"\0")))
+        try:
+            self.meta = RingMeta(**json.loads(bytes(self._map[_META:HEADER_BYTES]).rstrip(b"\0")))
+        except (ValueError, TypeError) as error:
+            self._map.close()
+            raise FileError(str(path), "a damaged ring, or one of another version", "a ring of `windtunnel fleet`") from error
         self._text_read = 0
         self._lines: list[tuple[str, Any]] = []
 

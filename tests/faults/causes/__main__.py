@@ -1,7 +1,7 @@
 """`python -m tests.faults.causes`: all cases, or some of them.
 
 --only TEXT: cases with the text in their names. --short: a few, in CI. --write: puts the counts into docs/faults.json and
-docs/faults.md. --load N: processes that compute beside the clean runs.
+docs/faults.md. --load N: processes that compute beside the clean runs. --kind ends-kept: the ends, of a job that a driver keeps.
 """
 
 from __future__ import annotations
@@ -10,32 +10,35 @@ import argparse
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 
 from tests.faults.causes import drive
-from tests.faults.causes.listed import CAUSES, CLEAN, COUNT_CLEAN, ENDS
+from tests.faults.causes.listed import CAUSES, CLEAN, COUNT_CLEAN, ENDS, ENDS_KEPT, End
+from tests.faults.causes.memory_group import can_limit
 from tests.faults.outcome import Outcome
 from tests.faults.publish import publish
 from tests.faults.tally import tally
 
 SHORT_CAUSES = ("data, one rank", "Python between steps, one rank")
 SHORT_ENDS = ("an exception", "another operation")
+SHORT_KEPT = ("an exception", "a segfault", "a rank returns early", "another operation")
+KINDS = ("causes", "ends", "ends-kept", "causes-clean")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
-    parser.add_argument("--kind", choices=("causes", "causes-clean", "ends"))
+    parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--sighted", action="store_true", help="without the cases that nobody looked at while the rules were made")
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--load", type=int, default=2)
     options = parser.parse_args()
-    kinds = [options.kind] if options.kind else ["causes", "ends"] if options.short else ["causes", "ends", "causes-clean"]
+    kinds = [options.kind] if options.kind else [kind for kind in KINDS if not (options.short and kind == "causes-clean")]
     results: dict[str, list[Outcome]] = {}
     for kind in kinds:
         for name, run in _runs(kind, options):
@@ -64,15 +67,24 @@ def _runs(kind: str, options: argparse.Namespace) -> Iterator[tuple[str, Callabl
             if chosen and (not case.needs or find_spec(case.needs)):
                 yield case.name, partial(drive.cause, case)
     if kind == "ends":
-        for one in ENDS:
+        for one in _able(ENDS):
             if one.name in SHORT_ENDS if options.short else options.only in one.name:
                 yield one.name, partial(drive.end, one)
+    if kind == "ends-kept":
+        for one in _able(ENDS_KEPT):
+            if one.name in SHORT_KEPT if options.short else options.only in one.name:
+                yield f"kept: {one.name}", partial(drive.kept_end, one)
     if kind == "causes-clean":
         scripts = [one for one in CLEAN if (not one[2] or find_spec(one[2])) and options.only in one[0]]
         with _load(options.load):
             for number in range(COUNT_CLEAN if scripts else 0):
                 script, settings, _ = scripts[number % len(scripts)]
                 yield f"clean {script} {number}", partial(drive.clean, script, dict(settings), number)
+
+
+def _able(cases: Iterable[End]) -> list[End]:
+    """The cases that this machine allows."""
+    return [one for one in cases if one.how != "memory" or can_limit()]
 
 
 @contextmanager

@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.causes.listed import WHO, Cause, End
+from tests.faults.causes.memory_group import memory_group
 from tests.faults.outcome import Outcome, wrong_names
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.fleet.api import find_hang, judge_run
 from windtunnel.fleet.findings.finding import Finding
+from windtunnel.records.incidents import FILE, read_incidents
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RANKS = 4
@@ -28,11 +30,17 @@ PATIENCE = 240.0
 """Longest time of a run, in seconds: a busy machine takes a minute to start one."""
 
 
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS))
+KEPT = ("--nodes", "2", "--nproc-per-node", str(RANKS // 2), "--retries", "0", "--limit", "stall=8")
+"""A driver that stops at the first fault."""
+
+
 @contextmanager
-def watched(script: str, variables: Mapping[str, str], *options: str, torchrun: bool = True) -> Iterator[tuple[Any, Path]]:
+def watched(
+    script: str, variables: Mapping[str, str], *options: str, launch: tuple[str, ...] = TORCHRUN
+) -> Iterator[tuple[Any, Path]]:
     """A script of four ranks under `windtunnel fleet run`: the process, and the folder of its run. It is ended with the block."""
     with tempfile.TemporaryDirectory(prefix="causes-") as folder:
-        launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
         command = [
             sys.executable,
             "-m",
@@ -47,7 +55,7 @@ def watched(script: str, variables: Mapping[str, str], *options: str, torchrun: 
             "--",
             sys.executable,
         ]
-        command += [*(launch if torchrun else []), str(SCRIPTS / f"{script}.py")]
+        command += [*launch, str(SCRIPTS / f"{script}.py")]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "LOG": f"{folder}/log", **variables}
         with open(f"{folder}/said", "wb") as said:
             child = subprocess.Popen(command, env=environment, stdout=said, stderr=said, start_new_session=True)
@@ -79,9 +87,8 @@ def _is_of(path: Path, command: Any) -> bool:
 def cause(case: Cause, seed: int = 0) -> Outcome:
     """Right where the first finding is of the kind, and of the ranks, of the fault."""
     hit = ",".join(map(str, case.ranks)) or "all"
-    with watched(
-        case.script, {"FAULT": case.fault, "HIT": hit, **case.settings}, "--no-monitor", torchrun=case.script != "lit"
-    ) as run:
+    launch = () if case.script == "lit" else TORCHRUN
+    with watched(case.script, {"FAULT": case.fault, "HIT": hit, **case.settings}, "--no-monitor", launch=launch) as run:
         findings = _findings_after(*run, case.name)
     if isinstance(findings, str):
         return Outcome(False, (), f"{case.name}: {findings}")
@@ -97,7 +104,7 @@ def _is_all(first: Finding, case: Cause) -> bool:
 
 def clean(script: str, settings: Mapping[str, str], seed: int) -> Outcome:
     """Nothing may be named."""
-    with watched(script, settings, "--no-monitor", torchrun=script != "lit") as run:
+    with watched(script, settings, "--no-monitor", launch=() if script == "lit" else TORCHRUN) as run:
         findings = _findings_after(*run, f"clean {script} {seed}")
     if isinstance(findings, str):
         raise RuntimeError(findings)
@@ -118,10 +125,19 @@ def _findings_after(child: Any, folder: Path, name: str) -> list[Finding] | str:
     return list(judge_run(folder).judgement.findings)
 
 
+@contextmanager
+def _ending(case: End, *options: str, launch: tuple[str, ...]) -> Iterator[tuple[Any, Path]]:
+    """The script of a case, with a group of little memory."""
+    with memory_group() as group:
+        variables = {"HOW": case.how, "WHO": str(WHO), "MEMORY_GROUP": str(group), **case.settings}
+        with watched(case.script, variables, *options, launch=launch) as run:
+            yield run
+
+
 def end(case: End, seed: int = 0) -> Outcome:
     """Right where the report names the rank first, with the reason, on the watched path: in its alarms and when it is asked."""
     began = time.monotonic()
-    with watched("ends", {"HOW": case.how, "WHO": str(WHO), **case.settings}) as (child, folder):
+    with _ending(case, launch=TORCHRUN if case.script == "ends" else ()) as (child, folder):
         while child.poll() is None and time.monotonic() - began < PATIENCE and not (case.hangs and _alarms(folder)):
             time.sleep(0.3)
         try:
@@ -137,6 +153,26 @@ def end(case: End, seed: int = 0) -> Outcome:
     )
     text = report["text"] if not told else f"alarms: {[one['text'] for one in alarms]}"
     return Outcome(told and alarmed, wrong, f"{case.name}: {' / '.join(text.splitlines())}", time.monotonic() - began)
+
+
+def kept_end(case: End, seed: int = 0) -> Outcome:
+    """The same for a job that a driver keeps: right where the incident, and its line on the terminal, name the rank first."""
+    began = time.monotonic()
+    with _ending(case, *KEPT, launch=()) as (child, folder):
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(PATIENCE)
+        said = (folder.parent / "said").read_text(errors="replace")
+        try:
+            incident = read_incidents(folder / FILE)[0]
+        except (WindtunnelError, IndexError):
+            return Outcome(False, (), f"{case.name}: no incident; {' '.join(said.split())[-300:]}")
+    first = incident.ranks[:1] == (WHO,) and re.match(rf"rank {WHO}\b", incident.evidence) is not None
+    told = re.search(case.kept or case.told, incident.evidence) is not None
+    lines = re.findall(rf"windtunnel fleet: {incident.what}: (rank {WHO}\b.*)", said)
+    on_terminal = bool(lines) and re.search(case.kept or case.told, lines[0]) is not None
+    wrong = () if WHO in incident.ranks else (f"{case.name}: ranks {incident.ranks}",)
+    text = f"{incident.what} of ranks {incident.ranks}: {incident.evidence}"
+    return Outcome(first and told and on_terminal, wrong, f"{case.name}: {text}", time.monotonic() - began)
 
 
 def _alarms(folder: Path) -> list[dict[str, Any]]:

@@ -65,6 +65,10 @@ class End:
     told: str
     hangs: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    kept: str = ""
+    """The same of a driver's incident, where its words are others."""
+    script: str = "ends"
+    """Another one than "ends" starts its ranks itself."""
 
 
 WHO = 2
@@ -86,8 +90,16 @@ ENDS = (
     End("a segfault", "segfault", r"was ended by SIGSEGV \(ends\.py:\d+ in load\)"),
     End("abort", "abort", r"was ended by SIGABRT \(ends\.py:\d+ in load\)"),
     End("SIGKILL", "kill", r"was ended by SIGKILL"),
+    End("memory runs out", "memory", r"was ended by SIGKILL \(the kernel has killed \d+ of .* because memory ran out\)"),
+    End("an exception in a raw process of Python, by fork", "raise",
+        r"raised ValueError: tokenizer shard 17 is corrupt \(ends\.py",
+        settings={"METHOD": "fork"}, script="processes"),
+    End("an exception in a raw process of Python, by spawn", "raise",
+        r"raised ValueError: tokenizer shard 17 is corrupt \(ends\.py",
+        settings={"METHOD": "spawn"}, script="processes"),
     End("SIGTERM to one rank", "term", r"was ended by SIGTERM"),
-    End("a rank returns early", "return", r"ended with exit status 0 in step \d+, while"),
+    End("a rank returns early", "return", r"ended with exit status 0 in step \d+, while",
+        kept=r"ended with exit status 0 in step \d+, [\d.]+ s ago, while others trained"),
     End("another operation", "operation",
         r"called all_reduce of 28 bytes as call \d+ of world .*called broadcast from 0 of 12 bytes", True),
     End("another size", "size", r"called all_reduce of 28 bytes as call \d+ of world .*called all_reduce of 12 bytes", True),
@@ -96,10 +108,12 @@ ENDS = (
     End("another type of numbers", "dtype", r"called all_reduce float64 of 56 bytes .*called all_reduce of 28 bytes", True),
     End("another group", "group", r"is in all_reduce \d+ of .*, where ranks 0, 1 and 3 are in all_reduce \d+ of world", True),
     End("a collective too few", "skip", r"has not begun|ended with exit status 0 in step|called ", True),
-    End("SIGSTOP", "stop", r"its process is stopped", True),
+    End("SIGSTOP", "stop", r"its process is stopped", True, kept=r"its process has been stopped for"),
     End("a loop without end", "loop", r"has not begun all_reduce|it is in Python between sections", True),
     End("a thread that fills a queue raises", "thread", r"prefetch raised ValueError: bad record", True),
 )  # fmt: skip
+
+ENDS_KEPT = tuple(one for one in ENDS if one.script == "ends")
 
 LINES = (
     Line(
@@ -115,6 +129,8 @@ LINES = (
         COUNT_CLEAN,
         "causes",
     ),
+    Line("ends-kept", "the same under a driver (`--nodes 2 --nproc-per-node 2`); right: the incident and the terminal name it so",
+         len(ENDS_KEPT), "causes"),
     Line("ends", "a rank raises, exits, is killed, stands still, or calls another collective; right: named, with rank and reason",
          len(ENDS), "causes"),
 )  # fmt: skip

@@ -80,6 +80,8 @@ class Agent:
     _fence: int = -1
     _killing: list[tuple[int, int]] = field(default_factory=list)
     """(order, attempt) of kill commands that are not answered yet."""
+    _kill_ordered: int = -1
+    """Last attempt whose ranks the driver had ended."""
     _pids_with_steps: set[int] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _gpus: tuple[str, ...] = ()
@@ -197,9 +199,11 @@ class Agent:
         silent, progress, step = probes.ring.look()
         loaded, seconds = probes.loads.look()
         process = process_state(one["pid"]) if one["code"] is None else ""
+        ordered = one["attempt"] <= self._kill_ordered
+        ends = () if one["code"] is None else probes.ring.ends(one["code"], ordered)
         return RankReport(
             one["rank"], one["pid"], one["code"], process, silent, progress, step, one["ended"], loaded, seconds,
-            probes.log.findings(bool(one["code"])),
+            probes.log.findings(bool(one["code"])), ends,
         )  # fmt: skip
 
     def _on_message(self, channel: Channel, message: Any) -> None:
@@ -224,6 +228,7 @@ class Agent:
             self._start(command)
         elif isinstance(command, Kill):
             self._killing.append((command.order, command.attempt))
+            self._kill_ordered = max(self._kill_ordered, command.attempt)
             self._keeper.send_command("kill", attempt=command.attempt, grace=command.grace)
         elif isinstance(command, Warm):
             self._keeper.send_command("warm", modules=list(command.modules))
@@ -236,6 +241,7 @@ class Agent:
             self._spawn(self._report_rank_status(command.order))
         elif isinstance(command, Leave):
             self._send_answer(OrderAnswer(command.order))
+            self._kill_ordered = sys.maxsize
             self._left.set()
             self._keeper.send_command("leave")
 
@@ -272,10 +278,11 @@ class Agent:
         self._send_answer(await run_diagnosis(command))
 
     async def _report_rank_status(self, order: int) -> None:
-        running = {one["rank"]: one["pid"] for one in self._state["ranks"] if one["code"] is None}
-        states = {rank: process_state(pid) for rank, pid in running.items()}
+        pids = {one["rank"]: one["pid"] for one in self._state["ranks"]}
+        states = {one["rank"]: process_state(one["pid"]) for one in self._state["ranks"] if one["code"] is None}
+        codes = {one["rank"]: one["code"] for one in self._state["ranks"] if one["code"] is not None}
         try:
-            statuses, groups = await asyncio.to_thread(read_rank_status, self.folder, running, states)
+            statuses, groups = await asyncio.to_thread(read_rank_status, self.folder, pids, states, codes)
         except (ValueError, KeyError, IndexError) as error:  # a ring that was damaged
             self._send_answer(OrderAnswer(order, refused=f"a ring cannot be read: {error}"))
             return

@@ -15,10 +15,15 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.agent.log_patterns import last_exception, match_lines
 from windtunnel.fleet.ring import RingReader
 from windtunnel.fleet.rings import ring_path
-from windtunnel.fleet.wire.messages import LogFinding
+from windtunnel.fleet.watch.children import note_exit_in
+from windtunnel.fleet.wire.messages import EndReport, LogFinding
+from windtunnel.records.sections import Section
 
 READ_AT_ONCE = 1 << 18
 """Largest number of bytes of a log that one update reads; of a longer part, the last bytes."""
+
+MOST_ENDS = 16
+"""Largest number of ends of a process and its threads that are reported; the last ones."""
 
 OWN_LINE = "windtunnel fleet: "
 """Begin of a line that windtunnel writes into a rank's log: it quotes errors from which training went on."""
@@ -64,6 +69,7 @@ class RingProbe:
     rank: int
     pid: int
     _reader: RingReader | None = None
+    _ends: tuple[EndReport, ...] | None = None
 
     def look(self) -> tuple[float, int, int]:
         """Seconds since the heartbeat, records written and step."""
@@ -80,9 +86,30 @@ class RingProbe:
         tail = self._reader.read(head)
         return max(0.0, time.time() - tail.beat_ns * 1e-9), head, tail.step
 
+    def ends(self, code: int, ordered: bool) -> tuple[EndReport, ...]:
+        """How the process and its threads ended, once it has, with exit status `code` (negative for a signal). What it could not
+        write itself is added to its ring, unless its end was `ordered`.
+        """
+        if self._ends is None:
+            self._ends = ()
+            with contextlib.suppress(FileError, ValueError, TypeError, KeyError, IndexError):  # a damaged ring
+                self.look()  # it may have ended before its ring was seen
+                if not ordered:
+                    note_exit_in(ring_path(self.folder, self.rank), self.pid, code)
+                if self._reader is not None:
+                    self._ends = _end_reports(self._reader)
+        return self._ends
+
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
+
+
+def _end_reports(reader: RingReader) -> tuple[EndReport, ...]:
+    names = [str(value) for kind, value in reader.lines() if kind == "name"]
+    rows = reader.read(0).rows
+    rows = rows[(rows["section"] == Section.END) & (rows["name"] >= 0)][-MOST_ENDS:]
+    return tuple(EndReport(float(row["begin"]) * 1e-9, names[row["name"]], int(row["step"])) for row in rows)
 
 
 @dataclass

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from windtunnel.fleet.driver.snapshot import DetectedFault, DetectionLimits, JobSnapshot, NodeSnapshot
+from windtunnel.fleet.findings.failures import EndRow, RankEnd, end_of
 from windtunnel.fleet.wire.messages import EXCEPTION_LINE, LogFinding, RankReport
+from windtunnel.records.ends import EndKind, parse_end
 from windtunnel.records.incidents import Class
 
 _SEGFAULTS = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE)
@@ -38,6 +40,10 @@ class JobRule:
     """Returns the fault, or None."""
 
 
+_BY_LOG = ("oom", "nccl", "cuda", "storage", "data", "nan")
+"""Classes whose evidence is a line of the log, or a count: how the rank ended is said before it."""
+
+
 def _log_pattern_evidence(kind: str, ended: bool = True) -> Callable[[RankReport, NodeSnapshot, JobSnapshot, DetectionLimits], str]:
     def evidence(rank: RankReport, node: NodeSnapshot, snapshot: JobSnapshot, limits: DetectionLimits) -> str:
         if ended and not rank.code:
@@ -61,12 +67,18 @@ def _early_exit_evidence(rank: RankReport, node: NodeSnapshot, snapshot: JobSnap
         return ""
     failed = any(other.code and other.ended >= rank.ended for seen in snapshot.nodes for other in seen.ranks)
     waited = snapshot.now - rank.ended
-    return f"exit status 0 {waited:.1f} s ago while others train" if failed or (snapshot.running and waited > limits.early) else ""
+    if not (failed or (snapshot.running and waited > limits.early)):
+        return ""
+    rows = [row for row in _end_rows(rank) if row[1] is EndKind.EXIT]
+    how, step = (rows[-1][2], f" in step {rows[-1][3]}") if rows else ("exit status 0", "")
+    return f"ended with {how}{step}, {waited:.1f} s ago, while others trained"
 
 
 def _crash_evidence(rank: RankReport, node: NodeSnapshot, snapshot: JobSnapshot, limits: DetectionLimits) -> str:
+    if not rank.code or _told_end(rank):
+        return describe_exit(rank) if rank.code else ""
     why = next((f"; its log ends in: {one.text}" for one in rank.found if one.kind == EXCEPTION_LINE), "")
-    return describe_exit(rank) + why if rank.code else ""
+    return describe_exit(rank) + why
 
 
 def _lost_save_evidence(rank: RankReport, node: NodeSnapshot, snapshot: JobSnapshot, limits: DetectionLimits) -> str:
@@ -176,8 +188,10 @@ def detect(snapshot: JobSnapshot, limits: DetectionLimits) -> DetectedFault | No
     order = {rule: number for number, rule in enumerate(RANK_RULES)}
     rule, first, _, text = min(chosen, key=lambda one: (one[0].what == "early-exit", one[1].ended or snapshot.now, order[one[0]]))
     nodes = tuple(dict.fromkeys(node.node for _, _, node, _ in chosen))
-    ranks = tuple(rank.rank for _, rank, _, _ in chosen)
+    ranks = (first.rank, *(rank.rank for _, rank, _, _ in chosen if rank is not first))
     more = f", and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+    if rule.what in _BY_LOG and (told := _told_end(first)) is not None:
+        text = f"{told.why}; {text}"
     began = min((_last_good_time(rank, node, snapshot) for _, rank, node, _ in chosen), default=snapshot.now)
     if not culprits:
         lines = next((one.text for one in first.found), text)
@@ -204,13 +218,39 @@ def _last_good_time(rank: RankReport, node: NodeSnapshot, snapshot: JobSnapshot)
 
 def _ended_by_peer(rank: RankReport) -> bool:
     """Whether a rank ended because a peer did: an exit status or SIGABRT, and only lost connections in its log."""
-    return bool(rank.code) and (rank.code or 0) not in (-9, -15) and {one.kind for one in rank.found} - {EXCEPTION_LINE} == {"peer"}
+    if not rank.code or rank.code in (-9, -15):
+        return False
+    told = _told_end(rank)
+    if told is not None and not told.signalled:
+        return told.consequence
+    return {one.kind for one in rank.found} - {EXCEPTION_LINE} == {"peer"}
+
+
+def _end_rows(rank: RankReport) -> list[EndRow]:
+    """What the rank's ring says of its end."""
+    rows = [(one.unix, parse_end(one.line), one.step) for one in rank.ends]
+    return [(unix, *told, step) for unix, told, step in rows if told is not None]
+
+
+def _told_end(rank: RankReport) -> RankEnd | None:
+    """How a rank ended that failed, as its ring says; None if that says nothing."""
+    rows = _end_rows(rank)
+    told = end_of(rank.rank, rows, None, rank.ended) if rank.code and rows else None
+    return told if told is not None and told.why else None
+
+
+def errors_at_exit(ranks: Iterable[RankReport]) -> dict[int, str]:
+    """Exceptions in handlers of `atexit`, by rank: the exit status is 0 all the same."""
+    ended = [(rank, end_of(rank.rank, _end_rows(rank), None, rank.ended)) for rank in ranks if rank.code == 0]
+    return {rank.rank: f"rank {rank.rank}: {told.why}" for rank, told in ended if told is not None and told.why}
 
 
 def describe_exit(rank: RankReport) -> str:
     """How a rank ended, as text."""
     if rank.code is None:
         return "it runs"
+    if (told := _told_end(rank)) is not None:
+        return told.why
     if rank.code >= 0:
         return f"exit status {rank.code}"
     try:

@@ -70,12 +70,12 @@ class IncidentLog:
             if incident.lost_steps is not None and incident.lost_steps > redone:
                 self._write(replace(incident, lost_steps=max(0, redone)))
 
-    def note(self, what: Class, node: str, text: str, now: float) -> None:
+    def note(self, what: Class, node: str, text: str, now: float, ranks: tuple[int, ...] = ()) -> None:
         """Writes an incident that is over at once and costs nothing, without touching those that are open."""
         self.state.incidents += 1
         append_incident(self.folder / FILE, Incident(
-            self.state.incidents, self.run, now, now, what, node, evidence=text, attempt=self.state.attempt, outcome="ignored",
-            seconds=IncidentSeconds(detect=0.0),
+            self.state.incidents, self.run, now, now, what, node, ranks, evidence=text, attempt=self.state.attempt,
+            outcome="ignored", seconds=IncidentSeconds(detect=0.0),
         ))  # fmt: skip
 
     def record_failed_saves(self, text: str, now: float) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from windtunnel.fleet.driver.detect import detect
+from windtunnel.fleet.driver.detect import detect, errors_at_exit
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.link_faults import name_faulty_node
 from windtunnel.fleet.driver.plan import JobPlan, JobState
@@ -18,7 +18,7 @@ from windtunnel.fleet.driver.policy import RecoveryContext, RecoveryDecision, de
 from windtunnel.fleet.driver.roster import Roster
 from windtunnel.fleet.driver.save_watch import SaveWatch
 from windtunnel.fleet.driver.snapshot import DetectedFault
-from windtunnel.fleet.driver.stall import name_stall_culprits
+from windtunnel.fleet.driver.stall import may_be_mismatch, name_differing_ranks, name_stall_culprits
 from windtunnel.fleet.wire.messages import AskRankStatus, Kill, Leave, OrderAnswer, Pick, RunTest, StartRanks, Warm
 from windtunnel.records.checkpoint_events import CheckpointEvent
 from windtunnel.records.incidents import Class
@@ -199,18 +199,18 @@ class DriverJob:
     async def _name_culprits(self, fault: DetectedFault) -> DetectedFault:
         """Names the culprit of a hang of all ranks (the one that the others wait for), or of a broken link (the end that broke)."""
         if fault.what == "hang" and not fault.separable:
-            fault = await self._ask_stall_culprits(fault)
+            fault = name_stall_culprits(fault, await self._ask_rank_status())
+        elif may_be_mismatch(fault):
+            fault = name_differing_ranks(fault, await self._ask_rank_status())
         stood = self._monotonic() - (self._unix_time() - fault.began)
         since = min(stood, stood if self.roster.moved is None else self.roster.moved) - BEATS_SECONDS
         return name_faulty_node(fault, [self.roster.nodes[node] for node in self.state.nodes], since)
 
-    async def _ask_stall_culprits(self, fault: DetectedFault) -> DetectedFault:
-        able = [node for node in self.state.nodes if self.roster.is_responsive(node)]
-        asks = [AskRankStatus(self.roster.fence, self.roster.next_order()) for _ in able]
-        answers = await asyncio.gather(
-            *(self.roster.send_order(node, ask, STANDS_SECONDS) for node, ask in zip(able, asks, strict=True))
-        )
-        return name_stall_culprits(fault, dict(zip(able, answers, strict=True)))
+    async def _ask_rank_status(self) -> dict[str, OrderAnswer]:
+        roster = self.roster
+        able = [node for node in self.state.nodes if roster.is_responsive(node)]
+        orders = [roster.send_order(node, AskRankStatus(roster.fence, roster.next_order()), STANDS_SECONDS) for node in able]
+        return dict(zip(able, await asyncio.gather(*orders), strict=True))
 
     def _update_phase(self) -> None:
         """LOAD → REPLAY when the checkpoint is read; REPLAY → RUN when the lost steps have been repeated."""
@@ -368,11 +368,8 @@ class DriverJob:
             await self.starter.end(node)
 
     async def _start_attempt(self) -> DetectedFault | None:
-        return await self._start_attempt_on(tuple(self.state.nodes))
-
-    async def _start_attempt_on(self, nodes: tuple[str, ...]) -> DetectedFault | None:
         """Starts a new attempt. A node that fails to start is the next fault."""
-        state, fence = self.state, self.roster.fence
+        state, fence, nodes = self.state, self.roster.fence, tuple(self.state.nodes)
         state.attempt += 1
         state.fruitless += 1
         self.incident_log.extend("wait", self._unix_time())
@@ -441,6 +438,9 @@ class DriverJob:
     async def _finish(self, code: int) -> int:
         if code == 0:
             self.incident_log.mark_loaded(self._unix_time())
+            for rank, text in errors_at_exit(self.roster.rank_reports()).items():
+                self.say(f"crash: {text}")
+                self.incident_log.note("crash", self.state.nodes[rank // self.plan.per_node], text, self._unix_time(), (rank,))
         lost = await self._await_saves(SAVE_SECONDS if code == 0 else 0.0)
         done, code = code == 0, code or (os.EX_IOERR if lost else 0)
         if lost:

@@ -5,14 +5,20 @@ fleet hang` does.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+
+import numpy as np
 
 from windtunnel.base.comm import Comm
 from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.findings.hang import PendingCall, RankState, hang_report
+from windtunnel.fleet.findings.mismatch import Mismatch, find_mismatches
 from windtunnel.fleet.wire.messages import OrderAnswer, RankStatus
+from windtunnel.records.sections import Section, Sections
 
+_OF_COLLECTIVES = re.compile("SIGABRT|gloo|nccl|collective|process ?group", re.IGNORECASE)
 SILENCE = 5.0
 """Seconds without a heartbeat after which a process counts as silent."""
 
@@ -31,15 +37,61 @@ def name_stall_culprits(fault: DetectedFault, answers: Mapping[str, OrderAnswer]
     if not states:
         return fault
     known = {label: ranks for label, ranks in groups.items() if all(rank in states for rank in ranks)}
-    report = hang_report(states, known, silence=SILENCE)
-    text = f"{fault.evidence}; {report.text.replace(chr(10), '; ')}"
+    report = hang_report(states, known, silence=SILENCE, mismatches=_mismatches(answers))
+    told = report.text.replace(chr(10), "; ")
     if not report.culprits:
-        return replace(fault, what="link" if report.stuck else fault.what, evidence=text)
+        return replace(fault, what="link" if report.stuck else fault.what, evidence=f"{fault.evidence}; {told}")
     nodes = tuple(dict.fromkeys(home[rank] for rank in report.culprits))
-    return replace(fault, nodes=nodes, ranks=tuple(report.culprits), evidence=text, separable=True)
+    return replace(fault, nodes=nodes, ranks=tuple(report.culprits), evidence=f"{told}; {fault.evidence}", separable=True)
+
+
+def may_be_mismatch(fault: DetectedFault) -> bool:
+    """Whether ranks that call different collectives may be behind a fault: all that ended have lost a connection, or a library of
+    collectives has raised or aborted.
+    """
+    return fault.what in ("link", "nccl") or (fault.what == "crash" and _OF_COLLECTIVES.search(fault.evidence) is not None)
+
+
+def name_differing_ranks(fault: DetectedFault, answers: Mapping[str, OrderAnswer]) -> DetectedFault:
+    """`fault`, which ended ranks, with those first that called something else than the other ranks of their group, if any did."""
+    reasons = {rank: why for one in _mismatches(answers) for rank, why in one.reasons.items()}
+    if not reasons:
+        return fault
+    home = {status.rank: node for node, answer in answers.items() for status in answer.rank_status}
+    text = "; ".join(f"rank {rank}: {why}" for rank, why in reasons.items())
+    nodes = tuple(dict.fromkeys(home[rank] for rank in reasons))
+    what = "crash" if fault.what == "link" else fault.what
+    return replace(fault, what=what, nodes=nodes, ranks=tuple(reasons), evidence=f"{text}; {fault.evidence}", separable=True)
+
+
+def _mismatches(answers: Mapping[str, OrderAnswer]) -> list[Mismatch]:
+    """The collectives in which the answering ranks do not agree."""
+    groups: dict[str, tuple[int, ...]] = {}
+    for answer in answers.values():
+        groups.update(answer.groups)
+    labels = list(groups)
+    places = {label: place for place, label in enumerate(labels)}
+    rows = [
+        (status.rank, places[call.group], call) for answer in answers.values()
+        for status in answer.rank_status for call in status.calls if call.group in places
+    ]  # fmt: skip
+    names = tuple(dict.fromkeys(call.name or Comm(call.comm).name.lower() for _, _, call in rows))
+    index = {name: place for place, name in enumerate(names)}
+    count = len(rows)
+    sections = Sections.of(
+        [rank for rank, _, _ in rows], np.zeros(count), np.full(count, int(Section.CALL)), np.zeros(count), np.full(count, np.nan),
+        group=[group for _, group, _ in rows], call=[call.number for _, _, call in rows],
+        comm=[call.comm for _, _, call in rows], bytes=[call.size if call.size >= 0 else np.nan for _, _, call in rows],
+        name=[index[call.name or Comm(call.comm).name.lower()] for _, _, call in rows],
+        names=names, groups=tuple(groups.values()), group_names=tuple(labels),
+    )  # fmt: skip
+    return find_mismatches(sections, labels)
 
 
 def _to_rank_state(status: RankStatus) -> RankState:
     pending = tuple(PendingCall(one.group, one.number, Comm(one.comm), one.name, one.peer, one.sends) for one in status.pending)
     since = status.since if status.since >= 0 else math.nan
-    return RankState(status.rank, pending, status.begun, status.finished, status.silent, status.process, status.doing, since)
+    return RankState(
+        status.rank, pending, status.begun, status.finished, status.silent, status.process, status.doing, since,
+        threads=status.threads,
+    )  # fmt: skip

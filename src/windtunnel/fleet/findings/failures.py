@@ -94,7 +94,7 @@ def failure_of(sections: Sections, beats: Mapping[int, Any], now: float) -> JobF
     Ranks that live, or that ended with status 0 when all did, have not failed.
     """
     rows = _last_ends(sections)
-    ends = [end for rank in sorted({*beats, *rows}) if (end := _end_of(rank, rows.get(rank, []), beats.get(rank), now))]
+    ends = [end for rank in sorted({*beats, *rows}) if (end := end_of(rank, rows.get(rank, []), beats.get(rank), now))]
     failed = _mark_killed_afterwards([end for end in ends if end.why])
     if not failed:
         return None
@@ -122,8 +122,10 @@ def _last_ends(sections: Sections) -> dict[int, list[EndRow]]:
     return rows
 
 
-def _end_of(rank: int, rows: Sequence[EndRow], beat: Any, now: float) -> RankEnd | None:
-    """How a rank ended, with `why` empty if it ended well; None if it lives."""
+def end_of(rank: int, rows: Sequence[EndRow], beat: Any, now: float) -> RankEnd | None:
+    """How a rank ended, with `why` empty if it ended well; None if it lives. `rows`: of the rank, in time order; `beat`: its
+    `liveness.Beat`, or None; `now`: unix seconds.
+    """
     lives = beat is not None and beat.ended is None and beat.process in ("running", "sleeping", "stopped")
     final = _final_rows(rows)
     if lives and not (final and final[0][1] is EndKind.RAISED):

@@ -34,19 +34,26 @@ def note_exit(pid: int, code: int) -> None:
     """Appends to the ring of process `pid`, if there is one, how it ended. `code`: its exit status, or minus a signal's number."""
     settings = settings_of()
     for path in ring_files(settings.folder / settings.run):
-        with suppress(FileError, ValueError, TypeError):  # a damaged ring, or one of another version
-            reader = RingReader(path)
-            try:
-                meta, ended = reader.meta, reader.read(reader.head()).ended
-            finally:
-                reader.close()
-            if meta.pid != pid:
-                continue
-            if code < 0:
-                append_end(path, int(Section.END), end_line(EndKind.SIGNAL, _signal_text(path, -code, meta.facts)))
-            elif ended is None or ended != code:
-                append_end(path, int(Section.END), end_line(EndKind.EXIT, f"exit status {code}"))
+        if note_exit_in(path, pid, code):
             return
+
+
+def note_exit_in(path: Path, pid: int, code: int) -> bool:
+    """Appends to the ring at `path` how process `pid` ended; False if there is no ring of that process."""
+    with suppress(FileError, ValueError, TypeError):  # a damaged ring, or one of another version
+        reader = RingReader(path)
+        try:
+            meta, ended = reader.meta, reader.read(reader.head()).ended
+        finally:
+            reader.close()
+        if meta.pid != pid:
+            return False
+        if code < 0:
+            append_end(path, int(Section.END), end_line(EndKind.SIGNAL, _signal_text(path, -code, meta.facts)))
+        elif ended is None or ended != code:
+            append_end(path, int(Section.END), end_line(EndKind.EXIT, f"exit status {code}"))
+        return True
+    return False
 
 
 def _signal_text(path: Path, number: int, facts: Any) -> str:

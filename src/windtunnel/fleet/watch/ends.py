@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import multiprocessing.util
 import os
 import sys
 import sysconfig
@@ -45,6 +46,7 @@ class EndWatch:
         patches.wrap(threading, "excepthook", self._around_thread)
         patches.wrap(sys, "exit", self._around_exit)
         patches.wrap(os, "_exit", self._around_hard_exit)
+        patches.wrap(multiprocessing.util, "_exit_function", self._around_child_exit)
         self._write_faults()
         patches.on_restore(self._stop_faults)
 
@@ -112,12 +114,25 @@ class EndWatch:
             self._exit_text = text
         self._code = code
 
+    def _around_child_exit(self, original: Any) -> Any:
+        """A process that `multiprocessing` started prints its exception without `sys.excepthook`, after it has called this."""
+
+        def leave(*args: Any, **options: Any) -> Any:
+            with suppress(Exception):
+                error = sys.exc_info()[1]
+                if error is not None and not isinstance(error, SystemExit):
+                    self._tell_exception(error, error.__traceback__)
+            original(*args, **options)
+
+        return leave
+
     def _around_hard_exit(self, original: Any) -> Any:
         def leave(status: int) -> Any:
             with suppress(Exception):
-                if os.getpid() == self.pid and not self._told:
-                    self._told = True
-                    self._write(EndKind.EXIT, f"exit status {status} by os._exit{_caller()}{_handled_exception()}")
+                if os.getpid() == self.pid:
+                    if not self._told:
+                        self._told = True
+                        self._write(EndKind.EXIT, f"exit status {status} by os._exit{_caller()}{_handled_exception()}")
                     self.ring.mark_ended(int(status))
             original(status)
 

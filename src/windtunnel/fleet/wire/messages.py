@@ -20,6 +20,16 @@ class LogFinding(msgspec.Struct, frozen=True):
     text: str
 
 
+class EndReport(msgspec.Struct, frozen=True):
+    """How a process or a thread of it ended, from its ring."""
+
+    unix: float
+    """Unix seconds."""
+    line: str
+    """As `records.ends.end_line` writes it."""
+    step: int = -1
+
+
 class RankReport(msgspec.Struct, frozen=True):
     """State of a rank's process."""
 
@@ -42,6 +52,8 @@ class RankReport(msgspec.Struct, frozen=True):
     load_seconds: float = 0.0
     found: tuple[LogFinding, ...] = ()
     """Error patterns in its log."""
+    ends: tuple[EndReport, ...] = ()
+    """Of a process that has ended, if it had a ring."""
 
 
 class PendingReport(msgspec.Struct, frozen=True):
@@ -55,6 +67,17 @@ class PendingReport(msgspec.Struct, frozen=True):
     sends: bool = False
 
 
+class CallReport(msgspec.Struct, frozen=True, array_like=True):
+    """One of the last collectives of a rank."""
+
+    group: str
+    number: int
+    comm: int
+    name: str
+    size: int
+    """Bytes; -1 unknown."""
+
+
 class RankStatus(msgspec.Struct, frozen=True):
     """What a rank is doing, from its ring: the fields of `findings.hang.RankState`."""
 
@@ -66,6 +89,9 @@ class RankStatus(msgspec.Struct, frozen=True):
     process: str = ""
     doing: str = ""
     since: float = -1.0
+    threads: str = ""
+    calls: tuple[CallReport, ...] = ()
+    """Its last collectives of each group, to compare ranks with each other."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):

@@ -46,6 +46,11 @@ def load():
             {}["vocab"]
         except KeyError:
             sys.exit(5)
+    if HOW == "memory":
+        with open(os.environ["MEMORY_GROUP"] + "/cgroup.procs", "w") as file:
+            file.write(str(os.getpid()))
+        hoard = [b"x" * (8 << 20) for _ in range(64)]
+        sys.exit(f"{len(hoard)} x 8 MiB were not too much")
     if HOW == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     if HOW == "loop":
