@@ -139,9 +139,9 @@ def test_the_owner_is_asked_again_after_the_manifest(store: ObjectStore, monkeyp
     save = written(store, 20)
     found = store._found
 
-    def claimed_between() -> object:
+    def claimed_between(only: int) -> object:
         ObjectStore(store.where).claim("bb", 0, 0o077)
-        return found()
+        return found(only)
 
     monkeypatch.setattr(store, "_found", claimed_between)
     with pytest.raises(SaveError, match="attempt bb"):

@@ -58,24 +58,27 @@ class ObjectStore(Storage):
         except OSError as error:
             raise FileError(self.where, "an error", "a store that answers", str(error)) from error
 
-    def _found(self) -> list[FoundStep]:
+    def _found(self, only: int | None = None) -> list[FoundStep]:
+        """The steps, or those of one number. FileError if there is nothing; OSError."""
         names = self.root.names()
         if names is None:
             raise FileError(self.where, "nothing there", "a URL under which a Checkpointer saves", "Is the bucket right?")
         listed = {*names, self._latest_name()}  # a list may be older than what was put
         lineage = self._lineage()
-        found = [self._classify(name, named, lineage) for name in listed if (named := _STEP.fullmatch(name))]
+        steps = {name: named for name in listed if (named := _STEP.fullmatch(name)) and only in (None, int(named[1]))}
+        read = self.root.read_each(f"{name}/{MANIFEST}" for name in steps)
+        found = [self._classify(name, named, read.get(f"{name}/{MANIFEST}"), lineage) for name, named in steps.items()]
         there = [one for one in found if one is not None]
         return sorted(there, key=lambda one: (one.step, one.state == "committed", _written(one)), reverse=True)
 
-    def _classify(self, name: str, named: re.Match[str], lineage: Lineage) -> FoundStep | None:
+    def _classify(self, name: str, named: re.Match[str], raw: bytes | None, lineage: Lineage) -> FoundStep | None:
         step, attempt, path = int(named[1]), named[2], self.root / name
-        try:
-            manifest = manifest_from((path / MANIFEST).read_text(), str(path / MANIFEST))
-        except FileNotFoundError:
+        if raw is None:
             if path.names() is None:
                 return None
             return FoundStep(step, path, "torn") if attempt else FoundStep(step, path, "damaged", why=(f"{MANIFEST}: not there",))
+        try:
+            manifest = manifest_from(raw.decode("utf-8", "replace"), str(path / MANIFEST))
         except FileError as error:
             return FoundStep(step, path, "damaged", why=(str(error),))
         if manifest.step != step or attempt not in (None, manifest.attempt):
@@ -214,7 +217,7 @@ class ObjectStore(Storage):
         """
         place = self._place(save)
         self._check_owner(save)
-        if any(one.step == save.step and one.state == "committed" for one in self._found()):
+        if any(one.state == "committed" for one in self._found(save.step)):
             place.remove_all()
             return False
         manifest = Manifest(save.step, save.attempt, save.world, time.time(), save.version, tuple(shards), save.topology)
