@@ -20,7 +20,7 @@ from typing import Any
 from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, step_folder, tmp_folder
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, ShardFile, read_manifest
-from windtunnel.fleet.checkpoint.stores.store_path import StorePath
+from windtunnel.fleet.checkpoint.paths.store_path import StorePath
 from windtunnel.fleet.disk import sync, write_durably
 
 

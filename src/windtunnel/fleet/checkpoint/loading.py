@@ -19,11 +19,11 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.checkpoint.exchange import FileParts, ReadRequest, assign_readers, exchange_parts, hashes_for
 from windtunnel.fleet.checkpoint.folder import FoundStep
 from windtunnel.fleet.checkpoint.manifest import METADATA, ShardFile
+from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath
 from windtunnel.fleet.checkpoint.pickles import load_object, read_metadata
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.sources import LocalCopy, read_from_memory, read_from_storage
 from windtunnel.fleet.checkpoint.states import NamedOptions, PerRank, collect_state, rank_key
-from windtunnel.fleet.checkpoint.stores.store_path import StoreError, StorePath
 
 
 @dataclass(frozen=True)

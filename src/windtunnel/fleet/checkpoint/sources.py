@@ -16,7 +16,7 @@ from windtunnel.fleet.checkpoint.flush_process import query_process
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.memory.ipc import socket_names
-from windtunnel.fleet.checkpoint.stores.store_path import StoreError, StorePath
+from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath
 
 _LEAST_WAIT = 0.1
 """Seconds that a process is given to answer when the others have used up the time."""

@@ -23,11 +23,11 @@ from windtunnel.fleet.checkpoint.commit import Save, SaveError
 from windtunnel.fleet.checkpoint.folder import FOREIGN, LATEST, OWNER, FoundStep
 from windtunnel.fleet.checkpoint.hashing import Hasher
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, METADATA, Manifest, ShardFile, manifest_from
+from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath, open_store
 from windtunnel.fleet.checkpoint.pickles import metadata_error
 from windtunnel.fleet.checkpoint.retention import deletable_steps
 from windtunnel.fleet.checkpoint.stores.lineage import Lineage
 from windtunnel.fleet.checkpoint.stores.storage import Storage
-from windtunnel.fleet.checkpoint.stores.store_path import StoreError, StorePath, open_store
 
 T = TypeVar("T")
 _STEP = re.compile(r"step-(\d{8,})(?:\.([0-9a-f]+))?")
