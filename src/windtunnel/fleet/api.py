@@ -105,29 +105,30 @@ def monitor_run(
 
 
 def verify_steps(folder: str | Path, step: int | None = None) -> list[FoundStep]:
-    """Reads every file of the committed steps of a folder (or of one step) and compares its hash; the state of each is then
-    "committed" or "damaged", with `why`. SpecError if there is none."""
-    from windtunnel.fleet.checkpoint.folder import steps_in
-    from windtunnel.fleet.checkpoint.manifest import hash_errors
+    """Reads every file of the committed steps of a folder, or of a store by its URL (or of one step), and compares its hash; the
+    state of each is then "committed" or "damaged", with `why`. SpecError if there is none."""
+    from windtunnel.fleet.checkpoint.stores.local_folder import storage_at
 
-    found = [one for one in steps_in(Path(folder)) if one.state in ("committed", "damaged") and step in (None, one.step)]
+    storage = storage_at(folder)
+    found = [one for one in storage.steps() if one.state in ("committed", "damaged") and step in (None, one.step)]
     if not found:
         where, got = ("FOLDER", str(folder)) if step is None else ("--step", str(step))
         raise SpecError(where, got, "a committed step", f"Type `windtunnel fleet checkpoints ls {folder}`.")
     read = []
     for one in found:
-        wrong = one.why if one.manifest is None or one.why else tuple(hash_errors(one.path, one.manifest))
+        wrong = one.why if one.manifest is None or one.why else tuple(storage.hash_errors(one))
         read.append(replace(one, state="damaged" if wrong else "committed", why=wrong))
     return read
 
 
 def delete_steps(folder: str | Path, steps: Sequence[int] = (), *, torn: bool = False, force: bool = False) -> list[str]:
-    """Deletes steps of a folder in any state, and with `torn` those that were never committed; their names. The newest two
-    committed steps only with `force`; no job may be saving. SpecError for steps that the folder does not have."""
-    from windtunnel.fleet.checkpoint.folder import steps_in
-    from windtunnel.fleet.checkpoint.retention import SAFE, delete
+    """Deletes steps of a folder, or of a store by its URL, in any state, and with `torn` those that were never committed; their
+    names. The newest two committed steps only with `force`; no job may be saving. SpecError for steps that are not there."""
+    from windtunnel.fleet.checkpoint.retention import SAFE
+    from windtunnel.fleet.checkpoint.stores.local_folder import storage_at
 
-    found = steps_in(Path(folder))
+    storage = storage_at(folder)
+    found = storage.steps()
     newest = [one.step for one in found if one.state == "committed"][:SAFE]
     wanted = [one for one in found if one.step in steps or torn and one.state == "torn"]
     missing = sorted(set(steps) - {one.step for one in wanted})
@@ -139,7 +140,7 @@ def delete_steps(folder: str | Path, steps: Sequence[int] = (), *, torn: bool = 
     if kept and not force:
         raise SpecError("STEP", kept, "steps older than the newest two committed", "Add --force to delete them all the same.")
     for one in wanted:
-        delete(one.path)
+        storage.delete(one)
     return [one.path.name for one in wanted]
 
 

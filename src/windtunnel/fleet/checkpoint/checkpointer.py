@@ -12,21 +12,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.fleet.checkpoint.commit import LostSaveError, claim_folder, name_latest
+from windtunnel.fleet.checkpoint.commit import LostSaveError
 from windtunnel.fleet.checkpoint.ddp_buckets import KEY, arrange_buckets, bucket_layouts, wrapped_modules
 from windtunnel.fleet.checkpoint.events import tell, write_event
 from windtunnel.fleet.checkpoint.flush_manager import FlushManager
-from windtunnel.fleet.checkpoint.folder import FoundStep, committed_steps, folder_problem, steps_in, superseded_folder, torn_folders
+from windtunnel.fleet.checkpoint.folder import FoundStep
 from windtunnel.fleet.checkpoint.layout import ShardLayout, flatten_state, plan_layout, signature_of
 from windtunnel.fleet.checkpoint.loading import LoadedStep, RankLoadPlan, load_into_state, read_step
 from windtunnel.fleet.checkpoint.memory.ipc import socket_prefix
 from windtunnel.fleet.checkpoint.memory.staging import objects_fit, pack_objects
 from windtunnel.fleet.checkpoint.options import UMASKS, CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
-from windtunnel.fleet.checkpoint.retention import remove_leftovers
 from windtunnel.fleet.checkpoint.sources import end_earlier_processes, local_copies
 from windtunnel.fleet.checkpoint.states import apply_state, collect_state
-from windtunnel.fleet.disk import sync
+from windtunnel.fleet.checkpoint.stores.local_folder import storage_of_job
 from windtunnel.records.checkpoint_events import SaveRecord
 
 _OTHERS = "Name another folder; what other libraries saved is loaded by them. A LATEST whose steps are meant to be gone: remove it."
@@ -70,7 +69,8 @@ class JointSave(NamedTuple):
 
 
 class Checkpointer:
-    """Checkpoints of a job in `folder`. The constructor and every method are collective calls of all ranks.
+    """Checkpoints of a job in `folder`: a path, or the URL of a store that fsspec opens. The constructor and every method are
+    collective calls of all ranks.
 
     `state` is a dict of modules, optimizers (of a module in it), objects with state_dict and load_state_dict, tensors and plain
     values. Wrap per-rank state in `PerRank`. `topology` is written into the manifest.
@@ -82,13 +82,13 @@ class Checkpointer:
             raise SpecError("busy", self.options.busy, "wait or skip")
         if self.options.readable not in UMASKS:
             raise SpecError("readable", self.options.readable, ", ".join(UMASKS))
-        self.folder, self.topology = Path(folder).resolve(), topology or {}
+        self.storage, self.topology = storage_of_job(folder), topology or {}
         self.ranks = RankGroup()
         self.attempt, self._token = self.ranks.broadcast_from_first((secrets.token_hex(4), secrets.token_hex(16)))
         self.node = self.options.node or os.environ.get("WINDTUNNEL_FLEET_NODE") or socket.gethostname()
         self.last_load: LoadedStep | None = None
         self.skipped = 0
-        self._prefix = socket_prefix(str(self.folder), self.node)
+        self._prefix = socket_prefix(self.storage.where, self.node)
         self._layout: ShardLayout | None = None
         self._flusher: FlushManager | None = None
         self._loaded_step: int | None = None
@@ -111,7 +111,7 @@ class Checkpointer:
                 f"{self._prefix}{self.attempt}-{self.ranks.rank}",
                 self.node,
                 self._token,
-                self.folder,
+                self.storage,
                 self.attempt,
             )
         self._wrapped = wrapped_modules(state)
@@ -119,24 +119,10 @@ class Checkpointer:
         self._flusher.set_layout(layout)
 
     def _take_ownership(self) -> None:
-        """Makes this attempt the one that may commit here. Steps after the loaded one are renamed to superseded."""
-        self.ranks.run_on_first(self._claim, str(self.folder))
+        """Makes this attempt the one that may commit here. Steps after the loaded one are superseded."""
+        loaded, umask = self._loaded_step, self.options.umask
+        self.ranks.run_on_first(lambda: self.storage.claim(self.attempt, loaded, umask), self.storage.where)
         end_earlier_processes(self._prefix, self.attempt)
-
-    def _claim(self) -> None:
-        """Claims the folder. On rank 0 only."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
-        self.folder.mkdir(0o777 & ~self.options.umask, exist_ok=True)
-        found = [one for one in steps_in(self.folder) if one.state in ("committed", "damaged")]
-        if found and self._loaded_step is None:
-            allowed = "an empty folder, or one whose newest step was loaded"
-            raise SpecError("folder", found[0].path.name, allowed, "Call load before the first save.")
-        claim_folder(self.folder, self.attempt)
-        name_latest(self.folder, self._loaded_step)
-        for one in found:
-            if one.step > (self._loaded_step or 0):
-                os.rename(one.path, superseded_folder(self.folder, one.step, self.attempt))
-        sync(self.folder)
 
     def save(self, step: int, state: dict[str, Any]) -> SaveResult:
         """Copies `state` into host memory and returns; writing continues in the background. PlanError if ranks save different
@@ -176,7 +162,7 @@ class Checkpointer:
             self._wrapped = wrapped_modules(state)  # a DDP may have been made after `prepare`
         buckets = bucket_layouts(self._wrapped)
         topology = {**self.topology, KEY: buckets} if buckets else self.topology
-        flusher.stage(step, layout, flat, objects, self.folder, self.attempt, topology, joint.failed)
+        flusher.stage(step, layout, flat, objects, self.attempt, topology, joint.failed)
         self._newest_staged = step
         seconds = time.perf_counter() - began
         write_event(self.ranks.rank, "save", step, blocking_seconds=seconds, seconds=seconds, bytes=layout.total)
@@ -192,7 +178,7 @@ class Checkpointer:
         held = local_copies(self._prefix, self.options.settle)
         self.ranks.all_gather(None)  # every node's earlier saves have settled
         found: list[FoundStep] = []
-        count, damaged = self.ranks.run_on_first(lambda: self._list_steps(found), str(self.folder))
+        count, damaged = self.ranks.run_on_first(lambda: self._list_steps(found), self.storage.where)
         passed_over: list[tuple[int, str]] = list(damaged)
         for at in range(count):
             manifest = found[at].manifest if found else None
@@ -232,24 +218,21 @@ class Checkpointer:
 
     def _tell_beginning(self) -> None:
         """Says on rank 0 that training begins at step 0 although there are remains of saves; every rank records that it begins."""
-        torn: list[int] = []
-        if self.ranks.rank == 0:
-            torn = sorted(step for step, _ in torn_folders(self.folder))
-        torn = self.ranks.broadcast_from_first(torn)
+        torn: list[int] = self.ranks.run_on_first(lambda: sorted(self.storage.torn_steps()), self.storage.where)
         never = f"no save was ever committed: {', '.join(f'{one:,}' for one in torn[:3])} never ended"
         if torn and self.ranks.rank == 0:
-            tell(f"training begins at step 0: {never} in {self.folder}")
+            tell(f"training begins at step 0: {never} in {self.storage.where}")
         write_event(self.ranks.rank, "began", 0, source="", why=never if torn else "no checkpoint")
 
     def _list_steps(self, found: list[FoundStep]) -> tuple[int, list[tuple[int, str]]]:
         """Puts the committed steps, newest first, into `found`; their number, and the damaged ones. On rank 0 only. SpecError for
         a folder that is no place to begin at step 0."""
-        found += committed_steps(self.folder)
-        every = steps_in(self.folder) if self.folder.is_dir() else []
+        every = self.storage.steps() if self.storage.exists() else []
+        found += [one for one in every if one.state == "committed"]
         damaged = [(one.step, one.why[0]) for one in every if one.state == "damaged"]
-        if not found and not damaged and (problem := folder_problem(self.folder)):
+        if not found and not damaged and (problem := self.storage.problem()):
             allowed = "an empty folder, or steps that windtunnel saved"
-            raise SpecError("folder", str(self.folder), allowed, f"It has {problem}. {_OTHERS}")
+            raise SpecError("folder", self.storage.where, allowed, f"It has {problem}. {_OTHERS}")
         return len(found), damaged
 
     @property
@@ -276,12 +259,12 @@ class Checkpointer:
             if lost:  # no rank writes any more, so what the last save left can go too
                 self.ranks.all_gather(None)
                 if self.ranks.rank == 0:
-                    remove_leftovers(self.folder, self.attempt, 0, self._newest_staged, False)
+                    self.storage.remove_leftovers(self.attempt, 0, self._newest_staged, False)
             self._flusher.close()
             self._flusher = None
         self.ranks.close()
         if lost:
-            raise LostSaveError(self.folder, lost)
+            raise LostSaveError(self.storage.where, lost, self.storage.mending)
 
     def _lost_text(self, newest: int | None) -> str:
         """What was lost, as `close` says it; empty if the newest save was kept. Rank 0 knows."""

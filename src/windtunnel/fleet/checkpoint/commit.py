@@ -20,6 +20,7 @@ from typing import Any
 from windtunnel.base.errors import FileError, WindtunnelError
 from windtunnel.fleet.checkpoint.folder import LATEST, OWNER, step_folder, tmp_folder
 from windtunnel.fleet.checkpoint.manifest import MANIFEST, Manifest, ShardFile, read_manifest
+from windtunnel.fleet.checkpoint.paths.store_path import StorePath
 from windtunnel.fleet.disk import sync, write_durably
 
 
@@ -32,15 +33,15 @@ class LostSaveError(WindtunnelError):
 
     exit_code = os.EX_IOERR
 
-    def __init__(self, folder: Path, text: str) -> None:
-        super().__init__(f"{text}. The steps that were kept are in {folder}; make room or mend the disk, and run again.")
+    def __init__(self, where: str, text: str, mending: str = "make room or mend the disk") -> None:
+        super().__init__(f"{text}. The steps that were kept are in {where}; {mending}, and run again.")
 
 
 @dataclass(frozen=True)
 class Save:
-    """One save: its folder, step, attempt and number of ranks, and what the manifest contains besides."""
+    """One save: its folder or place in a store, step, attempt and number of ranks, and what the manifest contains besides."""
 
-    folder: Path
+    folder: Path | StorePath
     step: int
     attempt: str
     world: int
@@ -49,13 +50,24 @@ class Save:
 
     @property
     def tmp(self) -> Path:
-        """Folder into which it is written."""
-        return tmp_folder(self.folder, self.step, self.attempt)
+        """Local folder into which it is written."""
+        return tmp_folder(self.local, self.step, self.attempt)
 
     @property
     def final(self) -> Path:
-        """Folder under which it is committed."""
-        return step_folder(self.folder, self.step)
+        """Local folder under which it is committed."""
+        return step_folder(self.local, self.step)
+
+    @property
+    def where(self) -> str:
+        """What is said of where it is written."""
+        return str(self.tmp) if isinstance(self.folder, Path) else str(self.folder)
+
+    @property
+    def local(self) -> Path:
+        """The local folder; of a save into a store there is none."""
+        assert isinstance(self.folder, Path)
+        return self.folder
 
 
 def acknowledge(save: Save, rank: int, shards: list[ShardFile], error: str = "") -> None:
@@ -71,7 +83,7 @@ def collect_acknowledgements(save: Save, within: float, pause: Callable[[float],
     end, shards, wait = time.monotonic() + within, [], 0.002
     for rank in range(save.world):
         while (acknowledgement := _read_acknowledgement(save, rank)) is None:
-            if _gone_marker(save.folder, save.attempt, rank).exists() and _read_acknowledgement(save, rank) is None:
+            if _gone_marker(save.local, save.attempt, rank).exists() and _read_acknowledgement(save, rank) is None:
                 raise SaveError(str(save.tmp), f"rank {rank} was killed before its part was staged", "all ranks to stage")
             if time.monotonic() > end:
                 raise SaveError(str(save.tmp), f"no word of rank {rank}", f"all ranks within {within:g} s")
@@ -114,15 +126,15 @@ def commit(save: Save, shards: list[ShardFile]) -> bool:
         _ack_path(save, rank).unlink()
     manifest = Manifest(save.step, save.attempt, save.world, time.time(), save.version, tuple(shards), save.topology)
     write_durably(save.tmp / MANIFEST, manifest.text())
-    if owner_of(save.folder) != save.attempt:
-        raise SaveError(str(save.folder), f"attempt {owner_of(save.folder)} saves here", f"attempt {save.attempt}")
+    if owner_of(save.local) != save.attempt:
+        raise SaveError(str(save.folder), f"attempt {owner_of(save.local)} saves here", f"attempt {save.attempt}")
     if save.final.exists():
         read_manifest(save.final)
         shutil.rmtree(save.tmp)
         return False
     os.rename(save.tmp, save.final)
-    sync(save.folder)
-    write_durably(save.folder / LATEST, save.final.name + "\n")
+    sync(save.local)
+    write_durably(save.local / LATEST, save.final.name + "\n")
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from torch.distributed.checkpoint.state_dict_loader import load
 
 from windtunnel.base.errors import FileError, UnknownName
 from windtunnel.fleet.checkpoint.manifest import METADATA, hash_errors, read_manifest
+from windtunnel.fleet.checkpoint.paths.store_path import is_url
 from windtunnel.fleet.checkpoint.pickles import read_metadata
+from windtunnel.fleet.checkpoint.stores.object_store import fetch_step
 
 
 class PlainFileReader(FileSystemReader):
@@ -35,11 +38,17 @@ class PlainFileReader(FileSystemReader):
         return found
 
 
-def export_weights(step: Path, file: Path, key: str = "model") -> tuple[int, int]:
-    """Writes the tensors under `key` with their names; returns their number and bytes. All of them are in memory at once.
+def export_weights(step: str | Path, file: Path, key: str = "model") -> tuple[int, int]:
+    """Writes the tensors under `key` with their names; returns their number and bytes. All of them are in memory at once, and those
+    of a step in a store (`step` is a URL) in a temporary folder. The attempt may be left out of the URL.
 
     FileError if the step is not intact; UnknownName if it has no such key.
     """
+    if is_url(str(step)):
+        with tempfile.TemporaryDirectory(prefix="windtunnel-export-") as folder:
+            fetch_step(str(step), Path(folder))
+            return export_weights(folder, file, key)
+    step = Path(step)
     manifest = read_manifest(step)
     wrong = hash_errors(step, manifest)
     if wrong:

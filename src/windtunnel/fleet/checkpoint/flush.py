@@ -8,52 +8,25 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.fleet.checkpoint.commit import (
-    Save,
-    SaveError,
-    acknowledge,
-    collect_acknowledgements,
-    commit,
-    latest_step,
-    mark_gone,
-    owner_of,
-)
+from windtunnel.fleet.checkpoint.commit import Save, SaveError
 from windtunnel.fleet.checkpoint.events import write_event
-from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.memory.ipc import is_same_user, packet_socket, receive_message, send_message
 from windtunnel.fleet.checkpoint.memory.neighbour import Neighbour, send_copy
 from windtunnel.fleet.checkpoint.memory.shared_buffers import BufferedFile, SharedBuffers
-from windtunnel.fleet.checkpoint.retention import collect_garbage, remove_leftovers
+from windtunnel.fleet.checkpoint.stores.local_folder import storage_at
+from windtunnel.fleet.checkpoint.stores.storage import Storage
 
 LOOK_SECONDS = 5.0
 """Interval at which a process without a trainer asks whether its memory is still of use."""
-
-
-def write_file(path: Path, data: memoryview) -> str:
-    """Writes a new file, fsyncs it and returns its hash. FileExistsError if it exists: nothing is written twice."""
-    hasher, done = Hasher(), 0
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        while done < len(data):
-            written = os.write(descriptor, data[done : done + PIECE])
-            hasher.update(data[done : done + written])
-            done += written
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
-    return hasher.hexdigest()
 
 
 class Flusher:
@@ -68,7 +41,7 @@ class Flusher:
         self.listener.bind("\0" + socket_name)
         self.listener.listen(64)
         self.next_node: tuple[str, int] | None = None
-        self.served: tuple[Path, str] | None = None
+        self.served: tuple[Storage, str] | None = None
         self._is_first = True  # no save of this process yet
 
     def serve(self) -> None:
@@ -85,7 +58,7 @@ class Flusher:
                     trainer, end = None, time.monotonic() + self.linger
                     if self.served is not None:
                         with suppress(OSError):
-                            mark_gone(*self.served, self.rank)
+                            self.served[0].mark_gone(self.served[1], self.rank)
                 elif heard[0]["do"] == "end":
                     return
                 else:
@@ -105,9 +78,9 @@ class Flusher:
         steps = [one["step"] for held in lists for one in held.describe()]
         if self.served is None or not steps:
             return not steps
-        folder, attempt = self.served
-        with suppress(OSError, ValueError):
-            return owner_of(folder) not in ("", attempt) and latest_step(folder) >= max(steps)
+        storage, attempt = self.served
+        with suppress(OSError, ValueError, WindtunnelError):
+            return storage.owner() not in ("", attempt) and storage.latest() >= max(steps)
         return False
 
     def do(self, message: dict[str, Any], fds: list[int]) -> None:
@@ -115,7 +88,7 @@ class Flusher:
         if message["do"] == "slots":
             self.held.slots(fds, message["bytes"])
         elif message["do"] == "serves":
-            self.served = (Path(message["folder"]), message["attempt"])
+            self.served = (storage_at(message["folder"]), message["attempt"])
         elif message["do"] == "neighbour":
             self.next_node = (message["host"], message["port"])
         else:
@@ -124,14 +97,20 @@ class Flusher:
     def _flush_slot(self, order: dict[str, Any]) -> None:
         time.sleep(order["rest"])  # as long as this rank's copy took: other ranks still copy and need the cores
         began = time.monotonic()
-        save = Save(Path(order["folder"]), order["step"], order["attempt"], order["world"], order["version"], order["topology"])
-        self._remove_leftovers(save, order)
-        shards, error = self._write_shards(save, order)
+        storage = storage_at(order["folder"])
+        save = storage.save_of(order["step"], order["attempt"], order["world"], order["version"], order["topology"])
+        self._remove_leftovers(storage, save, order)
+        shards, error = self._write_shards(storage, save, order)
         seconds = time.monotonic() - began
         report = {"slot": order["slot"], "step": save.step, "bytes": sum(one.bytes for one in shards), "error": error}
         if self.rank == 0:
             self._send(
-                {"did": self._commit_step(save, order, error), "why": self.why, **report, "seconds": time.monotonic() - began}
+                {
+                    "did": self._commit_step(storage, save, order, error),
+                    "why": self.why,
+                    **report,
+                    "seconds": time.monotonic() - began,
+                }
             )
         elif error:
             write_event(self.rank, "failed", save.step, seconds=seconds, why=error)
@@ -140,52 +119,52 @@ class Flusher:
                 send_copy(self.next_node, self.neighbour.token, save.attempt, save.step, self.held.files(order["slot"]))
         self._send({"did": "free", **report, "seconds": seconds})
 
-    def _remove_leftovers(self, save: Save, order: dict[str, Any]) -> None:
+    def _remove_leftovers(self, storage: Storage, save: Save, order: dict[str, Any]) -> None:
         """Makes room before a save. Rank 0's process knows that every earlier save of its attempt has ended; the others know of
         those whose failure their trainer was told.
         """
         failed = save.step - 1 if self.rank == 0 else order["failed"]
         if self._is_first or failed >= 0:
-            remove_leftovers(save.folder, save.attempt, self.rank, failed, self._is_first)
+            storage.remove_leftovers(save.attempt, self.rank, failed, self._is_first)
         self._is_first = False
 
-    def _write_shards(self, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
+    def _write_shards(self, storage: Storage, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
         """Writes and acknowledges this rank's shards; returns them, or the error."""
         shards: list[ShardFile] = []
         try:
-            save.tmp.mkdir(parents=True, exist_ok=True)
+            storage.begin(save)
             for name, offset, size in order["files"]:
-                digest = write_file(save.tmp / name, self.held.view(order["slot"], offset, size))
+                digest = storage.write(save, name, self.held.view(order["slot"], offset, size))
                 shards.append(ShardFile(name, size, digest, self.rank))
             offsets = [offset for _, offset, _ in order["files"]]
             files = [BufferedFile(one.name, at, one.bytes, one.hash) for one, at in zip(shards, offsets, strict=True)]
             self.held.set_files(order["slot"], save.attempt, save.step, files)
-            acknowledge(save, self.rank, shards)
+            storage.acknowledge(save, self.rank, shards)
         except OSError as error:
             why = f"{type(error).__name__}: {error}"
             for name, _, _ in order["files"]:  # frees space for the acknowledgement on a full disk
                 with suppress(OSError):
-                    (save.tmp / name).unlink(missing_ok=True)
+                    storage.unwrite(save, name)
             with suppress(OSError):  # without an acknowledgement the writer waits until its timeout
-                acknowledge(save, self.rank, [], why)
+                storage.acknowledge(save, self.rank, [], why)
             return [], why
         return shards, ""
 
-    def _commit_step(self, save: Save, order: dict[str, Any], error: str) -> str:
+    def _commit_step(self, storage: Storage, save: Save, order: dict[str, Any], error: str) -> str:
         """Returns committed, already or failed; the reason of a failure is in `why`. Only in rank 0's process."""
         began, self.why = time.monotonic(), error
         try:
             if error:
-                raise SaveError(str(save.tmp), error, "all ranks to write their shards")
-            shards = collect_acknowledgements(save, order["within"])
-            new = commit(save, shards)
+                raise SaveError(save.where, error, "all ranks to write their shards")
+            shards = storage.collect(save, order["within"])
+            new = storage.commit(save, shards)
         except (OSError, WindtunnelError) as problem:
             self.why = str(problem.got) if isinstance(problem, SaveError) else f"{type(problem).__name__}: {problem}"
-            shutil.rmtree(save.tmp, ignore_errors=True)
+            storage.abandon(save)
             write_event(0, "failed", save.step, seconds=time.monotonic() - began, why=self.why)
             return "failed"
-        with suppress(OSError):  # the step is committed; deletion is retried after the next save
-            collect_garbage(save.folder, order["keep"], order["interval"], save.attempt, [save.step])
+        with suppress(OSError, WindtunnelError):  # the step is committed; deletion is retried after the next save
+            storage.collect_garbage(order["keep"], order["interval"], save.attempt, [save.step])
         size = sum(one.bytes for one in shards)
         write_event(0, "commit", save.step, seconds=time.monotonic() - began, bytes=size)
         return "committed" if new else "already"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from windtunnel.base.version import __version__
-from windtunnel.fleet.checkpoint.commit import Save, acknowledge
+from windtunnel.fleet.checkpoint.commit import Save
 from windtunnel.fleet.checkpoint.events import write_event
 from windtunnel.fleet.checkpoint.flush_process import FlushProcess
 from windtunnel.fleet.checkpoint.layout import ShardLayout
@@ -19,6 +18,7 @@ from windtunnel.fleet.checkpoint.memory.parallel_copy import PieceCopier
 from windtunnel.fleet.checkpoint.memory.staging import SLOTS, Slot
 from windtunnel.fleet.checkpoint.options import CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
+from windtunnel.fleet.checkpoint.stores.storage import Storage
 
 KILLED = "its flush process was killed"
 MOST_REST = 1.0
@@ -29,10 +29,10 @@ class FlushManager:
     """Buffers and flush process of one rank. `failed`: steps with reasons; `committed`: the newest step, known on rank 0 only."""
 
     def __init__(
-        self, ranks: RankGroup, options: CheckpointOptions, socket_name: str, node: str, token: str, folder: Path, attempt: str
+        self, ranks: RankGroup, options: CheckpointOptions, socket_name: str, node: str, token: str, storage: Storage, attempt: str
     ) -> None:
         self.ranks, self.options, self._socket_name, self._token = ranks, options, socket_name, token
-        self._folder, self._attempt = folder, attempt
+        self._storage, self._attempt = storage, attempt
         self.failed: dict[int, str] = {}
         self.committed: int | None = None
         self._copier = PieceCopier(torch.get_num_threads())
@@ -51,7 +51,7 @@ class FlushManager:
         socket_name = f"{self._socket_name}-{secrets.token_hex(4)}"  # nobody else can have taken it
         made = FlushProcess(socket_name, self.ranks.rank, self.options.linger, self.options.umask, self._own_address, self._token)
         with suppress(OSError):
-            made.send({"do": "serves", "folder": str(self._folder), "attempt": self._attempt})
+            made.send({"do": "serves", "folder": self._storage.where, "attempt": self._attempt})
         return made
 
     def _tell_neighbour(self) -> None:
@@ -75,7 +75,7 @@ class FlushManager:
         self._process_messages(0)
         return next((at for at in range(len(self._slots)) if at not in self._pending), None)
 
-    def stage(self, step: int, layout: ShardLayout, flat: dict[str, Any], objects: list[bytes], folder: Path, attempt: str,
+    def stage(self, step: int, layout: ShardLayout, flat: dict[str, Any], objects: list[bytes], attempt: str,
               topology: dict[str, Any], failed: int = -1) -> None:  # fmt: skip
         """Copies the state into a buffer, waiting for a free one if necessary, and orders the process to write it. `failed`: the
         newest step that rank 0 knows to have failed, whose remains the process removes first; -1 for none."""
@@ -84,11 +84,11 @@ class FlushManager:
         began = time.perf_counter()
         self._slots[at].stage(layout, flat, objects)
         rest = min(time.perf_counter() - began, MOST_REST)
-        save = Save(folder, step, attempt, self.ranks.world, self._version, topology)
+        save = self._storage.save_of(step, attempt, self.ranks.world, self._version, topology)
         self._pending[at] = save
-        order = {"do": "flush", "slot": at, "step": step, "files": layout.files(), "folder": str(folder), "attempt": attempt,
-                 "world": save.world, "version": save.version, "topology": topology, "within": self.options.within,
-                 "keep": self.options.keep, "interval": self.options.interval, "rest": rest,
+        order = {"do": "flush", "slot": at, "step": step, "files": layout.files(), "folder": self._storage.where,
+                 "attempt": attempt, "world": save.world, "version": save.version, "topology": topology,
+                 "within": self.options.within, "keep": self.options.keep, "interval": self.options.interval, "rest": rest,
                  "failed": failed}  # fmt: skip
         self._send_order(order)
 
@@ -115,10 +115,10 @@ class FlushManager:
         for save in self._pending.values():
             self.failed[save.step] = KILLED
             write_event(self.ranks.rank, "failed", save.step, why=KILLED)
-            if not save.final.exists():
-                with suppress(OSError):
-                    save.tmp.mkdir(parents=True, exist_ok=True)
-                    acknowledge(save, self.ranks.rank, [], KILLED)
+            with suppress(OSError):
+                if not self._storage.is_committed(save):
+                    self._storage.begin(save)
+                    self._storage.acknowledge(save, self.ranks.rank, [], KILLED)
         self._pending.clear()
         self._process = self._start_process()
         self._send_slots()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from windtunnel.base.errors import FileError
 from windtunnel.fleet.checkpoint.manifest import Manifest, read_manifest, size_errors
+from windtunnel.fleet.checkpoint.paths.store_path import StorePath
 
 LATEST = "LATEST"
 OWNER = "OWNER"
@@ -39,10 +40,10 @@ def superseded_folder(folder: Path, step: int, attempt: str) -> Path:
 
 @dataclass(frozen=True)
 class FoundStep:
-    """A folder of a step."""
+    """A folder of a step, or its place in a store."""
 
     step: int
-    path: Path
+    path: Path | StorePath
     state: str
     """committed, damaged, torn (never committed) or superseded."""
     manifest: Manifest | None = None

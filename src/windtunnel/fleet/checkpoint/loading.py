@@ -15,10 +15,11 @@ from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import FileError, SpecError
 from windtunnel.fleet.checkpoint.exchange import FileParts, ReadRequest, assign_readers, exchange_parts, hashes_for
 from windtunnel.fleet.checkpoint.folder import FoundStep
 from windtunnel.fleet.checkpoint.manifest import METADATA, ShardFile
+from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath
 from windtunnel.fleet.checkpoint.pickles import load_object, read_metadata
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
 from windtunnel.fleet.checkpoint.sources import LocalCopy, read_from_memory, read_from_storage
@@ -127,9 +128,11 @@ def read_step(
     """The bytes of a step, read and verified by all ranks together, or the reason why it cannot be loaded. `found` is needed on
     rank 0 only. Collective.
 
-    SpecError on all ranks if one of them cannot load this state from it.
+    SpecError on all ranks if one of them cannot load this state from it, or a store does not answer one of them.
     """
     metadata_of_step = ranks.broadcast_from_first(_read_metadata(found) if found is not None else None)
+    if isinstance(metadata_of_step, SilentStore):
+        raise metadata_of_step.error()
     if isinstance(metadata_of_step, str):
         return metadata_of_step
     path, manifest, raw = metadata_of_step
@@ -147,7 +150,13 @@ def read_step(
     shards = [one for one in manifest.shards if one.name != METADATA]
     chosen = assign_readers(shards, requests)
     mine = [one for one in shards if chosen[one.name] == ranks.rank]
-    read, counted, bad = _read_files(path, mine, held)
+    silent = None
+    try:
+        read, counted, bad = _read_files(path, mine, held)
+    except StoreError as error:
+        read, counted, bad, silent = {}, {}, [], SilentStore(str(path), str(error))
+    if no_answer := next((one for one in ranks.all_gather(silent) if one is not None), None):
+        raise no_answer.error()
     verdicts = ranks.all_gather((bad, hashes_for(read, requests, ranks.rank), [name for name, size in counted.items() if size]))
     damage = [one for bad, _, _ in verdicts for one in bad]
     if damage:
@@ -158,16 +167,33 @@ def read_step(
     return plan, LoadExchange(requests, chosen, read, hashes, counted, source)
 
 
+@dataclass(frozen=True)
+class SilentStore:
+    """A store that did not give what it has. Its step may be intact, so none before it is loaded in its place."""
+
+    where: str
+    why: str
+
+    def error(self) -> FileError:
+        """The error that all ranks raise."""
+        return FileError(
+            self.where, "an error", "a store that answers", f"{self.why}. Run again once it does; nothing was changed."
+        )
+
+
 def _read_metadata(found: FoundStep) -> Any:
     """Folder, manifest and `.metadata` of a step, or what is wrong with them."""
     assert found.manifest is not None
     shard = next((one for one in found.manifest.shards if one.name == METADATA), None)
-    raw = read_from_storage(found.path / METADATA, shard, lambda count: None) if shard else None
+    try:
+        raw = read_from_storage(found.path / METADATA, shard, lambda count: None) if shard else None
+    except StoreError as error:
+        return SilentStore(str(found.path), str(error))
     return (found.path, found.manifest, bytes(raw)) if raw is not None else f"{METADATA}: damaged"
 
 
 def _read_files(
-    path: Path, mine: list[ShardFile], held: dict[str, LocalCopy]
+    path: Path | StorePath, mine: list[ShardFile], held: dict[str, LocalCopy]
 ) -> tuple[dict[str, memoryview], dict[str, int], list[str]]:
     """The files that this rank reads, bytes by source, and the names of damaged files."""
     read: dict[str, memoryview] = {}

@@ -38,7 +38,7 @@ def deletable_steps(
         if one.state == "committed":
             if one.step not in stays:
                 gone.append(one)
-        elif one.state == "torn" and f".{attempt}." in one.path.name:
+        elif one.state == "torn" and f".{attempt}." in f"{one.path.name}.":
             if one.step not in busy and one.step < older_than:
                 gone.append(one)
         elif one.step < older_than or one.state == "superseded" and one.step <= committed[0]:
@@ -61,9 +61,10 @@ def delete(path: Path) -> None:
 def collect_garbage(folder: Path, keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()) -> list[Path]:
     """Deletes the `deletable_steps`; returns their paths. OSError if a file cannot be deleted."""
     gone = deletable_steps(steps_in(folder), keep, interval, attempt, saving)
-    for one in gone:
-        delete(one.path)
-    return [one.path for one in gone]
+    paths = [folder / one.path.name for one in gone]
+    for path in paths:
+        delete(path)
+    return paths
 
 
 def remove_leftovers(folder: Path, attempt: str, rank: int, failed: int, others: bool) -> list[Path]:

@@ -16,6 +16,7 @@ from windtunnel.fleet.checkpoint.flush_process import query_process
 from windtunnel.fleet.checkpoint.hashing import PIECE, Hasher, hash_of
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 from windtunnel.fleet.checkpoint.memory.ipc import socket_names
+from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath
 
 _LEAST_WAIT = 0.1
 """Seconds that a process is given to answer when the others have used up the time."""
@@ -84,16 +85,27 @@ def read_from_memory(here: LocalCopy, shard: ShardFile) -> memoryview | None:
     return view if len(view) == shard.bytes and hash_of(view) == shard.hash else None
 
 
-def read_from_storage(path: Path, shard: ShardFile, count: Callable[[int], None]) -> memoryview | None:
-    """The file's bytes, read once, if they match the manifest. `count` is called with the number of bytes read."""
+def read_from_storage(path: Path | StorePath, shard: ShardFile, count: Callable[[int], None]) -> memoryview | None:
+    """The file's bytes, read once, if they match the manifest. `count` is called with the number of bytes read. StoreError for a
+    store that does not answer: its bytes may be as they were written.
+    """
     data = memoryview(bytearray(shard.bytes))
-    hasher, done = Hasher(), 0
+    hasher, done, longer = Hasher(), 0, False
     try:
-        with open(path, "rb", buffering=0) as file:
-            while done < len(data) and (read := file.readinto(data[done : done + PIECE])):
-                hasher.update(data[done : done + read])
-                done += read
-            longer = bool(file.read(1))
+        if isinstance(path, StorePath):
+            for piece in path.pieces(shard.bytes):
+                end = min(done + len(piece), len(data))
+                data[done:end] = piece[: end - done]
+                hasher.update(piece)
+                done = end
+        else:
+            with open(path, "rb", buffering=0) as file:
+                while done < len(data) and (read := file.readinto(data[done : done + PIECE])):
+                    hasher.update(data[done : done + read])
+                    done += read
+                longer = bool(file.read(1))
+    except StoreError:
+        raise
     except OSError:
         return None
     count(done)

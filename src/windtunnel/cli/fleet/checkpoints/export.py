@@ -13,11 +13,12 @@ EXAMPLES = """\b
 Examples:
   windtunnel fleet checkpoints export checkpoints/step-00002000 weights.safetensors
   windtunnel fleet checkpoints export checkpoints/step-00002000 ema.safetensors --key ema
+  windtunnel fleet checkpoints export s3://bucket/run/step-00002000 weights.safetensors
 """
 
 
 def command(
-    step: Annotated[Path, typer.Argument(metavar="STEP_FOLDER", help="A committed step.")],
+    step: Annotated[str, typer.Argument(metavar="STEP_FOLDER", help="A committed step: a folder, or its URL in a store.")],
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")],
     key: Annotated[str, typer.Option("--key", metavar="NAME", help="The part of the state that is written.")] = "model",
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,16 +17,18 @@ EXAMPLES = """\b
 Examples:
   windtunnel fleet checkpoints ls checkpoints
   windtunnel fleet checkpoints ls checkpoints --json -
+  windtunnel fleet checkpoints ls s3://bucket/run
 """
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that a Checkpointer saves into.")], json: Json = None
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder or a URL that a Checkpointer saves into.")],
+    json: Json = None,
 ) -> None:
-    from windtunnel.fleet.checkpoint.folder import steps_in
+    from windtunnel.fleet.checkpoint.stores.local_folder import storage_at
 
     writable(("--json", json))
-    show_steps(steps_in(folder), json)
+    show_steps(storage_at(folder).steps(), json)
 
 
 def show_steps(found: Sequence[FoundStep], json: str | None) -> None:

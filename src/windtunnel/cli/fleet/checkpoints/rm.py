@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,7 +14,7 @@ Examples:
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that a Checkpointer saves into.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder or a URL that a Checkpointer saves into.")],
     steps: Annotated[list[int] | None, typer.Argument(metavar="STEP...", help="Steps to delete, in any state.")] = None,
     torn: Annotated[bool, typer.Option("--torn", help="Delete uncommitted steps. No job may be saving.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Delete even the newest two committed steps.")] = False,

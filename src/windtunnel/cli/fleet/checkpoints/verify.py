@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +18,7 @@ The exit code is 1 if a committed step is damaged.
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that a Checkpointer saves into.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder or a URL that a Checkpointer saves into.")],
     step: Annotated[int | None, typer.Option("--step", metavar="N", help="This step only.")] = None,
     json: Json = None,
 ) -> None:

@@ -31,7 +31,7 @@ class TrainerCheckpoints(TrainerCallback):
     def __init__(self, folder: str | Path, every: int = 100, **options: Any) -> None:
         if every < 1:
             raise SpecError("every", every, "steps between two saves, at least 1")
-        self.folder, self.every, self.options = Path(folder), every, options
+        self.folder, self.every, self.options = folder, every, options
         self._checkpointer: Checkpointer | None = None
         self._progress, self._random = JsonState(), LateRandomState()
         self._place: Path | None = None

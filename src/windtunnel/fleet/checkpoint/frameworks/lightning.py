@@ -52,7 +52,7 @@ class LightningCheckpoints(Callback):
     def __init__(self, folder: str | Path, every: int = 1, **options: Any) -> None:
         if every < 1:
             raise SpecError("every", every, "epochs between two saves, at least 1")
-        self.folder, self.every, self.options = Path(folder), every, options
+        self.folder, self.every, self.options = folder, every, options
         self._checkpointer: Checkpointer | None = None
         self._rest, self._random = _Rest(), LateRandomState()
         self._place: Path | None = None

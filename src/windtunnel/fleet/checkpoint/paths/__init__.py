@@ -1,0 +1,1 @@
+"""Paths that are not local: places in a store that fsspec opens."""
