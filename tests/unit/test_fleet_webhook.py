@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from windtunnel.base.errors import SpecError
+from windtunnel.cli import app
 from windtunnel.fleet.driver.incident_log import IncidentLog
 from windtunnel.fleet.driver.plan import JobState
 from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.command import environment
-from windtunnel.fleet.launch.webhook import AlarmWebhook, WebhookLimits, _event_of, webhook_address
+from windtunnel.fleet.launch.webhook import VARIABLE, AlarmWebhook, WebhookLimits, _event_of, webhook_address
 from windtunnel.fleet.monitor import Alarm
 
 ALARM = Alarm(1_700_000_000.0, Verdict.HANG, (2, 3), ("a", "b"), "rank 2 is stopped")
@@ -168,3 +173,25 @@ def test_an_incident_of_a_kept_job_is_one_event_of_pagerduty(monkeypatch: pytest
         ("resolve", "job incident 1"),
     ]
     assert sent[0]["payload"]["severity"] == "critical" and sent[0]["payload"]["source"] == "node0"
+
+
+def test_a_kept_job_that_stops_is_told_and_its_ranks_do_not_get_the_address(tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(f"import os, sys\nsys.exit(9 if {VARIABLE!r} in os.environ else 5)\n")
+    with receiving([]) as (port, came):
+        ran = subprocess.run(
+            [sys.executable, "-m", "windtunnel", "fleet", "run", "--dir", str(tmp_path / "out"), "--run", "job", "--nodes", "1",
+             "--retries", "0", "--", sys.executable, str(script)],
+            env={**os.environ, VARIABLE: f"http://127.0.0.1:{port}/{SECRET}"}, capture_output=True, text=True, timeout=240,
+        )  # fmt: skip
+    assert ran.returncode != 0 and SECRET not in ran.stdout + ran.stderr
+    bodies = [body for path, body in came if path == f"/{SECRET}"]
+    assert [body["state"] for body in bodies] == ["raised", "raised"] and {body["run"] for body in bodies} == {"job"}, ran.stderr
+    assert bodies[1]["text"].endswith("the job has stopped") and "5" in bodies[0]["text"] and "9" not in bodies[0]["text"]
+    kept = [path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert kept and not any(SECRET.encode() in raw for raw in kept)
+    wrong = CliRunner().invoke(
+        app, ["fleet", "run", "--dir", str(tmp_path / "bad"), "--nodes", "1", "--alarm-webhook", f"x:{SECRET}", "--", "true"]
+    )  # noqa: E501
+    assert wrong.exit_code == 2 or isinstance(wrong.exception, SpecError)
+    assert SECRET not in wrong.output
