@@ -17,6 +17,7 @@ from windtunnel.fleet.batch import OPEN_ROWS, SUMMARIES, Batch, BatchMeta, Batch
 from windtunnel.fleet.collect.dashboard import grafana_dashboard
 from windtunnel.fleet.collect.job_metrics import JOB_METRICS
 from windtunnel.fleet.ring import ROW, RowState
+from windtunnel.records.incidents import FILE, Incident, append_incident
 from windtunnel.records.sections import Section
 
 RANKS, STEPS, STEP_NS = 4, 40, 50_000_000
@@ -79,7 +80,22 @@ def alarms(tmp_path: Path) -> Path:
     one = {"seconds": 1_700_000_100.0, "verdict": "hang", "ranks": [1], "text": "x", "cleared": False}
     path.write_text("\n".join([json.dumps(one), json.dumps({**one, "seconds": 1_700_000_200.0}),
                                json.dumps({**one, "verdict": "slow rank", "cleared": True}), '{"seconds": 3', "7"]))  # fmt: skip
+    keep_incidents(tmp_path)
     return path
+
+
+def keep_incidents(folder: Path) -> None:
+    """Three incidents of a kept job, the first of them written twice."""
+    for number, what, attempt in ((1, "crash", 0), (1, "crash", 0), (2, "hang", 1), (3, "crash", 2)):
+        append_incident(folder / FILE, Incident(number, "job", 1.0, 2.0, what, attempt=attempt))
+
+
+def test_an_incident_log_that_is_damaged_leaves_the_other_metrics(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text('{"number": "x"}\n')
+    with collecting(tmp_path / "collected", policy={"metric_seconds": 0.0}) as server:
+        filled(server)
+        found = metrics_of(server)
+    assert found["windtunnel_job_up"] == {(): 1.0} and "windtunnel_job_incident_attempt" not in found
 
 
 def test_the_metrics_say_what_the_job_does(tmp_path: Path, alarms: Path) -> None:
@@ -99,6 +115,7 @@ def test_the_metrics_say_what_the_job_does(tmp_path: Path, alarms: Path) -> None
     assert slow[2] == pytest.approx(1.0, rel=0.2) and slow[0] == slow[1] == slow[3] == 0.0
     assert job["findings"] == {("slow rank",): 1.0} and job["finding_cost_seconds"][("2", "slow rank")] > 0.01
     assert job["alarms_total"] == {("hang",): 2.0}
+    assert job["incidents_total"] == {("crash",): 2.0, ("hang",): 1.0} and job["incident_attempt"] == {(): 2.0}
     assert job["last_alarm_timestamp_seconds"] == {("hang",): 1_700_000_200.0}
 
 
@@ -118,6 +135,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are(tmp_path: Path) -> None:
     assert said.exit_code == 0 and board == json.loads(json.dumps(grafana_dashboard()))
     alarm = {"seconds": 1_700_000_100.0, "verdict": "hang", "ranks": [1], "text": "x", "cleared": False}
     (tmp_path / "alarms.jsonl").write_text(json.dumps(alarm))
+    keep_incidents(tmp_path)
     with collecting(tmp_path / "collected", policy={"metric_seconds": 0.0}) as server:
         filled(server, tokens_per_step=1000)
         there = set(metrics_of(server))

@@ -9,34 +9,179 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from windtunnel.base.errors import SpecError
 from windtunnel.fleet.collect.policy import CollectPolicy
-from windtunnel.fleet.launch.limits import BesideLimits, ask_within
+from windtunnel.fleet.launch.limits import BesideLimits
+from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
 from windtunnel.fleet.launch.run_folder import LAUNCHES, RunFolder
+from windtunnel.fleet.launch.sidecars import Sidecars
 from windtunnel.fleet.recorded import recorded_of_rings
 from windtunnel.fleet.ring import RingWriter
-from windtunnel.fleet.rings import ring_path
+from windtunnel.fleet.rings import has_all_ranks, ring_path
+from windtunnel.fleet.sources import read_ended_run
 from windtunnel.fleet.wire.timers import VARIABLE, apply_timers
 
 LONG = 240
 """Seconds for what takes a few on an idle machine."""
 
 
+def answer(question: Callable[[Mapping[str, Any]], list[str]], seconds: float, *prepare: Callable[[], object]) -> list[str]:
+    prepared = PreparedAnswer(prepare, question)
+    try:
+        prepared.ask({"word": "b"})
+        return prepared.take(seconds)
+    finally:
+        prepared.close()
+
+
 def test_an_answer_comes_and_one_that_never_comes_is_given_up() -> None:
-    assert ask_within(60.0, lambda: ["a", "b" * 1_000_000]) == ["a", "b" * 1_000_000]
+    assert answer(lambda told: ["a", str(told["word"]) * 1_000_000], 60.0) == ["a", "b" * 1_000_000]
     began = time.monotonic()
-    assert ask_within(0.5, lambda: [str(min(range(1 << 60)))]) is None  # a loop in C, which never gives the lock away
-    assert ask_within(0.5, lambda: time.sleep(3600) or []) is None
-    assert ask_within(60.0, lambda: os.kill(os.getpid(), signal.SIGKILL) or []) is None
-    assert ask_within(60.0, lambda: [1 / 0]) is None  # type: ignore[list-item]
+    for never in (
+        lambda told: [str(min(range(1 << 60)))],
+        lambda told: time.sleep(3600) or [],
+    ):  # the first never gives the lock away
+        with pytest.raises(TimeoutError):
+            answer(never, 0.5)
+    for dead in (lambda told: os.kill(os.getpid(), signal.SIGKILL) or [], lambda told: [str(1 / 0)]):
+        with pytest.raises(EOFError):
+            answer(dead, 60.0)
+    with pytest.raises(TimeoutError):
+        answer(lambda told: [], 0.5, lambda: time.sleep(3600))
+    assert answer(lambda told: ["a"], 60.0, lambda: 1 / 0, list) == ["a"]
     assert time.monotonic() - began < 50
     mine = [Path(f"/proc/{pid}/stat") for pid in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()]
     assert not [path for path in mine if path.read_text().rpartition(")")[2].split()[0] == "Z"]
+
+
+def test_what_an_answer_needs_is_prepared_before_the_question_and_at_a_low_priority(tmp_path: Path) -> None:
+    ready, nice = tmp_path / "ready", os.getpriority(os.PRIO_PROCESS, 0)
+    known: list[int] = []
+
+    def prepare() -> None:
+        known.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        ready.touch()
+
+    prepared = PreparedAnswer([prepare], lambda told: [f"{known[0]} {os.getpriority(os.PRIO_PROCESS, threading.get_native_id())}"])
+    try:
+        end = time.monotonic() + LONG
+        while not ready.exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        prepared.ask({})
+        assert prepared.take(LONG) == [f"{min(19, max(nice, 10))} {nice}"]
+    finally:
+        prepared.close()
+
+
+def test_what_is_not_prepared_when_the_question_comes_is_prepared_then(tmp_path: Path) -> None:
+    """By the thread that answers, not at a low priority: a job that ends early on a busy machine."""
+    begun, asked, did = tmp_path / "begun", tmp_path / "asked", list[tuple[int, bool]]()
+
+    def part(number: int) -> None:
+        did.append((number, threading.current_thread() is threading.main_thread()))
+        begun.touch()
+        while not asked.exists():
+            time.sleep(0.01)
+
+    prepared = PreparedAnswer([lambda: part(1), lambda: part(2), lambda: part(3)], lambda told: [str(did)])
+    try:
+        end = time.monotonic() + LONG
+        while not begun.exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        prepared.ask({})
+        time.sleep(0.5)
+        asked.touch()
+        found = prepared.take(LONG)[0]
+    finally:
+        prepared.close()
+    assert [number for number, _ in eval(found)] == [1, 2, 3] and eval(found)[-1] == (3, True)
+
+
+def test_a_process_that_prepares_an_answer_ends_with_its_caller(tmp_path: Path) -> None:
+    script = """
+import os, sys, time
+from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
+prepared = PreparedAnswer([], list)
+print(prepared._child, os.getsid(prepared._child) if time.sleep(1) is None else 0, flush=True)
+time.sleep(3600)
+"""
+    caller = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert caller.stdout is not None
+        pid, session = map(int, caller.stdout.readline().split())
+        assert session == pid  # Ctrl-C of a terminal does not reach it
+    finally:
+        caller.kill()
+        caller.communicate()
+    end = time.monotonic() + LONG
+    while Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def acting(then: str) -> subprocess.Popen[str]:
+    """A process that does this, in Python, once it is asked to end, and then ends."""
+    script = (
+        "import pathlib, signal, sys, time\n"
+        "def wait(path):\n    while not pathlib.Path(path).exists(): time.sleep(0.02)\n"
+        f"def act(*_):\n    {then}\n    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, act)\nprint(flush=True)\nwhile True: time.sleep(0.05)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_what_is_beside_a_job_ends_at_once_and_the_records_are_read_meanwhile(tmp_path: Path, host: str) -> None:
+    """Of one node before the shipper has ended; of several when it has, before the collector has."""
+    limits = BesideLimits(monitor_seconds=60, ship_seconds=60, collector_seconds=60, others_seconds=0)
+    agents = Sidecars(tmp_path, (host, 0), url="http://127.0.0.1:9", limits=limits)
+    asked, told, alone = tmp_path / "asked", tmp_path / "told", host == "127.0.0.1"
+    agents._processes = {
+        "monitor": acting(f"wait({str(asked)!r})"),
+        "shipper": acting(f"pathlib.Path({str(asked)!r}).touch(); {f'wait({str(told)!r})' if alone else ''}"),
+        "collector": acting(f"wait({str(told)!r})"),
+    }
+    running: list[list[str]] = []
+
+    def tell() -> None:
+        running.append([name for name, child in agents._processes.items() if child.poll() is None])
+        told.touch()
+
+    agents.on_complete = tell
+    agents.__exit__(None, None, None)
+    assert [child.returncode for child in agents._processes.values()] == [0, 0, 0] and agents.given_up == []
+    assert running == [["shipper", "collector"] if alone else ["collector"]]
+
+
+def test_a_run_whose_ranks_are_all_here_is_read_from_their_rings(tmp_path: Path) -> None:
+    assert not has_all_ranks(tmp_path) and not has_all_ranks(tmp_path / "none")
+    (tmp_path / "rank-000001.ring").write_bytes(b"damaged")
+    assert not has_all_ranks(tmp_path)
+    writers = [RingWriter(ring_path(tmp_path, 0), "job", 0, 2)]
+    assert not has_all_ranks(tmp_path)
+    writers.append(RingWriter(ring_path(tmp_path, 1), "job", 1, 2))
+    (tmp_path / "collected" / "log").mkdir(parents=True)
+    (tmp_path / "collected" / "log" / "segment-0.wtlog").write_bytes(b"not looked at")
+    for writer in writers:
+        for step in range(4):
+            writer.write(0, step, time.time_ns(), 1000, 1000)
+        writer.close()
+    assert has_all_ranks(tmp_path)
+    found = read_ended_run(tmp_path, 2)
+    assert sorted(found.beats) == [0, 1] and set(found.sections.step.tolist()) == {2, 3}
 
 
 def beside(folder: Path, word: str) -> list[int]:
@@ -80,6 +225,7 @@ def test_the_exit_status_comes_though_what_is_beside_the_job_never_answers(tmp_p
         assert child.returncode == 7, said
         assert time.monotonic() - began < 120, said
         assert "killed" in said or "did not take the last records" in said
+        assert "no summary" not in said and "1 rank on 1 machine" in said, said  # what the ring has, whoever took it or not
         assert not any(beside(tmp_path, word) for word in stopped)
     finally:
         writer.close()

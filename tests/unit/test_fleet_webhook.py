@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from windtunnel.base.errors import SpecError
+from windtunnel.cli import app
+from windtunnel.fleet.driver.incident_log import IncidentLog
+from windtunnel.fleet.driver.plan import JobState
+from windtunnel.fleet.driver.snapshot import DetectedFault
 from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.command import environment
-from windtunnel.fleet.launch.webhook import AlarmWebhook, WebhookLimits, webhook_address
+from windtunnel.fleet.launch.webhook import VARIABLE, AlarmWebhook, WebhookLimits, _event_of, webhook_address
 from windtunnel.fleet.monitor import Alarm
 
 ALARM = Alarm(1_700_000_000.0, Verdict.HANG, (2, 3), ("a", "b"), "rank 2 is stopped")
@@ -100,9 +109,9 @@ def test_a_receiver_that_never_answers_holds_nobody_up() -> None:
 
 def test_slack_and_pagerduty_get_what_they_take() -> None:
     slack = AlarmWebhook(f"https://hooks.slack.com/services/{SECRET}", "job")
-    assert slack._body(ALARM) == {"text": "windtunnel job: hang: rank 2 is stopped"}
+    assert slack._body(_event_of(ALARM)) == {"text": "windtunnel job: hang: rank 2 is stopped"}
     pager = AlarmWebhook(f"https://events.pagerduty.com/v2/enqueue?routing_key={SECRET}", "job")
-    raised, over = pager._body(ALARM), pager._body(Alarm(1.0, Verdict.HANG, (2, 3), (), "gone", cleared=True))
+    raised, over = (pager._body(_event_of(one)) for one in (ALARM, Alarm(1.0, Verdict.HANG, (2, 3), (), "gone", cleared=True)))
     assert raised["routing_key"] == SECRET and (raised["event_action"], over["event_action"]) == ("trigger", "resolve")
     assert raised["dedup_key"] == over["dedup_key"] and over["payload"]["source"] == "job"
     assert raised["payload"]["severity"] == "critical" and SECRET not in json.dumps(raised["payload"])
@@ -122,3 +131,67 @@ def test_other_addresses_are_refused_and_not_repeated(url: str) -> None:
 def test_the_ranks_of_a_job_do_not_get_the_address(tmp_path: Any) -> None:
     given = environment(tmp_path, "job", base={"WINDTUNNEL_FLEET_ALARM_WEBHOOK": SECRET, "HOME": "/"})
     assert SECRET not in str(given) and given["HOME"] == "/"
+
+
+def test_incidents_of_a_kept_job_come_as_they_open_and_as_they_end(tmp_path: Path) -> None:
+    with receiving([]) as (port, came):
+        hook = AlarmWebhook(f"http://127.0.0.1:{port}/", "job", QUICK)
+        log = IncidentLog(tmp_path, "job", JobState(nodes=["node0"]), hook.offer_incident)
+        log.open(DetectedFault("crash", ("node0",), (1, 3), "SIGKILL", 10.0, 11.0))
+        log.close("recovered")
+        log.open(DetectedFault("slow", ("node0",), (), "a step takes 3 s", 12.0, 12.0))
+        log.close_last("ignored")  # the driver did nothing: it is not over
+        log.note("gpu", "node0", "XID 79", 13.0)
+        for text in ("step 20 failed", "steps 20 and 40 failed"):
+            log.record_failed_saves(text, 14.0)
+        log.close_failed_saves("step 60 was kept again")
+        log.open(DetectedFault("crash", ("node0",), (2,), "exit 1", 15.0, 15.5))
+        log.close("stopped")
+        until(lambda: hook.sent == 8)
+        hook.close()
+    bodies = [body for _, body in came]
+    assert [(body["verdict"], body["state"]) for body in bodies] == [
+        ("crash", "raised"), ("crash", "over"), ("slow", "raised"), ("gpu", "raised"), ("checkpoint", "raised"),
+        ("checkpoint", "over"), ("crash", "raised"), ("crash", "raised"),
+    ]  # fmt: skip
+    assert bodies[0]["text"] == "windtunnel job: crash: SIGKILL" and bodies[-1]["text"].endswith("exit 1; the job has stopped")
+    assert (bodies[0]["ranks"], bodies[0]["hosts"], bodies[1]["incident"]["outcome"]) == ([1, 3], ["node0"], "recovered")
+    assert [body["incident"]["number"] for body in bodies] == [1, 1, 2, 3, 4, 4, 5, 5]
+
+
+def test_an_incident_of_a_kept_job_is_one_event_of_pagerduty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(AlarmWebhook, "_post", lambda self, body: sent.append(json.loads(body)) or "")
+    hook = AlarmWebhook("https://events.pagerduty.com/v2/enqueue?routing_key=R", "job", QUICK)
+    log = IncidentLog(tmp_path, "job", JobState(nodes=["node0"]), hook.offer_incident)
+    log.open(DetectedFault("hang", ("node0",), (1,), "stopped", 10.0, 11.0))
+    log.close("recovered")
+    hook.close()
+    until(lambda: hook.sent == 2)
+    assert [(one["event_action"], one["dedup_key"]) for one in sent] == [
+        ("trigger", "job incident 1"),
+        ("resolve", "job incident 1"),
+    ]
+    assert sent[0]["payload"]["severity"] == "critical" and sent[0]["payload"]["source"] == "node0"
+
+
+def test_a_kept_job_that_stops_is_told_and_its_ranks_do_not_get_the_address(tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(f"import os, sys\nsys.exit(9 if {VARIABLE!r} in os.environ else 5)\n")
+    with receiving([]) as (port, came):
+        ran = subprocess.run(
+            [sys.executable, "-m", "windtunnel", "fleet", "run", "--dir", str(tmp_path / "out"), "--run", "job", "--nodes", "1",
+             "--retries", "0", "--", sys.executable, str(script)],
+            env={**os.environ, VARIABLE: f"http://127.0.0.1:{port}/{SECRET}"}, capture_output=True, text=True, timeout=240,
+        )  # fmt: skip
+    assert ran.returncode != 0 and SECRET not in ran.stdout + ran.stderr
+    bodies = [body for path, body in came if path == f"/{SECRET}"]
+    assert [body["state"] for body in bodies] == ["raised", "raised"] and {body["run"] for body in bodies} == {"job"}, ran.stderr
+    assert bodies[1]["text"].endswith("the job has stopped") and "5" in bodies[0]["text"] and "9" not in bodies[0]["text"]
+    kept = [path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert kept and not any(SECRET.encode() in raw for raw in kept)
+    wrong = CliRunner().invoke(
+        app, ["fleet", "run", "--dir", str(tmp_path / "bad"), "--nodes", "1", "--alarm-webhook", f"x:{SECRET}", "--", "true"]
+    )  # noqa: E501
+    assert wrong.exit_code == 2 or isinstance(wrong.exception, SpecError)
+    assert SECRET not in wrong.output

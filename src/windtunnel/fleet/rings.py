@@ -57,6 +57,14 @@ def newest_run_of(readers: Sequence[RingReader]) -> list[RingReader]:
     return [reader for reader in readers if reader.meta.run == last.run and reader.meta.rank < last.world]
 
 
+def has_all_ranks(folder: Path) -> bool:
+    """Whether every rank of the newest run in `folder` has its ring there: no other machine has a part of it."""
+    with suppress(FileError, OSError), open_rings(folder) as found:
+        readers = newest_run_of(found)
+        return len({reader.meta.rank for reader in readers}) == readers[0].meta.world
+    return False
+
+
 def ring_sections(reader: RingReader, rows: Any) -> Sections:
     """Converts rows [n] of `ring.ROW` of one ring to sections; `begin` is relative to the first of them."""
     rows = rows[rows["state"] != RowState.EMPTY]

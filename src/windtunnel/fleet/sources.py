@@ -14,6 +14,7 @@ from windtunnel.fleet.findings.finding import Verdict
 from windtunnel.fleet.launch.sidecars import ALARMS, COLLECTED
 from windtunnel.fleet.monitor import Alarm, last_steps
 from windtunnel.fleet.recorded import Recorded, recorded_of_rings, recorded_of_store, recorded_of_url
+from windtunnel.fleet.rings import has_all_ranks
 
 if TYPE_CHECKING:
     from windtunnel.fleet.findings.clocks import MachineClocks
@@ -39,6 +40,14 @@ def read_run(run: str, last: int | None = None, rows: int | None = None) -> Reco
 def read_aligned_run(run: str | Path, last: int | None = None) -> tuple[Recorded, str]:
     """What a run has, of the last `last` steps, on one clock, and a sentence on the clocks. FileError where there is no run."""
     return align_with_notes(read_run(str(run), last))
+
+
+def read_ended_run(folder: Path, last: int) -> Recorded:
+    """What the folder of a run that has just ended has, of its last `last` steps, on one clock: the rings if they are of all ranks,
+    which is quicker than what a collector has of them. FileError where there is nothing."""
+    if has_all_ranks(folder):
+        return align_clocks(last_steps(recorded_of_rings(folder), last))
+    return read_aligned_run(folder, last)[0]
 
 
 def align_clocks(recorded: Recorded) -> Recorded:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,12 +18,15 @@ import typer
 from windtunnel.base.addresses import host_port
 from windtunnel.base.errors import FileError, Nothing, SpecError, UnknownName
 from windtunnel.base.text import clean
+from windtunnel.cli.fleet.run_options import Webhook
+from windtunnel.fleet.launch.webhook import VARIABLE, AlarmWebhook
 
 if TYPE_CHECKING:
     from windtunnel.fleet.driver.plan import JobPlan
     from windtunnel.fleet.driver.serve import MakeEngine
     from windtunnel.fleet.driver.snapshot import DetectionLimits
     from windtunnel.fleet.engines.engine import AgentCommand, Engine
+    from windtunnel.records.incidents import Incident
 
 EXAMPLES = """\b
 Examples:
@@ -37,11 +42,39 @@ def command(
     engine: Annotated[
         str, typer.Option("--engine", help="What starts agents: local, slurm, ray; waiting: something else.")
     ] = "local",
+    webhook: Webhook = "",
 ) -> None:
     """The job goes on meanwhile, and under this driver from then on. Exits as the job does."""
     from windtunnel.fleet.driver.serve import Driver
 
-    raise typer.Exit(Driver(folder.absolute(), engine_of(engine), line_printer()).run())
+    folder = folder.absolute()
+    with _incidents_to(webhook, lambda: _run_of(folder)) as tell:
+        code = Driver(folder, engine_of(engine), line_printer(), tell=tell).run()
+    raise typer.Exit(code)
+
+
+def _run_of(folder: Path) -> str:
+    """Name of the run that the plan in a driver's folder is of."""
+    import json
+
+    try:
+        return str(json.loads((folder / "plan.json").read_bytes())["run"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return folder.name  # the driver says what is wrong with it
+
+
+@contextlib.contextmanager
+def _incidents_to(webhook: str, run: Callable[[], str]) -> Iterator[Callable[[Incident, bool], object]]:
+    """What takes the incidents of a kept job: the webhook, if there is one. Its URL is a secret that ranks do not get."""
+    os.environ.pop(VARIABLE, None)
+    if not webhook:
+        yield lambda incident, over: None
+        return
+    hook = AlarmWebhook(webhook, run())
+    try:
+        yield hook.offer_incident
+    finally:
+        hook.close()
 
 
 @dataclass(frozen=True)
@@ -63,6 +96,7 @@ class KeptAlive:
     listen: str
     store: str
     tee: bool = False
+    webhook: str = ""
 
 
 def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive) -> int:
@@ -72,10 +106,11 @@ def keep_alive(program: Sequence[str], run: Path, detail: str, asked: KeptAlive)
     plan = _plan(program, run.absolute(), detail, asked)
     folder = (asked.folder or run / "driver").absolute()
     say = line_printer()
-    driver = Driver(folder, engine_of(asked.engine), say, database=asked.store)
-    driver.save_plan(plan)
-    say(f"records in {run}, driver in {folder}")
-    code = driver.run()
+    with _incidents_to(asked.webhook, lambda: plan.run) as tell:
+        driver = Driver(folder, engine_of(asked.engine), say, database=asked.store, tell=tell)
+        driver.save_plan(plan)
+        say(f"records in {run}, driver in {folder}")
+        code = driver.run()
     say(f"ended with {code}; what happened: windtunnel fleet incidents {run}")
     return code
 

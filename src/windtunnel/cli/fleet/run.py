@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +21,7 @@ from windtunnel.cli.fleet import run_options as kept
 from windtunnel.cli.fleet.saves import lost_save_notes
 
 if TYPE_CHECKING:
+    from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
     from windtunnel.fleet.launch.sidecars import Sidecars
 
 EXAMPLES = """\b
@@ -84,7 +88,7 @@ def command(
 
         asked = KeptAlive(
             nodes, per_node, spares, driver_dir, retries, shrink, engine, tuple(test or ()), test_after, checkpoint, limit or [],
-            expect_step, driver_listen, store, tee,
+            expect_step, driver_listen, store, tee, webhook,
         )  # fmt: skip
         raise typer.Exit(keep_alive(program, folder / name, policy, asked))
     _refuse_without_nodes(context)
@@ -133,6 +137,7 @@ def _run_watched(
 ) -> int:
     """The command's exit status, once it has run with all that belongs beside it."""
     from windtunnel.fleet.launch.command import environment, run_command
+    from windtunnel.fleet.launch.prepared_answer import PreparedAnswer
     from windtunnel.fleet.launch.run_folder import RunFolder
     from windtunnel.fleet.launch.sidecars import Sidecars
     from windtunnel.fleet.launch.webhook import webhook_address
@@ -152,14 +157,20 @@ def _run_watched(
     claimed = RunFolder(run)
     if claimed.moved is not None:
         typer.echo(f"windtunnel fleet: the records of an earlier run {run.name} are in {claimed.moved} now", err=True)
-    with agents:
-        at = f", collected at {agents.url}" if agents.url else ""
-        typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
-        if agents.token and sys.stderr.isatty():
-            typer.echo(f"windtunnel fleet: in a browser: {agents.url}/?token={agents.token}", err=True)
-        code = run_command(program, environment(run.parent, run.name, policy, agents.url))
-    claimed.end()
-    _summary(run, agents.url if collector else "", code, agents)
+    summary = PreparedAnswer(_modules_of_summary(agents.takes_other_nodes), lambda told: _summary_lines(run, **told))
+    code = 0
+    agents.on_complete = lambda: summary.ask({"url": agents.url if collector else "", "code": code})
+    try:
+        with agents:
+            at = f", collected at {agents.url}" if agents.url else ""
+            typer.echo(f"windtunnel fleet: records in {run}{at}", err=True)
+            if agents.token and sys.stderr.isatty():
+                typer.echo(f"windtunnel fleet: in a browser: {agents.url}/?token={agents.token}", err=True)
+            code = run_command(program, environment(run.parent, run.name, policy, agents.url))
+        claimed.end()
+        _tell_summary(summary, agents, agents.url if collector else str(run))
+    finally:
+        summary.close()
     return code
 
 
@@ -178,32 +189,39 @@ def _listening(text: str, secret: bool) -> tuple[str, int]:
     return host, port
 
 
-def _summary(folder: Path, url: str, code: int, agents: Sidecars) -> None:
+def _tell_summary(summary: PreparedAnswer, agents: Sidecars, where: str) -> None:
     """A few lines on what the run was, on standard error; whatever goes wrong here is no failure of the command, and what takes
     long does not hold its exit status up."""
     from windtunnel.cli.shared.common import notes
-    from windtunnel.fleet.launch.limits import ask_within
 
     limit = agents.limits.summary_seconds
-    lines = ask_within(limit, lambda: _summary_lines(folder, url, code))
-    if lines is None:
-        lines = [
-            f"windtunnel fleet: no summary: reading the records took more than {limit:g} s. Ask later: "
-            f"windtunnel fleet show {url or folder}"
-        ]
+    later = f"Ask later: windtunnel fleet show {where}"
+    try:
+        lines = summary.take(limit)
+    except TimeoutError:
+        lines = [f"windtunnel fleet: no summary: reading the records took more than {limit:g} s. {later}"]
+    except EOFError:
+        lines = [f"windtunnel fleet: no summary: the process that reads the records has ended. {later}"]
     console = notes()
     for line in [*(f"windtunnel fleet: {one}" for one in agents.given_up), *lines]:
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _modules_of_summary(collected: bool) -> list[Callable[[], object]]:
+    """Imports of what `_summary_lines` needs, which take longer than what it does. `collected`: records of other nodes too."""
+    names = ["numpy", "scipy.special", "windtunnel.fleet.findings.judge", "windtunnel.fleet.sources", "windtunnel.report.fleet.run"]
+    names += ["sqlalchemy", "windtunnel.fleet.collect.store", "windtunnel.fleet.findings.clocks"] if collected else []
+    return [partial(import_module, name) for name in names]
 
 
 def _summary_lines(folder: Path, url: str, code: int) -> list[str]:
     """What the records say of a run that has ended with exit status `code`."""
     from windtunnel.fleet.findings.judge import judge
     from windtunnel.fleet.monitor import stall_report
-    from windtunnel.fleet.sources import keep_last_alarm, read_aligned_run
+    from windtunnel.fleet.sources import keep_last_alarm, read_ended_run
 
     try:
-        recorded, _ = read_aligned_run(folder, SUMMARY_STEPS)
+        recorded = read_ended_run(folder, SUMMARY_STEPS)
         from windtunnel.report.fleet.run import fleet_short  # here: the wheel windtunnel-fleet alone has no reports
 
         report = stall_report(recorded)

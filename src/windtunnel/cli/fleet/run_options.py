@@ -33,6 +33,6 @@ Webhook = Annotated[
     str,
     typer.Option(
         "--alarm-webhook", metavar="URL", envvar="WINDTUNNEL_FLEET_ALARM_WEBHOOK", show_envvar=True,
-        help="Post each alarm there: JSON, or as Slack or PagerDuty take it.",
+        help="Post each alarm, or with --nodes each incident, there: JSON, or as Slack or PagerDuty take it.",
     ),
 ]  # fmt: skip

@@ -19,6 +19,9 @@ _PANELS = [
     ("Findings", "timeseries", "none", [(f"{_JOB}findings", "{{verdict}}")]),
     ("Alarms", "timeseries", "none", [(f"increase({_JOB}alarms_total[5m])", "{{verdict}}")]),
     ("Since the last alarm", "stat", "s", [(f"time() - {_JOB}last_alarm_timestamp_seconds", "{{verdict}}")]),
+    ("Incidents", "timeseries", "none", [
+        (f"increase({_JOB}incidents_total[5m])", "{{class}}"), (f"{_JOB}incident_attempt", "attempt"),
+    ]),
     ("Silent for", "timeseries", "s", [(f"{_COLLECTOR}oldest_report_seconds", "the rank silent longest")]),
     ("Rows lost and reduced", "timeseries", "none", [(f"{_COLLECTOR}rows_lost", "lost"), (f"{_COLLECTOR}rows_reduced", "reduced")]),
     ("Collector", "timeseries", "none", [

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from windtunnel.base.arrays import Floats
+from windtunnel.base.errors import FileError
 from windtunnel.fleet.collect.store import RunStore
+from windtunnel.records.incidents import read_incidents
 from windtunnel.records.sections import Section
 
 JUDGED_STEPS = 100
@@ -33,6 +36,7 @@ def job_figures(store: RunStore, most_ranks: int) -> dict[str, Any]:
         "run": overview["run"], "world": overview["world"], "step": min((beat.step for beat in living or beats), default=-1),
         "states": dict(Counter("ended" if beat.ended is not None else beat.process for beat in beats)),
         "alarms": _alarms(store.folder), "ranks": [], "findings": [], "step_seconds": None, "tokens_per_second": None,
+        **_incidents(store.folder),
     }  # fmt: skip
     sections = store.sections(range(max(last - JUDGED_STEPS + 1, -1), 1 << 40)) if beats else None
     if sections is None or not len(sections):
@@ -91,3 +95,12 @@ def _alarms(folder: Path) -> list[dict[str, Any]]:
                 one["last"] = max(one["last"], seconds)
         break
     return list(counts.values())
+
+
+def _incidents(folder: Path) -> dict[str, Any]:
+    """Incidents beside the collector's folder: how many by class, and the attempt of the last; none where they cannot be read."""
+    with suppress(FileError):
+        found = read_incidents(folder.parent) or read_incidents(folder)
+        last = found[-1].attempt if found else None
+        return {"incidents": dict(Counter(one.what for one in found)), "incident_attempt": last}
+    return {"incidents": {}, "incident_attempt": None}

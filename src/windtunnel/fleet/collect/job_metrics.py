@@ -23,6 +23,8 @@ JOB_METRICS = {
     "finding_cost_seconds": "Seconds of every step that a finding costs, by verdict and ranks",
     "alarms_total": "Alarms that were raised, by verdict",
     "last_alarm_timestamp_seconds": "When the last alarm was raised, unix time, by verdict",
+    "incidents_total": "Incidents of a kept job, by class",
+    "incident_attempt": "Attempt of a kept job in which its last incident was",
 }
 """Name, after `windtunnel_job_`, and what it is."""
 _OF_RANKS = {
@@ -71,6 +73,12 @@ def _of_findings(figures: Mapping[str, Any]) -> Iterator[Any]:
         alarms.add_metric([alarm["verdict"]], float(alarm["count"]))
     yield alarms
     yield _by("last_alarm_timestamp_seconds", "verdict", {alarm["verdict"]: alarm["last"] for alarm in figures["alarms"]})
+    incidents = CounterMetricFamily("windtunnel_job_incidents", JOB_METRICS["incidents_total"], labels=["class"])
+    for what, count in figures["incidents"].items():
+        incidents.add_metric([what], float(count))
+    yield incidents
+    if figures["incident_attempt"] is not None:
+        yield _gauge("incident_attempt", float(figures["incident_attempt"]))
 
 
 def _gauge(name: str, value: float | None = None, labels: list[str] | None = None) -> Any:

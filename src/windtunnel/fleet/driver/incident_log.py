@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -18,16 +19,20 @@ class IncidentLog:
     folder: Path
     run: str
     state: JobState
+    tell: Callable[[Incident, bool], object] = lambda incident, over: None
+    """Called with an incident that opens (`over` False), and again when it is over or has ended the job."""
 
     def open(self, fault: DetectedFault) -> Incident:
         """Opens an incident. An open one whose ranks had not loaded yet ends where the new one begins."""
         self.state.incidents += 1
         began = min(fault.began, fault.seen)
         self.mark_loaded(began)
-        return self._write(Incident(
+        opened = self._write(Incident(
             self.state.incidents, self.run, began, fault.seen, fault.what, ",".join(fault.nodes) or None, fault.ranks,
             fault.evidence, attempt=self.state.attempt, seconds=IncidentSeconds(detect=fault.seen - began),
         ))  # fmt: skip
+        self.tell(opened, False)
+        return opened
 
     def extend(self, part: Literal["diagnose", "wait", "start"], until: float, load: float | None = None) -> None:
         """Extends the last open incident to `until` (unix seconds). `part` gets what its other parts leave, so that the parts
@@ -73,10 +78,12 @@ class IncidentLog:
     def note(self, what: Class, node: str, text: str, now: float, ranks: tuple[int, ...] = ()) -> None:
         """Writes an incident that is over at once and costs nothing, without touching those that are open."""
         self.state.incidents += 1
-        append_incident(self.folder / FILE, Incident(
+        noted = Incident(
             self.state.incidents, self.run, now, now, what, node, ranks, evidence=text, attempt=self.state.attempt,
             outcome="ignored", seconds=IncidentSeconds(detect=0.0),
-        ))  # fmt: skip
+        )  # fmt: skip
+        append_incident(self.folder / FILE, noted)
+        self.tell(noted, False)
 
     def record_failed_saves(self, text: str, now: float) -> None:
         """Opens the incident of saves that fail, or states anew what it has come to. Training goes on meanwhile, so it costs
@@ -84,6 +91,7 @@ class IncidentLog:
         known = self.state.unsaved
         if known is not None and known.evidence == text:
             return
+        is_new = known is None
         if known is None:
             self.state.incidents += 1
             known = Incident(
@@ -92,12 +100,16 @@ class IncidentLog:
             )  # fmt: skip
         self.state.unsaved = replace(known, evidence=text)
         append_incident(self.folder / FILE, self.state.unsaved)
+        if is_new:
+            self.tell(self.state.unsaved, False)
 
     def close_failed_saves(self, text: str) -> None:
         """Ends the incident of saves that failed: a later one was kept."""
         if self.state.unsaved is not None:
             known, self.state.unsaved = self.state.unsaved, None
-            append_incident(self.folder / FILE, replace(known, evidence=f"{known.evidence}; {text}"))
+            over = replace(known, evidence=f"{known.evidence}; {text}")
+            append_incident(self.folder / FILE, over)
+            self.tell(over, True)
 
     def close(self, outcome: Outcome) -> None:
         """Closes all open incidents."""
@@ -106,7 +118,10 @@ class IncidentLog:
 
     def close_last(self, outcome: Outcome) -> None:
         """Closes only the last open incident."""
-        append_incident(self.folder / FILE, replace(self.state.open.pop(), outcome=outcome))
+        closed = replace(self.state.open.pop(), outcome=outcome)
+        append_incident(self.folder / FILE, closed)
+        if outcome != "ignored":
+            self.tell(closed, True)
 
     def _write(self, incident: Incident) -> Incident:
         others = [one for one in self.state.open if one.number != incident.number]

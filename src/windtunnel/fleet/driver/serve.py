@@ -31,6 +31,7 @@ from windtunnel.fleet.engines.engine import AgentCommand, Engine
 from windtunnel.fleet.engines.requeue import is_requeued, requeue, requeueable_job
 from windtunnel.fleet.wire.connect import UNIX, listen
 from windtunnel.fleet.wire.secrets import FILE, make_secrets
+from windtunnel.records.incidents import Incident
 
 DATABASE = "driver.db"
 STORE = "store"
@@ -64,6 +65,8 @@ class Driver:
     """SQLAlchemy URL for a new job; empty: a file in `folder`."""
     tee: Callable[[str], object] = print
     """Prints a line of a rank's output, if the plan asks for them."""
+    tell: Callable[[Incident, bool], object] = lambda incident, over: None
+    """As `IncidentLog.tell`. It must not wait."""
 
     def save_plan(self, plan: JobPlan) -> None:
         """Stores a new plan. FileError if the folder has a job already."""
@@ -113,7 +116,7 @@ class Driver:
             state, resumed = requeued_state(state), False
             if not state.open:
                 fault = DetectedFault("planned", (), (), "Slurm has started the job again", last, time.time(), separable=False)
-                IncidentLog(Path(plan.folder), plan.run, state).open(fault)
+                IncidentLog(Path(plan.folder), plan.run, state, self.tell).open(fault)
         if state is None:
             state = JobState()
         if state.phase == "ENDED":  # its driver may have been killed before it released the agents
@@ -145,7 +148,7 @@ class Driver:
             roster.nodes.setdefault(name, AgentNode(name))
         store.put(lease.fence, "state", state)
         job = DriverJob(
-            plan, state, roster, _AsyncEngine(engine), IncidentLog(Path(plan.folder), plan.run, state),
+            plan, state, roster, _AsyncEngine(engine), IncidentLog(Path(plan.folder), plan.run, state, self.tell),
             lambda: store.put(lease.fence, "state", state), self.say, await asyncio.to_thread(requeueable_job),
         )  # fmt: skip
         await asyncio.to_thread(_start_missing, engine, tuple(roster.nodes), state)

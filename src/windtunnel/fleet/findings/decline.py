@@ -24,6 +24,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.fleet.findings.finding import Finding, Verdict, format_ranks
+from windtunnel.fleet.findings.rank_tests import chance_of_greater, fit_theil_line
 from windtunnel.fleet.findings.slow_links import Transfers, quickest_calls
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.records.sections import Section
@@ -69,10 +70,8 @@ def trend_of(values: Floats) -> Trend:
     at = np.flatnonzero(np.isfinite(values))
     if len(at) < 10:
         return Trend(0.0, 1.0, float("nan"))
-    from scipy import stats  # imported here: it is slow to import, and a short run has no trend
-
     place, series = _average_blocks(at, values[at], MOST_POINTS)
-    slope, intercept, _, _ = stats.theilslopes(series, place)
+    slope, intercept = fit_theil_line(place, series)
     cut = _best_cut(series)
     line = slope * place + intercept
     if _distance(series[:cut]) + _distance(series[cut:]) >= np.abs(series - line).sum():
@@ -81,7 +80,7 @@ def trend_of(values: Floats) -> Trend:
         return Trend(float(slope * (len(values) - 1)), min(1.0, 2.0 * chance), float(intercept), noise=noise)
     place, series = _average_blocks(at, values[at], MOST_POINTS_OF_JUMP)
     cut = _best_cut(series)
-    apart = float(stats.mannwhitneyu(series[cut:], series[:cut], alternative="greater", method="exact").pvalue)
+    apart = chance_of_greater(series[cut:], series[:cut])
     before, after = float(np.median(series[:cut])), float(np.median(series[cut:]))
     jump = int(np.ceil(place[cut - 1 : cut + 1].mean()))
     apart = _less_sure(apart, np.concatenate([series[:cut] - before, series[cut:] - after]))

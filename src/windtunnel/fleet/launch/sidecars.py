@@ -23,7 +23,8 @@ from windtunnel.base.errors import FileError
 from windtunnel.fleet.collector_client import CollectorClient
 from windtunnel.fleet.launch.limits import BesideLimits
 from windtunnel.fleet.launch.webhook import VARIABLE as WEBHOOK
-from windtunnel.fleet.wire.local_tokens import folder_token
+from windtunnel.fleet.rings import has_all_ranks
+from windtunnel.fleet.wire.local_tokens import LOOPBACK, folder_token
 from windtunnel.fleet.wire.timers import apply_timers
 
 COLLECTED = "collected"
@@ -55,9 +56,16 @@ class Sidecars:
     token: str = ""
     """What a collector beside the command asks for: a token of the environment, else the one that it has made in its folder."""
     limits: BesideLimits = field(default_factory=lambda: apply_timers(BesideLimits(), "beside"))
+    on_complete: Callable[[], object] = lambda: None
+    """Called once after the command, as soon as all that will come of the run's records is on this machine's disk."""
     given_up: list[str] = field(default_factory=list)
     """What was not waited for at the end, as sentences for the user."""
     _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+
+    @property
+    def takes_other_nodes(self) -> bool:
+        """Whether a collector here listens where other machines can send to it."""
+        return self.listen is not None and self.listen[0] not in LOOPBACK
 
     def __enter__(self) -> Sidecars:
         try:
@@ -86,17 +94,27 @@ class Sidecars:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            self._end("monitor", self.limits.monitor_seconds)
-            sent = self._end("shipper", self.limits.ship_seconds)
+            ended = time.monotonic()
+            for name in ("monitor", "shipper"):
+                self._ask_to_end(name)
+            self._has_ended("monitor", ended + self.limits.monitor_seconds)
+            alone = not self.takes_other_nodes or has_all_ranks(self.folder)
+            if alone and kind is None:
+                self.on_complete()
+            sent = self._has_ended("shipper", ended + self.limits.ship_seconds)
             if not sent:
                 self.given_up.append(
                     f"the collector did not take the last records in {self.limits.ship_seconds:g} s; the rings in {self.folder} "
                     "have them"
                 )
             if "collector" in self._processes:
-                if sent:
+                if sent and not alone:
                     self._wait_for_other_nodes()
-                if not self._end("collector", self.limits.collector_seconds):
+                self._ask_to_end("collector")
+                until = time.monotonic() + self.limits.collector_seconds
+                if not alone and kind is None:
+                    self.on_complete()
+                if not self._has_ended("collector", until):
                     self.given_up.append("the collector did not end by itself and was killed; what it has acknowledged is kept")
         finally:
             self._kill()
@@ -139,14 +157,17 @@ class Sidecars:
                     return
                 time.sleep(0.5)
 
-    def _end(self, name: str, patience: float) -> bool:
-        """Ends a process; whether it did so within `patience` seconds."""
+    def _ask_to_end(self, name: str) -> None:
+        if name in self._processes:
+            self._processes[name].terminate()
+
+    def _has_ended(self, name: str, until: float) -> bool:
+        """Waits for a process until then (`time.monotonic()`); whether it has ended, or there is none."""
         child = self._processes.get(name)
         if child is None:
             return True
-        child.terminate()
         try:
-            child.wait(patience)
+            child.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             return False
         return True

@@ -1,4 +1,4 @@
-"""Sends alarms to a webhook: a generic JSON, Slack's or PagerDuty's, from a thread that nobody waits for.
+"""Sends alarms and incidents to a webhook: a generic JSON, Slack's or PagerDuty's, from a thread that nobody waits for.
 
 The URL is a secret: messages name its host only.
 """
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -21,6 +21,7 @@ from windtunnel.base.errors import SpecError
 
 if TYPE_CHECKING:
     from windtunnel.fleet.monitor import Alarm  # the launcher reads only the name of the variable, and needs no findings
+    from windtunnel.records.incidents import Incident
 
 VARIABLE = "WINDTUNNEL_FLEET_ALARM_WEBHOOK"
 _SLACK, _PAGERDUTY = "hooks.slack.com", "events.pagerduty.com"
@@ -40,6 +41,27 @@ class WebhookLimits:
     """Alarms that may wait; further ones are dropped, and told so."""
     close_seconds: float = 1.5
     """Longest wait for alarms that are not sent yet, when the monitor ends."""
+
+
+@dataclass(frozen=True)
+class _Event:
+    """What is sent of an alarm or an incident."""
+
+    kind: str
+    """The verdict, or the class of the fault."""
+    text: str
+    hosts: tuple[str, ...]
+    over: bool
+    key: str
+    """The same for the beginning and the end of one problem."""
+    critical: bool
+    told: dict[str, Any]
+    """All of it, as plain data."""
+
+
+def _event_of(alarm: Alarm) -> _Event:
+    key = f"{alarm.verdict} {','.join(map(str, alarm.ranks))}"
+    return _Event(str(alarm.verdict), alarm.text, alarm.hosts, alarm.cleared, key, alarm.verdict == "hang", alarm.as_dict())
 
 
 def webhook_address(url: str) -> SplitResult:
@@ -64,15 +86,31 @@ class AlarmWebhook:
         self._url = webhook_address(url)
         self._port = self._url.port
         self._run, self._limits, self._tell = run, limits or WebhookLimits(), tell
-        self._queue: queue.Queue[Alarm | None] = queue.Queue(self._limits.waiting)
+        self._queue: queue.Queue[_Event | None] = queue.Queue(self._limits.waiting)
         self.sent = self.dropped = 0
         self._thread = threading.Thread(target=self._send_all, name="alarm-webhook", daemon=True)
         self._thread.start()
 
     def offer(self, alarm: Alarm) -> None:
         """Queues an alarm; never waits."""
+        self._offer(_event_of(alarm))
+
+    def offer_incident(self, incident: Incident, over: bool) -> None:
+        """Queues an incident of a kept job that opens, or that is over or has ended the job; never waits."""
+        stopped = incident.outcome == "stopped"
+        over = over and not stopped
+        text = f"{incident.evidence}; the job has stopped" if stopped else incident.evidence
+        critical = stopped or incident.outcome == "open"
+        hosts = tuple(incident.node.split(",")) if incident.node else ()
+        told = {
+            "seconds": incident.seen, "verdict": incident.what, "ranks": list(incident.ranks), "cleared": over,
+            "hosts": list(hosts), "incident": asdict(incident),
+        }  # fmt: skip
+        self._offer(_Event(incident.what, text, hosts, over, f"incident {incident.number}", critical, told))
+
+    def _offer(self, event: _Event) -> None:
         try:
-            self._queue.put_nowait(alarm)
+            self._queue.put_nowait(event)
         except queue.Full:
             self._drop("too many alarms wait for it")
 
@@ -89,8 +127,8 @@ class AlarmWebhook:
         self._tell(f"windtunnel fleet: an alarm was not sent to the webhook at {self._url.hostname}: {why}")
 
     def _send_all(self) -> None:
-        while (alarm := self._queue.get()) is not None:
-            body = json.dumps(self._body(alarm)).encode()
+        while (event := self._queue.get()) is not None:
+            body = json.dumps(self._body(event)).encode()
             why = ""
             for number in range(self._limits.tries):
                 if number:
@@ -121,19 +159,19 @@ class AlarmWebhook:
             connection.close()
         return "" if 200 <= status < 300 else f"status {status}"
 
-    def _body(self, alarm: Alarm) -> dict[str, Any]:
-        state = "over: " if alarm.cleared else ""
-        text = f"windtunnel {self._run}: {alarm.verdict}: {state}{alarm.text}"[:_TEXT]
+    def _body(self, event: _Event) -> dict[str, Any]:
+        state = "over: " if event.over else ""
+        text = f"windtunnel {self._run}: {event.kind}: {state}{event.text}"[:_TEXT]
         if self._url.hostname == _SLACK:
             return {"text": text}
         if self._url.hostname == _PAGERDUTY:
             return {
                 "routing_key": parse_qs(self._url.query).get("routing_key", [""])[0],
-                "event_action": "resolve" if alarm.cleared else "trigger",
-                "dedup_key": f"{self._run} {alarm.verdict} {','.join(map(str, alarm.ranks))}"[:255],
+                "event_action": "resolve" if event.over else "trigger",
+                "dedup_key": f"{self._run} {event.key}"[:255],
                 "payload": {
-                    "summary": text[:1024], "severity": "critical" if alarm.verdict == "hang" else "warning",
-                    "source": ", ".join(alarm.hosts)[:1024] or self._run, "custom_details": alarm.as_dict(),
+                    "summary": text[:1024], "severity": "critical" if event.critical else "warning",
+                    "source": ", ".join(event.hosts)[:1024] or self._run, "custom_details": event.told,
                 },
             }  # fmt: skip
-        return {**alarm.as_dict(), "text": text, "run": self._run, "state": "over" if alarm.cleared else "raised"}
+        return {**event.told, "text": text, "run": self._run, "state": "over" if event.over else "raised"}
