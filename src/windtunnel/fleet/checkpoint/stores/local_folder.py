@@ -70,7 +70,8 @@ class LocalFolder(StepStorage):
     def claim(self, attempt: str, loaded: int | None, umask: int) -> None:
         """Claims the folder, which is made with the modes that `umask` leaves; steps after the loaded one are renamed. SpecError,
         OSError."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        if not self.folder.parent.exists():
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir(0o777 & ~umask, exist_ok=True)
         found = [one for one in steps_in(self.folder) if one.state in ("committed", "damaged")]
         self.refuse_strange(found, loaded)
