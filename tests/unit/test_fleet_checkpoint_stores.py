@@ -337,9 +337,9 @@ def test_a_process_killed_at_any_moment_leaves_steps_that_are_whole(
 
 
 def test_steps_of_a_local_folder_that_was_copied_are_read(tmp_path: Path) -> None:
-    from windtunnel.fleet.checkpoint.stores.storage import Storage
+    from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 
-    folder: Storage = LocalFolder(tmp_path / "run")
+    folder: StepStorage = LocalFolder(tmp_path / "run")
     folder.claim("aa", None, 0o077)
     for step in (10, 20):
         save = folder.save_of(step, "aa", 1, "1", {})

@@ -23,7 +23,7 @@ from windtunnel.fleet.checkpoint.memory.ipc import is_same_user, packet_socket, 
 from windtunnel.fleet.checkpoint.memory.neighbour import Neighbour, send_copy
 from windtunnel.fleet.checkpoint.memory.shared_buffers import BufferedFile, SharedBuffers
 from windtunnel.fleet.checkpoint.stores.local_folder import storage_at
-from windtunnel.fleet.checkpoint.stores.storage import Storage
+from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 
 LOOK_SECONDS = 5.0
 """Interval at which a process without a trainer asks whether its memory is still of use."""
@@ -41,7 +41,7 @@ class Flusher:
         self.listener.bind("\0" + socket_name)
         self.listener.listen(64)
         self.next_node: tuple[str, int] | None = None
-        self.served: tuple[Storage, str] | None = None
+        self.served: tuple[StepStorage, str] | None = None
         self._is_first = True  # no save of this process yet
 
     def serve(self) -> None:
@@ -119,7 +119,7 @@ class Flusher:
                 send_copy(self.next_node, self.neighbour.token, save.attempt, save.step, self.held.files(order["slot"]))
         self._send({"did": "free", **report, "seconds": seconds})
 
-    def _remove_leftovers(self, storage: Storage, save: Save, order: dict[str, Any]) -> None:
+    def _remove_leftovers(self, storage: StepStorage, save: Save, order: dict[str, Any]) -> None:
         """Makes room before a save. Rank 0's process knows that every earlier save of its attempt has ended; the others know of
         those whose failure their trainer was told.
         """
@@ -128,7 +128,7 @@ class Flusher:
             storage.remove_leftovers(save.attempt, self.rank, failed, self._is_first)
         self._is_first = False
 
-    def _write_shards(self, storage: Storage, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
+    def _write_shards(self, storage: StepStorage, save: Save, order: dict[str, Any]) -> tuple[list[ShardFile], str]:
         """Writes and acknowledges this rank's shards; returns them, or the error."""
         shards: list[ShardFile] = []
         try:
@@ -150,7 +150,7 @@ class Flusher:
             return [], why
         return shards, ""
 
-    def _commit_step(self, storage: Storage, save: Save, order: dict[str, Any], error: str) -> str:
+    def _commit_step(self, storage: StepStorage, save: Save, order: dict[str, Any], error: str) -> str:
         """Returns committed, already or failed; the reason of a failure is in `why`. Only in rank 0's process."""
         began, self.why = time.monotonic(), error
         try:

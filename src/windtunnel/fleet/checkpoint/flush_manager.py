@@ -18,7 +18,7 @@ from windtunnel.fleet.checkpoint.memory.parallel_copy import PieceCopier
 from windtunnel.fleet.checkpoint.memory.staging import SLOTS, Slot
 from windtunnel.fleet.checkpoint.options import CheckpointOptions
 from windtunnel.fleet.checkpoint.rank_group import RankGroup
-from windtunnel.fleet.checkpoint.stores.storage import Storage
+from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 
 KILLED = "its flush process was killed"
 MOST_REST = 1.0
@@ -29,7 +29,14 @@ class FlushManager:
     """Buffers and flush process of one rank. `failed`: steps with reasons; `committed`: the newest step, known on rank 0 only."""
 
     def __init__(
-        self, ranks: RankGroup, options: CheckpointOptions, socket_name: str, node: str, token: str, storage: Storage, attempt: str
+        self,
+        ranks: RankGroup,
+        options: CheckpointOptions,
+        socket_name: str,
+        node: str,
+        token: str,
+        storage: StepStorage,
+        attempt: str,
     ) -> None:
         self.ranks, self.options, self._socket_name, self._token = ranks, options, socket_name, token
         self._storage, self._attempt = storage, attempt

@@ -27,11 +27,11 @@ from windtunnel.fleet.checkpoint.paths.store_path import is_cut_url, is_url
 from windtunnel.fleet.checkpoint.retention import collect_garbage, delete, remove_leftovers
 from windtunnel.fleet.checkpoint.stores.object_store import ObjectStore
 from windtunnel.fleet.checkpoint.stores.shard_file import write_file
-from windtunnel.fleet.checkpoint.stores.storage import Storage
+from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 from windtunnel.fleet.disk import sync
 
 
-def storage_at(folder: str | Path) -> Storage:
+def storage_at(folder: str | Path) -> StepStorage:
     """The storage that a path, or a URL with a scheme, names. SpecError for a URL that cannot be opened."""
     text = os.fspath(folder)
     if is_url(text):
@@ -43,7 +43,7 @@ def storage_at(folder: str | Path) -> Storage:
     return LocalFolder(Path(text).expanduser())
 
 
-class LocalFolder(Storage):
+class LocalFolder(StepStorage):
     """A folder that all nodes see."""
 
     mending = "make room or mend the disk"
@@ -70,7 +70,8 @@ class LocalFolder(Storage):
     def claim(self, attempt: str, loaded: int | None, umask: int) -> None:
         """Claims the folder, which is made with the modes that `umask` leaves; steps after the loaded one are renamed. SpecError,
         OSError."""
-        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        if not self.folder.parent.exists():
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
         self.folder.mkdir(0o777 & ~umask, exist_ok=True)
         found = [one for one in steps_in(self.folder) if one.state in ("committed", "damaged")]
         self.refuse_strange(found, loaded)
@@ -148,7 +149,7 @@ class LocalFolder(Storage):
         return hash_errors(self.folder / one.path.name, one.manifest)
 
 
-def storage_of_job(folder: str | Path) -> Storage:
+def storage_of_job(folder: str | Path) -> StepStorage:
     """The storage that all processes of a job find under the same name. SpecError for a store that each process has for itself."""
     text = os.fspath(folder)
     if text.lower().startswith("memory://"):

@@ -27,7 +27,7 @@ from windtunnel.fleet.checkpoint.paths.store_path import StoreError, StorePath, 
 from windtunnel.fleet.checkpoint.pickles import metadata_error
 from windtunnel.fleet.checkpoint.retention import deletable_steps
 from windtunnel.fleet.checkpoint.stores.lineage import Lineage
-from windtunnel.fleet.checkpoint.stores.storage import Storage
+from windtunnel.fleet.checkpoint.stores.storage import StepStorage
 
 T = TypeVar("T")
 _STEP = re.compile(r"step-(\d{8,})(?:\.([0-9a-f]+))?")
@@ -37,7 +37,7 @@ _PATIENCE = 3
 """Answers of a store in a row that may be errors before a save gives up waiting for acknowledgements."""
 
 
-class ObjectStore(Storage):
+class ObjectStore(StepStorage):
     """A store at a URL, through fsspec. SpecError if it cannot be opened."""
 
     def __init__(self, url: str) -> None:

@@ -12,7 +12,7 @@ from windtunnel.fleet.checkpoint.folder import FoundStep
 from windtunnel.fleet.checkpoint.manifest import ShardFile
 
 
-class Storage(ABC):
+class StepStorage(ABC):
     """A place of steps. `where`: its path or URL. Failures are OSError, or FileError where a person asked."""
 
     where: str
