@@ -98,7 +98,7 @@ def test_a_store_that_refuses_a_shard_fails_the_save_and_the_job_goes_on(
     failing = jobs.ran("save", url, 2, codes=1)  # close says that the last save is lost
     assert failing[0][2]["newest"] is None and set(failing[0][2]["failed"]) == {"10", "20"}
     assert {"refuse": "credentials", "full": "No space left", "tear": "bytes"}[fault] in failing[rank][2]["failed"]["10"]
-    assert ObjectStore(url).committed() == []
+    assert ObjectStore(url).find_committed() == []
     jobs.set_faults()
     saved = jobs.ran("save", url, 2)
     assert [one[2]["newest"] for one in saved] == [20, 20]
@@ -109,7 +109,7 @@ def test_only_the_save_that_the_store_refuses_fails(jobs: StoreJobs, url: str) -
     jobs.set_faults(refuse="step-00000010.*/__1_*")
     saved = jobs.ran("save", url, 2)
     assert [one[2]["newest"] for one in saved] == [20, 20] and list(saved[0][2]["failed"]) == ["10"]
-    assert [one.step for one in ObjectStore(url).committed()] == [20]
+    assert [one.step for one in ObjectStore(url).find_committed()] == [20]
     assert together(jobs.ran("load", url, 2)) == together(saved, 1)
 
 

@@ -89,7 +89,7 @@ def test_a_step_exists_if_and_only_if_its_manifest_does(store: ObjectStore) -> N
     committed(store, 10)
     save = written(store, 20)
     assert states(store) == [(20, "torn"), (10, "committed")] and store.torn_steps() == [20]
-    assert [one.step for one in store.committed()] == [10]
+    assert [one.step for one in store.find_committed()] == [10]
     store.abandon(save)
     assert states(store) == [(10, "committed")]
 
@@ -118,7 +118,7 @@ def test_an_attempt_that_was_replaced_commits_nothing(store: ObjectStore) -> Non
     store.claim("bb", 10, 0o077)
     with pytest.raises(SaveError, match="attempt bb"):
         store.commit(save, store.collect(save, 60.0))
-    assert [one.step for one in store.committed()] == [10]
+    assert [one.step for one in store.find_committed()] == [10]
 
 
 def test_a_manifest_that_is_put_after_the_next_attempt_began_does_not_count(store: ObjectStore) -> None:
@@ -137,17 +137,17 @@ def test_a_manifest_that_is_put_after_the_next_attempt_began_does_not_count(stor
 
 def test_the_owner_is_asked_again_after_the_manifest(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     save = written(store, 20)
-    found = store._found
+    found = store._find_steps
 
     def claimed_between(only: int) -> object:
         ObjectStore(store.where).claim("bb", 0, 0o077)
         return found(only)
 
-    monkeypatch.setattr(store, "_found", claimed_between)
+    monkeypatch.setattr(store, "_find_steps", claimed_between)
     with pytest.raises(SaveError, match="attempt bb"):
         store.commit(save, store.collect(save, 60.0))
     monkeypatch.undo()
-    assert store.committed() == []
+    assert store.find_committed() == []
 
 
 def test_a_step_of_an_earlier_attempt_stays(store: ObjectStore) -> None:
@@ -219,18 +219,18 @@ def test_the_lineage_counts_the_steps_that_a_folder_would_keep(claims: list[tupl
     for number, (began, saves) in enumerate(claims):
         attempt = f"{number:x}"
         began = max((step for step, _ in kept if step <= began), default=0)  # a step that is there, or none
-        lineage = Lineage.of(lineage.claimed(attempt, began).text())
+        lineage = Lineage.of(lineage.claim(attempt, began).text())
         kept = {one for one in kept if one[0] <= began}
         made = {(began + more, attempt) for more in range(1, saves + 1)}
         kept, every = kept | made, every | made
         assert lineage.owner == attempt
-        assert {one for one in every if not lineage.superseded(*one)} == kept
+        assert {one for one in every if not lineage.is_superseded(*one)} == kept
 
 
 def test_a_lineage_of_many_attempts_that_got_nowhere_stays_short() -> None:
     lineage = Lineage()
     for number in range(1000):
-        lineage = lineage.claimed(f"{number:x}", 300)
+        lineage = lineage.claim(f"{number:x}", 300)
     assert len(lineage.claims) == 1
 
 
@@ -255,7 +255,7 @@ def test_a_put_that_fails_is_an_error_of_one_line_and_the_next_save_works(
         written(faulty, 20)
     assert "\n" not in str(raised.value) and isinstance(raised.value, StoreError)
     faults()
-    assert [one.step for one in faulty.committed()] == [10]
+    assert [one.step for one in faulty.find_committed()] == [10]
     faulty.remove_leftovers("aa", 0, 20, False)
     committed(faulty, 30)
     assert states(faulty) == [(30, "committed"), (10, "committed")]
@@ -326,14 +326,14 @@ def test_a_process_killed_at_any_moment_leaves_steps_that_are_whole(
     faults(**{when: name})
     assert subprocess.run([sys.executable, "-c", CHILD, faulty.where], timeout=120).returncode == -9
     faults()
-    newest = 20 if name == LATEST and faulty.committed()[0].step == 20 or (name, when) == (MANIFEST, "killed") else 10
-    there = faulty.committed()
+    newest = 20 if name == LATEST and faulty.find_committed()[0].step == 20 or (name, when) == (MANIFEST, "killed") else 10
+    there = faulty.find_committed()
     assert there[0].step == newest and all(faulty.hash_errors(one) == [] for one in there)
     faulty.claim("dd", newest, 0o077)
     faulty.remove_leftovers("dd", 0, newest, True)
     committed(faulty, 30, attempt="dd")
     assert [one for one in states(faulty) if one[1] == "torn"] == []
-    assert faulty.committed()[0].step == 30 and faulty.latest() == 30
+    assert faulty.find_committed()[0].step == 30 and faulty.latest() == 30
 
 
 def test_steps_of_a_local_folder_that_was_copied_are_read(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_the_command_line_takes_urls(tmp_path: Path) -> None:
 
 def test_a_prefix_that_does_not_exist_is_said_and_is_a_beginning(tmp_path: Path) -> None:
     store = ObjectStore(f"file://{tmp_path}/nothing")
-    assert (store.exists(), store.committed(), store.torn_steps(), store.problem()) == (False, [], [], "")
+    assert (store.exists(), store.find_committed(), store.torn_steps(), store.problem()) == (False, [], [], "")
     told = CliRunner().invoke(app, ["fleet", "checkpoints", "ls", store.where])
     assert isinstance(told.exception, FileError) and "nothing there" in str(told.exception)
 

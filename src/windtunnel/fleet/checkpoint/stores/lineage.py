@@ -29,12 +29,12 @@ class Lineage:
         """The attempt that may commit; empty if none has claimed the store."""
         return self.claims[-1][0] if self.claims else ""
 
-    def superseded(self, step: int, attempt: str) -> bool:
+    def is_superseded(self, step: int, attempt: str) -> bool:
         """Whether a later attempt began before `step`. An attempt that is not listed is earlier than all."""
         at = max((index for index, (name, _) in enumerate(self.claims) if name == attempt), default=-1)
         return any(began is not None and began < step for _, began in self.claims[at + 1 :])
 
-    def claimed(self, attempt: str, began: int) -> Lineage:
+    def claim(self, attempt: str, began: int) -> Lineage:
         """With `attempt` as the owner. Earlier claims that decide nothing any more are left out."""
         kept = []
         for index, (name, start) in enumerate(self.claims):

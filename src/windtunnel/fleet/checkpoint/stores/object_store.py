@@ -50,7 +50,7 @@ class ObjectStore(StepStorage):
 
     def steps(self) -> list[FoundStep]:
         """The steps, newest first, judged by manifests and sizes. FileError if there is nothing, or the store does not say."""
-        return self._ask(self._found)
+        return self._ask(self._find_steps)
 
     def _ask(self, question: Callable[[], T]) -> T:
         try:
@@ -58,7 +58,7 @@ class ObjectStore(StepStorage):
         except OSError as error:
             raise FileError(self.where, "an error", "a store that answers", str(error)) from error
 
-    def _found(self, only: int | None = None) -> list[FoundStep]:
+    def _find_steps(self, only: int | None = None) -> list[FoundStep]:
         """The steps, or those of one number. FileError if there is nothing; OSError."""
         names = self.root.names()
         if names is None:
@@ -69,7 +69,7 @@ class ObjectStore(StepStorage):
         read = self.root.read_each(f"{name}/{MANIFEST}" for name in steps)
         found = [self._classify(name, named, read.get(f"{name}/{MANIFEST}"), lineage) for name, named in steps.items()]
         there = [one for one in found if one is not None]
-        return sorted(there, key=lambda one: (one.step, one.state == "committed", _written(one)), reverse=True)
+        return sorted(there, key=lambda one: (one.step, one.state == "committed", _time_of(one)), reverse=True)
 
     def _classify(self, name: str, named: re.Match[str], raw: bytes | None, lineage: Lineage) -> FoundStep | None:
         step, attempt, path = int(named[1]), named[2], self.root / name
@@ -84,7 +84,7 @@ class ObjectStore(StepStorage):
         if manifest.step != step or attempt not in (None, manifest.attempt):
             why = f"its manifest is of step {manifest.step} of attempt {manifest.attempt}"
             return FoundStep(step, path, "damaged", manifest, (why,))
-        if lineage.superseded(step, manifest.attempt):
+        if lineage.is_superseded(step, manifest.attempt):
             return FoundStep(step, path, "superseded", manifest)
         wrong = _size_errors(path, manifest)
         return FoundStep(step, path, "damaged" if wrong else "committed", manifest, wrong)
@@ -97,7 +97,7 @@ class ObjectStore(StepStorage):
         if self.root.is_file():
             return "an object, and no place of windtunnel's steps"
         names = self.root.names() or []
-        found = self._found() if names else []
+        found = self._find_steps() if names else []
         for pattern, what in FOREIGN if not found else ():
             first, _, rest = pattern.partition("/")
             for name in names:
@@ -118,9 +118,9 @@ class ObjectStore(StepStorage):
 
     def _claim(self, attempt: str, loaded: int | None) -> None:
         names = self.root.names() or []
-        found = [one for one in self._found() if one.state in ("committed", "damaged")] if names else []
+        found = [one for one in self._find_steps() if one.state in ("committed", "damaged")] if names else []
         self.refuse_strange(found, loaded)
-        (self.root / OWNER).write_text(self._lineage().claimed(attempt, loaded or 0).text())
+        (self.root / OWNER).write_text(self._lineage().claim(attempt, loaded or 0).text())
         loaded_path = next((one.path for one in found if one.step == loaded and one.state == "committed"), None)
         if loaded_path is not None:
             (self.root / LATEST).write_text(loaded_path.name + "\n")
@@ -192,7 +192,7 @@ class ObjectStore(StepStorage):
                     raise
                 gone, read = {}, {}
             for rank in missing:
-                said = _said(read.get(_ack_name(rank), b""))
+                said = _parse_ack(read.get(_ack_name(rank), b""))
                 if said is None and _gone_name(save.attempt, rank) in gone:
                     raise SaveError(
                         str(self._place(save)), f"rank {rank} was killed before its part was staged", "all ranks to stage"
@@ -217,7 +217,7 @@ class ObjectStore(StepStorage):
         """
         place = self._place(save)
         self._check_owner(save)
-        if any(one.state == "committed" for one in self._found(save.step)):
+        if any(one.state == "committed" for one in self._find_steps(save.step)):
             place.remove_all()
             return False
         manifest = Manifest(save.step, save.attempt, save.world, time.time(), save.version, tuple(shards), save.topology)
@@ -249,7 +249,7 @@ class ObjectStore(StepStorage):
 
     def collect_garbage(self, keep: int, interval: int | None, attempt: str, saving: Iterable[int] = ()) -> None:
         """Deletes the `deletable_steps`. OSError."""
-        for one in deletable_steps(self._found(), keep, interval, attempt, saving):
+        for one in deletable_steps(self._find_steps(), keep, interval, attempt, saving):
             self._erase(self.root / one.path.name)
 
     def remove_leftovers(self, attempt: str, rank: int, failed: int, others: bool) -> None:
@@ -258,7 +258,7 @@ class ObjectStore(StepStorage):
         if rank != 0:
             return
         with suppress(OSError, FileError):
-            for one in self._found():
+            for one in self._find_steps():
                 if one.state == "torn":
                     own = one.path.name.endswith(f".{attempt}")
                     if one.step <= failed if own else others:
@@ -281,7 +281,7 @@ class ObjectStore(StepStorage):
         return list(self._ask(lambda: [*_size_errors(path, manifest)] or _content_errors(path, manifest)))
 
 
-def _written(one: FoundStep) -> float:
+def _time_of(one: FoundStep) -> float:
     return one.manifest.written if one.manifest else 0.0
 
 
@@ -293,7 +293,7 @@ def _gone_name(attempt: str, rank: int) -> str:
     return f"gone-{attempt}-{rank}"
 
 
-def _said(raw: bytes) -> dict[str, Any] | None:
+def _parse_ack(raw: bytes) -> dict[str, Any] | None:
     """An acknowledgement; None for one that is not there yet, or not whole."""
     try:
         said: dict[str, Any] = json.loads(raw)

@@ -27,7 +27,7 @@ class StepStorage(ABC):
     def steps(self) -> list[FoundStep]:
         """The steps, newest first; no shard is read. FileError if the place does not exist."""
 
-    def committed(self) -> list[FoundStep]:
+    def find_committed(self) -> list[FoundStep]:
         """Committed steps, newest first; empty if the place does not exist."""
         return [one for one in self.steps() if one.state == "committed"] if self.exists() else []
 
