@@ -137,7 +137,7 @@ def test_ranks_that_agree_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_signal_is_added_to_the_ring_with_the_frame_of_the_fault_unless_the_driver_sent_it(tmp_path: Path, ordered: bool) -> None:
     _ring(tmp_path, 0, "all_reduce", 12)
-    ring_path(tmp_path, 0).with_suffix(".fault").write_text('Thread 0x1:\n  File "/home/me/train.py", line 30 in load\n')
+    ring_path(tmp_path, 0).with_suffix(".fault").write_text('Thread 0x1:\n  File "/data/me/train.py", line 30 in load\n')
     probe = RingProbe(tmp_path, 0, os.getpid())
     lines = [one.line for one in probe.ends(-int(signal.SIGSEGV), ordered)]
     assert lines == ([] if ordered else ["signal: SIGSEGV (train.py:30 in load)"])
