@@ -297,7 +297,7 @@ def test_tensors_that_do_not_lie_in_a_row_are_saved_as_they_are(tmp_path: Path) 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_pieces_are_copied_once_each_whoever_takes_them(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from windtunnel.fleet.checkpoint import parallel_copy
+    from windtunnel.fleet.checkpoint.memory import parallel_copy
 
     monkeypatch.setattr(parallel_copy, "PIECE", 1000)
     sources = [torch.randint(0, 256, (size,), dtype=torch.uint8) for size in (0, 1, 999, 1000, 1001, 123_457)]

@@ -44,7 +44,7 @@ def test_a_killed_rank(job: KeptJob, wanted: bytes) -> None:
     os.kill(job.rank(3)[0], signal.SIGKILL)
     first = _finished(job, wanted)[0]
     assert (first.what, first.node, first.ranks, first.action, first.outcome) == ("crash", "node1", (3,), "retry", "recovered")
-    assert first.evidence.startswith("rank 3: SIGKILL")
+    assert first.evidence.startswith("rank 3: was ended by SIGKILL")
     assert first.seconds.down > 0
 
 

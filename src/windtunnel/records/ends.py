@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from windtunnel.base.text import clean
+
 LONGEST = 480
 """Characters of a line."""
 
@@ -20,8 +22,7 @@ class EndKind(StrEnum):
 
 def end_line(kind: EndKind, text: str) -> str:
     """The line, printable and not longer than `LONGEST`."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in text)
-    words = " ".join(plain.encode("utf-8", "replace").decode().split())
+    words = " ".join(" ".join(map(clean, text.splitlines())).encode("utf-8", "replace").decode().split())
     return f"{kind}: {words}"[:LONGEST]
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.fleet import disk
-from windtunnel.fleet.checkpoint import commit, flush, folder, manifest, retention
+from windtunnel.fleet.checkpoint import commit, folder, manifest, retention
+from windtunnel.fleet.checkpoint.stores import local_folder
 
 STAGE = ("stage-half", "stage-done")
 FLUSH = ("write", "acknowledge", "acknowledged", "manifest", "manifest-renamed", "rename", "renamed", "latest", "garbage")
@@ -62,7 +63,7 @@ def patch_flush(point: str, step: int, act: Callable[[], None]) -> None:
 
         os.write = write
     elif point in ("acknowledge", "acknowledged"):
-        before(flush, "acknowledge", lambda save, *_: save.step == step, after=point == "acknowledged")
+        before(local_folder, "acknowledge", lambda save, *_: save.step == step, after=point == "acknowledged")
     elif point in ("manifest", "manifest-renamed"):
         before(commit, "write_durably", lambda path, _: at(path) and path.name == manifest.MANIFEST, after=point != "manifest")
     elif point in ("rename", "renamed"):
