@@ -214,8 +214,8 @@ def long_run(minutes: float, scale: float, told: Callable[[str], None] = print) 
         rest_until(job, minutes * 60 * scale, samples, scale)
         samples.append(job.sample())
         own = command_line(job.child.pid)  # also that of the process in which its summary is prepared
-    children = [pid for pid in direct_children(job.child.pid) if command_line(pid) != own]
-    (command,) = [pid for pid in children if b"torch.distributed.run" in command_line(pid)]
+        children = [pid for pid in direct_children(job.child.pid) if command_line(pid) != own]
+        (command,) = [pid for pid in children if b"torch.distributed.run" in command_line(pid)]
         dead = len(list((job.run / "collected" / "dead").glob("*")))
         segments = max(
             (int(path.stem.rpartition("-")[2]) for path in (job.run / "collected" / "data").glob("summaries-*.parquet")),
