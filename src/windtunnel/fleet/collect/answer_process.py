@@ -24,6 +24,7 @@ import msgspec
 from windtunnel.fleet.collect.answers import QuestionReply, answer_question
 from windtunnel.fleet.collect.policy import CollectPolicy
 from windtunnel.fleet.collect.store import RunStore
+from windtunnel.fleet.wire.sockets import read_exactly
 
 SIZE, BODY = struct.Struct("<I"), struct.Struct("<Q")
 READY = b"\n"
@@ -65,19 +66,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _read_message(link: socket.socket) -> dict[str, Any] | None:
-    head = _read_exactly(link, SIZE.size)
-    raw = None if head is None else _read_exactly(link, SIZE.unpack(head)[0])
-    return None if raw is None else msgspec.json.decode(raw, type=dict[str, Any])
-
-
-def _read_exactly(link: socket.socket, size: int) -> bytes | None:
-    parts = b""
-    while len(parts) < size:
-        part = link.recv(size - len(parts))
-        if not part:
-            return None
-        parts += part
-    return parts
+    """The next message; None once the collector has closed the socket."""
+    try:
+        raw = read_exactly(link, SIZE.unpack(read_exactly(link, SIZE.size))[0])
+    except EOFError:
+        return None
+    return msgspec.json.decode(raw, type=dict[str, Any])
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 
 from windtunnel.fleet.loading.serialization import ReaderError, pack_error
 from windtunnel.fleet.loading.workers import JobDone, ReadJob, ReadPlan, die_with_parent, run_worker
+from windtunnel.fleet.wire.sockets import read_exactly
 
 HELLO = struct.Struct("<IQQ")
 """Rank → reader: local rank, epoch, step."""
@@ -214,7 +215,7 @@ class NodeReader:
         connection, _ = listener.accept()
         connection.settimeout(self.timeout)
         try:
-            rank, *position = HELLO.unpack(_exactly(connection, HELLO.size))
+            rank, *position = HELLO.unpack(read_exactly(connection, HELLO.size))
             lane = self.lanes[self.local[rank]]
             if tuple(position) != self.plan.start or rank not in lane.waiting:
                 connection.sendall(OTHER if rank not in lane.waiting else ELSEWHERE)
@@ -237,7 +238,7 @@ class NodeReader:
         if rank not in lane.members:
             return
         try:
-            (slot,) = RELEASE.unpack(_exactly(lane.members[rank], RELEASE.size))
+            (slot,) = RELEASE.unpack(read_exactly(lane.members[rank], RELEASE.size))
         except (OSError, EOFError):
             self._drop_rank(lane, rank)
             return
@@ -260,16 +261,6 @@ class NodeReader:
             member.close()
         for slot in list(lane.holders):
             self._release_slot(lane, slot, rank)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    words = b""
-    while len(words) < size:
-        part = connection.recv(size - len(words))
-        if not part:
-            raise EOFError
-        words += part
-    return words
 
 
 def fork_reader(plan: ReadPlan, lanes: tuple[int, ...], address: str, prefetch: int, workers: int, timeout: float) -> int:
