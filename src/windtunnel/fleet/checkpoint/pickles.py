@@ -7,6 +7,7 @@ and when it is loaded.
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 import re
@@ -62,9 +63,13 @@ class MetadataUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """The class of an allowed name."""
-        if not self.may_name(f"{module}.{name}"):
-            raise RefusedPickle(f"{self.what} names {module}.{name}, which no checkpoint needs")
+        self.refuse_others(f"{module}.{name}")
         return super().find_class(module, name)
+
+    def refuse_others(self, name: str) -> None:
+        """RefusedPickle for a name that is not allowed."""
+        if not self.may_name(name):
+            raise RefusedPickle(f"{self.what} names {name}, which no checkpoint needs")
 
 
 class ArrayUnpickler(MetadataUnpickler):
@@ -92,8 +97,7 @@ class _Stub:
 
 class _StubUnpickler(MetadataUnpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if not self.may_name(f"{module}.{name}"):
-            raise RefusedPickle(f"{self.what} names {module}.{name}, which no checkpoint needs")
+        self.refuse_others(f"{module}.{name}")
         return _Stub
 
 
@@ -121,7 +125,8 @@ def metadata_error(raw: bytes) -> str:
     return ""
 
 
-def plain_classes() -> list[Any]:
+@functools.cache
+def plain_classes() -> tuple[Any, ...]:
     """Classes that an object of a state may have beside those of `torch.load(weights_only=True)`: data without code."""
     import argparse
     import collections
@@ -137,19 +142,19 @@ def plain_classes() -> list[Any]:
     try:
         import numpy as np
     except ImportError:
-        return listed
+        return tuple(listed)
     rebuild = np.empty(0).__reduce__()[0]  # numpy._core in numpy 2, numpy.core before
     scalar = np.float64(0).__reduce__()[0]
     made = {"_reconstruct": rebuild, "scalar": scalar}
     both = [(one, f"numpy.{core}.multiarray.{name}") for name, one in made.items() for core in ("_core", "core")]
-    return [*listed, np.ndarray, np.dtype, *{type(np.dtype(kind)) for kind in "?bhilqBHILQefdFDUSO"}, *both]
+    return (*listed, np.ndarray, np.dtype, *{type(np.dtype(kind)) for kind in "?bhilqBHILQefdFDUSO"}, *both)
 
 
 def load_object(raw: IO[bytes]) -> Any:
     """An object as `torch.load` reads it, without running code. SpecError names the first class that is not allowed."""
     import torch
 
-    with torch.serialization.safe_globals(plain_classes()):
+    with torch.serialization.safe_globals(list(plain_classes())):
         try:
             return torch.load(raw, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
