@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -49,31 +50,47 @@ def test_a_record_names_a_loss_exactly_while_the_newest_end_of_a_save_is_a_failu
 
 def test_the_driver_says_each_failure_once_and_keeps_one_incident_of_a_streak(tmp_path: Path) -> None:
     watch, log = SaveWatch(tmp_path), IncidentLog(tmp_path, "job", JobState(nodes=["node0"]))
-    assert watch.look() == []
+    assert watch.look(log, 4.0) == []
     for step in (60, 80):
         _write(tmp_path, ("save", step), ("failed", step))
-        assert watch.look() == [f"the checkpoint of step {step} was not kept: No space left on device; no save was kept"]
-        log.record_failed_saves(watch.record.text, 5.0)
+        said = watch.look(log, 5.0)
+        assert said == [f"the checkpoint of step {step} was not kept: No space left on device; no save was kept"]
     (one,) = read_incidents(tmp_path)
     assert (one.what, one.evidence) == ("checkpoint", "no save was kept; 60 to 80 failed: No space left on device")
     assert (one.outcome, one.action, one.seconds.down) == ("ignored", "none", 0.0)
     _write(tmp_path, ("save", 100), ("commit", 100))
-    assert watch.look() == ["checkpoints are kept again: step 100"] and watch.kept_again == 100
-    log.close_failed_saves("step 100 was kept again")
-    log.record_failed_saves("the next", 6.0)
+    assert watch.look(log, 6.0) == ["checkpoints are kept again: step 100"]
+    _write(tmp_path, ("save", 120), ("failed", 120))
+    watch.look(log, 7.0)
     first, second = read_incidents(tmp_path)
     assert first.evidence.endswith("step 100 was kept again") and second.number == first.number + 1
 
 
 def test_a_torn_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
-    watch, file = SaveWatch(tmp_path), tmp_path / "checkpoints-0.jsonl"
+    watch, log, file = SaveWatch(tmp_path), IncidentLog(tmp_path, "job", JobState()), tmp_path / "checkpoints-0.jsonl"
     line = json.dumps({"event": "commit", "step": 7, "unix": 1.0}) + "\n"
     file.write_text("no event\n" + line[:9])
-    assert watch.look() == [] and watch.record.kept is None
+    assert watch.look(log, 1.0) == [] and watch.record.kept is None
     with file.open("a") as more:
         more.write(line[9:])
-    watch.look()
+    watch.look(log, 1.0)
     assert watch.record.kept == 7
+
+
+@given(st.lists(st.sampled_from(["save", "commit", "failed", "load", "began"]), max_size=12), st.data())
+def test_incidents_do_not_depend_on_when_the_driver_looks(names: list[str], data: st.DataObject) -> None:
+    def incidents(looks: list[bool]) -> list[tuple[int, str]]:
+        with tempfile.TemporaryDirectory() as folder:
+            watch, log = SaveWatch(Path(folder)), IncidentLog(Path(folder), "job", JobState(nodes=["node0"]))
+            for step, (name, look) in enumerate(zip(names, looks, strict=True), start=1):
+                _write(Path(folder), (name, step))
+                if look:
+                    watch.look(log, 1.0)
+            watch.look(log, 1.0)
+            return [(one.number, one.evidence) for one in read_incidents(Path(folder))]
+
+    seen = data.draw(st.lists(st.booleans(), min_size=len(names), max_size=len(names)))
+    assert incidents(seen) == incidents([True] * len(names))
 
 
 def _torn(folder: Path, step: int, attempt: str, world: int = 2) -> Path:

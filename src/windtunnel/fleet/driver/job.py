@@ -69,7 +69,7 @@ class DriverJob:
 
     async def run(self, resumed: bool) -> int:
         """Runs until the job has ended; returns its exit status."""
-        self.saves.look()  # what an earlier driver has said is not said again
+        self.saves.skip()
         await self._await_agents(resumed)
         fault = await self._resume_job() if resumed else await self._start_first()
         while True:
@@ -150,12 +150,8 @@ class DriverJob:
 
     def _watch_saves(self) -> None:
         """Tells of saves that failed, and keeps their incident."""
-        for line in self.saves.look():
+        for line in self.saves.look(self.incident_log, self._unix_time()):
             self.say(line)
-        if text := self.saves.record.text:
-            self.incident_log.record_failed_saves(text, self._unix_time())
-        elif self.state.unsaved is not None and self.saves.kept_again is not None:
-            self.incident_log.close_failed_saves(f"step {self.saves.kept_again:,} was kept again")
 
     def _watch_gpus(self) -> None:
         """Tells once of each GPU that is not well. Training goes on; its node is replaced at its next fault."""
