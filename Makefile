@@ -193,7 +193,7 @@ fleet-faults-short: torch
 	$(BIN)/python -m tests.faults --cut
 	$(BIN)/python -m tests.faults.causes --short
 	$(BIN)/python -m tests.faults.checkpoints --short
-	$(BIN)/python -m tests.faults.long_run --scale 0.01
+	$(BIN)/python -m tests.faults.long_run --scale 0.01 --minutes 12
 
 # The C++ tests and fuzzers under ASan and UBSan, then those with several threads under TSan. ROUNDS scales the fuzzers; `make sanitize-short` is CI's.
 # That one compiles for ASan and UBSan without optimising, and without UBSan's checks of null pointers and alignment at each access: 75 s

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+Said = list[list[dict[str, Any]]]
+"""[rank][line] what the ranks of a job said."""
+
 
 @dataclass(frozen=True)
 class ForkedJob:
@@ -26,7 +29,7 @@ class ForkedJob:
     pids: list[int]
     files: list[Path]
 
-    def said(self) -> list[list[dict[str, Any]]]:
+    def said(self) -> Said:
         """What each rank has said so far, whole lines only."""
         lines = [file.read_text().splitlines(keepends=True) if file.exists() else [] for file in self.files]
         return [[json.loads(line) for line in one if line.startswith("{") and line.endswith("\n")] for one in lines]
@@ -53,6 +56,12 @@ class RankForge:
         )
         return ForkedJob(told["pids"], files)
 
+    def ran(self, what: str, world: int, *arguments: Any, code: int = 0, **options: Any) -> Said:
+        """What each rank of a job said, once all have ended with the exit code."""
+        job = self.started(what, world, list(arguments), options)
+        assert self.ended(job) == [code] * world
+        return job.said()
+
     def ended(self, job: ForkedJob, seconds: float = 120.0) -> list[int]:
         """The exit codes of a job, negative for a signal; what still runs after `seconds` is killed."""
         codes: list[int] = self._ask(wait=job.pids, seconds=seconds)["codes"]
@@ -77,6 +86,15 @@ class RankForge:
         self._process.stdin.flush()
         told: dict[str, Any] = json.loads(self._process.stdout.readline())
         return told
+
+
+def agreed_digests(said: Said, at: int = 0) -> dict[str, str]:
+    """Digests of all parameters by name, in line `at` of what each rank said; ranks that have the same parameter agree."""
+    told: dict[str, str] = {}
+    for rank in said:
+        for name, digest in rank[at]["digests"].items():
+            assert told.setdefault(name, digest) == digest
+    return told
 
 
 def serve(doors: Mapping[str, Callable[..., None]]) -> None:

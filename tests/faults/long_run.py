@@ -1,8 +1,8 @@
 """A long job under `fleet run --collect`, with faults after each timer of the collector: `python -m tests.faults.long_run`.
 
 Each fault is put in, must be named by an alarm, and is taken away. Beside the job, the CPU seconds and the memory of every process
-that watches it are sampled. At the end the job ends with an exit status, which `fleet run` must return. `--scale 0.01` runs
-everything a hundred times shorter, with the timers of the collector shortened as much.
+that watches it are sampled. At the end a rank is killed: an alarm must name it, and `fleet run` must return the exit status.
+`--scale 0.01` runs everything a hundred times shorter, with the timers of the collector shortened as much.
 """
 
 from __future__ import annotations
@@ -32,6 +32,21 @@ TIMERS = {"segment_seconds": 120.0, "retention_seconds": 300.0, "raw_seconds": 6
 """Of the collector, in a run of 30 minutes: sections are deleted after 10 minutes, so that retention has something to do."""
 IDLE, LEAST = 60.0, 120.0
 """`idle_seconds`; the least seconds that an alarm is waited for."""
+VERDICTS = {
+    "hang": "hang",
+    "loop": "hang",
+    "slow": "slow rank",
+    "data": "late data",
+    "python": "outside of sections",
+    "kill": "crash",
+}
+"""Kind of fault -> verdict of the alarm that names it."""
+PLAN = (
+    (60, "hang"), (90, "data"), (130, "hang"), (150, "slow"), (250, "python"), (310, "hang"), (330, "data"), (400, "loop"),
+    (500, "slow"), (620, "hang"), (640, "python"), (740, "data"), (910, "loop"), (930, "hang"), (1000, "slow"), (1210, "hang"),
+    (1230, "data"), (1330, "python"), (1510, "loop"), (1530, "hang"), (1600, "data"),
+)  # fmt: skip
+"""(second, kind) of each fault, at a scale of 1: every kind before and after each timer."""
 
 
 @dataclass
@@ -44,6 +59,10 @@ class Fault:
     delay: float | None = None
     others: list[str] = field(default_factory=list)
     """Other alarms while it was there."""
+
+    def __str__(self) -> str:
+        delay = "no alarm" if self.delay is None else f"{self.delay:.2f} s"
+        return f"{self.at:7.1f} s {self.kind:6s} rank {self.rank}: {delay}{''.join(f'; also: {one}' for one in self.others)}"
 
 
 @dataclass
@@ -178,14 +197,10 @@ def long_run(minutes: float, scale: float, told: Callable[[str], None] = print) 
     """Runs the job for `minutes` of a scale of 1, that is `minutes * scale`, and as long as its faults take."""
     with tempfile.TemporaryDirectory(prefix="long-run-") as place, LongJob(Path(place), scale) as job:
         wait_until(lambda: job.step() >= 20, job, 300.0)
-        plan = [
-            (60, "hang"), (130, "hang"), (150, "slow"), (310, "hang"), (400, "loop"), (620, "hang"), (640, "slow"), (910, "loop"),
-            (930, "hang"), (1210, "hang"), (1230, "slow"), (1510, "loop"), (1530, "hang"),
-        ]  # fmt: skip
         faults: list[Fault] = []
         samples, wrong = [job.sample()], []
         damaged = False
-        for number, (at, kind) in enumerate((at, kind) for at, kind in plan if at < minutes * 60):
+        for number, (at, kind) in enumerate((at, kind) for at, kind in PLAN if at < minutes * 60):
             rest_until(job, at * scale, samples, scale)
             if at >= 600 and not damaged:
                 damaged = damage(job)
@@ -193,24 +208,15 @@ def long_run(minutes: float, scale: float, told: Callable[[str], None] = print) 
             fault = Fault(kind, time.time() - job.began, number % RANKS)
             faults.append(fault)
             before = len(job.alarms())
-            began = time.time()
             with put_in(job, kind, fault.rank):
-                verdict = "slow" if kind == "slow" else "hang"
-                while fault.delay is None and time.time() - began < LEAST:
-                    new = [one for one in job.alarms()[before:] if not one["cleared"]]
-                    named = [one for one in new if fault.rank in one["ranks"] and verdict in one["verdict"]]
-                    fault.delay = named[0]["seconds"] - began if named else None
+                until = time.time() + LEAST
+                while not look_for_alarm(job, fault, before) and time.time() < until:
                     time.sleep(0.05)
                     if time.time() - job.began - samples[-1]["at"] > max(10.0 * scale, 1.0):
                         samples.append(job.sample())
-                fault.others = [
-                    one["text"] for one in job.alarms()[before:] if not one["cleared"] and fault.rank not in one["ranks"]
-                ]
             step = job.step()
             wait_until(lambda step=step: job.step() > step + 5, job, 120.0)
-            told(
-                f"{fault.at:7.1f} s {kind:5s} rank {fault.rank}: {fault.delay if fault.delay is None else round(fault.delay, 2)} s"
-            )
+            told(str(fault))
         rest_until(job, minutes * 60 * scale, samples, scale)
         samples.append(job.sample())
         own = command_line(job.child.pid)  # also that of the process in which its summary is prepared
@@ -221,14 +227,28 @@ def long_run(minutes: float, scale: float, told: Callable[[str], None] = print) 
             (int(path.stem.rpartition("-")[2]) for path in (job.run / "collected" / "data").glob("summaries-*.parquet")),
             default=0,
         )
-        (job.folder / "end").touch()
+        killed, before = Fault("kill", time.time() - job.began, len(faults) % RANKS), len(job.alarms())
+        faults.append(killed)
+        os.kill(job.ranks()[killed.rank], signal.SIGKILL)
         wait_until(lambda: not lives(command), job, 120.0)
         ended = time.time()
         status = job.child.wait(120.0)
+        exit_delay = time.time() - ended
+        look_for_alarm(job, killed, before)
+        told(str(killed))
         return Found(
-            ended - job.began, status, time.time() - ended, faults, wrong, samples, dead, segments,
+            ended - job.began, status, exit_delay, faults, wrong, samples, dead, segments,
             (job.folder / "said").read_text(),
         )  # fmt: skip
+
+
+def look_for_alarm(job: LongJob, fault: Fault, before: int) -> bool:
+    """Whether an alarm behind the first `before` names the fault; fills in how long it took, and which others came."""
+    new = [one for one in job.alarms()[before:] if not one["cleared"]]
+    named = [one["seconds"] for one in new if fault.rank in one["ranks"] and VERDICTS[fault.kind] == one["verdict"]]
+    fault.delay = named[0] - job.began - fault.at if named else None
+    fault.others = [one["text"] for one in new if fault.rank not in one["ranks"]]
+    return bool(named)
 
 
 def rest_until(job: LongJob, at: float, samples: list[dict[str, float]], scale: float) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_ranks import ForkedJob, RankForge
+from forked_ranks import ForkedJob, RankForge, Said, agreed_digests
 from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch")
@@ -22,7 +22,6 @@ from windtunnel.fleet.checkpoint.memory.ipc import socket_names, socket_prefix  
 
 pytestmark = pytest.mark.torch
 SCRIPT = Path(__file__).with_name("checkpoint_scripts.py")
-Said = list[list[dict[str, Any]]]
 
 
 class CheckpointJobs:
@@ -33,9 +32,7 @@ class CheckpointJobs:
 
     def ran(self, what: str, folder: Path, world: int, *more: Any, **options: Any) -> Said:
         """What each rank of a job said, once all have ended well."""
-        job = self.forge.started(what, world, [str(folder), *more], options)
-        assert self.forge.ended(job) == [0] * world
-        return job.said()
+        return self.forge.ran(what, world, str(folder), *more, **options)
 
     @contextmanager
     def killed(self, folder: Path, world: int, **options: Any) -> Iterator[Any]:
@@ -61,20 +58,11 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckpointJobs]:
     forge.close()
 
 
-def together(said: Said, at: int = 0) -> dict[str, str]:
-    """Digests of all parameters by name; ranks that have the same one agree."""
-    told: dict[str, str] = {}
-    for rank in said:
-        for name, digest in rank[at]["digests"].items():
-            assert told.setdefault(name, digest) == digest
-    return told
-
-
 @pytest.mark.parametrize("world", [2, 6])
 def test_sharded_state_loads_on_another_world_bit_equal(jobs: CheckpointJobs, tmp_path: Path, world: int) -> None:
     saved = jobs.ran("save", tmp_path, 4)
     loaded = jobs.ran("load", tmp_path, world)
-    assert together(loaded) == together(saved, 1)
+    assert agreed_digests(loaded) == agreed_digests(saved, 1)
     assert {one[0]["step"] for one in loaded} == {20} == {one[0]["epoch"] for one in loaded}
     shards = sum(path.stat().st_size for path in step_folder(tmp_path, 20).glob("*.distcp"))
     assert sum(one[0]["storage"] for one in loaded) == shards
@@ -90,9 +78,9 @@ CHANGES = [
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_weights_moments_and_options_load_under_another_plan(jobs: CheckpointJobs, tmp_path: Path, before: str, after: str) -> None:
-    saved = together(jobs.ran("save", tmp_path, PLANS[before], plan=before, steps=(10,)))
+    saved = agreed_digests(jobs.ran("save", tmp_path, PLANS[before], plan=before, steps=(10,)))
     assert len(saved) == 6
-    assert together(jobs.ran("load", tmp_path, PLANS[after], plan=after)) == saved
+    assert agreed_digests(jobs.ran("load", tmp_path, PLANS[after], plan=after)) == saved
 
 
 def test_replicated_state_is_read_once_by_eight_ranks(jobs: CheckpointJobs, tmp_path: Path) -> None:
@@ -100,7 +88,7 @@ def test_replicated_state_is_read_once_by_eight_ranks(jobs: CheckpointJobs, tmp_
     loaded = jobs.ran("load", tmp_path, 8, plan="alone")
     shards = sum(path.stat().st_size for path in step_folder(tmp_path, 20).glob("*.distcp"))
     assert sum(one[0]["storage"] for one in loaded) == shards
-    assert together(loaded) == together(saved, 1)
+    assert agreed_digests(loaded) == agreed_digests(saved, 1)
 
 
 def test_plain_dcp_reads_a_committed_folder(jobs: CheckpointJobs, tmp_path: Path) -> None:
@@ -124,7 +112,7 @@ def test_a_flipped_bit_falls_back_one_step(jobs: CheckpointJobs, tmp_path: Path,
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
     loaded = jobs.ran("load", tmp_path, 2)
-    assert together(loaded) == together(saved)
+    assert agreed_digests(loaded) == agreed_digests(saved)
     assert loaded[0][0]["step"] == 10 and loaded[0][0]["passed"][0][0] == 20
 
 
@@ -139,7 +127,7 @@ def test_memory_of_a_killed_job_is_read_instead_of_storage(jobs: CheckpointJobs,
         first = jobs.ran("load", tmp_path, 2)
         jobs.ran("save", tmp_path, 2, steps=())  # prepares, and so ends what the killed job left
         second = jobs.ran("load", tmp_path, 2)
-    assert together(first) == together(second) == digests
+    assert agreed_digests(first) == agreed_digests(second) == digests
     assert [(one[0]["source"], one[0]["storage"]) for one in first] == [("memory", 0)] * 2
     assert [one[0]["source"] for one in second] == ["storage"] * 2
 
@@ -173,7 +161,7 @@ def test_a_lost_node_is_read_from_its_neighbour(jobs: CheckpointJobs, tmp_path: 
             query_process(door, {"do": "retire"}, 10.0)
         loaded = jobs.ran("load", tmp_path, 2, node=["b", "c"])
         jobs.ran("save", tmp_path, 2, node=["b", "c"], steps=())
-    assert together(loaded) == digests
+    assert agreed_digests(loaded) == digests
     assert [one[0]["storage"] for one in loaded] == [0, 0]
     assert "neighbour" in {one[0]["source"] for one in loaded}
 

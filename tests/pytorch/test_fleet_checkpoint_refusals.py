@@ -27,22 +27,16 @@ def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankForge]:
     made.close()
 
 
-def _ran(forge: RankForge, what: str, folder: Path, world: int = 2, **options: Any) -> list[list[dict[str, Any]]]:
-    job = forge.started(what, world, [str(folder)], options)
-    assert forge.ended(job) == [0] * world
-    return job.said()
-
-
 def _refusal(forge: RankForge, folder: Path, world: int = 2, **options: Any) -> tuple[int | None, str]:
     """(step that was loaded, why nothing was): the same of every rank."""
-    (one,) = {(rank[0]["loaded"], rank[0]["why"]) for rank in _ran(forge, "refused", folder, world, **options)}
+    (one,) = {(rank[0]["loaded"], rank[0]["why"]) for rank in forge.ran("refused", world, str(folder), **options)}
     return one
 
 
 @pytest.fixture(scope="module")
 def whole(forge: RankForge, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
-    _ran(forge, "linear", folder)
+    forge.ran("linear", 2, str(folder))
     return folder
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked_ranks import RankForge
+from forked_ranks import RankForge, Said, agreed_digests
 
 torch = pytest.importorskip("torch")
 
@@ -19,7 +19,6 @@ from windtunnel.fleet.checkpoint.stores.object_store import ObjectStore  # noqa:
 pytestmark = pytest.mark.torch
 SCRIPT = Path(__file__).with_name("checkpoint_scripts.py")
 FAULTY = Path(__file__).parents[1] / "faulty_store"
-Said = list[list[dict[str, Any]]]
 
 
 class StoreJobs:
@@ -34,9 +33,7 @@ class StoreJobs:
         os.replace(beside, self.faults)
 
     def ran(self, what: str, url: str, world: int, codes: int = 0, **options: Any) -> Said:
-        job = self.forge.started(what, world, [url], options)
-        assert self.forge.ended(job) == [codes] * world
-        return job.said()
+        return self.forge.ran(what, world, url, code=codes, **options)
 
 
 @pytest.fixture(scope="module")
@@ -69,21 +66,13 @@ def url(tmp_path: Path) -> str:
     return f"faulty://{tmp_path}/bucket/run"
 
 
-def together(said: Said, at: int = 0) -> dict[str, str]:
-    told: dict[str, str] = {}
-    for rank in said:
-        for name, digest in rank[at]["digests"].items():
-            assert told.setdefault(name, digest) == digest
-    return told
-
-
 @pytest.mark.parametrize(("scheme", "world"), [("file", 2), ("faulty", 3)])
 def test_sharded_state_loads_on_another_world_bit_equal(jobs: StoreJobs, tmp_path: Path, scheme: str, world: int) -> None:
     url = f"{scheme}://{tmp_path}/new/run/"
     saved = jobs.ran("save", url, 4)
     assert [one[2] for one in saved] == [{"rank": rank, "newest": 20, "failed": {}} for rank in range(4)]
     loaded = jobs.ran("load", url, world)
-    assert together(loaded) == together(saved, 1)
+    assert agreed_digests(loaded) == agreed_digests(saved, 1)
     assert {one[0]["step"] for one in loaded} == {20}
     shards = sum(path.stat().st_size for path in (tmp_path / "new" / "run").glob("step-00000020.*/*.distcp"))
     assert sum(one[0]["storage"] for one in loaded) == shards
@@ -110,7 +99,7 @@ def test_only_the_save_that_the_store_refuses_fails(jobs: StoreJobs, url: str) -
     saved = jobs.ran("save", url, 2)
     assert [one[2]["newest"] for one in saved] == [20, 20] and list(saved[0][2]["failed"]) == ["10"]
     assert [one.step for one in ObjectStore(url).find_committed()] == [20]
-    assert together(jobs.ran("load", url, 2)) == together(saved, 1)
+    assert agreed_digests(jobs.ran("load", url, 2)) == agreed_digests(saved, 1)
 
 
 @pytest.mark.parametrize("name", ["__1_0.distcp", ".metadata", "manifest.json"])
@@ -121,7 +110,7 @@ def test_a_flipped_bit_falls_back_one_step(jobs: StoreJobs, url: str, tmp_path: 
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
     loaded = jobs.ran("load", url, 2)
-    assert together(loaded) == together(saved)
+    assert agreed_digests(loaded) == agreed_digests(saved)
     assert loaded[0][0]["step"] == 10 and loaded[0][0]["passed"][0][0] == 20
 
 
@@ -147,7 +136,7 @@ def test_a_writer_that_is_killed_in_a_save_leaves_the_step_before_or_this_one(
     jobs.set_faults()
     newest = 20 if "killed" in fault else 10
     loaded = jobs.ran("load", url, 2)
-    assert loaded[0][0]["step"] == newest and together(loaded) == together(saved, newest // 10 - 1)
+    assert loaded[0][0]["step"] == newest and agreed_digests(loaded) == agreed_digests(saved, newest // 10 - 1)
     again = jobs.ran("save", url, 2, steps=(30,))
     assert again[0][1]["newest"] == 30
     assert not [one for one in ObjectStore(url).steps() if one.state == "torn"]

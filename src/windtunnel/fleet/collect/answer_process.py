@@ -69,7 +69,7 @@ def _read_message(link: socket.socket) -> dict[str, Any] | None:
     """The next message; None once the collector has closed the socket."""
     try:
         raw = read_exactly(link, SIZE.unpack(read_exactly(link, SIZE.size))[0])
-    except EOFError:
+    except ConnectionError:
         return None
     return msgspec.json.decode(raw, type=dict[str, Any])
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from windtunnel.base.addresses import host_port
 from windtunnel.fleet.diagnose.result import SelfTestOptions
+from windtunnel.fleet.wire.sockets import fill_exactly, read_exactly
 
 CHUNK = 1 << 20
 _KEY = 32
@@ -30,7 +31,7 @@ def server(options: SelfTestOptions) -> Iterator[socket.socket]:
             connection, _ = listening.accept()
             connection.settimeout(options.limit)
             try:
-                if hmac.compare_digest(exactly(connection, _KEY), _digest(options.key)):
+                if hmac.compare_digest(read_exactly(connection, _KEY), _digest(options.key)):
                     break
             except OSError:
                 pass
@@ -66,14 +67,14 @@ def push(connection: socket.socket, seconds: float) -> float:
         connection.sendall(body)
         sent = True
     connection.sendall(_END + bytes(CHUNK - 1))
-    return float(json.loads(exactly(connection, _KEY)))
+    return float(json.loads(read_exactly(connection, _KEY)))
 
 
 def pull(connection: socket.socket) -> float:
     """Receives what `push` sends; returns bytes per second after the first chunk, and sends the rate back."""
     buffer, total, begun = bytearray(CHUNK), 0, 0.0
     while True:
-        _fill(connection, buffer)
+        fill_exactly(connection, memoryview(buffer))
         now = time.perf_counter()
         if total == 0:
             begun = now
@@ -83,22 +84,6 @@ def pull(connection: socket.socket) -> float:
     rate = (total - CHUNK) / max(now - begun, 1e-9)
     connection.sendall(f"{rate:.6e}".encode().ljust(_KEY))
     return rate
-
-
-def exactly(connection: socket.socket, size: int) -> bytes:
-    """The next `size` bytes. ConnectionError if the stream ends before."""
-    buffer = bytearray(size)
-    _fill(connection, buffer)
-    return bytes(buffer)
-
-
-def _fill(connection: socket.socket, buffer: bytearray) -> None:
-    view, filled = memoryview(buffer), 0
-    while filled < len(buffer):
-        got = connection.recv_into(view[filled:])
-        if not got:
-            raise ConnectionError("the other end closed the connection")
-        filled += got
 
 
 def _digest(key: str) -> bytes:

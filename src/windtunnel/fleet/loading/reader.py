@@ -224,7 +224,7 @@ class NodeReader:
             socket.send_fds(connection, [WELCOME], lane.slots)
             for message in lane.backlog:
                 connection.sendall(message)
-        except (OSError, EOFError):
+        except OSError:
             connection.close()
             return
         lane.waiting.discard(rank)
@@ -239,7 +239,7 @@ class NodeReader:
             return
         try:
             (slot,) = RELEASE.unpack(read_exactly(lane.members[rank], RELEASE.size))
-        except (OSError, EOFError):
+        except OSError:
             self._drop_rank(lane, rank)
             return
         self._release_slot(lane, slot, rank)

@@ -18,9 +18,10 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from windtunnel.fleet.checkpoint.hashing import PIECE, hash_of
+from windtunnel.fleet.checkpoint.hashing import hash_of
 from windtunnel.fleet.checkpoint.manifest import is_plain_name
 from windtunnel.fleet.checkpoint.memory.shared_buffers import BufferedFile, SharedBuffers
+from windtunnel.fleet.wire.sockets import fill_exactly, read_exactly
 
 TIMEOUT = 60.0
 HANDSHAKE = 10.0
@@ -68,7 +69,7 @@ class Neighbour:
                 connection.settimeout(HANDSHAKE)
                 challenge = secrets.token_bytes(32)
                 connection.sendall(challenge)
-                known = hmac.compare_digest(_exactly(connection, 32), _answer(self.token, challenge))
+                known = hmac.compare_digest(read_exactly(connection, 32), _answer(self.token, challenge))
             finally:
                 with self._lock:
                     self._unknown.pop(connection, None)
@@ -79,10 +80,10 @@ class Neighbour:
                 connection.sendall(b"+")
 
     def _receive(self, connection: socket.socket) -> None:
-        size = _LENGTH.unpack(_exactly(connection, _LENGTH.size))[0]
+        size = _LENGTH.unpack(read_exactly(connection, _LENGTH.size))[0]
         if size > _HEAD:
             raise ValueError("a head of more than a MiB")
-        head: dict[str, Any] = json.loads(_exactly(connection, size))
+        head: dict[str, Any] = json.loads(read_exactly(connection, size))
         files = [BufferedFile(**one) for one in head["files"]]
         if not all(is_plain_name(one.name) for one in files):
             raise ValueError("a name that leads elsewhere")
@@ -92,7 +93,7 @@ class Neighbour:
         os.ftruncate(descriptor, max(total, 1))
         view = self.held.add(slot, descriptor, total)
         try:
-            _fill(connection, view[:total])
+            fill_exactly(connection, view[:total])
             if any(hash_of(view[one.offset : one.offset + one.bytes]) != one.hash for one in files):
                 raise ValueError("other bytes than were sent")
         except (OSError, ValueError):
@@ -112,11 +113,11 @@ def send_copy(address: tuple[str, int], token: str, attempt: str, step: int, fil
         at += one.bytes
     head = json.dumps({"attempt": attempt, "step": step, "files": placed}).encode()
     with socket.create_connection(address, TIMEOUT) as connection:
-        connection.sendall(_answer(token, _exactly(connection, 32)))
+        connection.sendall(_answer(token, read_exactly(connection, 32)))
         connection.sendall(_LENGTH.pack(len(head)) + head)
         for _, data in files:
             connection.sendall(data)
-        _exactly(connection, 1)
+        read_exactly(connection, 1)
 
 
 def _hang_up(connection: socket.socket) -> None:
@@ -126,18 +127,3 @@ def _hang_up(connection: socket.socket) -> None:
 
 def _answer(token: str, challenge: bytes) -> bytes:
     return hmac.digest(token.encode(), challenge, hashlib.sha256)
-
-
-def _exactly(connection: socket.socket, size: int) -> bytes:
-    data = bytearray(size)
-    _fill(connection, memoryview(data))
-    return bytes(data)
-
-
-def _fill(connection: socket.socket, view: memoryview) -> None:
-    done = 0
-    while done < len(view):
-        count = connection.recv_into(view[done : done + PIECE])
-        if not count:
-            raise ConnectionError("the sender is gone")
-        done += count
