@@ -77,3 +77,9 @@ def test_fit_has_to_be_told_where_to_begin(tmp_path: Path) -> None:
     data = torch.utils.data.TensorDataset(torch.zeros(4, 8), torch.zeros(4))
     with pytest.raises(SpecError, match="saves.resume"):
         trainer.fit(Module(), torch.utils.data.DataLoader(data, 4))
+
+
+def test_ranks_that_only_begin_in_fit_are_refused(tmp_path: Path) -> None:
+    trainer = lightning.Trainer(strategy="ddp_spawn", devices=2, accelerator="cpu", logger=False, default_root_dir=tmp_path)
+    with pytest.raises(SpecError, match='Type: Trainer\\(strategy="ddp"\\)'):
+        LightningCheckpoints(tmp_path / "steps").resume(trainer, Module())

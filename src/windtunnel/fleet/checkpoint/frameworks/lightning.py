@@ -46,6 +46,17 @@ class _Rest:
         self.value = load_object(io.BytesIO(state["torch"]))
 
 
+def _join_ranks(strategy: Any) -> None:
+    """Sets up the process group as `fit` does: a step is loaded by all ranks or by none."""
+    name, launcher = type(strategy).__name__, strategy.launcher
+    if name not in WHOLE:
+        raise SpecError("strategy", name, " or ".join(WHOLE))
+    if "MultiProcessing" in type(launcher).__name__:  # its ranks are functions that only begin in `fit`
+        raise SpecError("strategy", "ddp_spawn, ddp_fork or ddp_notebook", '"ddp"', 'Type: Trainer(strategy="ddp")')
+    if launcher is not None:
+        launcher.launch(strategy.setup_environment)
+
+
 class LightningCheckpoints(Callback):
     """Saves every `every` epochs and at the end of `fit`, under the number of optimizer steps. `options`: of `Checkpointer`."""
 
@@ -59,9 +70,9 @@ class LightningCheckpoints(Callback):
         self._saved = -1
 
     def resume(self, trainer: Any, module: Any) -> str | None:
-        """What `fit` takes as `ckpt_path` to go on from the newest intact step; None if there is none. Every rank calls it."""
-        if type(trainer.strategy).__name__ not in WHOLE:
-            raise SpecError("strategy", type(trainer.strategy).__name__, " or ".join(WHOLE))
+        """What `fit` takes as `ckpt_path` to go on from the newest intact step; None if there is none. Every rank calls it, and
+        those that Lightning would start itself are started here. SpecError for a strategy that is not supported."""
+        _join_ranks(trainer.strategy)
         self._checkpointer = Checkpointer(self.folder, **self.options)
         step = self._checkpointer.load(self._state(module))
         if step is None:
