@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.faults.causes.listed import WHO, Cause, End
+from tests.faults.causes.listed import STARTS_RANKS, WHO, Cause, End
 from tests.faults.causes.memory_group import memory_group
 from tests.faults.outcome import Outcome, wrong_names
 from windtunnel.base.errors import WindtunnelError
@@ -36,9 +36,7 @@ KEPT = ("--nodes", "2", "--nproc-per-node", str(RANKS // 2), "--retries", "0", "
 
 
 @contextmanager
-def watched(
-    script: str, variables: Mapping[str, str], *options: str, launch: tuple[str, ...] = TORCHRUN
-) -> Iterator[tuple[Any, Path]]:
+def watched(script: str, variables: Mapping[str, str], *options: str) -> Iterator[tuple[Any, Path]]:
     """A script of four ranks under `windtunnel fleet run`: the process, and the folder of its run. It is ended with the block."""
     with tempfile.TemporaryDirectory(prefix="causes-") as folder:
         command = [
@@ -55,7 +53,8 @@ def watched(
             "--",
             sys.executable,
         ]
-        command += [*launch, str(SCRIPTS / f"{script}.py")]
+        starts_ranks = script in STARTS_RANKS or "--nodes" in options
+        command += [*(() if starts_ranks else TORCHRUN), str(SCRIPTS / f"{script}.py")]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "LOG": f"{folder}/log", **variables}
         with open(f"{folder}/said", "wb") as said:
             child = subprocess.Popen(command, env=environment, stdout=said, stderr=said, start_new_session=True)
@@ -87,8 +86,7 @@ def _is_of(path: Path, command: Any) -> bool:
 def cause(case: Cause, seed: int = 0) -> Outcome:
     """Right where the first finding is of the kind, and of the ranks, of the fault."""
     hit = ",".join(map(str, case.ranks)) or "all"
-    launch = () if case.script == "lit" else TORCHRUN
-    with watched(case.script, {"FAULT": case.fault, "HIT": hit, **case.settings}, "--no-monitor", launch=launch) as run:
+    with watched(case.script, {"FAULT": case.fault, "HIT": hit, **case.settings}, "--no-monitor") as run:
         findings = _findings_after(*run, case.name)
     if isinstance(findings, str):
         return Outcome(False, (), f"{case.name}: {findings}")
@@ -104,7 +102,7 @@ def _is_all(first: Finding, case: Cause) -> bool:
 
 def clean(script: str, settings: Mapping[str, str], seed: int) -> Outcome:
     """Nothing may be named."""
-    with watched(script, settings, "--no-monitor", launch=() if script == "lit" else TORCHRUN) as run:
+    with watched(script, settings, "--no-monitor") as run:
         findings = _findings_after(*run, f"clean {script} {seed}")
     if isinstance(findings, str):
         raise RuntimeError(findings)
@@ -126,18 +124,18 @@ def _findings_after(child: Any, folder: Path, name: str) -> list[Finding] | str:
 
 
 @contextmanager
-def _ending(case: End, *options: str, launch: tuple[str, ...]) -> Iterator[tuple[Any, Path]]:
+def _ending(case: End, *options: str) -> Iterator[tuple[Any, Path]]:
     """The script of a case, with a group of little memory."""
     with memory_group() as group:
         variables = {"HOW": case.how, "WHO": str(WHO), "MEMORY_GROUP": str(group), **case.settings}
-        with watched(case.script, variables, *options, launch=launch) as run:
+        with watched(case.script, variables, *options) as run:
             yield run
 
 
 def end(case: End, seed: int = 0) -> Outcome:
     """Right where the report names the rank first, with the reason, on the watched path: in its alarms and when it is asked."""
     began = time.monotonic()
-    with _ending(case, launch=TORCHRUN if case.script == "ends" else ()) as (child, folder):
+    with _ending(case) as (child, folder):
         while child.poll() is None and time.monotonic() - began < PATIENCE and not (case.hangs and _alarms(folder)):
             time.sleep(0.3)
         try:
@@ -158,7 +156,7 @@ def end(case: End, seed: int = 0) -> Outcome:
 def kept_end(case: End, seed: int = 0) -> Outcome:
     """The same for a job that a driver keeps: right where the incident, and its line on the terminal, name the rank first."""
     began = time.monotonic()
-    with _ending(case, *KEPT, launch=()) as (child, folder):
+    with _ending(case, *KEPT) as (child, folder):
         with suppress(subprocess.TimeoutExpired):
             child.wait(PATIENCE)
         said = (folder.parent / "said").read_text(errors="replace")

@@ -20,11 +20,12 @@ class Cause:
     settings: Mapping[str, str] = field(default_factory=dict)
     blind: bool = False
     """Not looked at while the rules were made."""
-    torchrun: bool = True
     needs: str = ""
     """A package that the script imports and that may be missing."""
 
 
+STARTS_RANKS = ("lit", "spawn", "processes")
+"""Scripts that start their ranks themselves; the others are for torchrun."""
 SLOW = ("slow rank",)
 DATA, OUTSIDE, SAVE = ("late data",), ("outside of sections",), ("saving",)
 GAPS = ("launch skew", "outside of sections", "slow rank")
@@ -50,6 +51,16 @@ CAUSES = (
     Cause("torch.compile, computing, one rank", "ddp", "compute", (3,), SLOW, {"COMPILE": "1"}, blind=True),
     Cause("torch.compile, a slow log, one rank", "ddp", "log", (2,), OUTSIDE, {"COMPILE": "1"}),
     Cause("Lightning, garbage collection, all ranks", "lit", "gc", (), GAPS, {"STEPS": "20"}, needs="lightning"),
+    Cause("mp.spawn, a generator of batches, one rank", "spawn", "data", (0,), (*OUTSIDE, *DATA), blind=True),
+    Cause("mp.spawn, computing, one rank", "spawn", "compute", (3,), SLOW, blind=True),
+    Cause("Accelerate, a collate function, one rank", "accelerated", "data", (2,), DATA, blind=True, needs="accelerate"),
+    Cause("Accelerate, Python in the loop, all ranks", "accelerated", "python", (), OUTSIDE, blind=True, needs="accelerate"),
+    Cause("two models and optimizers, a slow loss, one rank", "gan", "loss", (1,), OUTSIDE, blind=True),
+    Cause("two models and optimizers, a save in each step, all ranks", "gan", "log", (), OUTSIDE, blind=True),
+    Cause("tensor parallelism by DTensor, computing, one rank", "tensor", "compute", (2,), SLOW, blind=True),
+    Cause("tensor parallelism by DTensor, batches, one rank", "tensor", "data", (1,), (*OUTSIDE, *DATA), blind=True),
+    Cause("hooks that reduce gradients, computing, one rank", "hooks", "compute", (0,), SLOW, blind=True),
+    Cause("hooks that reduce gradients, a slow schedule, one rank", "hooks", "schedule", (3,), OUTSIDE, blind=True),
 )  # fmt: skip
 CLEAN = tuple(dict.fromkeys((one.script, tuple(sorted(one.settings.items())), one.needs) for one in CAUSES))
 """Scripts without a fault: (script, settings, what they need)."""
