@@ -76,3 +76,19 @@ def test_joined_tables_number_names_and_groups_anew() -> None:
     assert both.names == ("a", "b") and both.name.tolist() == [0, 0] and both.group.tolist() == [0, -1]
     assert np.allclose(both.begin, [0.5, 1.25]) and both.zero == 10.0 and both.hosts == {1: "n"}
     assert len(join_sections([])) == 0
+
+
+def test_a_process_that_waits_for_a_core_is_not_silent_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = [7_000]
+    monkeypatch.setattr("windtunnel.fleet.ring._waited_for_core", lambda pid: waited[0])
+    writer = RingWriter(tmp_path / "here.ring", "run", 0, 1)
+    elsewhere = RingWriter(tmp_path / "there.ring", "run", 1, 2, host="another-machine")
+    reader, other = RingReader(tmp_path / "here.ring"), RingReader(tmp_path / "there.ring")
+    beat, apart = reader.read(0).beat_ns, other.read(0).beat_ns
+    waited[0] += 1_500
+    assert reader.read(0).beat_ns == beat + 1_500
+    assert other.read(0).beat_ns == apart  # another process may have its number here
+    waited[0] = 0  # the kernel does not say, or the process is gone
+    assert reader.read(0).beat_ns == beat
+    for one in (writer, elsewhere, reader, other):
+        one.close()

@@ -69,7 +69,7 @@ _ROWS_AT = HEADER_BYTES + TEXT_BYTES
 
 # Offsets of the header. Each counter is one aligned 8-byte word, written by one process only.
 _MAGIC, _META, _META_BYTES = 0, 256, HEADER_BYTES - 256
-HEAD, TEXT_USED, BEAT, STEP, ENDED, DROPPED = 64, 72, 80, 88, 96, 104
+HEAD, TEXT_USED, BEAT, STEP, ENDED, DROPPED, WAITED = 64, 72, 80, 88, 96, 104, 112
 _WORD = struct.Struct("<q")
 
 
@@ -89,6 +89,15 @@ class RingMeta:
     """Unix time minus monotonic time of this host when the ring was created."""
     capacity: int
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _waited_for_core(pid: int) -> int:
+    """Ns for which the main thread of a process was ready to run and had no core; 0 where the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
+            return int(file.read(64).split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 class RingWriter:
@@ -152,7 +161,8 @@ class RingWriter:
         self.rows.drop(count)
 
     def beat(self) -> None:
-        """Writes the heartbeat time."""
+        """Writes the heartbeat time, and how long the process had waited for a core until then."""
+        _WORD.pack_into(self._map, WAITED, _waited_for_core(self.meta.pid))
         _WORD.pack_into(self._map, BEAT, self.clock())
 
     def at_step(self, step: int) -> None:
@@ -224,6 +234,7 @@ class RingTail:
     """[n] of ROW."""
     lost: int
     beat_ns: int
+    """Unix ns of the last heartbeat; later by what the process, if it is on this machine, has waited for a core since."""
     step: int
     ended: int | None
     """Exit code that the process reported, if it ended on its own."""
@@ -267,9 +278,15 @@ class RingReader:
             rows, first = rows[keep:], first + keep
         ended = self._word(ENDED)
         return RingTail(
-            first, rows, first - min(start, first), self._word(BEAT), self._word(STEP), ended - 1 if ended else None,
+            first, rows, first - min(start, first), self._heard(), self._word(STEP), ended - 1 if ended else None,
             self._word(DROPPED),
         )  # fmt: skip
+
+    def _heard(self) -> int:
+        """A process that other work keeps from its core beats late, and hangs no more than they."""
+        beat, before = self._word(BEAT), self._word(WAITED)
+        waited = _waited_for_core(self.meta.pid) if before and self.meta.host == socket.gethostname() else 0
+        return beat + max(0, waited - before) if waited else beat
 
     def head(self) -> int:
         """Number of rows written so far."""
