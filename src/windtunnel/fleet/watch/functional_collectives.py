@@ -69,7 +69,7 @@ class FunctionalCalls:
         import torch.distributed._functional_collectives as functions
 
         self.recorder, self.groups, self._functions = recorder, groups, functions
-        self.pending: dict[int, tuple[Any, Mark]] = {}  # id of the result's tensor; the reference keeps the id valid
+        self.pending: dict[int, tuple[Any, Mark]] = {}  # storage of the result, which is kept; a view of it is waited for too
         self._within = threading.local()  # the autograd kernel of an overload calls it again; only the outer call is recorded
         for function, (comm, name, size, place) in FUNCTIONS.items():
             patches.wrap(functions, function, partial(self._wrap_function, int(comm), name, size, place))
@@ -118,7 +118,7 @@ class FunctionalCalls:
             if mark is not None:
                 inner = done[0] if isinstance(done, (list, tuple)) and done else done
                 self.recorder.mark_issued(mark)
-                self.pending[id(inner)] = inner, mark
+                self.pending[_storage_of(inner)] = inner, mark
             return done
 
         return operator
@@ -149,16 +149,24 @@ class FunctionalCalls:
             self.recorder.close(mark)
             return
         self.recorder.mark_issued(mark)
-        self.pending[id(inner)] = inner, mark
+        self.pending[_storage_of(inner)] = inner, mark
 
     def _wait(self, original: Any) -> Any:
         pending = self.pending
 
         def wait_tensor(tensor: Any) -> Any:
             done = original(tensor)
-            found = pending.pop(id(tensor), None) if pending else None
+            found = pending.pop(_storage_of(tensor), None) if pending else None
             if found is not None:
                 self.recorder.close(found[1])
             return done
 
         return wait_tensor
+
+
+def _storage_of(tensor: Any) -> int:
+    """The address of a tensor's storage, by which torch too finds what a wait is for; its id if it has none."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (AttributeError, NotImplementedError, RuntimeError):  # a subclass, or another object
+        return id(tensor)

@@ -26,11 +26,16 @@ class _Update:
         self.backwards = (-1, -1)  # step number and backwards so far when the row was opened
 
 
+_RECENT = 32
+"""Updates in which a round of optimizers that take turns has to be seen twice."""
+
+
 class StepWatch:
     """The current step of this rank. A step ends with an optimizer that follows a forward or backward.
 
     Further optimizers before the next forward (parameters split over several optimizers) end no step; their time belongs to the
-    next one.
+    next one. Where several optimizers take turns, each behind forwards of its own (generator and discriminator, actor and critic),
+    a step is a round of all of them.
     """
 
     def __init__(self, recorder: Recorder, sweep: Callable[[], None]) -> None:
@@ -42,6 +47,8 @@ class StepWatch:
         self.inside_forward = self._inside_backward = False
         self._step: Mark = -1
         self._updates: list[_Update] = []  # optimizer steps in progress, each inside the previous one
+        self._turns: deque[int] = deque(maxlen=_RECENT)  # which optimizers followed a forward or backward
+        self._order: dict[int, int] = {}  # and in which order they first did
         self._gaps: deque[tuple[int, int, int]] = deque(maxlen=256)
         self._collecting = 0
         self._waited, self._no_core = -1, recorder.name(NO_CORE_IN_STEP)
@@ -160,7 +167,7 @@ class StepWatch:
         def step(owner: Any, *args: Any, **options: Any) -> Any:
             self._before_optimizer(owner, (), {})
             done = original(owner, *args, **options)
-            self._after_optimizer()
+            self._after_optimizer(owner)
             return done
 
         return step
@@ -204,14 +211,35 @@ class StepWatch:
         self._open_update(update)
         return done
 
-    def _after_optimizer(self, *_: Any) -> None:
+    def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
         update = self._updates.pop() if self._updates else None
         if update is None or not update.outermost:
             return
         if update.mark is not None:
             self.recorder.close(update.mark)
-        if not self.by_hand and (self.forwards or self.backwards):
+        if not self.by_hand and (self.forwards or self.backwards) and self._ends_round(id(optimizer)):
             self.end_step()
+
+    def _ends_round(self, optimizer: int) -> bool:
+        """Whether this update ends a round of the optimizers that take turns: the next one begins with the one that came first.
+        Where they do not take turns regularly, the most frequent one ends steps.
+        """
+        turns = self._turns
+        turns.append(optimizer)
+        if turns.count(optimizer) == len(turns):
+            return True
+        recent = tuple(turns)
+        size = len(recent)
+        period = next((n for n in range(2, size // 2 + 1) if recent[n:] == recent[:-n]), 0)
+        if not period:
+            frequent = max(dict.fromkeys(recent), key=recent.count)
+            return optimizer == frequent or (size > 2 and recent.count(frequent) == 1)
+        if len(self._order) > _RECENT:  # a script that makes its optimizers anew
+            self._order.clear()
+        for one in recent:
+            self._order.setdefault(one, len(self._order))
+        first = min(recent[-period:], key=self._order.__getitem__)
+        return recent[-period] == first != optimizer
 
     # --- garbage collection ---
 
