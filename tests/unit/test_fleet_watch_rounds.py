@@ -49,5 +49,9 @@ def test_an_optimizer_of_now_and_then_ends_no_step_and_delays_none() -> None:
     assert sum(ends) >= 0.9 * len(ends)
 
 
+def test_an_optimizer_that_replaces_another_ends_steps() -> None:
+    assert all(_ends([1] * 50 + [2] * 50))
+
+
 def test_optimizers_that_are_made_anew_end_steps() -> None:
-    assert all(_ends(list(range(200)))[2:])
+    assert all(_ends(list(range(200))))

@@ -222,7 +222,7 @@ class StepWatch:
 
     def _ends_round(self, optimizer: int) -> bool:
         """Whether this update ends a round of the optimizers that take turns: the next one begins with the one that came first.
-        Where they do not take turns regularly, the most frequent one ends steps.
+        Where they do not take turns regularly, steps end with the most frequent one, one that follows itself, and a new one.
         """
         turns = self._turns
         turns.append(optimizer)
@@ -233,7 +233,7 @@ class StepWatch:
         period = next((n for n in range(2, size // 2 + 1) if recent[n:] == recent[:-n]), 0)
         if not period:
             frequent = max(dict.fromkeys(recent), key=recent.count)
-            return optimizer == frequent or (size > 2 and recent.count(frequent) == 1)
+            return optimizer in (frequent, recent[-2]) or recent.count(optimizer) == 1
         if len(self._order) > _RECENT:  # a script that makes its optimizers anew
             self._order.clear()
         for one in recent:
