@@ -119,6 +119,14 @@ def test_exchanges_with_the_collector_do_where_nodes_exchange_nothing() -> None:
     assert "(collector)" in clocks.nodes
 
 
+def test_exchanges_of_a_machine_without_records_change_nothing() -> None:
+    calls = truth(3, 5)
+    calls = calls.where(calls.comm == Comm.ALL_REDUCE)
+    stamps = [[int((1.7e9 + second + part * 1e-4) * 1e9) for part in range(4)] for second in range(-60, 300, 5)]
+    clocks, plain = clocks_of(calls, {"container-7f3": stamps}), clocks_of(calls)
+    assert clocks.nodes == plain.nodes and np.array_equal(clocks.values, plain.values)
+
+
 def test_a_machine_that_nothing_links_stays_and_says_so() -> None:
     two = truth(2, 1)
     three = Sections.of([2], [0], Section.STEP, [1.0], [1.0], hosts={2: "node2"}, zero=1.7e9)

@@ -82,9 +82,10 @@ def clocks_of(
     SpecError if the reference is not among them.
     """
     pairs = message_pairs(sections)
-    if exchanges:
+    nodes = sorted(set(sections.hosts.values()))
+    if exchanges := {node: stamps for node, stamps in (exchanges or {}).items() if node in nodes}:  # others join no records
         pairs += exchange_pairs(exchanges, sections.zero)
-    return solve_clocks(pairs, sorted(set(sections.hosts.values())), sections.zero, dict(sections.hosts), reference, bounds=bounds)
+    return solve_clocks(pairs, nodes, sections.zero, dict(sections.hosts), reference, bounds=bounds)
 
 
 def solve_clocks(

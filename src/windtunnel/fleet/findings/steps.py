@@ -37,7 +37,7 @@ class StepTable:
     starved: Floats
     """[R, S]: time that `WORK` was delayed because the process was runnable but had no core; not part of `own` or `work`."""
     blocked: Floats
-    """[R, S]: time that calls blocked the rank."""
+    """[R, S]: time that calls blocked the rank; calls in flight together count once."""
     unfed: Floats
     """[R, S]: time of the whole step in which the process was runnable but had no core; NaN unknown."""
     late: Floats
@@ -76,23 +76,26 @@ def step_table(sections: Sections, roles: Mapping[int, int] | None = None) -> St
     working = np.isin(done.section, WORK)
     starved = _sums(cell[working], waits[working], shape)
     calls = done.section == Section.CALL
-    blocked = _sums(cell[calls], _blocked_seconds(done)[calls], shape)
+    blocked = np.where(
+        _sums(cell[calls], done.seconds[calls], shape) >= 0.0,
+        _united_seconds(done, np.flatnonzero(calls), _blocked_seconds(done), cell, row, shape), np.nan,
+    )  # fmt: skip
     role = np.array([(roles or {}).get(int(rank), 0) for rank in ranks], np.int32)
     hosts = tuple(done.hosts.get(int(rank), "") for rank in ranks)
     late = _lateness(done, cell, shape)
     unfed = np.fmax(_sums(cell[of_step], done.seconds[of_step], shape), starved)
     between = np.maximum(np.nan_to_num(unfed) - np.nan_to_num(starved), 0.0)
-    outside = np.maximum(lengths - _covered_seconds(done.where(~of_step), cell[~of_step], row[~of_step], shape), 0.0)
+    parts = np.flatnonzero(np.isin(done.section, PARTS) & ~of_step)
+    outside = np.maximum(lengths - _united_seconds(done, parts, done.seconds, cell, row, shape), 0.0)
     outside, work[Section.DATA] = _take_off_waits(outside, work[Section.DATA], between)
     return StepTable(ranks.astype(np.int64), steps, hosts, role, lengths, work, own, starved, blocked, unfed, late, outside)
 
 
-def _covered_seconds(done: Sections, cell: Int64s, row: Int64s, shape: tuple[int, int]) -> Floats:
-    """Seconds of each step in any of `PARTS`: sections that lie inside others count once. [R, S]"""
-    rows = np.flatnonzero(np.isin(done.section, PARTS))
+def _united_seconds(done: Sections, rows: Int64s, seconds: Floats, cell: Int64s, row: Int64s, shape: tuple[int, int]) -> Floats:
+    """Seconds of each step in any of the sections `rows`, each of which takes `seconds` [N]: what overlaps counts once. [R, S]"""
     if not len(rows):
         return np.zeros(shape)
-    begin, end = done.begin[rows], done.begin[rows] + done.seconds[rows]
+    begin, end = done.begin[rows], done.begin[rows] + seconds[rows]
     apart = row[rows] * (float(end.max() - begin.min()) + 1.0)
     order = np.argsort(apart + begin, kind="stable")
     begin, end = (apart + begin)[order], (apart + end)[order]

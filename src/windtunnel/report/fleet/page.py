@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from windtunnel.fleet.findings.finding import Finding
 from windtunnel.fleet.findings.hang import HangReport
+from windtunnel.fleet.findings.slow_links import match_transfers
 from windtunnel.fleet.findings.slow_ranks import RankPace
 from windtunnel.fleet.findings.steps import StepTable
 from windtunnel.fleet.findings.waits import waits_of_ranks
@@ -45,7 +46,8 @@ def fleet_page(
         "hang": {} if hang is None else {str(rank): {str(o): call for o, call in on.items()} for rank, on in hang.waits.items()},
         "excess": [None if not np.isfinite(one) else round(float(one), 4) for one in pace.excess],
     }  # fmt: skip
-    parts = [section("What is wrong", _findings(findings, hang, without_findings(table, pace)))]
+    nothing = "" if findings or hang else without_findings(table, pace, match_transfers(sections))
+    parts = [section("What is wrong", _findings(findings, hang, nothing))]
     if alarms:
         parts.append(section("Alarms", _alarms(alarms)))
     if steps and data["layers"]:

@@ -9,8 +9,10 @@ from rich.console import Console
 
 from windtunnel.fleet.findings.hang import HangReport
 from windtunnel.fleet.findings.judge import Judgement
+from windtunnel.fleet.findings.slow_links import Transfers
 from windtunnel.fleet.findings.slow_ranks import FEWEST_EQUALS, FEWEST_STEPS, WARM_UP, RankPace
 from windtunnel.fleet.findings.steps import StepTable
+from windtunnel.fleet.findings.transfer_share import TransferShare, transfers_of_a_step
 from windtunnel.fleet.findings.waits import MOST_WAITS, waits_of_ranks
 from windtunnel.fleet.recorded import Recorded
 from windtunnel.records.sections import Section, Sections
@@ -58,8 +60,21 @@ NO_STEP = (
 )
 
 
-def without_findings(table: StepTable, pace: RankPace) -> str:
-    """What is said of a run in which nothing was found; also why ranks could not be compared."""
+def without_findings(table: StepTable, pace: RankPace, transfers: Transfers) -> str:
+    """What is said of a run in which nothing was found; also why ranks could not be compared, and what transfers take."""
+    share = transfers_of_a_step(transfers, table)
+    return " ".join([_why_nothing(table, pace), *([] if share is None else [_transfer_text(share)])])
+
+
+def _transfer_text(share: TransferShare) -> str:
+    call = f"{share.comm.name.lower()} of {say.size(share.bytes)} at {say.rate(share.rate)}"
+    text = f"Calls between machines take {say.seconds(share.seconds)} of a step after their last rank has entered ({call})."
+    if share.alike:
+        text += " All of them join the same machines, so they cannot tell links apart: `windtunnel fleet diagnose pair` tests one."
+    return text
+
+
+def _why_nothing(table: StepTable, pace: RankPace) -> str:
     if not table.steps_ended:
         return NO_STEP
     if np.isfinite(pace.excess).any():
@@ -93,7 +108,7 @@ def fleet_short(recorded: Recorded, judged: Judgement, hang: HangReport | None =
             f"  the command ended with exit status {code}{'' if judged.table.steps_ended else ', before any rank had ended a step'}"
         )
     elif not judged.findings and hang is None:
-        lines.append(f"  {without_findings(judged.table, judged.pace)}")
+        lines.append(f"  {without_findings(judged.table, judged.pace, judged.transfers)}")
     return lines
 
 
@@ -109,7 +124,8 @@ def show_fleet(
         console.print()
     if not judged.findings:
         before = hang is not None and judged.table.steps_ended
-        console.print("Nothing stood out before." if before else without_findings(judged.table, judged.pace), highlight=False)
+        nothing = without_findings(judged.table, judged.pace, judged.transfers)
+        console.print("Nothing stood out before." if before else nothing, highlight=False, markup=False)
     for number, one in enumerate(judged.findings, 1):
         console.print(f"{number}. {one.text[:1].upper()}{one.text[1:]}.", markup=False, highlight=False)
         for text in (*one.evidence, *(f"not {text}" for text in one.excluded)):
