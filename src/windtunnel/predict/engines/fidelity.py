@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from windtunnel.base.arrays import Int64s
@@ -14,7 +14,6 @@ from windtunnel.predict.engines.flow import FlowStep
 from windtunnel.predict.engines.packet import PacketStep
 from windtunnel.predict.engines.traffic import Executions
 from windtunnel.predict.price.calls import CallBook, CallKey
-from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 
 Progress = Callable[[float], object]
@@ -26,7 +25,6 @@ class EngineStep(Protocol):
     """The calls of a step, ready to run over an engine. `ran`: a network that `network` built, after its run."""
 
     def network(self, key: Int64s, plan: Int64s, progress: Progress | None = None) -> _core.Network | None: ...
-    def seconds_alone(self) -> list[float]: ...
     def read_executions(self, ran: Any) -> Executions: ...
     def traffic(self, ran: Any, seconds: float, seen: Executions) -> Traffic: ...
 
@@ -57,25 +55,6 @@ class Fidelity:
     def step(self, book: CallBook, calls: Iterable[NetworkCall]) -> EngineStep:
         """`calls` over the engine."""
         return ENGINES[self.name](self.machine, book, list(calls), self.skip)
-
-    def reprice(self, costs: Costs) -> Costs:
-        """Costs in which calls inside layers that leave a scale-up domain have the engine's seconds, with all groups of the job at
-        once.
-
-        These calls are rows of the workload; they share links only with each other's groups.
-        """
-        live = NetworkCalls(costs.calls)
-        rows: dict[CallKey, list[int]] = {}
-        for row, key in costs.call_of.items():
-            if live.crosses(key.axis):
-                rows.setdefault(key, []).append(row)
-        if not rows:
-            return costs
-        call_seconds = self.step(costs.calls, [NetworkCall(*key, None) for key in rows]).seconds_alone()
-        seconds = costs.seconds.copy()
-        for at, value in zip(rows.values(), call_seconds, strict=True):
-            seconds[at] = value
-        return replace(costs, seconds=seconds, calls=costs.calls.with_measured(dict(zip(rows, call_seconds, strict=True))))
 
 
 class EngineRun:

@@ -1,8 +1,7 @@
-"""Calls that leave a scale-up domain and therefore run over a network engine.
+"""Calls of a step that run over a network engine: all but those of the whole job, which move a number or nothing.
 
 Ranks are folded, so a call of a stage represents that of every data-, tensor- and context-parallel rank of the stage. Its traffic
-is that of all these groups at once, and it ends when the last of them ends. Calls inside a domain keep their closed form, because
-they share no links with others.
+is that of all these groups at once, and it ends when the last of them ends.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.predict.price.calls import CallBook
-from windtunnel.predict.program.keys import ENGINE_CALLS
+from windtunnel.engine import Program
+from windtunnel.predict.price.calls import CallBook, CallKey
+from windtunnel.predict.program.keys import ENGINE_CALLS, LIVE_CALLS
 from windtunnel.workload import Axis, Comm
 
 
@@ -47,11 +47,35 @@ class NetworkCalls:
     calls: dict[NetworkCall, int] = field(default_factory=dict)
     keys: list[Int64s] = field(default_factory=list)
     plans: list[Int64s] = field(default_factory=list)
+    numbers: dict[CallKey, int] = field(default_factory=dict)
     fresh: int = ENGINE_CALLS
+    live_key: int | None = LIVE_CALLS
+    """First key of the calls inside passes; None: those take the seconds of the closed form."""
 
-    def crosses(self, axis: Axis) -> bool:
-        """Whether groups of `axis` leave a scale-up domain."""
-        return axis != Axis.WORLD and self.book.group(axis).nodes > 1
+    def runs(self, axis: Axis) -> bool:
+        """Whether calls of `axis` run over the engine."""
+        return axis not in (Axis.NONE, Axis.WORLD) and self.book.group(axis).ranks > 1
+
+    def number(self, call: CallKey) -> int:
+        """The number of a call inside passes, -1 if it does not run over the engine."""
+        if self.live_key is None or not self.runs(call.axis):
+            return -1
+        return self.numbers.setdefault(call, len(self.numbers))
+
+    def bind_inside(self, program: Program, rank: int, stage: int, only: tuple[int, ...] | None) -> None:
+        """Registers the calls inside passes that a rank of a finished program runs."""
+        if self.live_key is None or not program.live_calls:
+            return
+        rows = slice(int(program.rank_start[rank]), int(program.rank_start[rank + 1]))
+        used = np.unique(program.template[rows])
+        start, end = program.template_start[:-1][used[used >= 0]], program.template_start[1:][used[used >= 0]]
+        parts = [np.unique(program.op_live[a:b]) for a, b in zip(start.tolist(), end.tolist(), strict=True)]
+        calls = list(self.numbers)
+        for number in np.unique(np.concatenate([np.zeros(0, np.int32), *parts])).tolist():
+            if number >= 0:
+                comm, axis, size = calls[number]
+                key = self.live_key + rank * program.live_calls + number
+                self.bind(np.array([key]), NetworkCall(comm, axis, size, stage, only=only))
 
     def key(self, call: NetworkCall) -> int:
         """A new key for one more run of `call`."""

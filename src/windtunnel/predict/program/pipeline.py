@@ -70,7 +70,7 @@ class PipelineTransfers:
         if self.sent is not None:
             behind = self.seconds
             self.seconds += costs.calls.price_of(self.sent).seconds
-            if live is not None and live.crosses(self.sent.axis):
+            if live is not None and live.runs(self.sent.axis):
                 self._announce(live, self.sent, behind)
 
     def _announce(self, live: NetworkCalls, sent: CallKey, gather: float) -> None:

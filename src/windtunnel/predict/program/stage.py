@@ -110,14 +110,14 @@ class Stage:
         """
         call, axis, stream = demand.comm, demand.axis, demand.stream
         seconds = self._count(demand, size)
-        crosses = self.live is not None and self.live.crosses(axis)
+        runs = self.live is not None and self.live.runs(axis)
         if self.apart is not None and len(others := self.apart.partners(axis)) > 1:
             key, fresh = self.apart.key(axis)
-            if self.live is not None and crosses and fresh:
+            if self.live is not None and runs and fresh:
                 self.live.bind(np.array([key]), NetworkCall(call, axis, size, self.index))
             wait = int(Category.SLOWER_RANKS)
             return self.meet(label, stream, key, seconds, len(others), waits, wait, int(category), False, axis)
-        if self.live is not None and crosses:
+        if self.live is not None and runs:
             key = self.live.key(NetworkCall(call, axis, size, self.index, only=self.only))
             return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False, axis)
         return self.run(self.templates.transfer(stream, seconds, category, self.call_host + self._check(axis)), label, waits)
@@ -155,6 +155,6 @@ class Stage:
         key = keys.stages(kind, self.group)
         if axis is Axis.WORLD and self.apart is not None:
             key, stages = keys.everyone(kind), stages * len(self.apart.partners(axis))
-        if self.live is not None and self.live.crosses(axis) and self.index == 0:
+        if self.live is not None and self.live.runs(axis) and self.index == 0:
             self.live.bind(np.array([key]), NetworkCall(demand.comm, axis, size, 0, only=self.only))
         return self.meet(label, demand.stream, key, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync, axis)

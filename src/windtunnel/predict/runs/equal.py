@@ -1,4 +1,4 @@
-"""Steps of equal ranks: all calls in closed form, or those that leave a scale-up domain over a network engine."""
+"""Steps of equal ranks: all calls in closed form, or all but those of the whole job over a network engine."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def closed_program(workload: Workload, costs: Costs) -> StepProgram:
 
 
 def engine_program(workload: Workload, costs: Costs, setting: Setting) -> StepProgram:
-    """A step whose calls that leave a scale-up domain run over a network engine."""
+    """A step whose calls run over a network engine."""
     from windtunnel.predict.engines.fidelity import EngineRun, Fidelity  # imported lazily: slow to import
 
     fidelity = Fidelity.of(setting.network, costs.calls, setting.seed, setting.skip)
-    priced, live = fidelity.reprice(costs), NetworkCalls(costs.calls)
-    lowered = lower(workload, priced, live)
-    return StepProgram(workload, priced, lowered, EngineRun(fidelity, live))
+    live = NetworkCalls(costs.calls)
+    lowered = lower(workload, costs, live)
+    return StepProgram(workload, costs, lowered, EngineRun(fidelity, live))
 
 
 def run_closed(workload: Workload, costs: Costs) -> StepRun:

@@ -17,7 +17,7 @@ from windtunnel.predict.category import Category, idle_key
 from windtunnel.predict.prediction import ReplicaClass, UnequalResult
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
-from windtunnel.predict.price.mixed import MixedCosts, on, with_engine_seconds
+from windtunnel.predict.price.mixed import MixedCosts, on
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.unequal import graph_of, lower_unequal, name_of
 from windtunnel.predict.ranks.draws import Draw, draws_of
@@ -124,9 +124,8 @@ def drawn_program(workload: Workload, mixed: MixedCosts, draw: Draw, setting: Se
         groups = fold(job, unequal, ranks, draw)
         closed = mixed.first
         fidelity = Fidelity.of(setting.network, closed.calls, setting.seed, setting.skip, slow)
-        priced, live = fidelity.reprice(closed), NetworkCalls(closed.calls)
-        over = MixedCosts(workload, priced, lambda other: with_engine_seconds(priced, closed, mixed.of_cluster(other.job.cluster)))
-        lowered = lower_unequal(workload, over, unequal, ranks, groups, draw.number, live)
+        live = NetworkCalls(closed.calls)
+        lowered = lower_unequal(workload, mixed, unequal, ranks, groups, draw.number, live)
         engine = EngineRun(fidelity, live)
     costs = tuple(mixed.of(ranks.clusters, pace.kinds) for group in groups for pace in group.paces)
     step = StepProgram(graph_of(workload, groups[0]), costs[0], lowered, engine)
