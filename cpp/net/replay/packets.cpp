@@ -66,8 +66,17 @@ void ReplayPackets::find_links(const packet::PacketNetwork& network, bool exact)
       const auto found = by_ends.find({table_.link_to[at], table_.link_from[at]});
       if (found != by_ends.end()) back.insert(found->second);
     }
-    if (exact) links.insert(back.begin(), back.end());
-    if (exact && options_.spread != packet::Spread::kPath) links = {0};  // switches deal out what comes from all of them
+    if (exact) {
+      std::set<std::int32_t> fixed;
+      for (auto lane = table_.plan_start[p]; lane < table_.plan_start[p + 1]; ++lane) {
+        const auto path = static_cast<std::size_t>(table_.path[static_cast<std::size_t>(lane)]);
+        for (auto h = table_.path_start[path]; h < table_.path_start[path + 1]; ++h)
+          fixed.insert(table_.path_links[static_cast<std::size_t>(h)]);
+      }
+      const bool dealt = links != fixed;
+      links.insert(back.begin(), back.end());
+      if (dealt) links.insert(static_cast<std::int32_t>(table_.link_from.size()));  // switches deal out what comes from all
+    }
     links_.emplace_back(links.begin(), links.end());
     back_.emplace_back(back.begin(), back.end());
   }

@@ -24,7 +24,9 @@ SlowNics = Sequence[tuple[Int64s, float]]
 class EngineStep(Protocol):
     """The calls of a step, ready to run over an engine. `ran`: a network that `network` built, after its run."""
 
-    def network(self, key: Int64s, plan: Int64s, progress: Progress | None = None) -> _core.Network | None: ...
+    def network(
+        self, key: Int64s, plan: Int64s, progress: Progress | None = None, launches: Int64s | None = None
+    ) -> _core.Network | None: ...
     def read_executions(self, ran: Any) -> Executions: ...
     def traffic(self, ran: Any, seconds: float, seen: Executions) -> Traffic: ...
 
@@ -65,7 +67,7 @@ class EngineRun:
 
     def network(self, progress: Progress | None = None) -> _core.Network | None:
         """A network for one run of the program; a slow engine calls `progress` with the share of transfers that have ended."""
-        return self.step.network(*self.live.table(), progress)
+        return self.step.network(*self.live.table(), progress, self.live.launches())
 
     def finish(self, ran: _core.Network, seconds: float) -> tuple[Traffic, dict[CallKey, float]]:
         """Traffic on the links in a step of so many seconds, and the mean seconds of each call."""

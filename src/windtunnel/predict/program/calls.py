@@ -47,6 +47,7 @@ class NetworkCalls:
     calls: dict[NetworkCall, int] = field(default_factory=dict)
     keys: list[Int64s] = field(default_factory=list)
     plans: list[Int64s] = field(default_factory=list)
+    times: list[Int64s] = field(default_factory=list)
     numbers: dict[CallKey, int] = field(default_factory=dict)
     fresh: int = ENGINE_CALLS
     live_key: int | None = LIVE_CALLS
@@ -68,14 +69,16 @@ class NetworkCalls:
             return
         rows = slice(int(program.rank_start[rank]), int(program.rank_start[rank + 1]))
         used = np.unique(program.template[rows])
-        start, end = program.template_start[:-1][used[used >= 0]], program.template_start[1:][used[used >= 0]]
-        parts = [np.unique(program.op_live[a:b]) for a, b in zip(start.tolist(), end.tolist(), strict=True)]
+        times = np.zeros(program.live_calls, np.int64)
+        for template in used[used >= 0].tolist():
+            live = program.op_live[program.template_start[template] : program.template_start[template + 1]]
+            runs = int(program.times[rows][program.template[rows] == template].sum())
+            times += runs * np.bincount(live[live >= 0], minlength=len(times))
         calls = list(self.numbers)
-        for number in np.unique(np.concatenate([np.zeros(0, np.int32), *parts])).tolist():
-            if number >= 0:
-                comm, axis, size = calls[number]
-                key = self.live_key + rank * program.live_calls + number
-                self.bind(np.array([key]), NetworkCall(comm, axis, size, stage, only=only))
+        for number in np.flatnonzero(times).tolist():
+            comm, axis, size = calls[number]
+            key = self.live_key + rank * program.live_calls + number
+            self.bind(np.array([key]), NetworkCall(comm, axis, size, stage, only=only), int(times[number]))
 
     def key(self, call: NetworkCall) -> int:
         """A new key for one more run of `call`."""
@@ -83,11 +86,18 @@ class NetworkCalls:
         self.bind(np.array([self.fresh]), call)
         return self.fresh
 
-    def bind(self, keys: Int64s, call: NetworkCall) -> None:
-        """Transfers with these keys are runs of `call`."""
+    def bind(self, keys: Int64s, call: NetworkCall, times: int = 1) -> None:
+        """Transfers with these keys are runs of `call`; each key occurs so many `times`."""
         plan = self.calls.setdefault(call, len(self.calls))
         self.keys.append(keys)
         self.plans.append(np.full(len(keys), plan, np.int64))
+        self.times.append(np.full(len(keys), times, np.int64))
+
+    def launches(self) -> Int64s:
+        """How often each call runs in a step [calls]."""
+        none = np.zeros(0, np.int64)
+        plans, times = np.concatenate([none, *self.plans]), np.concatenate([none, *self.times])
+        return np.bincount(plans, times, len(self.calls)).astype(np.int64)
 
     def table(self) -> tuple[Int64s, Int64s]:
         """(key, number of its call) of every transfer."""
