@@ -8,6 +8,7 @@ take part.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.packets import packet_options, sprays
-from windtunnel.network.simulate.paths import latencies, route_options, with_endpoints
+from windtunnel.network.simulate.paths import between_switches, latencies, route_options, with_endpoints
 from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -48,6 +49,12 @@ class Machine:
     def options(self, comm: Comm) -> RouteOptions:
         """How flows of a call leave their servers and choose among equal ways."""
         return route_options(self.cluster, comm, self.settings, self.seed)
+
+    @cached_property
+    def even(self) -> Cluster:
+        """The cluster with as many up-links as down-links."""
+        fabric = self.cluster.fabric.model_copy(update={"oversubscription": 1.0, "pod_oversubscription": 1.0})
+        return self.cluster.model_copy(update={"fabric": fabric})
 
     @property
     def ports(self) -> int:
@@ -93,6 +100,9 @@ def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int
     """The graph of the nodes that `gpus` ranks fill."""
     placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)
     graph = placed.graph
+    if sprays(cluster) and cluster.fabric.ecmp_efficiency < 1.0:  # what even the best choice of ways loses, as in closed form
+        above = between_switches(graph)
+        graph = replace(graph, link_rate=np.where(above, graph.link_rate * cluster.fabric.ecmp_efficiency, graph.link_rate))
     nodes = np.nonzero((graph.node_kind == NodeKind.NVSWITCH) & (graph.node_site >= 0))[0]
     sites = int(graph.node_site.max(initial=-1)) + 1
     switch = np.full(sites, -1, np.int32)
@@ -130,6 +140,8 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
     sites = on.graph.node_site[on.graph.endpoint[ends[:, :: group.per_node]]]
     where = np.concatenate([ends, on.switch[sites]], axis=1).astype(np.int32)
     one = lowered.lanes
+    beyond = _slowdown_beyond_leaf(on, comm, size, group)
+    one = replace(one, rate=one.rate / beyond)
     lanes = _tile(one, where, count)
     if (np.minimum(lanes.src, lanes.dst) < 0).any():
         raise SpecError("cluster.node.scale_up", on.cluster.node.scale_up.kind, "NVSwitches, for an algorithm that adds in them")
@@ -139,7 +151,31 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
     _, above = latencies(on.graph, paths)
     steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
     wait = float(one.begin.min(initial=np.inf))
-    return AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, steps * float(above.max(initial=0.0)))
+    seconds = lowered.latency + (lowered.seconds - lowered.latency) * beyond
+    return AxisCall(lanes, options, way, paths, seconds, lowered.latency, wait, steps * float(above.max(initial=0.0)))
+
+
+def _slowdown_beyond_leaf(on: Machine, comm: Comm, size: float, group: Group) -> float:
+    """Factor on the seconds of a call's bytes for a group that leaves its leaf, with nothing else on the links.
+
+    The closed form takes `ecmp_efficiency` of the rate there. An engine finds the collisions of hashes itself, but no call is to be
+    faster for that than what the fabric reaches at best.
+    """
+    if group.nodes < 2 or group.span in ("node", "leaf"):
+        return 1.0
+    alone = replace(group, sharing=1)
+    near, far = (prepare(on.even, comm, shape, on.settings).seconds(size)[0] for shape in (replace(alone, span="leaf"), alone))
+    moved = near.seconds - near.latency
+    return max(1.0, (far.seconds - far.latency) / moved) if moved > 0.0 else 1.0
+
+
+def slowed(call: AxisCall, factor: float) -> AxisCall:
+    """The call with all of its seconds so much longer."""
+    if factor == 1.0:
+        return call
+    one = call.lanes
+    lanes = replace(one, rate=one.rate / factor, delay=one.delay * factor, begin=one.begin * factor)
+    return replace(call, lanes=lanes, seconds=call.seconds * factor, latency=call.latency * factor, wait=call.wait * factor)
 
 
 def connections_of(on: Machine, plan: AxisCall) -> AxisCall:

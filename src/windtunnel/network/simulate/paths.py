@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.base.arrays import Bools, Floats, Int32s
 from windtunnel.engine.graph import Graph, NodeKind, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
@@ -166,12 +166,18 @@ def _relay_paths(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64],
     return Paths(np.cumsum([0, *map(len, lane_paths)]).astype(np.int64), np.concatenate(lane_paths).astype(np.int32))
 
 
+def between_switches(graph: Graph) -> Bools:
+    """[L] links from a switch of the fabric to another."""
+    both: Bools = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
+    return both
+
+
 def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
     """(own, extra) latency of each path in seconds.
 
     Own: links that a fitted hop contains, since it was measured below one leaf. Extra: links between switches.
     """
-    between = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
+    between = between_switches(graph)
     own = path_sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
     extra = path_sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
     return own, extra

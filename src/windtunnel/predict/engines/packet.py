@@ -12,7 +12,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.engine._core import PacketNetwork, ReplayNetwork
 from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
-from windtunnel.engine.packet import packet_network, run_packets
+from windtunnel.engine.packet import packet_network
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, connections_of
 from windtunnel.network.simulate.packets import packet_size, settle_delays
 from windtunnel.network.simulate.traffic import Traffic, traffic

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from windtunnel.network.groups.ranks import members
-from windtunnel.network.simulate.axis_calls import AxisCall, Machine, plan_of
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine, plan_of, slowed
 from windtunnel.network.simulate.collisions import collisions
+from windtunnel.predict.price.calibrated import call_factor
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall, name_of
 from windtunnel.predict.ranks.places import places_of
@@ -29,7 +30,8 @@ def plans(on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> list[Axi
         rows = members(book.job, call.axis, call.stage)
         if call.only is not None:
             rows = rows[np.isin(places_of(book.job).replica[rows], call.only).all(axis=1)]
-        calls_on_graph.append(plan_of(on, call.comm, call.size, rows[:, ::-1] if call.back else rows, book.group(call.axis)))
+        plan = plan_of(on, call.comm, call.size, rows[:, ::-1] if call.back else rows, book.group(call.axis))
+        calls_on_graph.append(slowed(plan, call_factor(call.axis, book.job.calibration)))
     return calls_on_graph
 
 
