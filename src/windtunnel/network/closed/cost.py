@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from windtunnel.network.closed.fitted import NetConstants, NodeConstants
+from windtunnel.network.closed.fitted import SENDS, NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.channels import ChannelSearch
+from windtunnel.network.nccl.sends import BATCH, LL_BYTES
 from windtunnel.workload.ops import Comm
 
 _ON_WIRE, _ON_WIRE_RCCL = (0.5, 120.0 / 128.0, 1.0), (0.5, 56.0 / 64.0, 1.0)
@@ -38,14 +39,15 @@ def achieved_cost(
     protocol: str,
     node: NodeConstants,
     net: NetConstants,
+    sends: SendConstants = SENDS,
 ) -> Cost:
     """Cost of a collective of `size` bytes in total with the selected algorithm and protocol."""
     if comm == Comm.SEND_RECV:
-        return _send_recv(size, group, links, graph, node, net)
+        return _send_recv(size, group, links, graph, node, net, sends)
     if comm == Comm.ALL_TO_ALL:
-        return _all_to_all(size, group, links, graph, node, net)
+        return _all_to_all(size, group, links, graph, node, net, sends)
     if comm in (Comm.GATHER, Comm.SCATTER):
-        return _rooted_cost(size, group, links, graph, node, net)
+        return _rooted_cost(size, group, links, graph, node, net, sends)
     if algorithm == c.RING:
         return _ring(comm, size, group, links, graph, protocol, node, net)
     if algorithm == c.TREE:
@@ -186,46 +188,96 @@ def _pat(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, nod
     return Cost(latency + size * traffic / rate, latency)
 
 
-def _send_recv(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
-    """Every rank to the next one: the slowest message is inside the node, or leaves it through the one NIC of its rank."""
-    rate = min(links.pair * node.p2p, graph.limit)
-    if (
-        node.p2p_channel > 0.0 and links.hosts == 1
-    ):  # for a domain with several hosts NCCL doubles the channels at a 32nd of the size
-        few, most = c.P2P_CHANNELS
-        most = min(most, graph.running) if graph.running < graph.usual else most
-        rate = min(rate, node.p2p_channel * min(most, max(few, size / c.P2P_PART)))
-    latency = node.p2p_launch
-    if group.nodes > 1:
-        latency += net.p2p_launch + links.hop
+def _send_recv(
+    size: float,
+    group: Group,
+    links: GroupLinks,
+    graph: ChannelSearch,
+    node: NodeConstants,
+    net: NetConstants,
+    sends: SendConstants,
+) -> Cost:
+    """Every rank to the next one, which both sends and receives, or one rank to another; the slowest message is inside the node, or
+    leaves it through the one NIC of its rank."""
+    both = group.ranks > 2
+    channels = graph.sends.of(size) if links.hosts == 1 else graph.sends.total
+    rate = min(links.pair * _share(links, node, both), _channel(node, both) * channels, graph.limit)
+    if group.nodes == 1:
+        latency = node.p2p_launch + _batch(size, 1, links, node, sends)
+    else:
+        latency = node.p2p_launch + net.p2p_launch + links.hop
         rate = min(rate if group.per_node > 1 else graph.limit, links.inter / group.per_node * net.p2p)
     return Cost(latency + size / rate, latency)
 
 
+def _share(links: GroupLinks, node: NodeConstants, both: bool) -> float:
+    """Fraction of a link that messages reach, in `both` directions or in one."""
+    return node.exchange if both and node.exchange and links.medium == "nvlink" else node.p2p
+
+
+def _channel(node: NodeConstants, both: bool) -> float:
+    """B/s of one channel each way. One that only sends or only receives gives all of its warps to that."""
+    return node.channel * (1.0 if both else 2.0)
+
+
+def _batch(size: float, peers: int, links: GroupLinks, node: NodeConstants, sends: SendConstants, far: bool = False) -> float:
+    """Seconds beyond the launch before messages of `size` bytes to `peers` others flow."""
+    batches = math.ceil(peers / BATCH)
+    if not links.nvidia:
+        return batches * node.hop[2]
+    simple = sends.simple if far or size > LL_BYTES else 0.0
+    return batches * simple + sends.peer * min(peers, BATCH)
+
+
 def _rooted_cost(
-    size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants
+    size: float,
+    group: Group,
+    links: GroupLinks,
+    graph: ChannelSearch,
+    node: NodeConstants,
+    net: NetConstants,
+    sends: SendConstants,
 ) -> Cost:
     """Gather and scatter are sends between the root and all others: the root's links and its single NIC bound them."""
     n, here = group.ranks, group.per_node
-    part, latency = size / n, node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
-    inside = part * (here - 1) / min(links.intra * node.p2p, graph.limit) if here > 1 else 0.0
-    outside = 0.0
+    part = size / n
+    latency = node.p2p_launch + _batch(part, n - 1, links, node, sends, group.nodes > 1)
+    inside = outside = 0.0
+    if here > 1:
+        channels = graph.sends.count_busy(part, here - 1)
+        inside = part * (here - 1) / min(links.intra * node.p2p, _channel(node, False) * channels, graph.limit)
     if group.nodes > 1:
         outside = part * (n - here) / min(links.inter / here * net.p2p, graph.limit)
         latency += net.p2p_launch + links.hop + math.ceil((n - here) / 8) * net.message
     return Cost(latency + max(inside, outside), latency)
 
 
-def _all_to_all(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Cost:
+def _all_to_all(
+    size: float,
+    group: Group,
+    links: GroupLinks,
+    graph: ChannelSearch,
+    node: NodeConstants,
+    net: NetConstants,
+    sends: SendConstants,
+) -> Cost:
     """n-1 sends of size/n each from every rank; NVLink and NIC parts run side by side, eight peers at a time."""
     n, here = group.ranks, group.per_node
     part = size / n
-    moved = part * (here - 1)
-    lost = node.p2p_fill * moved / (node.p2p_fill + moved) if node.p2p_fill > 0.0 else 0.0
-    inside = (moved + lost) / min(links.intra * node.p2p, graph.limit) if here > 1 else 0.0
-    latency = node.p2p_launch + math.ceil((n - 1) / 8) * node.hop[2]
-    outside = 0.0
+    latency = node.p2p_launch + _batch(part, n - 1, links, node, sends, group.nodes > 1)
+    inside = outside = 0.0
+    if here > 1:
+        channels, moved = graph.sends.count_busy(part, here - 1), part * (here - 1)
+        if links.relays:
+            moved += part * (n - here) * (here - 1) / here
+        rate = min(links.intra * _share(links, node, True), _channel(node, True) * channels, graph.limit)
+        # As of a ring's fill: the constant was fitted with NCCL's default number of channels.
+        first = graph.usual_sends.count_busy(part, here - 1) * graph.sends.step
+        fill = sends.fill * min(moved, first) if links.nvidia and group.nodes == 1 else 0.0
+        inside = (moved + fill) / rate
     if group.nodes > 1:
         outside = part * (n - here) * here / min(links.inter * net.p2p, graph.limit * here)
-        latency += net.p2p_launch + links.hop + math.ceil((n - here) / 8) * net.message
+        # The fitted seconds of a message are those of eight that share a connection.
+        alone = min(here, BATCH) if links.apart else 1
+        latency += net.p2p_launch + links.hop + math.ceil((n - here) / BATCH) * alone * net.message
     return Cost(latency + max(inside, outside), latency)

@@ -22,10 +22,12 @@ from windtunnel.network.closed.collective import Setup, prepare
 from windtunnel.network.closed.cost import achieved_cost
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.algorithms import LOWERINGS, OTHERS, CollectiveCall, Pattern
+from windtunnel.network.lanes.channel_parts import split_channels
 from windtunnel.network.lanes.join_sends import join
 from windtunnel.network.lanes.send_files import Sends
 from windtunnel.network.lanes.timing import seconds
 from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.sends import BATCH
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -33,7 +35,6 @@ from windtunnel.workload.ops import Comm
 _WIRE = {c.LL: 2.0, c.LL128: 128.0 / 120.0, c.SIMPLE: 1.0}
 """Bytes sent per byte of data: LL adds a flag to each four bytes, LL128 uses eight of 128 bytes for it."""
 _SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
-_BATCH = 8  # peers of one channel's batch
 _HUGE = 1e30
 _MOST_SLICES = 300_000  # slices that are timed one by one if no formula is exact
 
@@ -115,6 +116,8 @@ def lanes_of(
         even = len(rings) * max(1, call.channels // len(rings)) if name == c.RING and group.nodes == 1 else call.channels
         call = replace(call, rings=rings, channels=even)
     pattern = LOWERINGS[name](call)
+    if name == "p2p" and comm == Comm.ALL_TO_ALL:
+        pattern = split_channels(pattern, call, int(setup.graph.sends.of(size / group.ranks)))
     speed = speed_of(cluster, setup, call, name)
     ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
     if int(max(pattern.src.max(), pattern.dst.max())) >= len(ends):
@@ -138,11 +141,9 @@ def call_of(
     """The input of an algorithm: channels, buffer steps and NICs that NCCL would use for the call."""
     group, settings = setup.group, setup.settings
     nics = max(1, round(setup.links.nics)) if group.nodes > 1 else group.per_node
-    at_once = _BATCH
+    at_once = BATCH
     if comm in _SENDS:
-        most = 1 << max(0, (setup.graph.running - 1).bit_length())
-        each = settings.channels_per_peer or (2 if group.nodes > 1 else max(2, most // 2))
-        at_once = _BATCH * max(1, most // each)
+        at_once = setup.graph.sends.at_once(size / group.ranks)
     return CollectiveCall(
         comm,
         group.ranks,
@@ -182,7 +183,7 @@ def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: st
     """Speed of an algorithm on links without other traffic."""
     group = setup.group
     alone = replace(group, sharing=1, span="leaf") if group.nodes > 1 else group
-    ready = prepare(cluster, call.comm, alone, setup.settings)
+    ready = prepare(cluster, call.comm, alone, replace(setup.settings, cross_nic=0))  # what crosses rails meets on the links
     p = c.PROTOCOLS.index(call.protocol)
     launch = ready.node.launch + (ready.net.launch if group.nodes > 1 else 0.0)
     hops = ready.node.hop[p], ready.net.hop[p]

@@ -20,6 +20,7 @@ from windtunnel.network.nccl.constants import (
     NVLS_CHANNELS,
     OTHER_CHANNELS,
 )
+from windtunnel.network.nccl.sends import SendChannels, send_channels
 from windtunnel.network.nccl.settings import Settings
 
 
@@ -47,6 +48,10 @@ class ChannelSearch:
     """GB/s that one of `usual` can move."""
     nvls_running: int
     """Those of them that run."""
+    sends: SendChannels
+    """Channels of sends and receives."""
+    usual_sends: SendChannels
+    """The same of a kernel with `usual` channels."""
 
     @property
     def limit(self) -> float:
@@ -68,7 +73,8 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
         running = _limit_channels(OTHER_CHANNELS, settings)
         rates = links.intra * 1e-9 / running, links.line * 1e-9 / running
         each = links.whole * 1e-9 / OTHER_CHANNELS  # what one workgroup moves, whatever the group
-        return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0)
+        sends = [send_channels(group, links, number, settings) for number in (running, OTHER_CHANNELS)]
+        return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0, *sends)
     counted = links.intra * 1e-9 * (NVLINK_COUNTED[links.generation] if links.medium == "nvlink" else 0.92)
     faster = faster_links(links)
     usual = _search(group, links, settings, counted / faster)
@@ -119,7 +125,9 @@ def _search(group: Group, links: GroupLinks, settings: Settings, counted: float)
     nvls_running = min(own, settings.max_ctas or MAX_CHANNELS)
     if group.nodes > 1:  # between nodes at most as many channels as rings; as a share, since the usual rates were fitted that way
         nvls_running = min(nvls_running, math.ceil(own * min(1.0, running / usual)))
-    return ChannelSearch(channels, intra, inter, tree, running, own, counted / own if own else 0.0, usual, each, nvls_running)
+    sends = [send_channels(group, links, number, settings) for number in (running, usual)]
+    nvls = counted / own if own else 0.0
+    return ChannelSearch(channels, intra, inter, tree, running, own, nvls, usual, each, nvls_running, *sends)
 
 
 def _limit_channels(usual: int, settings: Settings) -> int:
