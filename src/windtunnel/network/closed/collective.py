@@ -13,7 +13,7 @@ from windtunnel.network.closed.cost import Cost, achieved_cost, nvls_cuts
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
 from windtunnel.network.closed.measured import scale_constants
 from windtunnel.network.fabrics.check import check_fabric
-from windtunnel.network.groups.bandwidth import GroupLinks, above_leaf, group_links, uplink_share
+from windtunnel.network.groups.bandwidth import GroupLinks, above_leaf, group_links, hash_gain, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group
 from windtunnel.network.nccl.channels import ChannelSearch, faster_links, graph
 from windtunnel.network.nccl.rails import crosses_rails, may_relay, rails_of, relays_sends
@@ -327,7 +327,7 @@ def _setup(key: ClusterKey, comm: Comm, group: Group, settings: Settings) -> Set
         if crosses and group.span == "leaf":
             links = above_leaf(cluster, links)
         share = uplink_share(cluster, group, comm, rails_of(cluster, group) if crosses else 1)
-        links = replace(links, inter=links.inter * share)
+        links = replace(links, inter=links.inter * share * hash_gain(cluster, group, settings.qps))
         if rails_of(cluster, group) > 1 and may_relay(cluster):
             links = replace(links, relays=relays_sends(cluster, settings), apart=not relays_sends(cluster, settings))
     node, net = NODES[links.generation], NETS[links.fabric]

@@ -18,8 +18,8 @@ from windtunnel.network.nccl.channels import ChannelSearch
 from windtunnel.network.nccl.sends import BATCH, LL_BYTES
 from windtunnel.workload.ops import Comm
 
-_ON_WIRE, _ON_WIRE_RCCL = (0.5, 120.0 / 128.0, 1.0), (0.5, 56.0 / 64.0, 1.0)
-"""Data per byte sent: LL pairs each 4 bytes with a flag, LL128 gives 8 of 128 bytes to it, RCCL's 8 of 64 (its `device.h`)."""
+_ON_WIRE_RCCL = (0.5, 56.0 / 64.0, 1.0)
+"""Data per byte sent, as `DATA_ON_WIRE` of NCCL: RCCL's LL128 gives 8 of 64 bytes to flags (its `device.h`)."""
 
 
 class Cost(NamedTuple):
@@ -76,10 +76,12 @@ def _ring(
     traffic = 1.0 if chain else rounds * (n - 1) / n
     rate = links.chain * node.ring[p] if group.per_node > 1 else math.inf
     latency = node.launch + (steps - crossing) * node.hop[p]
+    rate = min(rate, _held(graph, p, node.hop[p]))
     if nodes > 1:
         rate = min(rate, links.inter * graph.reach(links.nics) * net.ring * _on_wire(links)[p])
+        rate = min(rate, _held(graph, p, net.hop[p] + links.hop))
         latency += net.launch + crossing * (net.hop[p] + links.hop)
-    rate = min(rate, graph.limit * _on_wire(links)[p])
+    rate = min(rate, _limit(group, links, graph, node) * _on_wire(links)[p])
     fill = 0.0
     if protocol == c.SIMPLE:
         # One slice per channel is in flight before the first result can leave; a ring's chunk is two slices of at most 1 MiB. The
@@ -99,9 +101,10 @@ def _tree(
     if group.nodes > 1:
         # Two trees, each with half of the bytes: a node sends the whole buffer once if there are two nodes, else twice.
         outside = links.inter * graph.reach(links.nics) * net.tree * _on_wire(links)[p] / min(2.0, group.nodes - 1.0)
-        rate = min(rate, outside)
+        rate = min(rate, outside, _held(graph, p, net.tree_hop[p] + links.hop) / 2)
         latency += net.launch + 2 * depth * (net.tree_hop[p] + links.hop)
-    rate = min(rate, graph.limit * _on_wire(links)[p] / 2)  # each byte passes a GPU's channels on its way up and down
+    # Each byte passes a GPU's channels on its way up and down.
+    rate = min(rate, _limit(group, links, graph, node) * _on_wire(links)[p] / 2, _held(graph, p, node.tree_hop[p]) / 2)
     fill = 0.0
     if protocol == c.SIMPLE:
         stages = group.per_node - 1 + depth
@@ -109,8 +112,24 @@ def _tree(
     return Cost(latency + size / rate + fill, latency)
 
 
+def _limit(group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants) -> float:
+    """B/s of a GPU that its channels move together, where fewer run than by NCCL's own rules.
+
+    Inside a domain a channel moves what it copies, or its share of a ring's rate if that is more; between domains what NCCL's
+    search assigns to it.
+    """
+    if graph.running >= graph.usual or group.nodes > 1 or math.isinf(node.channel):
+        return graph.limit
+    return min(graph.limit, graph.running * max(node.channel, node.ring[2] * links.whole / graph.usual))
+
+
+def _held(graph: ChannelSearch, protocol: int, hop: float) -> float:
+    """B/s that the buffers of the running channels let through: what they hold, once in a hop's time."""
+    return graph.running * graph.windows[protocol] / hop
+
+
 def _on_wire(links: GroupLinks) -> tuple[float, float, float]:
-    return _ON_WIRE if links.nvidia else _ON_WIRE_RCCL
+    return c.DATA_ON_WIRE if links.nvidia else _ON_WIRE_RCCL
 
 
 def _nvls(
@@ -226,7 +245,7 @@ def _batch(size: float, peers: int, links: GroupLinks, node: NodeConstants, send
     if not links.nvidia:
         return batches * node.hop[2]
     simple = sends.simple if far or size > LL_BYTES else 0.0
-    return batches * simple + sends.peer * min(peers, BATCH)
+    return batches * simple + sends.peer * peers
 
 
 def _rooted_cost(

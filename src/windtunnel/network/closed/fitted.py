@@ -68,7 +68,7 @@ class SendConstants:
     simple: float
     """Seconds of a message by Simple beyond one by LL."""
     peer: float
-    """Seconds of each peer that is served at the same time."""
+    """Seconds of each peer."""
     fill: float
     """Share of a channel's first step that an all-to-all waits for once more: the receiver copies it out of the buffer."""
 

@@ -22,6 +22,7 @@ _CUBE_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
 _ACROSS_SOCKETS = (
     0.6  # efficiency of a ring that leaves a CPU's PCIe tree: all-reduce on 8 against 4 A100 PCIe (SimuMax, 0.4176 / 0.6924)
 )
+_SPREAD = ("infiniband", "efa")  # fabrics whose packets take all equal paths if the catalogue states no routing
 _OWN_PORTS = ("ethernet", "ici")  # accelerators whose network ports are on the chip and not behind PCIe
 
 
@@ -203,6 +204,19 @@ def above_leaf(cluster: Cluster, links: GroupLinks) -> GroupLinks:
     """Links of a group below one leaf whose messages go through a spine."""
     fabric = cluster.fabric
     return replace(links, inter=links.inter * fabric.ecmp_efficiency, hop=links.hop + _EXTRA_LINKS["pod"] * fabric.hop_latency)
+
+
+def hash_gain(cluster: Cluster, group: Group, pairs: int) -> float:
+    """Factor on the rate beyond a leaf of `pairs` queue pairs for each connection, where the fabric hashes them to its paths.
+
+    What collisions of single flows cost (1 - `ecmp_efficiency`) falls as the spread of a mean does, with the square root of their
+    number. Packets that take all paths do not gain. (NVIDIA/nccl issue 1015; Mellanox/nccl-rdma-sharp-plugins pull request 76.)
+    """
+    fabric = cluster.fabric
+    hashes = fabric.routing in (None, "", "ecmp") and fabric.kind not in _SPREAD
+    if not hashes or group.span not in ("pod", "core"):
+        return 1.0
+    return (1.0 - (1.0 - fabric.ecmp_efficiency) / math.sqrt(pairs)) / fabric.ecmp_efficiency
 
 
 def uplink_share(cluster: Cluster, group: Group, comm: Comm, rails: int = 1) -> float:

@@ -170,7 +170,10 @@ def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int
         return max(1, setup.graph.nvls_running)
     least = c.THREAD_BYTES[protocol] * (setup.group.ranks if protocol == c.LL and algorithm == c.RING else 1)
     threads = setup.settings.threads or c.THREADS[protocol]
-    return max(1, min(setup.graph.running, int(size // (threads * least))))
+    most = max(1, min(setup.graph.running, int(size // (threads * least))))
+    # As many on each NIC: the rate is that of NICs which share a call evenly.
+    nics = max(1, round(setup.links.nics)) if setup.group.nodes > 1 else 1
+    return most - most % nics if most > nics else most
 
 
 def step_of(settings: Settings, protocol: str) -> float:
