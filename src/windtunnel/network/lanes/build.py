@@ -1,17 +1,16 @@
 """Builds the lanes of a collective: an algorithm's pattern, with the rate and the delays that the library reaches.
 
-The closed form gives a call's seconds without other traffic: launch, steps and fill, and its bytes at one rate inside a node and
-one between nodes. That rate is divided over the lanes. The remaining seconds become a delay before each slice, in proportion to
-the hops of the algorithm and protocol. So a call without other traffic takes the closed form's time in every engine, by
-construction; this does not validate the closed form.
+The parts of a call (`closed/cost.py`) give the rate of its bytes inside a node and between nodes, from channels, buffers, NVLink,
+PCIe and NICs. That rate is divided over the lanes. The latency, and the fill that the lanes do not have by themselves, become a
+delay before each slice, in proportion to the hops of the algorithm and protocol. So a call without other traffic takes the closed
+form's time in every engine; this does not validate the closed form.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.lanes import Lanes
 from windtunnel.network.closed.collective import Setup, prepare
-from windtunnel.network.closed.cost import achieved_cost
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.algorithms import LOWERINGS, OTHERS, CollectiveCall, Pattern
 from windtunnel.network.lanes.channel_parts import split_channels
@@ -35,7 +33,6 @@ from windtunnel.workload.ops import Comm
 _WIRE = {c.LL: 2.0, c.LL128: 128.0 / 120.0, c.SIMPLE: 1.0}
 """Bytes sent per byte of data: LL adds a flag to each four bytes, LL128 uses eight of 128 bytes for it."""
 _SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
-_HUGE = 1e30
 _MOST_SLICES = 300_000  # slices that are timed one by one if no formula is exact
 
 
@@ -192,11 +189,10 @@ def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: st
     hops = ready.node.hop[p], ready.net.hop[p]
     if algorithm in OTHERS:
         # Each rank uses its links like a ring; a ring moves (n - 1)/n of the buffer twice for an all-reduce.
-        way = Comm.ALL_GATHER
         moved = call.size * (group.ranks - 1) / group.ranks
-        local, net = _bytes_only(ready, call, c.RING, way)
+        parts = ready.parts(call.size, c.RING, call.protocol, Comm.ALL_GATHER)
         scale = call.size / moved if moved else 0.0
-        return Speed(launch, local * scale, net * scale * group.per_node, *hops, None)
+        return Speed(launch, parts.inside * scale, parts.outside * scale * group.per_node, *hops, None)
     if algorithm == c.TREE:
         hops = ready.node.tree_hop[p], ready.net.tree_hop[p]
     elif algorithm in (c.NVLS, c.NVLS_TREE):
@@ -204,27 +200,10 @@ def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: st
     elif algorithm == "p2p":
         launch = ready.node.p2p_launch + (ready.net.p2p_launch if group.nodes > 1 else 0.0)
         hops = ready.node.hop[2], ready.node.hop[2]
-    local, net = _bytes_only(ready, call, algorithm, call.comm)
+    parts = ready.parts(call.size, algorithm, call.protocol)
     chosen = ready.choose(call.size) == (algorithm, call.protocol)
     cost = ready.seconds(call.size)[0] if chosen else ready.cost(call.size, algorithm, call.protocol)
-    return Speed(launch, local, net, *hops, cost.seconds)
-
-
-def _bytes_only(ready: Setup, call: CollectiveCall, algorithm: str, comm: Comm) -> tuple[float, float]:
-    """The closed form's seconds for the bytes on links inside a node, and on those between nodes, without fills: its result with
-    infinite rates of the other links."""
-    node = replace(ready.node, **_zero(ready.node, ("fill", "nvls_fill")))
-    net = replace(ready.net, **_zero(ready.net, ("fill", "tree_fill", "nvls_fill")))
-    inside = {f.name: _HUGE for f in fields(ready.links) if f.name in ("intra", "chain", "pair")}
-    seconds = []
-    for links in (replace(ready.links, inter=_HUGE), replace(ready.links, **inside)):  # type: ignore[arg-type]
-        cost = achieved_cost(comm, call.size, ready.group, links, ready.graph, algorithm, call.protocol, node, net)
-        seconds.append(max(0.0, cost.seconds - cost.latency))
-    return seconds[0], seconds[1] if ready.group.nodes > 1 else 0.0
-
-
-def _zero(table: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    return {f.name: 0.0 for f in fields(table) if f.name in names}
+    return Speed(launch, parts.inside, parts.outside, *hops, cost.seconds)
 
 
 def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s) -> tuple[Lanes, float, float]:

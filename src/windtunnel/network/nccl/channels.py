@@ -80,9 +80,9 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
         running = _limit_channels(OTHER_CHANNELS, settings)
         rates = links.intra * 1e-9 / running, links.line * 1e-9 / running
         each = links.whole * 1e-9 / OTHER_CHANNELS  # what one workgroup moves, whatever the group
-        sends = [send_channels(group, links, number, settings) for number in (running, OTHER_CHANNELS)]
+        sends, most = (send_channels(group, links, number, settings) for number in (running, OTHER_CHANNELS))
         return ChannelSearch(
-            running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0, *sends, _windows(settings)
+            running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0, sends, most, _windows(settings)
         )
     counted = links.intra * 1e-9 * (NVLINK_COUNTED[links.generation] if links.medium == "nvlink" else 0.92)
     faster = faster_links(links)
@@ -134,9 +134,11 @@ def _search(group: Group, links: GroupLinks, settings: Settings, counted: float)
     nvls_running = min(own, settings.max_ctas or MAX_CHANNELS)
     if group.nodes > 1:  # between nodes at most as many channels as rings; as a share, since the usual rates were fitted that way
         nvls_running = min(nvls_running, math.ceil(own * min(1.0, running / usual)))
-    sends = [send_channels(group, links, number, settings) for number in (running, usual)]
+    sends, by_default = (send_channels(group, links, number, settings) for number in (running, usual))
     nvls = counted / own if own else 0.0
-    return ChannelSearch(channels, intra, inter, tree, running, own, nvls, usual, each, nvls_running, *sends, _windows(settings))
+    return ChannelSearch(
+        channels, intra, inter, tree, running, own, nvls, usual, each, nvls_running, sends, by_default, _windows(settings)
+    )
 
 
 def _windows(settings: Settings) -> tuple[float, float, float]:
