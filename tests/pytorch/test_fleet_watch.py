@@ -306,6 +306,23 @@ def test_a_functional_call_ends_when_its_result_or_a_view_of_it_is_used(alone: P
     assert np.isfinite(found.seconds[found.section == Section.CALL]).tolist() == [True]
 
 
+def test_a_forward_without_gradients_is_inference_and_work_of_its_own(alone: Path) -> None:
+    start(alone)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.Linear(4, 4)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(6):
+        with torch.no_grad():
+            model(torch.ones(2, 4))
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    watch.stop()
+    found = table(alone)
+    counts = {one: np.bincount(found.step[found.section == one], minlength=6)[2:6].tolist() for one in Section}
+    assert counts[Section.INFERENCE] == counts[Section.FORWARD] == counts[Section.OPTIMIZER] == [1] * 4
+    numbers = found.micro_batch[(found.section == Section.FORWARD) & (found.step >= 2)]
+    assert (numbers == 0).all()  # inference is no micro batch
+
+
 def test_two_models_that_take_turns_do_one_step_a_round(alone: Path) -> None:
     start(alone)
     models = [torch.nn.Linear(4, 4) for _ in range(2)]
