@@ -1,4 +1,4 @@
-"""What the monitor records of loops with several models: rounds of optimizers, forwards without gradients, results used as views."""
+"""Loops with several models: rounds of optimizers, forwards without gradients, results of calls used as views."""
 
 from __future__ import annotations
 
