@@ -23,10 +23,11 @@ class ModuleWatch:
 
     def __init__(self, steps: StepWatch, tell: Callable[[Any], object] = lambda _: None) -> None:
         from torch import is_grad_enabled
+        from torch.compiler import is_dynamo_compiling
         from torch.nn.modules import module as registry
 
         self.steps, self.recorder = steps, steps.recorder
-        self._registry, self._gradients = registry, is_grad_enabled
+        self._registry, self._gradients, self._is_traced = registry, is_grad_enabled, is_dynamo_compiling
         self._tell = tell  # called with each outermost module, once
         self._found: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
         self._trains: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
@@ -94,12 +95,13 @@ class ModuleWatch:
         # As `steps.before_forward`, in one frame: what runs once a step runs with cold caches, at some µs a frame.
         steps, recorder, mark = self.steps, self.recorder, None
         if not steps.inside_forward and recorder.live:
-            steps.inside_forward = True
             if self._gradients():
+                steps.inside_forward = True
                 counted, given = steps.forwards, recorder.micro_batch
                 steps.forwards = counted + 1
                 mark = recorder.open(_FORWARD, steps.names.get(type(module), -1), given if given >= 0 else counted)
-            else:
+            elif not self._is_traced():  # a compiled function takes hooks into its graph
+                steps.inside_forward = True
                 mark = recorder.open(_INFERENCE, steps.names.get(type(module), -1))
         self._opened.append(mark)
 
