@@ -17,7 +17,7 @@ from windtunnel.base.comm import Comm
 from windtunnel.base.errors import SpecError, WindtunnelError
 from windtunnel.network import flat_group
 from windtunnel.network.closed.collective import Setup, prepare
-from windtunnel.network.closed.cost import achieved_cost as cost_of
+from windtunnel.network.closed.cost import parts_of
 from windtunnel.network.closed.fitted import NETS, NODES
 from windtunnel.network.closed.measured import scale_constants
 from windtunnel.records.measured_calls import CallTable
@@ -79,7 +79,7 @@ class _Call:
         ready = self.setup
         node, net = scale_constants(NODES[ready.links.generation], NETS[ready.links.fabric], factors)
         return min(
-            cost_of(ready.comm, self.bytes, ready.group, ready.links, ready.graph, *option, node, net).seconds
+            parts_of(ready.comm, self.bytes, ready.group, ready.links, ready.graph, *option, node, net).seconds
             for option in self.options
         )
 

@@ -19,7 +19,7 @@ from windtunnel.calibrate.recipes import fits
 from windtunnel.calibrate.record import FitRecord, compare_errors
 from windtunnel.network import flat_group
 from windtunnel.network.closed.collective import Setup, prepare
-from windtunnel.network.closed.cost import achieved_cost
+from windtunnel.network.closed.cost import parts_of
 from windtunnel.network.closed.fitted import NETS, NODES, SENDS, NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.settings import parse_settings
@@ -197,7 +197,7 @@ class _Call:
         links, s = self.ready.links, self.sample
         node, net = tables[links.generation], tables[links.fabric]
         return min(
-            achieved_cost(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net, tables[_SENDS]).seconds
+            parts_of(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net, tables[_SENDS]).seconds
             for algorithm, protocol in self.options
         )
 

@@ -50,23 +50,6 @@ class CallParts(NamedTuple):
         return self.latency + max(self.inside, self.outside) + self.fill
 
 
-def achieved_cost(
-    comm: Comm,
-    size: float,
-    group: Group,
-    links: GroupLinks,
-    graph: ChannelSearch,
-    algorithm: str,
-    protocol: str,
-    node: NodeConstants,
-    net: NetConstants,
-    sends: SendConstants = SENDS,
-) -> Cost:
-    """Cost of a collective of `size` bytes in total with the selected algorithm and protocol."""
-    parts = parts_of(comm, size, group, links, graph, algorithm, protocol, node, net, sends)
-    return Cost(parts.seconds, parts.latency)
-
-
 def parts_of(
     comm: Comm,
     size: float,

@@ -30,8 +30,8 @@ from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
-_WIRE = {c.LL: 2.0, c.LL128: 128.0 / 120.0, c.SIMPLE: 1.0}
-"""Bytes sent per byte of data: LL adds a flag to each four bytes, LL128 uses eight of 128 bytes for it."""
+_WIRE = {protocol: 1.0 / data for protocol, data in zip(c.PROTOCOLS, c.DATA_ON_WIRE, strict=True)}
+"""Bytes sent per byte of data."""
 _SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
 _MOST_SLICES = 300_000  # slices that are timed one by one if no formula is exact
 
