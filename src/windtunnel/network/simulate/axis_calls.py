@@ -140,8 +140,6 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
     sites = on.graph.node_site[on.graph.endpoint[ends[:, :: group.per_node]]]
     where = np.concatenate([ends, on.switch[sites]], axis=1).astype(np.int32)
     one = lowered.lanes
-    beyond = _slowdown_beyond_leaf(on, comm, size, group)
-    one = replace(one, rate=one.rate / beyond)
     lanes = _tile(one, where, count)
     if (np.minimum(lanes.src, lanes.dst) < 0).any():
         raise SpecError("cluster.node.scale_up", on.cluster.node.scale_up.kind, "NVSwitches, for an algorithm that adds in them")
@@ -151,31 +149,42 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
     _, above = latencies(on.graph, paths)
     steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
     wait = float(one.begin.min(initial=np.inf))
-    seconds = lowered.latency + (lowered.seconds - lowered.latency) * beyond
-    return AxisCall(lanes, options, way, paths, seconds, lowered.latency, wait, steps * float(above.max(initial=0.0)))
+    extra = steps * float(above.max(initial=0.0))
+    call = AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, extra)
+    return call if group.nodes < 2 else _all_at_once(on, comm, size, group, call)
 
 
-def _slowdown_beyond_leaf(on: Machine, comm: Comm, size: float, group: Group) -> float:
-    """Factor on the seconds of a call's bytes for a group that leaves its leaf, with nothing else on the links.
+def _all_at_once(on: Machine, comm: Comm, size: float, group: Group, call: AxisCall) -> AxisCall:
+    """The call as slow as if all groups of its axis make it at once, some of them beyond a leaf.
 
-    The closed form takes `ecmp_efficiency` of the rate there. An engine finds the collisions of hashes itself, but no call is to be
-    faster for that than what the fabric reaches at best.
+    Its lanes have the rate of one group below a leaf. Groups that share a NIC would reach its full rate together, which no library
+    does, and where flows choose their ways well the engine would find nothing of the fabric's `ecmp_efficiency`. So the closed
+    form's seconds for all of them are the least; what up-links lack is left to the engine.
     """
-    if group.nodes < 2 or group.span in ("node", "leaf"):
-        return 1.0
-    alone = replace(group, sharing=1)
-    near, far = (prepare(on.even, comm, shape, on.settings).seconds(size)[0] for shape in (replace(alone, span="leaf"), alone))
-    moved = near.seconds - near.latency
-    return max(1.0, (far.seconds - far.latency) / moved) if moved > 0.0 else 1.0
+    near = prepare(on.cluster, comm, replace(group, sharing=1, span="leaf"), on.settings).seconds(size)[0]
+    far = prepare(on.even, comm, group, on.settings).seconds(size)[0]
+    least = far.seconds - call.extra
+    if least <= call.seconds:
+        return call
+    moved = call.seconds - call.latency
+    more = (far.seconds - far.latency) / (near.seconds - near.latency) if near.seconds > near.latency else 1.0
+    longer = min(least, moved * max(1.0, more))
+    return _stretched(call, longer / moved if moved > 0.0 else 1.0, (least - longer) / call.latency if call.latency > 0.0 else 1.0)
 
 
 def slowed(call: AxisCall, factor: float) -> AxisCall:
     """The call with all of its seconds so much longer."""
-    if factor == 1.0:
-        return call
+    return call if factor == 1.0 else _stretched(call, factor, factor)
+
+
+def _stretched(call: AxisCall, bytes_: float, latency: float) -> AxisCall:
+    """The call with so many times the seconds for its bytes, and for all else."""
     one = call.lanes
-    lanes = replace(one, rate=one.rate / factor, delay=one.delay * factor, begin=one.begin * factor)
-    return replace(call, lanes=lanes, seconds=call.seconds * factor, latency=call.latency * factor, wait=call.wait * factor)
+    lanes = replace(one, rate=one.rate / bytes_, delay=one.delay * latency, begin=one.begin * latency)
+    longer = call.latency * latency
+    seconds = (call.seconds - call.latency) * bytes_ + longer
+    return replace(call, lanes=lanes, seconds=seconds, latency=longer, wait=call.wait * latency)
+
 
 
 def connections_of(on: Machine, plan: AxisCall) -> AxisCall:
