@@ -23,13 +23,14 @@ from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.build import lanes_of
+from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.lanes.timing import slices_of
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.packets import packet_options, sprays
-from windtunnel.network.simulate.paths import between_switches, latencies, route_options, with_endpoints
+from windtunnel.network.simulate.paths import between_switches, latencies, relay_paths, rings_of, route_options, with_endpoints
 from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -133,11 +134,13 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
         raise SpecError("runtime.nccl.NCCL_COLLNET_ENABLE", 1, "0 for a whole job over the flow or packet engine")
     local = np.arange(ranks, dtype=np.int32)
     homes = -(-ranks // group.per_node)
-    lowered = lanes_of(
-        on.cluster, comm, size, local, group, settings=on.settings, switches=np.arange(ranks, ranks + homes, dtype=np.int32)
-    )
     ends = on.placed.endpoint[np.sort(rows, axis=1) if comm != Comm.SEND_RECV else rows]
     sites = on.graph.node_site[on.graph.endpoint[ends[:, :: group.per_node]]]
+    mesh = MeshRings() if (on.switch[sites] >= 0).all() else rings_of(on.graph, ends[0, : group.per_node])
+    lowered = lanes_of(
+        on.cluster, comm, size, local, group, settings=on.settings, switches=np.arange(ranks, ranks + homes, dtype=np.int32),
+        rings=mesh.rings,
+    )  # fmt: skip
     where = np.concatenate([ends, on.switch[sites]], axis=1).astype(np.int32)
     one = lowered.lanes
     lanes = _tile(one, where, count)
@@ -146,6 +149,10 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
     options = on.options(comm)
     way = np.tile(lowered.pattern.channel.astype(np.uint64), count)
     paths = route(on.graph, lanes.src, lanes.dst, way, options)
+    if mesh.through:
+        local_relays = [(pair, gpu) for first in range(0, ranks, group.per_node) for pair, gpu in _relays_of_node(mesh.through, first, ranks)]
+        relays = tuple(((int(of[a]), int(of[b])), int(of[c])) for of in ends for (a, b), c in local_relays)
+        paths = relay_paths(on.graph, relays, lanes, way, options, paths)
     _, above = latencies(on.graph, paths)
     steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
     wait = float(one.begin.min(initial=np.inf))
@@ -213,6 +220,12 @@ def demand_of(on: Machine, plan: AxisCall) -> Floats:
     number = np.arange(len(src))
     paths = route_by_port(on.graph, src, dst, number.astype(np.uint64), plan.options, number % on.flows, ports=on.ports)
     return loads(on.graph, paths, each)
+
+
+def _relays_of_node(through: tuple[tuple[Pair, int], ...], first: int, ranks: int) -> list[tuple[Pair, int]]:
+    """Relays of a node whose first rank is `first`, as far as its ranks go."""
+    moved = [((a + first, b + first), c + first) for (a, b), c in through]
+    return [(pair, c) for pair, c in moved if max(*pair, c) < ranks]
 
 
 def _tile(one: Lanes, where: Int32s, count: int) -> Lanes:
