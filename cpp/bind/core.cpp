@@ -7,6 +7,7 @@
 #include "bind/network.h"
 #include "bind/parts.h"
 #include "exec/engine.h"
+#include "net/chain.h"
 #include "net/closed/closed.h"
 
 using namespace wt::bind;
@@ -24,7 +25,8 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
              const Column<std::int32_t>& part_participants, const Column<std::uint8_t>& record,
              const Column<std::int32_t>& op_group, const Column<std::int32_t>& scale, const Column<double>& scales,
              std::int32_t groups, const Column<std::int32_t>& op_live, std::int64_t live_key, std::int64_t live_calls,
-             std::int32_t categories, double compute_tax, std::int64_t host_window, bool critical_path, wt::net::Network* network) {
+             std::int32_t categories, double compute_tax, std::int64_t host_window, bool critical_path,
+             const Column<std::int64_t>& follow_key, const Column<std::int64_t>& follow_next, wt::net::Network* network) {
   using namespace wt::exec;
   const Program program{
       Templates{span_of(template_start), span_of(op_stream), span_of(op_seconds), span_of(op_host), span_of(op_category),
@@ -40,7 +42,9 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
   {
     const nb::gil_scoped_release released;
     wt::net::Closed closed;
-    out = wt::exec::run(program, network != nullptr ? *network : closed);
+    wt::net::Network& given = network != nullptr ? *network : closed;
+    wt::net::Chain chain(given, span_of(follow_key), span_of(follow_next));
+    out = wt::exec::run(program, follow_key.size() > 0 ? static_cast<wt::net::Network&>(chain) : given);
   }
   const std::size_t ranks = out.rank_end.size();
   const auto streams = static_cast<std::size_t>(out.streams);
@@ -86,7 +90,7 @@ NB_MODULE(_core, m) {
         column("rv_host"), column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"),
         column("part_seconds"), column("part_participants"), column("record"), column("op_group"), column("scale"),
         column("scales"), "groups"_a, column("op_live"), "live_key"_a, "live_calls"_a, "categories"_a, "compute_tax"_a,
-        "host_window"_a, "critical_path"_a, "network"_a.none() = nb::none(),
+        "host_window"_a, "critical_path"_a, column("follow_key"), column("follow_next"), "network"_a.none() = nb::none(),
         "Executes a program given as columns; see windtunnel.engine.program.Program.");
   bind_control(m);
   bind_dag(m);

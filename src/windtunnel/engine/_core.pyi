@@ -78,6 +78,8 @@ def run(
     compute_tax: float,
     host_window: int,
     critical_path: bool,
+    follow_key: _Longs,
+    follow_next: _Longs,
     network: Network | None = None,
 ) -> RawTimeline: ...
 

@@ -150,7 +150,9 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
     way = np.tile(lowered.pattern.channel.astype(np.uint64), count)
     paths = route(on.graph, lanes.src, lanes.dst, way, options)
     if mesh.through:
-        local_relays = [(pair, gpu) for first in range(0, ranks, group.per_node) for pair, gpu in _relays_of_node(mesh.through, first, ranks)]
+        local_relays = [
+            (pair, gpu) for first in range(0, ranks, group.per_node) for pair, gpu in _relays_of_node(mesh.through, first, ranks)
+        ]
         relays = tuple(((int(of[a]), int(of[b])), int(of[c])) for of in ends for (a, b), c in local_relays)
         paths = relay_paths(on.graph, relays, lanes, way, options, paths)
     _, above = latencies(on.graph, paths)
@@ -191,7 +193,6 @@ def _stretched(call: AxisCall, bytes_: float, latency: float) -> AxisCall:
     longer = call.latency * latency
     seconds = (call.seconds - call.latency) * bytes_ + longer
     return replace(call, lanes=lanes, seconds=seconds, latency=longer, wait=call.wait * latency)
-
 
 
 def connections_of(on: Machine, plan: AxisCall) -> AxisCall:

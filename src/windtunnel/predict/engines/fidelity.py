@@ -69,6 +69,11 @@ class EngineRun:
         """A network for one run of the program; a slow engine calls `progress` with the share of transfers that have ended."""
         return self.step.network(*self.live.table(), progress, self.live.launches())
 
+    @property
+    def follows(self) -> dict[int, int]:
+        """Keys of transfers, and the key of the call behind each."""
+        return self.live.follows
+
     def finish(self, ran: _core.Network, seconds: float) -> tuple[Traffic, dict[CallKey, float]]:
         """Traffic on the links in a step of so many seconds, and the mean seconds of each call."""
         seen = self.step.read_executions(ran)

@@ -20,8 +20,8 @@ from windtunnel.workload import Axis, Comm
 
 class NetworkCall(NamedTuple):
     """One kind of traffic: a collective of all groups of `axis` in `stage` (None: of the whole job), or the transfers from a stage
-    to the next (`back`: to the one before it). `extra`: seconds before the transfer (a gather inside the node). `only`: the
-    replicas that take part (None: all)."""
+    to the next (`back`: to the one before it). `extra`: seconds before the transfer. `only`: the replicas that take part (None:
+    all). `other`: the groups are the ranks of equal place in `stage` and in this stage."""
 
     comm: Comm
     axis: Axis
@@ -30,6 +30,7 @@ class NetworkCall(NamedTuple):
     back: bool = False
     extra: float = 0.0
     only: tuple[int, ...] | None = None
+    other: int | None = None
 
 
 def name_of(call: NetworkCall) -> str:
@@ -49,6 +50,8 @@ class NetworkCalls:
     plans: list[Int64s] = field(default_factory=list)
     times: list[Int64s] = field(default_factory=list)
     numbers: dict[CallKey, int] = field(default_factory=dict)
+    follows: dict[int, int] = field(default_factory=dict)
+    """Keys of transfers, and the key of the call that is launched behind each."""
     fresh: int = ENGINE_CALLS
     live_key: int | None = LIVE_CALLS
     """First key of the calls inside passes; None: those take the seconds of the closed form."""
@@ -92,6 +95,12 @@ class NetworkCalls:
         self.keys.append(keys)
         self.plans.append(np.full(len(keys), plan, np.int64))
         self.times.append(np.full(len(keys), times, np.int64))
+
+    def follow(self, keys: Int64s, call: NetworkCall) -> None:
+        """Behind each of these transfers, which are its own, the engine runs `call`."""
+        self.fresh += 1
+        self.bind(np.array([self.fresh]), call, len(keys))
+        self.follows |= dict.fromkeys(keys.tolist(), self.fresh)
 
     def launches(self) -> Int64s:
         """How often each call runs in a step [calls]."""

@@ -135,6 +135,8 @@ class Stage:
         other = self.workload.job.plan.pp - 1 - self.index
         seconds = self._count(demand, size)
         key = keys.twins(self.index, other, self.group)
+        if self.live is not None and self.index < other and self.live.runs(demand.axis):
+            self.live.bind(np.array([key]), NetworkCall(demand.comm, demand.axis, size, self.index, only=self.only, other=other))
         return self.meet(REDUCE, demand.stream, key, seconds, 2, waits, Category.GRADIENT_REDUCE, Category.GRADIENT_REDUCE, False)
 
     def sync(

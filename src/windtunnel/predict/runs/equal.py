@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from windtunnel.engine import run
+from windtunnel.engine import Timeline, _core, run
 from windtunnel.memory import memory_of
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
@@ -17,6 +18,8 @@ from windtunnel.workload import Workload
 if TYPE_CHECKING:
     from windtunnel.predict.engines.fidelity import EngineRun
 
+Progress = Callable[[float], object]
+
 
 @dataclass(frozen=True)
 class StepProgram:
@@ -26,6 +29,14 @@ class StepProgram:
     costs: Costs
     lowered: Lowered
     engine: EngineRun | None = None
+
+    def execute(
+        self, progress: Progress | None = None, record_ops: Iterable[int] = (), critical_path: bool = True
+    ) -> tuple[Timeline, _core.Network | None]:
+        """Runs the step once; returns its timeline and the network behind it."""
+        network = None if self.engine is None else self.engine.network(progress)
+        follows = None if self.engine is None else self.engine.follows
+        return run(self.lowered.program, record_ops, critical_path, network, follows), network
 
 
 def closed_program(workload: Workload, costs: Costs) -> StepProgram:
@@ -55,8 +66,8 @@ def run_engine(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
 
 def _run(program: StepProgram, setting: Setting) -> StepRun:
     workload, costs, job = program.workload, program.costs, program.workload.job
-    network = None if program.engine is None else program.engine.network(setting.progress)
-    timeline, traffic = run(program.lowered.program, network=network), None
+    timeline, network = program.execute(setting.progress)
+    traffic = None
     if program.engine is not None and network is not None:
         traffic, means = program.engine.finish(network, timeline.makespan)
         costs = replace(costs, calls=costs.calls.with_measured(means))

@@ -134,8 +134,7 @@ def drawn_program(workload: Workload, mixed: MixedCosts, draw: Draw, setting: Se
 
 def _run(program: DrawnProgram, setting: Setting) -> DrawnRun:
     engine = program.step.engine
-    network = None if engine is None else engine.network(setting.progress)
-    timeline = run(program.step.lowered.program, network=network)
+    timeline, network = program.step.execute(setting.progress)
     parts = tuple(breakdown(timeline, costs, rank) for rank, costs in enumerate(program.costs))
     if engine is None or network is None:
         return DrawnRun(program, timeline, parts, None, {})
@@ -157,8 +156,7 @@ def _equal_step(workload: Workload, costs: Costs, setting: Setting) -> float:
     if setting.network == "closed":
         return run(closed_program(workload, costs).lowered.program, critical_path=False).makespan
     program = engine_program(workload, costs, setting)
-    network = None if program.engine is None else program.engine.network(setting.progress)
-    return run(program.lowered.program, critical_path=False, network=network).makespan
+    return program.execute(setting.progress, critical_path=False)[0].makespan
 
 
 def _result(job: Job, equal: float, runs: Sequence[DrawnRun], shown: DrawnRun) -> UnequalResult:
