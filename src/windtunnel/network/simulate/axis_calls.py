@@ -172,13 +172,14 @@ def _all_at_once(on: Machine, comm: Comm, size: float, group: Group, call: AxisC
     """
     near = prepare(on.cluster, comm, replace(group, sharing=1, span="leaf"), on.settings).seconds(size)[0]
     far = prepare(on.even, comm, group, on.settings).seconds(size)[0]
-    least = far.seconds - call.extra
-    if least <= call.seconds:
+    if far.seconds <= call.seconds:
         return call
     moved = call.seconds - call.latency
     more = (far.seconds - far.latency) / (near.seconds - near.latency) if near.seconds > near.latency else 1.0
-    longer = min(least, moved * max(1.0, more))
-    return _stretched(call, longer / moved if moved > 0.0 else 1.0, (least - longer) / call.latency if call.latency > 0.0 else 1.0)
+    longer = min(far.seconds, moved * max(1.0, more))
+    rest = (far.seconds - longer) / call.latency if call.latency > 0.0 else 1.0
+    extra = max(0.0, call.seconds + call.extra - far.seconds)  # the closed form has hops of its own there
+    return replace(_stretched(call, longer / moved if moved > 0.0 else 1.0, rest), extra=extra)
 
 
 def slowed(call: AxisCall, factor: float) -> AxisCall:
