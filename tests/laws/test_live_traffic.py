@@ -31,6 +31,7 @@ FASTER = 1e-3
 """The share by which a step may be faster over an engine than in closed form, or over faster links."""
 FLOW = Setting(network="flow")
 
+HSDP = ("plan.sharding=hsdp", "plan.shard_group=8")
 PLANS = {
     "tp": ("llama2-70b-64xh100", []),
     "interleaved": ("llama2-70b-64xh100", ["plan.vpp=5"]),
@@ -41,7 +42,7 @@ PLANS = {
     "fsdp": ("llama3-8b-8xh100", ["plan.sharding=fsdp"]),
     "hsdp": (
         "llama3-8b-8xh100",
-        ["cluster.gpus=16", "plan.dp=16", "plan.global_batch=16", "plan.sharding=hsdp", "plan.shard_group=8"],
+        ["cluster.gpus=16", "plan.dp=16", "plan.global_batch=16", *HSDP],
     ),
     "zero3": ("llama3-8b-8xh100", ["plan.sharding=zero3"]),
     "ep": ("mixtral-8x7b-64xh100", []),
