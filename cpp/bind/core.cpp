@@ -7,6 +7,7 @@
 #include "bind/network.h"
 #include "bind/parts.h"
 #include "exec/engine.h"
+#include "net/chain.h"
 #include "net/closed/closed.h"
 
 using namespace wt::bind;
@@ -23,24 +24,27 @@ nb::dict run(const Column<std::int64_t>& template_start, const Column<std::int32
              const Column<std::int64_t>& part_key, const Column<double>& part_seconds,
              const Column<std::int32_t>& part_participants, const Column<std::uint8_t>& record,
              const Column<std::int32_t>& op_group, const Column<std::int32_t>& scale, const Column<double>& scales,
-             std::int32_t groups, std::int32_t categories, double compute_tax, std::int64_t host_window, bool critical_path,
-             wt::net::Network* network) {
+             std::int32_t groups, const Column<std::int32_t>& op_live, std::int64_t live_key, std::int64_t live_calls,
+             std::int32_t categories, double compute_tax, std::int64_t host_window, bool critical_path,
+             const Column<std::int64_t>& follow_key, const Column<std::int64_t>& follow_next, wt::net::Network* network) {
   using namespace wt::exec;
   const Program program{
       Templates{span_of(template_start), span_of(op_stream), span_of(op_seconds), span_of(op_host), span_of(op_category),
-                span_of(op_comm), span_of(op_sync), span_of(op_wait0), span_of(op_wait1), span_of(op_group)},
+                span_of(op_comm), span_of(op_sync), span_of(op_wait0), span_of(op_wait1), span_of(op_group), span_of(op_live)},
       Instances{span_of(rank_start), span_of(tmpl), span_of(times), span_of(flags), span_of(wait_start), span_of(waits),
                 span_of(scale)},
       Rendezvous{span_of(rv_stream), span_of(rv_host), span_of(rv_cat_wait), span_of(rv_cat_transfer), span_of(part_start),
                  span_of(part_key), span_of(part_seconds), span_of(part_participants)},
-      Options{categories, compute_tax, host_window, critical_path, span_of(record)},
+      Options{categories, compute_tax, host_window, critical_path, span_of(record), live_key, live_calls},
       Scales{span_of(scales), groups},
   };
   Timeline out;
   {
     const nb::gil_scoped_release released;
     wt::net::Closed closed;
-    out = wt::exec::run(program, network != nullptr ? *network : closed);
+    wt::net::Network& given = network != nullptr ? *network : closed;
+    wt::net::Chain chain(given, span_of(follow_key), span_of(follow_next));
+    out = wt::exec::run(program, follow_key.size() > 0 ? static_cast<wt::net::Network&>(chain) : given);
   }
   const std::size_t ranks = out.rank_end.size();
   const auto streams = static_cast<std::size_t>(out.streams);
@@ -85,8 +89,9 @@ NB_MODULE(_core, m) {
         column("template"), column("times"), column("flags"), column("wait_start"), column("waits"), column("rv_stream"),
         column("rv_host"), column("rv_cat_wait"), column("rv_cat_transfer"), column("part_start"), column("part_key"),
         column("part_seconds"), column("part_participants"), column("record"), column("op_group"), column("scale"),
-        column("scales"), "groups"_a, "categories"_a, "compute_tax"_a, "host_window"_a, "critical_path"_a,
-        "network"_a.none() = nb::none(), "Executes a program given as columns; see windtunnel.engine.program.Program.");
+        column("scales"), "groups"_a, column("op_live"), "live_key"_a, "live_calls"_a, "categories"_a, "compute_tax"_a,
+        "host_window"_a, "critical_path"_a, column("follow_key"), column("follow_next"), "network"_a.none() = nb::none(),
+        "Executes a program given as columns; see windtunnel.engine.program.Program.");
   bind_control(m);
   bind_dag(m);
   bind_fabric(m);

@@ -3,67 +3,21 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
-#include <sstream>
 
 #include "base/check.h"
+#include "exec/clocked.h"
 
 namespace wt::exec {
 
-Engine::Engine(const Program& program, net::Network& network) : program_(program), network_(network), layout_(validate(program)) {
-  const Options& options = program.options;
-  const auto ranks = static_cast<std::size_t>(layout_.ranks);
-  streams_count_ = static_cast<std::size_t>(layout_.streams);
-  categories_ = static_cast<std::size_t>(options.categories);
-  window_ = static_cast<std::uint32_t>(std::min<std::int64_t>(options.host_window, std::int64_t{1} << 31));
-  rate_ = 1.0 - options.compute_tax;
-  tax_ = options.compute_tax > 0.0;
-  remaining_ = program.instances.tmpl.size();
-  states_.resize(remaining_);
-  ranks_.resize(ranks);
-  streams_.resize(ranks * streams_count_);
-  busy_.resize(ranks * streams_count_ * categories_);
-  idle_.resize(ranks * (categories_ + 2));
-  stretch_.resize(ranks * categories_);
+Engine::Engine(const Program& program, net::Network& network) : Book(program, network, false) {
   std::int32_t longest = 0;
   for (const TemplateInfo& t : layout_.templates) longest = std::max(longest, t.size);
   ends_.assign(static_cast<std::size_t>(longest) + 1, -1.0);
-  keys_.resize(layout_.member_start.size() - 1);
-  for (std::size_t k = 0; k < keys_.size(); ++k)
-    keys_[k].participants = static_cast<std::int32_t>(layout_.member_start[k + 1] - layout_.member_start[k]);
-  for (std::size_t p = 0; p < layout_.key_id.size(); ++p)
-    keys_[static_cast<std::size_t>(layout_.key_id[p])].name = program.rendezvous.key[p];
-
-  for (std::int32_t r = 0; r < layout_.ranks; ++r) {
-    Rank& rank = ranks_[static_cast<std::size_t>(r)];
-    rank.index = r;
-    rank.first = rank.cursor = rank.low = static_cast<std::int32_t>(program.instances.rank_start[static_cast<std::size_t>(r)]);
-    rank.last = static_cast<std::int32_t>(program.instances.rank_start[static_cast<std::size_t>(r) + 1]);
-    for (std::int32_t i = rank.first; i < rank.last; ++i) {
-      State& s = state(i);
-      s.events = row(i) >= 0 ? 1 : program.instances.times[static_cast<std::size_t>(i)] * info(i).size;
-      s.first_event = rank.events;
-      rank.events += static_cast<std::uint32_t>(s.events);
-    }
-    const bool trailed = options.critical_path || options.record[static_cast<std::size_t>(r)] != 0;
-    if (trailed || window_ > 0) rank.trail.start = std::make_unique_for_overwrite<double[]>(rank.events);
-    if (trailed) {
-      rank.trail.end = std::make_unique_for_overwrite<double[]>(rank.events);
-      rank.trail.before = std::make_unique_for_overwrite<std::uint32_t[]>(rank.events);
-      rank.trail.cause = std::make_unique_for_overwrite<Cause[]>(rank.events);
-    }
-  }
 }
 
 std::uint64_t Engine::streams_of(std::int32_t i) const {
   if (row(i) < 0) return info(i).streams;
   return std::uint64_t{1} << program_.rendezvous.stream[static_cast<std::size_t>(row(i))];
-}
-
-// The host goes on from a synchronised instance when that has ended.
-void Engine::settle_sync(Rank& rank) {
-  const State& s = state(rank.sync);
-  if (s.end > rank.host.at) rank.host = Host{s.end, s.end, s.last_event, rank.sync, Cause::kHost};
-  rank.sync = -1;
 }
 
 bool Engine::can_admit(Rank& rank) {
@@ -302,37 +256,6 @@ std::vector<Engine::Candidate> Engine::held_by_the_tax() {
   return found;
 }
 
-void Engine::deadlock() const {
-  std::ostringstream text;
-  text << "deadlock: no rank can go on";
-  int listed = 0;
-  for (const Rank& rank : ranks_) {
-    for (std::int32_t i = rank.first; i < rank.last && listed < 8; ++i) {
-      const State& s = state(i);
-      if (s.status != Status::kPosted) continue;
-      const auto at = static_cast<std::size_t>(row(i));
-      for (auto p = static_cast<std::size_t>(program_.rendezvous.part_start[at]);
-           p < static_cast<std::size_t>(program_.rendezvous.part_start[at + 1]); ++p) {
-        const auto id = static_cast<std::size_t>(layout_.key_id[p]);
-        if (keys_[id].posted == keys_[id].participants) continue;
-        text << "; rank " << rank.index << ", instance " << i - rank.first << " waits at key " << keys_[id].name << " ("
-             << keys_[id].posted << " of " << keys_[id].participants << " have posted";
-        for (auto m = static_cast<std::size_t>(layout_.member_start[id]);
-             m < static_cast<std::size_t>(layout_.member_start[id + 1]); ++m) {
-          const Member& member = layout_.members[m];
-          if (state(member.instance).status < Status::kPosted)
-            text << "; missing: rank " << member.rank << ", instance "
-                 << member.instance - ranks_[static_cast<std::size_t>(member.rank)].first;
-        }
-        text << ")";
-        ++listed;
-      }
-      break;  // the first one of each rank says enough
-    }
-  }
-  throw Error(text.str());
-}
-
 Timeline Engine::run() {
   for (Rank& rank : ranks_) enqueue(rank);
   for (;;) {
@@ -355,43 +278,8 @@ Timeline Engine::run() {
   return results();
 }
 
-Timeline Engine::results() {
-  Timeline out;
-  const std::size_t n = states_.size();
-  out.streams = layout_.streams;
-  out.begin.resize(n);
-  out.end.resize(n);
-  out.transfer.resize(n);
-  out.host.resize(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    out.begin[i] = states_[i].begin;
-    out.end[i] = states_[i].end;
-    out.transfer[i] = states_[i].transfer;
-    out.host[i] = states_[i].host.at;
-    out.ops += states_[i].events;
-  }
-  for (Rank& rank : ranks_) {
-    if (rank.sync >= 0) settle_sync(rank);
-    double end = 0.0;
-    for (std::int32_t i = rank.first; i < rank.last; ++i) end = std::max(end, state(i).end);
-    out.rank_end.push_back(end);
-    out.host_end.push_back(rank.host.at);
-    out.makespan = std::max(out.makespan, end);
-  }
-  for (const Rank& rank : ranks_) idle(rank, categories_ + 1).add(out.makespan - streams_of_rank(rank)[0].free);
-  const auto values = [](const std::vector<Sum>& sums) {
-    std::vector<double> v(sums.size());
-    std::transform(sums.begin(), sums.end(), v.begin(), [](const Sum& s) { return s.value(); });
-    return v;
-  };
-  out.busy = values(busy_);
-  out.idle = values(idle_);
-  out.stretch = values(stretch_);
-  if (program_.options.critical_path) out.path = critical_path(out.makespan);
-  record(out.record);
-  return out;
+Timeline run(const Program& program, net::Network& network) {
+  return program.templates.live.empty() ? Engine(program, network).run() : Clocked(program, network).run();
 }
-
-Timeline run(const Program& program, net::Network& network) { return Engine(program, network).run(); }
 
 }  // namespace wt::exec

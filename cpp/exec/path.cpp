@@ -1,7 +1,7 @@
 // Reads the trail: the critical path, walked back from the last end, and the times of recorded operators.
 #include <algorithm>
 
-#include "exec/engine.h"
+#include "exec/book.h"
 
 namespace wt::exec {
 namespace {
@@ -41,7 +41,7 @@ class PathBuilder {
 
 }  // namespace
 
-Path Engine::critical_path(double makespan) const {
+Path Book::critical_path(double makespan) const {
   PathBuilder path;
   const auto last = std::find_if(states_.begin(), states_.end(), [&](const State& s) { return s.end == makespan; });
   if (last == states_.end()) return path.take();
@@ -96,7 +96,7 @@ Path Engine::critical_path(double makespan) const {
   return path.take();
 }
 
-void Engine::record(Record& out) const {
+void Book::record(Record& out) const {
   const auto wanted = [&](const Rank& rank) { return program_.options.record[static_cast<std::size_t>(rank.index)] != 0; };
   std::size_t rows = 0;
   for (const Rank& rank : ranks_) rows += wanted(rank) ? rank.events : 0;

@@ -5,53 +5,6 @@
 
 namespace wt::exec {
 
-Engine::Gate Engine::gate_of(const Rank& rank, std::int32_t i) const {
-  const Instances& in = program_.instances;
-  Gate gate{0.0, -1};
-  for (auto w = in.wait_start[static_cast<std::size_t>(i)]; w < in.wait_start[static_cast<std::size_t>(i) + 1]; ++w) {
-    const std::int32_t source = rank.first + in.waits[static_cast<std::size_t>(w)];
-    if (state(source).end > gate.at) gate = {state(source).end, source};
-  }
-  return gate;
-}
-
-// Stream 0 was idle because of an instance: a rendezvous is split where its transfer began.
-void Engine::charge(Rank& rank, double from, double to, std::int32_t instance) {
-  const State& cause = state(instance);
-  if (row(instance) < 0) {
-    idle(rank, static_cast<std::size_t>(cause.category)).add(to - from);
-    return;
-  }
-  const auto at = static_cast<std::size_t>(row(instance));
-  const double split = std::clamp(cause.transfer, from, to);
-  idle(rank, static_cast<std::size_t>(program_.rendezvous.cat_wait[at])).add(split - from);
-  idle(rank, static_cast<std::size_t>(program_.rendezvous.cat_transfer[at])).add(to - split);
-}
-
-// Stream 0 was idle because of the host; while the host was itself held by an instance, that instance is the cause.
-void Engine::charge_host(Rank& rank, double from, double to, const Host& host) {
-  if (host.base_instance >= 0 && host.base_at > from) {
-    const double split = std::min(host.base_at, to);
-    charge(rank, from, split, host.base_instance);
-    from = split;
-  }
-  idle(rank, categories_).add(to - from);
-}
-
-// What the compute stream waited for until an operator began on it: the host, an operator of the same instance (`inner`, its
-// category), the gate of the repetition before (`gate_category`), or another instance.
-inline void Engine::charge_idle(Rank& rank, double from, double to, Cause cause, const Host& host, std::int32_t inner,
-                                std::int32_t gate_category, std::int32_t gate_instance) {
-  if (cause == Cause::kHost)
-    charge_host(rank, from, to, host);
-  else if (cause == Cause::kInner)
-    idle(rank, static_cast<std::size_t>(inner)).add(to - from);
-  else if (gate_category >= 0)
-    idle(rank, static_cast<std::size_t>(gate_category)).add(to - from);
-  else
-    charge(rank, from, to, gate_instance);
-}
-
 // The end of an operator with the compute tax: later by what calls in flight take from it. Its own flight is noted.
 [[gnu::always_inline]] inline double Engine::taxed_end(Rank& rank, std::int32_t i, const Op& op, double start, double seconds) {
   const double end = start + seconds;

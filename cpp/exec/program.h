@@ -32,6 +32,7 @@ struct Templates {
   std::span<const std::int32_t> wait0;  // earlier operator of the template, or -1
   std::span<const std::int32_t> wait1;
   std::span<const std::int32_t> group;  // column of Scales that stretches the operator; empty: 0 for all
+  std::span<const std::int32_t> live;   // number of the call whose end the network finds, or -1; empty: none, and ranks are walked
 };
 
 struct Instances {
@@ -68,6 +69,8 @@ struct Options {
   std::int64_t host_window = 0;  // operators that the host may be ahead of the device; 0: any number
   bool critical_path = true;
   std::span<const std::uint8_t> record;  // [R] 1: keep the times of every operator of the rank
+  std::int64_t live_key = 0;             // key of live call n of rank r: live_key + r * live_calls + n
+  std::int64_t live_calls = 0;
 };
 
 struct Program {

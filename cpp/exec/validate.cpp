@@ -58,6 +58,12 @@ void lay_out_templates(const Program& program, Layout& out) {
   check_size(t.wait0.size(), n, "op wait0");
   check_size(t.wait1.size(), n, "op wait1");
   if (!t.group.empty()) check_size(t.group.size(), n, "op group");
+  if (!t.live.empty()) check_size(t.live.size(), n, "op live");
+  for (std::size_t i = 0; i < t.live.size(); ++i)
+    if (t.live[i] != -1) {
+      check_range(t.live[i], program.options.live_calls, "op live", static_cast<std::int64_t>(i));
+      if (t.comm[i] == kComputes) fail("op live of row ", i, " is ", t.live[i], "; only communication and copies can be live");
+    }
   check_offsets(t.start, n, "template start");
   out.ops.resize(n);
   out.templates.resize(t.start.size() - 1);

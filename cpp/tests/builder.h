@@ -20,6 +20,7 @@ struct OpSpec {
   int wait0 = -1;
   int wait1 = -1;
   int group = 0;
+  int live = -1;
 };
 
 struct PartSpec {
@@ -52,6 +53,7 @@ class Builder {
   bool record = false;
   std::vector<double> factors;  // [rows x groups]; empty: nothing is stretched
   std::int32_t groups = 1;
+  std::int64_t live_key = 0, live_calls = 0;  // above 0: by the evaluator that goes by time
 
   int add_template(std::vector<OpSpec> ops) {
     templates.push_back(std::move(ops));
@@ -73,6 +75,7 @@ class Builder {
         c.op_wait0.push_back(op.wait0);
         c.op_wait1.push_back(op.wait1);
         c.op_group.push_back(op.group);
+        if (live_calls > 0) c.op_live.push_back(op.live);
       }
       c.template_start.push_back(static_cast<std::int64_t>(c.op_stream.size()));
     }
@@ -101,10 +104,10 @@ class Builder {
     c.record.assign(ranks.size(), record ? 1 : 0);
     return Program{
         Templates{c.template_start, c.op_stream, c.op_seconds, c.op_host, c.op_category, c.op_comm, c.op_sync, c.op_wait0,
-                  c.op_wait1, c.op_group},
+                  c.op_wait1, c.op_group, c.op_live},
         Instances{c.rank_start, c.tmpl, c.times, c.flags, c.wait_start, c.waits, c.scale},
         Rendezvous{c.rv_stream, c.rv_host, c.rv_cat_wait, c.rv_cat_transfer, c.part_start, c.key, c.seconds, c.participants},
-        Options{categories, compute_tax, host_window, critical_path, c.record},
+        Options{categories, compute_tax, host_window, critical_path, c.record, live_key, live_calls},
         Scales{factors, groups},
     };
   }
@@ -117,7 +120,7 @@ class Builder {
  private:
   struct Columns {
     std::vector<std::int64_t> template_start{0}, rank_start{0}, wait_start{0}, part_start{0}, key;
-    std::vector<std::int32_t> op_stream, op_category, op_wait0, op_wait1, op_group, scale, tmpl, times, waits, rv_stream,
+    std::vector<std::int32_t> op_stream, op_category, op_wait0, op_wait1, op_group, op_live, scale, tmpl, times, waits, rv_stream,
         rv_cat_wait, rv_cat_transfer, participants;
     std::vector<double> op_seconds, op_host, rv_host, seconds;
     std::vector<std::uint8_t> op_comm, op_sync, flags, record;

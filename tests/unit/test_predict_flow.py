@@ -23,11 +23,11 @@ def two_stages(*sets: str) -> Job:
     return check(load_job("llama2-70b-64xh100", [*base, *sets]))
 
 
-def test_inside_one_domain_nothing_changes() -> None:
+def test_inside_one_domain_calls_take_the_closed_forms_time_on_nvlink() -> None:
     job = load_job("megatron-22b-8")
     flow = predict(job, "flow")
-    assert flow.step_time_s == predict(job).step_time_s
-    assert flow.traffic is not None and all(level.bytes == 0.0 for level in flow.traffic.levels)
+    assert flow.step_time_s == pytest.approx(predict(job).step_time_s, rel=1e-6)
+    assert flow.traffic is not None and [level.name for level in flow.traffic.levels] == ["GPU → NVSwitch", "NVSwitch → GPU"]
 
 
 def test_without_contention_the_engines_agree() -> None:

@@ -54,6 +54,11 @@ ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& opt
   spare_ = std::move(first);
 }
 
+bool ReplayPackets::is_fabric_switch(std::int32_t node) const {
+  const auto at = static_cast<std::size_t>(node);
+  return table_.node_site[at] < 0 && static_cast<fabric::NodeKind>(table_.node_kind[at]) == fabric::NodeKind::kSwitch;
+}
+
 void ReplayPackets::find_links(const packet::PacketNetwork& network, bool exact) {
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> by_ends;
   for (std::size_t l = 0; l < table_.link_from.size(); ++l)
@@ -66,8 +71,26 @@ void ReplayPackets::find_links(const packet::PacketNetwork& network, bool exact)
       const auto found = by_ends.find({table_.link_to[at], table_.link_from[at]});
       if (found != by_ends.end()) back.insert(found->second);
     }
-    if (exact) links.insert(back.begin(), back.end());
-    if (exact && options_.spread != packet::Spread::kPath) links = {0};  // switches deal out what comes from all of them
+    if (exact) {
+      std::set<std::int32_t> fixed;
+      for (auto lane = table_.plan_start[p]; lane < table_.plan_start[p + 1]; ++lane) {
+        const auto path = static_cast<std::size_t>(table_.path[static_cast<std::size_t>(lane)]);
+        for (auto h = table_.path_start[path]; h < table_.path_start[path + 1]; ++h)
+          fixed.insert(table_.path_links[static_cast<std::size_t>(h)]);
+      }
+      const bool dealt = links != fixed;
+      links.insert(back.begin(), back.end());
+      // What two plans share beside links counts as one more link: switches deal out what comes from all of them, and those of the
+      // fabric divide their buffer among all that is in it.
+      const auto more = static_cast<std::int32_t>(table_.link_from.size());
+      std::set<std::int32_t> shared;
+      if (dealt) shared.insert(more);
+      if (options_.loss != packet::Loss::kCredits)
+        for (const std::int32_t l : links)
+          if (const std::int32_t to = table_.link_to[static_cast<std::size_t>(l)]; is_fabric_switch(to))
+            shared.insert(more + 1 + to);
+      links.merge(shared);
+    }
     links_.emplace_back(links.begin(), links.end());
     back_.emplace_back(back.begin(), back.end());
   }

@@ -54,6 +54,7 @@ class ReplayPackets final : public Network {
   };
   [[nodiscard]] std::unique_ptr<Network> make();
   void over(packet::PacketNetwork& network);
+  [[nodiscard]] bool is_fabric_switch(std::int32_t node) const;
   void find_links(const packet::PacketNetwork& network, bool exact);
 
   packet::PlanTable table_;

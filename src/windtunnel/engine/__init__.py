@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -37,10 +37,12 @@ def run(
     record_ops: Iterable[int] | Literal["all"] = (),
     critical_path: bool = True,
     network: _core.Network | None = None,
+    follows: Mapping[int, int] | None = None,
 ) -> Timeline:
     """Executes the program of every rank on in-order streams (docs/decisions/0001-in-order-execution.md).
 
     `network`: built by a network engine for this one run; without it, each transfer takes the seconds that it states.
+    `follows`: keys of the network, and the key of the call that it launches behind each; both together are one transfer.
     `record_ops`: ranks whose operators' times are kept (24 bytes an operator more). `critical_path=False` saves 21 bytes an
     operator of working memory. Raises EngineError for an invalid program and for a deadlock, naming the waits.
     """
@@ -52,9 +54,13 @@ def run(
             if not 0 <= int(rank) < program.ranks:
                 raise EngineError(f"record_ops names rank {rank}; the program has ranks 0 to {program.ranks - 1}")
             record[int(rank)] = 1
+    behind = follows or {}
     columns = {f.name: getattr(program, f.name) for f in fields(program)}
     try:
-        raw = _core.run(**columns, record=record, critical_path=critical_path, network=network)
+        raw = _core.run(
+            **columns, record=record, critical_path=critical_path, network=network,
+            follow_key=np.array(list(behind), np.int64), follow_next=np.array(list(behind.values()), np.int64),
+        )  # fmt: skip
     except _core.CoreError as error:
         raise EngineError(str(error)) from None
     except TypeError:

@@ -71,10 +71,15 @@ def run(
     scale: _Ints,
     scales: _Floats,
     groups: int,
+    op_live: _Ints,
+    live_key: int,
+    live_calls: int,
     categories: int,
     compute_tax: float,
     host_window: int,
     critical_path: bool,
+    follow_key: _Longs,
+    follow_next: _Longs,
     network: Network | None = None,
 ) -> RawTimeline: ...
 

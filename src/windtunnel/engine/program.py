@@ -77,6 +77,11 @@ class Program:
     scales: Floats
     """[rows x groups], flat."""
     groups: int
+    op_live: Int32s
+    """[O] number of the call whose end a network finds, or -1; empty: none is, and the program needs no clock."""
+    live_key: int
+    """The network knows call n of rank r by the key live_key + r * live_calls + n."""
+    live_calls: int
     categories: int
     compute_tax: float = 0.0
     """Share of its rate that computing loses while communication of the rank is in flight."""
@@ -190,11 +195,13 @@ class RankBuilder:
 class ProgramBuilder:
     """Builds a program; about a microsecond per instance."""
 
-    def __init__(self, categories: int, compute_tax: float = 0.0, host_window: int = 0) -> None:
+    def __init__(self, categories: int, compute_tax: float = 0.0, host_window: int = 0, live_key: int | None = None) -> None:
+        """`live_key`: the first key of calls inside templates whose end a network finds; None: there are none."""
         self.categories, self.compute_tax, self.host_window = categories, compute_tax, host_window
+        self.live_key = live_key
         self._ranks: list[RankBuilder] = []
         self._sizes: list[int] = []
-        self._columns: list[tuple[Int32s, Floats, Floats, Int32s, Uint8s, Uint8s, Int32s, Int32s, Int32s]] = []
+        self._columns: list[tuple[Int32s, Floats, Floats, Int32s, Uint8s, Uint8s, Int32s, Int32s, Int32s, Int32s]] = []
         self._factors: list[Floats] = []
 
     def add_template(
@@ -208,12 +215,14 @@ class ProgramBuilder:
         wait1: Sequence[int] | Int32s | int = -1,
         sync: Sequence[bool] | Uint8s | bool = False,
         group: Sequence[int] | Int32s | int = 0,
+        live: Sequence[int] | Int32s | int = -1,
     ) -> int:
         """Adds a list of operators that run in this order; a single value applies to all. Returns the template's number.
 
         `seconds` on the device, `host` seconds to enqueue; `wait0`, `wait1`: earlier operators of the template whose end each one
         waits for, -1 for none; `comm`: a communication kernel, which slows the computing beside it by the compute tax, or COPY;
-        `sync`: the host blocks until the operator has ended; `group`: column of the factor that multiplies the operator's seconds.
+        `sync`: the host blocks until the operator has ended; `group`: column of the factor that multiplies the operator's seconds;
+        `live`: number of the call whose end a network finds, -1 where `seconds` are the operator's.
         """
         n = len(seconds)
 
@@ -234,6 +243,7 @@ class ProgramBuilder:
             ints(wait0),
             ints(wait1),
             ints(group),
+            ints(live),
         )
         if any(column.shape != (n,) for column in columns):
             raise EngineError(f"template {len(self._sizes)}: columns of unequal length {[len(c) for c in columns]}")
@@ -254,8 +264,8 @@ class ProgramBuilder:
 
     def build(self) -> Program:
         """The program's columns; the builder may continue afterwards. `run` checks them."""
-        columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 9
-        stream, seconds, host, category, comm, sync, wait0, wait1, group = columns
+        columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 10
+        stream, seconds, host, category, comm, sync, wait0, wait1, group, live = columns
         ranks = self._ranks
         rows = np.array([n for r in ranks for n in r.rows], np.int64).reshape(-1, 4)
         meetings = np.array([n for r in ranks for n in r.meetings], np.int64).reshape(-1, 4)
@@ -279,6 +289,8 @@ class ProgramBuilder:
             op_group=ints(group), scale=ints(np.concatenate([_scales(r) for r in ranks]) if self._factors else np.zeros(0)),
             scales=np.concatenate(self._factors).ravel() if self._factors else np.zeros(0),
             groups=self._factors[0].shape[1] if self._factors else int(group.max(initial=0)) + 1,
+            op_live=ints(live if self.live_key is not None else live[:0]), live_key=self.live_key or 0,
+            live_calls=int(live.max(initial=-1)) + 1,
             categories=self.categories, compute_tax=self.compute_tax, host_window=self.host_window,
         )  # fmt: skip
 

@@ -42,9 +42,9 @@ _LAUNCH_CALL = 2e-6
 
 
 class _EveryCall(NetworkCalls):
-    """Names every call between passes, also those inside a scale-up domain."""
+    """Names every call between passes, those of all ranks too."""
 
-    def crosses(self, axis: Axis) -> bool:
+    def runs(self, axis: Axis) -> bool:
         return True
 
 
@@ -59,7 +59,7 @@ def expected_run(job: Job) -> Run:
     """The step of equal ranks that the closed form predicts for a job. SpecError for one of more than `MOST_EVENTS` events."""
     workload = build(check(job))
     costs = Setting().price(workload)
-    named = _EveryCall(costs.calls)
+    named = _EveryCall(costs.calls, live_key=None)
     lowered = lower(workload, costs, named)
     count = count_executed(lowered.program, lowered.stages)
     if count > MOST_EVENTS:

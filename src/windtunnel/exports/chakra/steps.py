@@ -25,9 +25,9 @@ _HOST = 63
 
 
 class EveryCall(NetworkCalls):
-    """Calls between passes, all of them by name: inside a domain too, and those of all ranks."""
+    """Calls between passes, all of them by name, those of all ranks too."""
 
-    def crosses(self, axis: Axis) -> bool:
+    def runs(self, axis: Axis) -> bool:
         return True
 
 
@@ -55,7 +55,7 @@ def step_nodes(job: Job) -> tuple[list[list[StepNode]], float]:
     runs slower beside communication is written as slow as it ran; where the host was late a host node says by how much."""
     workload = build(check(job))
     costs = Setting().price(workload)
-    live = EveryCall(costs.calls)
+    live = EveryCall(costs.calls, live_key=None)
     lowered = lower(workload, costs, live)
     timeline = run(lowered.program, record_ops=range(lowered.stages), critical_path=False)
     table = dict(zip(*(column.tolist() for column in live.table()), strict=True))

@@ -8,6 +8,7 @@ take part.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +23,14 @@ from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.build import lanes_of
+from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.lanes.timing import slices_of
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.packets import packet_options, sprays
-from windtunnel.network.simulate.paths import latencies, route_options, with_endpoints
+from windtunnel.network.simulate.paths import between_switches, latencies, relay_paths, rings_of, route_options, with_endpoints
 from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -48,6 +50,12 @@ class Machine:
     def options(self, comm: Comm) -> RouteOptions:
         """How flows of a call leave their servers and choose among equal ways."""
         return route_options(self.cluster, comm, self.settings, self.seed)
+
+    @cached_property
+    def even(self) -> Cluster:
+        """The cluster with as many up-links as down-links."""
+        fabric = self.cluster.fabric.model_copy(update={"oversubscription": 1.0, "pod_oversubscription": 1.0})
+        return self.cluster.model_copy(update={"fabric": fabric})
 
     @property
     def ports(self) -> int:
@@ -93,6 +101,9 @@ def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int
     """The graph of the nodes that `gpus` ranks fill."""
     placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)
     graph = placed.graph
+    if sprays(cluster) and cluster.fabric.ecmp_efficiency < 1.0:  # what even the best choice of ways loses, as in closed form
+        above = between_switches(graph)
+        graph = replace(graph, link_rate=np.where(above, graph.link_rate * cluster.fabric.ecmp_efficiency, graph.link_rate))
     nodes = np.nonzero((graph.node_kind == NodeKind.NVSWITCH) & (graph.node_site >= 0))[0]
     sites = int(graph.node_site.max(initial=-1)) + 1
     switch = np.full(sites, -1, np.int32)
@@ -123,11 +134,13 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
         raise SpecError("runtime.nccl.NCCL_COLLNET_ENABLE", 1, "0 for a whole job over the flow or packet engine")
     local = np.arange(ranks, dtype=np.int32)
     homes = -(-ranks // group.per_node)
-    lowered = lanes_of(
-        on.cluster, comm, size, local, group, settings=on.settings, switches=np.arange(ranks, ranks + homes, dtype=np.int32)
-    )
     ends = on.placed.endpoint[np.sort(rows, axis=1) if comm != Comm.SEND_RECV else rows]
     sites = on.graph.node_site[on.graph.endpoint[ends[:, :: group.per_node]]]
+    mesh = MeshRings() if (on.switch[sites] >= 0).all() else rings_of(on.graph, ends[0, : group.per_node])
+    lowered = lanes_of(
+        on.cluster, comm, size, local, group, settings=on.settings, switches=np.arange(ranks, ranks + homes, dtype=np.int32),
+        rings=mesh.rings,
+    )  # fmt: skip
     where = np.concatenate([ends, on.switch[sites]], axis=1).astype(np.int32)
     one = lowered.lanes
     lanes = _tile(one, where, count)
@@ -136,10 +149,51 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
     options = on.options(comm)
     way = np.tile(lowered.pattern.channel.astype(np.uint64), count)
     paths = route(on.graph, lanes.src, lanes.dst, way, options)
+    if mesh.through:
+        local_relays = [
+            (pair, gpu) for first in range(0, ranks, group.per_node) for pair, gpu in _relays_of_node(mesh.through, first, ranks)
+        ]
+        relays = tuple(((int(of[a]), int(of[b])), int(of[c])) for of in ends for (a, b), c in local_relays)
+        paths = relay_paths(on.graph, relays, lanes, way, options, paths)
     _, above = latencies(on.graph, paths)
     steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
     wait = float(one.begin.min(initial=np.inf))
-    return AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, steps * float(above.max(initial=0.0)))
+    extra = steps * float(above.max(initial=0.0))
+    call = AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, extra)
+    return call if group.nodes < 2 else _all_at_once(on, comm, size, group, call)
+
+
+def _all_at_once(on: Machine, comm: Comm, size: float, group: Group, call: AxisCall) -> AxisCall:
+    """The call as slow as if all groups of its axis make it at once, some of them beyond a leaf.
+
+    Its lanes have the rate of one group below a leaf. Groups that share a NIC would reach its full rate together, which no library
+    does, and where flows choose their ways well the engine would find nothing of the fabric's `ecmp_efficiency`. So the closed
+    form's seconds for all of them are the least; what up-links lack is left to the engine.
+    """
+    near = prepare(on.cluster, comm, replace(group, sharing=1, span="leaf"), on.settings).seconds(size)[0]
+    far = prepare(on.even, comm, group, on.settings).seconds(size)[0]
+    if far.seconds <= call.seconds:
+        return call
+    moved = call.seconds - call.latency
+    more = (far.seconds - far.latency) / (near.seconds - near.latency) if near.seconds > near.latency else 1.0
+    longer = min(far.seconds, moved * max(1.0, more))
+    rest = (far.seconds - longer) / call.latency if call.latency > 0.0 else 1.0
+    extra = max(0.0, call.seconds + call.extra - far.seconds)  # the closed form has hops of its own there
+    return replace(_stretched(call, longer / moved if moved > 0.0 else 1.0, rest), extra=extra)
+
+
+def slowed(call: AxisCall, factor: float) -> AxisCall:
+    """The call with all of its seconds so much longer."""
+    return call if factor == 1.0 else _stretched(call, factor, factor)
+
+
+def _stretched(call: AxisCall, bytes_: float, latency: float) -> AxisCall:
+    """The call with so many times the seconds for its bytes, and for all else."""
+    one = call.lanes
+    lanes = replace(one, rate=one.rate / bytes_, delay=one.delay * latency, begin=one.begin * latency)
+    longer = call.latency * latency
+    seconds = (call.seconds - call.latency) * bytes_ + longer
+    return replace(call, lanes=lanes, seconds=seconds, latency=longer, wait=call.wait * latency)
 
 
 def connections_of(on: Machine, plan: AxisCall) -> AxisCall:
@@ -168,6 +222,12 @@ def demand_of(on: Machine, plan: AxisCall) -> Floats:
     number = np.arange(len(src))
     paths = route_by_port(on.graph, src, dst, number.astype(np.uint64), plan.options, number % on.flows, ports=on.ports)
     return loads(on.graph, paths, each)
+
+
+def _relays_of_node(through: tuple[tuple[Pair, int], ...], first: int, ranks: int) -> list[tuple[Pair, int]]:
+    """Relays of a node whose first rank is `first`, as far as its ranks go."""
+    moved = [((a + first, b + first), c + first) for (a, b), c in through]
+    return [(pair, c) for pair, c in moved if max(*pair, c) < ranks]
 
 
 def _tile(one: Lanes, where: Int32s, count: int) -> Lanes:

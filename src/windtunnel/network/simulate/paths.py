@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.base.arrays import Bools, Floats, Int32s
 from windtunnel.engine.graph import Graph, NodeKind, Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
@@ -82,13 +82,19 @@ def with_endpoints(graph: Graph, nodes: npt.ArrayLike) -> Graph:
     )
 
 
+def rings_of(graph: Graph, endpoints: Int32s) -> MeshRings:
+    """Rings over direct links between these GPUs; none if there are no such links."""
+    return _mesh_rings(graph, graph.endpoint[endpoints])
+
+
 def _mesh_rings(graph: Graph, gpus: Int32s) -> MeshRings:
     """Rings over links between the GPUs themselves (a mesh without a switch)."""
     place = {int(node): i for i, node in enumerate(gpus.tolist())}
     room: dict[tuple[int, int], float] = {}
-    for a, b, rate in zip(graph.link_from.tolist(), graph.link_to.tolist(), graph.link_rate.tolist(), strict=True):
-        if a in place and b in place:
-            room[place[a], place[b]] = room.get((place[a], place[b]), 0.0) + rate
+    inside = np.isin(graph.link_from, gpus) & np.isin(graph.link_to, gpus)
+    columns = (graph.link_from[inside], graph.link_to[inside], graph.link_rate[inside])
+    for a, b, rate in zip(*(column.tolist() for column in columns), strict=True):
+        room[place[a], place[b]] = room.get((place[a], place[b]), 0.0) + rate
     if not room or len(gpus) > MOST_IN_MESH:
         return MeshRings()
     unit = min(room.values())
@@ -151,19 +157,32 @@ def lane_paths(
     over the GPU's `nics` and the `ports` of each (ports.py)."""
     keys = key.astype(np.uint64)
     paths = route_by_port(links.graph, lanes.src, lanes.dst, keys, options, part, nics, ports)
-    return _relay_paths(links, lanes, keys, options, paths) if links.through else paths
+    return relay_paths(links.graph, links.through, lanes, keys, options, paths) if links.through else paths
 
 
-def _relay_paths(links: PlacedRanks, lanes: Lanes, keys: npt.NDArray[np.uint64], options: RouteOptions, paths: Paths) -> Paths:
-    """The paths, where those of `links.through` pass the GPU named there."""
-    between = dict(links.through)
+def relay_paths(
+    graph: Graph,
+    through: tuple[tuple[tuple[int, int], int], ...],
+    lanes: Lanes,
+    keys: npt.NDArray[np.uint64],
+    options: RouteOptions,
+    paths: Paths,
+) -> Paths:
+    """The paths, where those of `through` pass the GPU named there."""
+    between = dict(through)
     mid = np.array([between.get(pair, -1) for pair in zip(lanes.src.tolist(), lanes.dst.tolist(), strict=True)], dtype=np.int32)
     at = np.nonzero(mid >= 0)[0]
-    halves = [route(links.graph, a[at], b[at], keys[at], options) for a, b in ((lanes.src, mid), (mid, lanes.dst))]
+    halves = [route(graph, a[at], b[at], keys[at], options) for a, b in ((lanes.src, mid), (mid, lanes.dst))]
     lane_paths = [paths.links[paths.start[k] : paths.start[k + 1]] for k in range(len(paths))]
     for i, k in enumerate(at.tolist()):
         lane_paths[k] = np.concatenate([half.links[half.start[i] : half.start[i + 1]] for half in halves])
     return Paths(np.cumsum([0, *map(len, lane_paths)]).astype(np.int64), np.concatenate(lane_paths).astype(np.int32))
+
+
+def between_switches(graph: Graph) -> Bools:
+    """[L] links from a switch of the fabric to another."""
+    both: Bools = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
+    return both
 
 
 def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
@@ -171,7 +190,7 @@ def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
 
     Own: links that a fitted hop contains, since it was measured below one leaf. Extra: links between switches.
     """
-    between = (graph.node_kind[graph.link_from] == NodeKind.SWITCH) & (graph.node_kind[graph.link_to] == NodeKind.SWITCH)
+    between = between_switches(graph)
     own = path_sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
     extra = path_sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)
     return own, extra

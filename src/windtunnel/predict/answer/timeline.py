@@ -10,7 +10,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s
 from windtunnel.base.errors import PlanError
-from windtunnel.engine import HopKind, Timeline, run
+from windtunnel.engine import HopKind, Timeline
 from windtunnel.memory import StageMemory, curve
 from windtunnel.predict.answer.on_demand import OnDemand
 from windtunnel.predict.category import Category, Task
@@ -111,8 +111,7 @@ class KernelTimeline(OnDemand[Span]):
                 f"at most {MOST_KERNELS:,} kernels in a timeline of kernels",
                 f"This step runs {kernels:,}: the timeline of passes is there; for kernels write fewer micro batches.",
             )
-        network = program.engine.network() if program.engine is not None else None
-        recorded = run(lowered.program, record_ops=range(lowered.stages), critical_path=False, network=network).recorded
+        recorded = program.execute(record_ops=range(lowered.stages), critical_path=False)[0].recorded
         launched = ops.launches > 0
         keys = {int(category): category.key.replace("_", " ") for category in Category}
         categories = [keys[c] for c in lowered.categories.tolist()]

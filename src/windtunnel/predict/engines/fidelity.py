@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from windtunnel.base.arrays import Int64s
@@ -14,7 +14,6 @@ from windtunnel.predict.engines.flow import FlowStep
 from windtunnel.predict.engines.packet import PacketStep
 from windtunnel.predict.engines.traffic import Executions
 from windtunnel.predict.price.calls import CallBook, CallKey
-from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCall, NetworkCalls
 
 Progress = Callable[[float], object]
@@ -25,8 +24,9 @@ SlowNics = Sequence[tuple[Int64s, float]]
 class EngineStep(Protocol):
     """The calls of a step, ready to run over an engine. `ran`: a network that `network` built, after its run."""
 
-    def network(self, key: Int64s, plan: Int64s, progress: Progress | None = None) -> _core.Network | None: ...
-    def seconds_alone(self) -> list[float]: ...
+    def network(
+        self, key: Int64s, plan: Int64s, progress: Progress | None = None, launches: Int64s | None = None
+    ) -> _core.Network | None: ...
     def read_executions(self, ran: Any) -> Executions: ...
     def traffic(self, ran: Any, seconds: float, seen: Executions) -> Traffic: ...
 
@@ -58,25 +58,6 @@ class Fidelity:
         """`calls` over the engine."""
         return ENGINES[self.name](self.machine, book, list(calls), self.skip)
 
-    def reprice(self, costs: Costs) -> Costs:
-        """Costs in which calls inside layers that leave a scale-up domain have the engine's seconds, with all groups of the job at
-        once.
-
-        These calls are rows of the workload; they share links only with each other's groups.
-        """
-        live = NetworkCalls(costs.calls)
-        rows: dict[CallKey, list[int]] = {}
-        for row, key in costs.call_of.items():
-            if live.crosses(key.axis):
-                rows.setdefault(key, []).append(row)
-        if not rows:
-            return costs
-        call_seconds = self.step(costs.calls, [NetworkCall(*key, None) for key in rows]).seconds_alone()
-        seconds = costs.seconds.copy()
-        for at, value in zip(rows.values(), call_seconds, strict=True):
-            seconds[at] = value
-        return replace(costs, seconds=seconds, calls=costs.calls.with_measured(dict(zip(rows, call_seconds, strict=True))))
-
 
 class EngineRun:
     """The engine's calls of one lowered program."""
@@ -86,7 +67,12 @@ class EngineRun:
 
     def network(self, progress: Progress | None = None) -> _core.Network | None:
         """A network for one run of the program; a slow engine calls `progress` with the share of transfers that have ended."""
-        return self.step.network(*self.live.table(), progress)
+        return self.step.network(*self.live.table(), progress, self.live.launches())
+
+    @property
+    def follows(self) -> dict[int, int]:
+        """Keys of transfers, and the key of the call behind each."""
+        return self.live.follows
 
     def finish(self, ran: _core.Network, seconds: float) -> tuple[Traffic, dict[CallKey, float]]:
         """Traffic on the links in a step of so many seconds, and the mean seconds of each call."""

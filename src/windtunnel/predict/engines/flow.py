@@ -53,15 +53,10 @@ class FlowStep:
             delay=np.array([p.wait + call.extra for p, call in zip(self.plans, self.calls, strict=True)]),
         )
 
-    def network(self, key: Int64s, plan: Int64s, progress: object = None) -> FlowNetwork:
+    def network(self, key: Int64s, plan: Int64s, progress: object = None, launches: Int64s | None = None) -> FlowNetwork:
         """A network for one run of a program in which transfers `key` are runs of the calls `plan`."""
         starts = np.arange(len(self.plans) + 1, dtype=np.int64)
         return flow.network(self.on.graph.link_rate, self.demands, starts, self.variables, key, plan.astype(np.int32))
-
-    def seconds_alone(self) -> list[float]:
-        """Seconds of each call with nothing else on the links."""
-        none = np.zeros(0, np.int64)
-        return flow.report(self.network(none, none)).alone.tolist() if self.plans else []
 
     def read_executions(self, ran: FlowNetwork) -> Executions:
         """Number of runs and mean seconds of each call."""

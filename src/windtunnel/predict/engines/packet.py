@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from windtunnel.base.arrays import Bools
 from windtunnel.base.arrays import Int64s as Longs
 from windtunnel.base.errors import SpecError
 from windtunnel.engine._core import PacketNetwork, ReplayNetwork
 from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
-from windtunnel.engine.packet import packet_network, run_packets
+from windtunnel.engine.packet import packet_network
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, connections_of
 from windtunnel.network.simulate.packets import packet_size, settle_delays
 from windtunnel.network.simulate.traffic import Traffic, traffic
@@ -34,16 +35,24 @@ class PacketStep:
     engine = "packet"
 
     def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall], skip: bool = False) -> None:
-        self.on, self.calls, self.skip = on, list(calls), SKIP if skip else None
+        self.on, self.calls, self.skip = on, list(calls), SKIP if skip else 0.0
         self.plans = [connections_of(on, plan) for plan in plans(on, book, self.calls)]
 
     @classmethod
     def of_plans(cls, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall], skip: bool = False) -> PacketStep:
         """Calls whose traffic is known already."""
         step = cls.__new__(cls)
-        step.on, step.calls, step.skip = on, list(calls), SKIP if skip else None
+        step.on, step.calls, step.skip = on, list(calls), SKIP if skip else 0.0
         step.plans = [connections_of(on, plan) for plan in traffic]
         return step
+
+    @property
+    def inside(self) -> Bools:
+        """[calls] whether a call stays inside servers, where the same one usually finds its links as it left them and is simulated
+        once."""
+        graph = self.on.graph
+        leaves = (graph.node_site[graph.link_from] != graph.node_site[graph.link_to]) | (graph.node_site[graph.link_from] < 0)
+        return np.array([not leaves[p.paths.links].any() for p in self.plans], np.bool_)
 
     def hops(self, launches: Longs, mtu: int) -> float:
         """Packet-hops, ACKs included, of that many launches of each call."""
@@ -63,9 +72,10 @@ class PacketStep:
         if not self.plans:  # no call leaves a scale-up domain
             return None
         launches = np.bincount(plan, minlength=len(self.plans)) if launches is None else launches
-        mtu = packet_size(float(np.dot(launches, [float(p.lanes.bytes.sum()) for p in self.plans])))
-        hops = self.hops(launches, mtu)
-        if hops > MOST_HOPS and self.skip is None:
+        simulated = np.where(self.inside, np.minimum(launches, 1), launches)
+        mtu = packet_size(float(np.dot(simulated, [float(p.lanes.bytes.sum()) for p in self.plans])))
+        hops = self.hops(simulated, mtu)
+        if hops > MOST_HOPS and not self.skip:
             raise SpecError(
                 "--network",
                 "packet",
@@ -77,18 +87,11 @@ class PacketStep:
         )
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
         paths = _joined_paths([p.paths for p in self.plans])
+        total = int(launches.sum())
+        told = None if progress is None else lambda share: progress(min(1.0, share * len(key) / total))
         return packet_network(
-            self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.on.packets(mtu), skip=self.skip, progress=progress
+            self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.on.packets(mtu), skip=self.skip, progress=told
         )
-
-    def seconds_alone(self) -> list[float]:
-        """Seconds of each call with nothing else on the links."""
-        seconds = []
-        for p, call in zip(self.plans, self.calls, strict=True):
-            mtu = packet_size(float(p.lanes.bytes.sum()))
-            lanes = settle_delays(self.on.graph, p.paths, p.lanes, mtu)
-            seconds.append(float(run_packets(self.on.graph, p.paths, lanes, self.on.packets(mtu)).delivered.max()) + call.extra)
-        return seconds
 
     def read_executions(self, ran: PacketNetwork | ReplayNetwork) -> Executions:
         """Number of runs and mean seconds of each call."""

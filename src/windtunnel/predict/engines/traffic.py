@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.network.groups.ranks import members
-from windtunnel.network.simulate.axis_calls import AxisCall, Machine, plan_of
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine, plan_of, slowed
 from windtunnel.network.simulate.collisions import collisions
+from windtunnel.predict.price.calibrated import call_factor
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall, name_of
 from windtunnel.predict.ranks.places import places_of
+from windtunnel.spec.job import Job
+from windtunnel.workload import Axis
 
 Executions = Sequence[tuple[int, float]]
 """Number of runs and mean seconds of each call."""
@@ -26,11 +30,19 @@ def plans(on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> list[Axi
     """The traffic of each call."""
     calls_on_graph = []
     for call in calls:
-        rows = members(book.job, call.axis, call.stage)
+        rows = _members(book.job, call)
         if call.only is not None:
             rows = rows[np.isin(places_of(book.job).replica[rows], call.only).all(axis=1)]
-        calls_on_graph.append(plan_of(on, call.comm, call.size, rows[:, ::-1] if call.back else rows, book.group(call.axis)))
+        plan = plan_of(on, call.comm, call.size, rows[:, ::-1] if call.back else rows, book.group(call.axis))
+        calls_on_graph.append(slowed(plan, call_factor(call.axis, book.job.calibration)))
     return calls_on_graph
+
+
+def _members(job: Job, call: NetworkCall) -> Int64s:
+    """Ranks of every group of a call [groups, ranks]."""
+    if call.other is None:
+        return members(job, call.axis, call.stage)
+    return np.stack([members(job, Axis.PP, stage)[:, 0] for stage in (call.stage, call.other)], axis=1)
 
 
 def slowed_calls(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: Executions) -> tuple[dict[str, object], ...]:

@@ -49,8 +49,3 @@ class MixedCosts:
 def on(job: Job, cluster: Cluster) -> Job:
     """The job with all ranks as in `cluster`."""
     return job.model_copy(update={"cluster": cluster})
-
-
-def with_engine_seconds(measured: Costs, closed: Costs, other: Costs) -> Costs:
-    """`other` with the seconds of `measured` in the rows for which an engine changed those of `closed`."""
-    return replace(other, seconds=np.where(measured.seconds != closed.seconds, measured.seconds, other.seconds))

@@ -5,7 +5,8 @@ Ranges of keys:
     < 0                 all-reduces between stages of one pipeline, or of all ranks
     0 .. 2^48           pipeline transfers, 2^32 for each group of equal replicas
     2^48 .. 2^52        calls over a network engine that no other stage takes part in
-    2^52 ..             calls between groups of unequal replicas
+    2^52 .. 2^56        calls between groups of unequal replicas
+    2^56 ..             calls inside passes over a network engine, of which each key stands for many runs
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ OF_GROUP = 1 << 32
 """Number of keys for the pipeline of one group of equal replicas."""
 ENGINE_CALLS = 1 << 48
 GROUP_CALLS = 1 << 52
+LIVE_CALLS = 1 << 56
 
 
 def transfer(boundary: T, gradient: T, micro_batch: T, micro_batches: int, group: int) -> T:

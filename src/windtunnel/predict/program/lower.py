@@ -68,11 +68,10 @@ class Lowered:
 
 
 def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) -> Lowered:
-    """The program of one step of every stage; with `live`, a network engine determines the end of calls that leave a scale-up
-    domain."""
+    """The program of one step of every stage; with `live`, a network engine determines the end of its calls."""
     job = workload.job
-    builder = ProgramBuilder(categories=len(Category))
-    templates = Templates(workload, costs, builder)
+    builder = ProgramBuilder(categories=len(Category), live_key=None if live is None else live.live_key)
+    templates = Templates(workload, costs, builder, live=live)
     transfers = PipelineTransfers(workload, costs, live)
     stages = []
     for index in range(job.plan.pp):
@@ -87,6 +86,9 @@ def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: 
     templates = stages[0].templates
     program = builder.build()
     _check_operators(stages[0].workload.job, program)
+    for rank, stage in enumerate(stages):
+        if stage.live is not None:
+            stage.live.bind_inside(program, rank, stage.index, stage.only)
     return Lowered(
         replace(program, compute_tax=compute_tax(program, stages)),
         tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages),

@@ -68,13 +68,12 @@ class PipelineTransfers:
         )
         self.seconds = 0.0 if self.gathered is None else costs.calls.price_of(self.gathered).seconds
         if self.sent is not None:
-            behind = self.seconds
             self.seconds += costs.calls.price_of(self.sent).seconds
-            if live is not None and live.crosses(self.sent.axis):
-                self._announce(live, self.sent, behind)
+            if live is not None and live.runs(self.sent.axis):
+                self._announce(live, self.sent)
 
-    def _announce(self, live: NetworkCalls, sent: CallKey, gather: float) -> None:
-        """Registers every transfer with its source and destination stage; `gather`: seconds of the gather behind it."""
+    def _announce(self, live: NetworkCalls, sent: CallKey) -> None:
+        """Registers every transfer with its source and destination stage, and the gather behind it."""
         half = self.micro_batches // self.copies
         senders = sorted(
             (part, chunk, stage)
@@ -88,9 +87,13 @@ class PipelineTransfers:
             for gradient in (0, 1):
                 transfer_keys = keys.transfer(boundary, gradient, first, self.micro_batches, self.group) + np.arange(half)
                 back = bool(gradient) != bool(self.backs[chunk])
-                extra = gather + self.polls[gradient]
-                call = NetworkCall(*sent, stage - int(self.backs[chunk]), back, extra, self.only)
+                first_stage = stage - int(self.backs[chunk])
+                call = NetworkCall(*sent, first_stage, back, self.polls[gradient], self.only)
                 live.bind(transfer_keys, call)
+                if self.gathered is not None:
+                    receiver = first_stage if back else (first_stage + 1) % self.stages
+                    comm, axis, size = self.gathered
+                    live.follow(transfer_keys, NetworkCall(comm, axis, size, receiver, only=self.only))
 
     def _boundary_of(self, stage: Stage, action: Action, ahead: bool) -> int | None:
         """The boundary over which the action's result is sent (with `ahead`: over which its input is received), or None."""

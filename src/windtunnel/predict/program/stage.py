@@ -110,14 +110,14 @@ class Stage:
         """
         call, axis, stream = demand.comm, demand.axis, demand.stream
         seconds = self._count(demand, size)
-        crosses = self.live is not None and self.live.crosses(axis)
+        runs = self.live is not None and self.live.runs(axis)
         if self.apart is not None and len(others := self.apart.partners(axis)) > 1:
             key, fresh = self.apart.key(axis)
-            if self.live is not None and crosses and fresh:
+            if self.live is not None and runs and fresh:
                 self.live.bind(np.array([key]), NetworkCall(call, axis, size, self.index))
             wait = int(Category.SLOWER_RANKS)
             return self.meet(label, stream, key, seconds, len(others), waits, wait, int(category), False, axis)
-        if self.live is not None and crosses:
+        if self.live is not None and runs:
             key = self.live.key(NetworkCall(call, axis, size, self.index, only=self.only))
             return self.meet(label, stream, key, seconds, 1, waits, int(category), int(category), False, axis)
         return self.run(self.templates.transfer(stream, seconds, category, self.call_host + self._check(axis)), label, waits)
@@ -135,6 +135,8 @@ class Stage:
         other = self.workload.job.plan.pp - 1 - self.index
         seconds = self._count(demand, size)
         key = keys.twins(self.index, other, self.group)
+        if self.live is not None and self.index < other and self.live.runs(demand.axis):
+            self.live.bind(np.array([key]), NetworkCall(demand.comm, demand.axis, size, self.index, only=self.only, other=other))
         return self.meet(REDUCE, demand.stream, key, seconds, 2, waits, Category.GRADIENT_REDUCE, Category.GRADIENT_REDUCE, False)
 
     def sync(
@@ -155,6 +157,6 @@ class Stage:
         key = keys.stages(kind, self.group)
         if axis is Axis.WORLD and self.apart is not None:
             key, stages = keys.everyone(kind), stages * len(self.apart.partners(axis))
-        if self.live is not None and self.live.crosses(axis) and self.index == 0:
+        if self.live is not None and self.live.runs(axis) and self.index == 0:
             self.live.bind(np.array([key]), NetworkCall(demand.comm, axis, size, 0, only=self.only))
         return self.meet(label, demand.stream, key, seconds, stages, waits, Category.OTHER_STAGES, category, host_sync, axis)

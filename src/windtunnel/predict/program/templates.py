@@ -9,6 +9,7 @@ from windtunnel.engine import COPY, ProgramBuilder
 from windtunnel.predict.category import Category, categories
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.demands import StepDemands
 from windtunnel.predict.program.overlap import calls_beside_computation
 from windtunnel.predict.program.passes import PassRows, half, host_of_pass, in_a_row, interleave_passes
@@ -30,10 +31,12 @@ class Templates:
         program: ProgramBuilder,
         rows: list[Int64s | None] | None = None,
         group: Int32s | None = None,
+        live: NetworkCalls | None = None,
     ) -> None:
-        """`rows`: shared by all template builders of one program; `group`: columns of factors by row."""
+        """`rows`: shared by all template builders of one program; `group`: columns of factors by row; `live`: the calls whose end a
+        network engine determines."""
         self.workload, self.costs, self.program = workload, costs, program
-        self.group = group
+        self.group, self.live = group, live
         ops = workload.ops
         self.category = categories(ops)
         self.stream = ops.stream.astype(np.int32)
@@ -152,10 +155,20 @@ class Templates:
             wait1=piece.waits[:, 1].copy(),
             sync=np.where(live, self.sync[rows], 0).astype(np.uint8),
             group=0 if self.group is None else self.group[rows],
+            live=self._live(piece),
         )
         self.passes[number] = piece
         self.inline[number] = True, bool((live & (self.is_comm[rows] == 0) & (self.costs.seconds[rows] > 0.0)).any())
         return number
+
+    def _live(self, piece: PassRows) -> Int32s | int:
+        """Number of the engine's call of each row, -1 for none."""
+        if self.live is None:
+            return -1
+        out = np.full(len(piece), -1, np.int32)
+        for place in np.flatnonzero(piece.live & (self.is_comm[piece.rows] > 0)).tolist():
+            out[place] = self.live.number(self.call_of[int(piece.rows[place])])
+        return out
 
     def calls_in(self, template: int) -> set[CallKey]:
         """Calls inside a template."""

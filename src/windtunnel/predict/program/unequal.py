@@ -35,7 +35,9 @@ def lower_unequal(
 ) -> Lowered:
     """The program of drawn step `number` for `groups`, whose ranks are those of `ranks`."""
     job = workload.job
-    builder = ProgramBuilder(categories=len(Category), host_window=QUEUE if unequal.pauses else 0)
+    builder = ProgramBuilder(
+        categories=len(Category), host_window=QUEUE if unequal.pauses else 0, live_key=None if live is None else live.live_key
+    )
     builder.add_factors(np.ones((1, DISPATCH + 1)))
     group_of = columns(workload.ops)
     rows: list[Int64s | None] = []
@@ -51,7 +53,7 @@ def lower_unequal(
         for stage, pace in enumerate(group.paces):
             priced = costs.of(ranks.clusters, pace.kinds)
             if pace.kinds not in templates:
-                templates[pace.kinds] = Templates(workload, priced, builder, rows, group_of)
+                templates[pace.kinds] = Templates(workload, priced, builder, rows, group_of, live)
             if pace.kinds not in transfers:
                 transfers[pace.kinds] = PipelineTransfers(group_workload, priced, to_register, index, group.indices)
                 to_register = None

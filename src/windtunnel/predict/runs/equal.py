@@ -1,11 +1,12 @@
-"""Steps of equal ranks: all calls in closed form, or those that leave a scale-up domain over a network engine."""
+"""Steps of equal ranks: all calls in closed form, or all but those of the whole job over a network engine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from windtunnel.engine import run
+from windtunnel.engine import Timeline, _core, run
 from windtunnel.memory import memory_of
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
@@ -17,6 +18,8 @@ from windtunnel.workload import Workload
 if TYPE_CHECKING:
     from windtunnel.predict.engines.fidelity import EngineRun
 
+Progress = Callable[[float], object]
+
 
 @dataclass(frozen=True)
 class StepProgram:
@@ -27,6 +30,14 @@ class StepProgram:
     lowered: Lowered
     engine: EngineRun | None = None
 
+    def execute(
+        self, progress: Progress | None = None, record_ops: Iterable[int] = (), critical_path: bool = True
+    ) -> tuple[Timeline, _core.Network | None]:
+        """Runs the step once; returns its timeline and the network behind it."""
+        network = None if self.engine is None else self.engine.network(progress)
+        follows = None if self.engine is None else self.engine.follows
+        return run(self.lowered.program, record_ops, critical_path, network, follows), network
+
 
 def closed_program(workload: Workload, costs: Costs) -> StepProgram:
     """A step whose calls take the closed form's seconds."""
@@ -34,13 +45,13 @@ def closed_program(workload: Workload, costs: Costs) -> StepProgram:
 
 
 def engine_program(workload: Workload, costs: Costs, setting: Setting) -> StepProgram:
-    """A step whose calls that leave a scale-up domain run over a network engine."""
+    """A step whose calls run over a network engine."""
     from windtunnel.predict.engines.fidelity import EngineRun, Fidelity  # imported lazily: slow to import
 
     fidelity = Fidelity.of(setting.network, costs.calls, setting.seed, setting.skip)
-    priced, live = fidelity.reprice(costs), NetworkCalls(costs.calls)
-    lowered = lower(workload, priced, live)
-    return StepProgram(workload, priced, lowered, EngineRun(fidelity, live))
+    live = NetworkCalls(costs.calls)
+    lowered = lower(workload, costs, live)
+    return StepProgram(workload, costs, lowered, EngineRun(fidelity, live))
 
 
 def run_closed(workload: Workload, costs: Costs) -> StepRun:
@@ -55,8 +66,8 @@ def run_engine(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
 
 def _run(program: StepProgram, setting: Setting) -> StepRun:
     workload, costs, job = program.workload, program.costs, program.workload.job
-    network = None if program.engine is None else program.engine.network(setting.progress)
-    timeline, traffic = run(program.lowered.program, network=network), None
+    timeline, network = program.execute(setting.progress)
+    traffic = None
     if program.engine is not None and network is not None:
         traffic, means = program.engine.finish(network, timeline.makespan)
         costs = replace(costs, calls=costs.calls.with_measured(means))

@@ -17,7 +17,7 @@ from windtunnel.predict.category import Category, idle_key
 from windtunnel.predict.prediction import ReplicaClass, UnequalResult
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
-from windtunnel.predict.price.mixed import MixedCosts, on, with_engine_seconds
+from windtunnel.predict.price.mixed import MixedCosts, on
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.unequal import graph_of, lower_unequal, name_of
 from windtunnel.predict.ranks.draws import Draw, draws_of
@@ -124,9 +124,8 @@ def drawn_program(workload: Workload, mixed: MixedCosts, draw: Draw, setting: Se
         groups = fold(job, unequal, ranks, draw)
         closed = mixed.first
         fidelity = Fidelity.of(setting.network, closed.calls, setting.seed, setting.skip, slow)
-        priced, live = fidelity.reprice(closed), NetworkCalls(closed.calls)
-        over = MixedCosts(workload, priced, lambda other: with_engine_seconds(priced, closed, mixed.of_cluster(other.job.cluster)))
-        lowered = lower_unequal(workload, over, unequal, ranks, groups, draw.number, live)
+        live = NetworkCalls(closed.calls)
+        lowered = lower_unequal(workload, mixed, unequal, ranks, groups, draw.number, live)
         engine = EngineRun(fidelity, live)
     costs = tuple(mixed.of(ranks.clusters, pace.kinds) for group in groups for pace in group.paces)
     step = StepProgram(graph_of(workload, groups[0]), costs[0], lowered, engine)
@@ -135,8 +134,7 @@ def drawn_program(workload: Workload, mixed: MixedCosts, draw: Draw, setting: Se
 
 def _run(program: DrawnProgram, setting: Setting) -> DrawnRun:
     engine = program.step.engine
-    network = None if engine is None else engine.network(setting.progress)
-    timeline = run(program.step.lowered.program, network=network)
+    timeline, network = program.step.execute(setting.progress)
     parts = tuple(breakdown(timeline, costs, rank) for rank, costs in enumerate(program.costs))
     if engine is None or network is None:
         return DrawnRun(program, timeline, parts, None, {})
@@ -158,8 +156,7 @@ def _equal_step(workload: Workload, costs: Costs, setting: Setting) -> float:
     if setting.network == "closed":
         return run(closed_program(workload, costs).lowered.program, critical_path=False).makespan
     program = engine_program(workload, costs, setting)
-    network = None if program.engine is None else program.engine.network(setting.progress)
-    return run(program.lowered.program, critical_path=False, network=network).makespan
+    return program.execute(setting.progress, critical_path=False)[0].makespan
 
 
 def _result(job: Job, equal: float, runs: Sequence[DrawnRun], shown: DrawnRun) -> UnequalResult:

@@ -1,0 +1,165 @@
+"""Calls of a step over the engines: which of them run, how many bytes they move, and how their time compares with closed form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import examples
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from random_jobs import jobs
+
+from windtunnel.base.errors import SpecError
+from windtunnel.engine import flow
+from windtunnel.engine._core import FlowNetwork
+from windtunnel.network.simulate.axis_calls import demand_of
+from windtunnel.predict import predict
+from windtunnel.predict.engines.fidelity import EngineRun, Fidelity
+from windtunnel.predict.price.calls import CallKey
+from windtunnel.predict.price.costs import Costs
+from windtunnel.predict.program.calls import NetworkCalls
+from windtunnel.predict.program.lower import Lowered, lower
+from windtunnel.predict.runs.equal import StepProgram, closed_program, engine_program
+from windtunnel.predict.runs.setting import Setting
+from windtunnel.spec import Job, check, load_job
+from windtunnel.workload import Axis, Kind, Workload, build
+
+FASTER = 1e-3
+"""The share by which a step may be faster over an engine than in closed form, or over faster links."""
+FLOW = Setting(network="flow")
+
+HSDP = ("plan.sharding=hsdp", "plan.shard_group=8")
+PLANS = {
+    "tp": ("llama2-70b-64xh100", []),
+    "interleaved": ("llama2-70b-64xh100", ["plan.vpp=5"]),
+    "zero bubble": ("llama2-70b-64xh100", ["plan.vpp=1", "plan.schedule=zb-h1"]),
+    "dualpipe": ("llama2-70b-64xh100", ["plan.vpp=1", "plan.schedule=dualpipe"]),
+    "no sequence parallelism": ("llama2-70b-64xh100", ["plan.sequence_parallel=false", "runtime.p2p_scatter=true"]),
+    "cp": ("llama2-70b-64xh100", ["plan.tp=2", "plan.cp=4"]),
+    "fsdp": ("llama3-8b-8xh100", ["plan.sharding=fsdp"]),
+    "hsdp": (
+        "llama3-8b-8xh100",
+        ["cluster.gpus=16", "plan.dp=16", "plan.global_batch=16", *HSDP],
+    ),
+    "zero3": ("llama3-8b-8xh100", ["plan.sharding=zero3"]),
+    "ep": ("mixtral-8x7b-64xh100", []),
+    "mixture": ("deepseek-v3-2048xh800", []),
+    "offload": ("llama3-8b-8xh100", ["plan.offload.optimizer=host"]),
+}
+
+
+def executed(lowered: Lowered, workload: Workload, costs: Costs) -> Counter[CallKey]:
+    """How often each call runs in all stages of a program; those of two stages count once."""
+    program, ops = lowered.program, workload.ops
+    counts: Counter[CallKey] = Counter()
+    times = np.bincount(program.template[program.template >= 0], program.times[program.template >= 0], len(lowered.rows))
+    for rows, runs in zip(lowered.rows, times.tolist(), strict=True):
+        for row in [] if rows is None else rows[rows >= 0].tolist():
+            if ops.kind[row] == Kind.COMM:
+                counts[costs.call_of[row]] += int(runs)
+    for calls in lowered.calls:
+        for call, number in calls.items():
+            counts[call] += number
+    return Counter({call: n // 2 if call.axis is Axis.EMBEDDING else n for call, n in counts.items()})
+
+
+def launched(live: NetworkCalls) -> Counter[CallKey]:
+    """How often each call runs over the engine."""
+    counts: Counter[CallKey] = Counter()
+    for call, number in zip(live.calls, live.launches().tolist(), strict=True):
+        counts[CallKey(call.comm, call.axis, call.size)] += number
+    return counts
+
+
+def over_flow(job: Job) -> tuple[Workload, Costs, StepProgram, EngineRun]:
+    workload = build(job)
+    costs = FLOW.price(workload)
+    program = engine_program(workload, costs, FLOW)
+    assert program.engine is not None
+    return workload, costs, program, program.engine
+
+
+def check_bytes(job: Job) -> None:
+    """Every call of more than one rank runs over the engine as often as in closed form, and the links carry the bytes of all."""
+    workload, costs, program, engine = over_flow(job)
+    want = executed(lower(workload, costs), workload, costs)
+    want = Counter({call: n for call, n in want.items() if engine.live.runs(call.axis)})
+    assert launched(engine.live) == want
+    _, network = program.execute()
+    assert isinstance(network, FlowNetwork)
+    use = flow.report(network)
+    assert use.starts.tolist() == engine.live.launches().tolist()
+    moved = sum((n * demand_of(engine.step.on, plan) for n, plan in zip(use.starts.tolist(), engine.step.plans, strict=True)), 0.0)
+    assert use.use.bytes == pytest.approx(moved, rel=1e-6, abs=1.0)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_every_byte_of_a_plan_is_on_the_links(name: str) -> None:
+    job, sets = PLANS[name]
+    check_bytes(check(load_job(job, sets)))
+
+
+@examples(25)
+@given(jobs())
+def test_every_byte_of_a_step_is_on_the_links(job: Job) -> None:
+    try:
+        check_bytes(job)
+    except SpecError as error:
+        assume("NVSwitches" not in str(error))
+        raise
+
+
+@examples(25)
+@given(jobs())
+def test_contention_never_makes_a_step_faster(job: Job) -> None:
+    workload, costs, program, _ = over_flow(job)
+    closed = closed_program(workload, costs).execute(critical_path=False)[0].makespan
+    shared = program.execute(critical_path=False)[0].makespan
+    assert shared >= closed * (1.0 - FASTER)
+
+
+@examples(15)
+@given(jobs(), st.sampled_from([1.1, 2.0, 10.0]))
+def test_wider_links_never_make_a_step_slower(job: Job, wider: float) -> None:
+    """The same calls, whose library reaches no more than before."""
+    workload = build(job)
+    costs = FLOW.price(workload)
+    seconds = []
+    for factor in (1.0, wider):
+        fidelity = Fidelity.of("flow", costs.calls, 1, False)
+        graph = replace(fidelity.machine.graph, link_rate=fidelity.machine.graph.link_rate * factor)
+        live = NetworkCalls(costs.calls)
+        lowered = lower(workload, costs, live)
+        engine = EngineRun(replace(fidelity, machine=replace(fidelity.machine, graph=graph)), live)
+        seconds.append(StepProgram(workload, costs, lowered, engine).execute(critical_path=False)[0].makespan)
+    assert seconds[1] <= seconds[0] * (1.0 + FASTER)
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ["plan.tp=8"],
+        ["plan.tp=8", "plan.sequence_parallel=false"],
+        ["plan.tp=4", "cluster.gpus=4", "plan.cp=1"],
+        ["plan.tp=2", "plan.cp=4"],
+        ["plan.tp=1", "plan.cp=8", "plan.cp_kind=a2a"],
+    ],
+)
+@pytest.mark.parametrize("node", ["dgx-h100", "dgx-a100-80gb", "hgx-b200"])
+def test_calls_that_meet_nothing_take_the_closed_forms_time(node: str, sets: list[str]) -> None:
+    job = check(
+        load_job("llama3-8b-8xh100", [f"cluster.node={node}", "plan.dp=1", "plan.global_batch=4", "plan.sharding=none", *sets])
+    )
+    closed = predict(job).step_time_s
+    for network in ("flow", "packet"):
+        assert predict(job, network).step_time_s == pytest.approx(closed, rel=0.01), network
+
+
+def test_a_step_has_the_same_bits_again() -> None:
+    job = check(load_job("llama3-8b-8xh100"))
+    first, again = (predict(job, "packet") for _ in range(2))
+    assert first.step_time_s == again.step_time_s
+    assert first.traffic == again.traffic
