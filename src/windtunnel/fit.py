@@ -85,7 +85,7 @@ def collectives(tables: Sequence[str | Path] = ()) -> FitRecord:
     from windtunnel.reality.rows import measurements
     from windtunnel.reality.rows.table import read
 
-    paths = list(tables) or [measurements.FOLDER / name for name in ("collectives.csv", "collectives_other.csv")]
+    paths = list(tables) or sorted(measurements.FOLDER.glob("collectives*.csv"))
     return fit_record([row for path in paths for row in read(path).collective])
 
 

@@ -13,7 +13,7 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.calibrate.collectives import Sample, accuracy, fit, refit, samples_of
 from windtunnel.calibrate.recipes import fits
 from windtunnel.network import collective, flat_group
-from windtunnel.network.closed.fitted import NETS, NODES
+from windtunnel.network.closed.fitted import NETS, NODES, SENDS
 from windtunnel.reality.rows.measurements import FOLDER
 from windtunnel.reality.rows.table import read
 from windtunnel.spec import load_cluster
@@ -30,7 +30,7 @@ def _samples():
 
 def test_fit_recovers_moved_constants():
     wrong = replace(NODES["ampere"], launch=4e-6, ring=(0.262, 0.598, 0.5))
-    nodes, _ = fit(_samples(), ["ampere/launch", "ampere/ring.2"], nodes={**NODES, "ampere": wrong})
+    nodes, _, _ = fit(_samples(), ["ampere/launch", "ampere/ring.2"], nodes={**NODES, "ampere": wrong})
     assert nodes["ampere"].launch == pytest.approx(NODES["ampere"].launch, rel=0.1)
     assert nodes["ampere"].ring[2] == pytest.approx(NODES["ampere"].ring[2], rel=0.02)
 
@@ -85,7 +85,7 @@ def _published(folder: Path) -> list[Sample]:
 
 def _others() -> list[Sample]:
     """The catalogue's sweeps of other machines, of the families that constants were fitted on."""
-    return samples_of(read(FOLDER / "collectives_other.csv").collective)
+    return samples_of([row for name in ("other", "exchange") for row in read(FOLDER / f"collectives_{name}.csv").collective])
 
 
 def _stages(samples: list[Sample]) -> list[tuple[str, ...]]:
@@ -106,13 +106,14 @@ def test_stored_constants_are_what_the_recipe_finds(shared):
     _same(*refit(samples), stages)
 
 
-def _same(nodes, nets, stages):
+def _same(nodes, nets, sends, stages):
     assert len(stages) > 4
     for free in stages:
         for name in free:
             table, field = name.split("/")
             field, _, part = field.partition(".")
-            stored, found = (getattr({**n, **t}[table], field) for n, t in ((NODES, NETS), (nodes, nets)))
+            both = (NODES, NETS, SENDS), (nodes, nets, sends)
+            stored, found = (getattr({**n, **t, "sends": s}[table], field) for n, t, s in both)
             if part:
                 stored, found = stored[int(part)], found[int(part)]
             assert found == pytest.approx(stored, rel=0.1, abs=0.5e-6), name

@@ -10,6 +10,7 @@ from network_machines import job, machine
 from windtunnel.base.errors import SpecError
 from windtunnel.network import Group, bus_factor, collective, flat_group, group, sweep
 from windtunnel.network.closed.collective import prepare
+from windtunnel.network.closed.fitted import NODES, SENDS
 from windtunnel.workload.ops import Axis, Comm
 
 GIB = 2.0**30
@@ -176,10 +177,11 @@ def test_a_message_inside_one_blackwell_node_has_few_channels():
     def time(mib):
         return collective(cluster, Comm.SEND_RECV, mib * 2.0**20, flat_group(cluster, 8)).seconds
 
-    # Four channels of 20 GB/s up to 64 MiB, then as many as keep a part at 16 MiB: the same time up to 512 MiB.
-    assert time(64) == pytest.approx(10.1e-6 + 64 * 2**20 / 80e9)
+    # Four channels of 20.4 GB/s up to 64 MiB, then as many as keep a part at 16 MiB: the same time up to 512 MiB.
+    start = NODES["blackwell"].p2p_launch + SENDS.simple + SENDS.peer
+    assert time(64) == pytest.approx(start + 64 * 2**20 / 81.6e9)
     assert time(256) == pytest.approx(time(64))
-    assert time(2048) == pytest.approx(10.1e-6 + 2**31 / min(900e9 * 0.712, 32 * 20e9))
+    assert time(2048) == pytest.approx(start + 2**31 / min(900e9 * 0.724, 32 * 20.4e9))
     rack = machine("blackwell", 72, domain=72, node_gpus=4)
     assert collective(rack, Comm.SEND_RECV, 2.0**26, flat_group(rack, 8)).seconds < 0.2 * time(64)
 

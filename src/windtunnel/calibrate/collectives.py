@@ -20,7 +20,7 @@ from windtunnel.calibrate.record import FitRecord, compare_errors
 from windtunnel.network import flat_group
 from windtunnel.network.closed.collective import Setup, prepare
 from windtunnel.network.closed.cost import achieved_cost
-from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
+from windtunnel.network.closed.fitted import NETS, NODES, SENDS, NetConstants, NodeConstants, SendConstants
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.reality.rows.skipped import Skipped
@@ -29,6 +29,7 @@ from windtunnel.reality.score.collectives import call_of
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
+_SENDS = "sends"
 BANDS = ((0, 65536, "< 64 KiB"), (65536, 2**20, "64 KiB to 1 MiB"), (2**20, math.inf, ">= 1 MiB"))
 
 
@@ -58,9 +59,16 @@ class Accuracy:
     bias_pct: float
 
 
+Constants = tuple[dict[str, NodeConstants], dict[str, NetConstants], SendConstants]
+"""By GPU generation, by fabric, and of messages on every GPU (named `sends/...`)."""
+
+
 def refit(
-    samples: Sequence[Sample], nodes: Mapping[str, NodeConstants] = NODES, nets: Mapping[str, NetConstants] = NETS
-) -> tuple[dict[str, NodeConstants], dict[str, NetConstants]]:
+    samples: Sequence[Sample],
+    nodes: Mapping[str, NodeConstants] = NODES,
+    nets: Mapping[str, NetConstants] = NETS,
+    sends: SendConstants = SENDS,
+) -> Constants:
     """All stages of `catalog/calibration/fits.toml` on clean samples.
 
     Each family and size band has the same weight, those from 1 MiB on two and a half times as much.
@@ -70,7 +78,7 @@ def refit(
     for key in keys:
         count[key] = count.get(key, 0) + 1
     weighed = [replace(s, weight=(20.0 if s.bytes >= 2**20 else 8.0) / count[key]) for s, key in zip(samples, keys, strict=True)]
-    constants = dict(nodes), dict(nets)
+    constants = dict(nodes), dict(nets), sends
     for stage in fits().collectives:
         chosen = [s for s in weighed if s.family in stage.families and (s.group.nodes > 1) == stage.between_domains]
         if chosen:
@@ -94,11 +102,11 @@ def samples_of(rows: Sequence[CollectiveRow]) -> list[Sample]:
 def fit_record(rows: Sequence[CollectiveRow]) -> FitRecord:
     """All stages on the rows of a table: stored and refitted constants, and errors before and after."""
     samples = samples_of(rows)
-    nodes, nets = refit(samples)
+    nodes, nets, sends = refit(samples)
     families = {sample.family for sample in samples}
     names = [name for stage in fits().collectives if families & set(stage.families) for name in stage.constants]
-    before: dict[str, Any] = {**NODES, **NETS}
-    after: dict[str, Any] = {**nodes, **nets}
+    before: dict[str, Any] = {**NODES, **NETS, _SENDS: SENDS}
+    after: dict[str, Any] = {**nodes, **nets, _SENDS: sends}
     return FitRecord(
         "collectives",
         "windtunnel fit collectives",
@@ -125,8 +133,10 @@ def fit(
     free: Sequence[str],
     nodes: Mapping[str, NodeConstants] = NODES,
     nets: Mapping[str, NetConstants] = NETS,
-) -> tuple[dict[str, NodeConstants], dict[str, NetConstants]]:
-    """The constants with the `free` ones refitted: a name is `hopper/launch` or `infiniband/tree_hop.1` (part 1 of a triple).
+    sends: SendConstants = SENDS,
+) -> Constants:
+    """The constants with the `free` ones refitted: a name is `hopper/launch`, `infiniband/tree_hop.1` (part 1 of a triple) or
+    `sends/peer`.
 
     Raises SpecError without samples or on a name that no table has.
     """
@@ -134,7 +144,7 @@ def fit(
 
     if not samples:
         raise SpecError("samples", 0, "at least one measured call")
-    tables: dict[str, Any] = {**nodes, **nets}
+    tables: dict[str, Any] = {**nodes, **nets, _SENDS: sends}
     for name in free:
         if name.split("/")[0] not in tables:
             raise UnknownName("free", name, sorted(tables))
@@ -152,7 +162,7 @@ def fit(
         residuals, start, bounds=(start - limit, start + np.maximum(upper, 1e-6)), loss="soft_l1", f_scale=0.1, diff_step=1e-3
     )
     best = _put(tables, free, np.exp(solution.x))
-    return {name: best[name] for name in nodes}, {name: best[name] for name in nets}
+    return {name: best[name] for name in nodes}, {name: best[name] for name in nets}, best[_SENDS]
 
 
 def accuracy(samples: Sequence[Sample]) -> list[Accuracy]:
@@ -187,14 +197,14 @@ class _Call:
         links, s = self.ready.links, self.sample
         node, net = tables[links.generation], tables[links.fabric]
         return min(
-            achieved_cost(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net).seconds
+            achieved_cost(s.comm, s.bytes, s.group, links, self.ready.graph, algorithm, protocol, node, net, tables[_SENDS]).seconds
             for algorithm, protocol in self.options
         )
 
 
 def _is_fraction(name: str) -> bool:
-    """Whether the constant is a fraction of a link's rate, which cannot exceed 1."""
-    return name.split("/")[1].split(".")[0] in ("ring", "tree", "nvls", "p2p")
+    """Whether the constant is a fraction of a link's rate or of a step, which cannot exceed 1."""
+    return name == f"{_SENDS}/fill" or name.split("/")[1].split(".")[0] in ("ring", "tree", "nvls", "p2p", "exchange")
 
 
 def _get(tables: Mapping[str, Any], name: str) -> float:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.closed.cost import Cost, achieved_cost, nvls_cuts
+from windtunnel.network.closed.cost import Cost, Parts, achieved_cost, nvls_cuts, parts_of
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
 from windtunnel.network.closed.measured import scale_constants
 from windtunnel.network.fabrics.check import check_fabric
-from windtunnel.network.groups.bandwidth import GroupLinks, group_links, uplink_share
+from windtunnel.network.groups.bandwidth import GroupLinks, above_leaf, group_links, hash_gain, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group
 from windtunnel.network.nccl.channels import ChannelSearch, faster_links, graph
+from windtunnel.network.nccl.rails import crosses_rails, may_relay, rails_of, relays_sends
+from windtunnel.network.nccl.sends import LL_BYTES
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.nccl.tuner import SizeRange, pieces
 from windtunnel.spec.machine.cluster import Cluster
@@ -70,6 +72,12 @@ class Setup:
         """Cost of `size` bytes with that algorithm and protocol."""
         return achieved_cost(self.comm, size, self.group, self.links, self.graph, algorithm, protocol, self.node, self.net)
 
+    def parts(self, size: float, algorithm: str, protocol: str, comm: Comm | None = None) -> Parts:
+        """The parts of that cost; `comm`: of another call of the group."""
+        return parts_of(
+            self.comm if comm is None else comm, size, self.group, self.links, self.graph, algorithm, protocol, self.node, self.net
+        )
+
     @cached_property
     def open(self) -> tuple[tuple[str, str], ...]:
         """Candidates of a library other than NCCL; empty if NCCL's tables choose."""
@@ -82,8 +90,13 @@ class Setup:
     @cached_property
     def pieces(self) -> tuple[SizeRange, ...]:
         """Ranges of sizes with the same selection, split where the chunk of a switch reduction changes."""
-        if self.comm in _SENDS or self.open:
-            return (SizeRange(0.0, "p2p" if self.comm in _SENDS else "ring", "Simple"),)
+        if self.comm in _SENDS:
+            whole = (SizeRange(0.0, "p2p", "Simple"),)
+            last = LL_BYTES * (1 if self.comm == Comm.SEND_RECV else self.group.ranks)
+            small = self.links.nvidia and self.group.nodes == 1
+            return (SizeRange(0.0, "p2p", "LL"), SizeRange(math.nextafter(last, math.inf), "p2p", "Simple")) if small else whole
+        if self.open:
+            return (SizeRange(0.0, "ring", "Simple"),)
         ranges = []
         chosen = pieces(self.comm, self.group, self.links, self.graph, self.settings)
         for piece, following in zip(chosen, (*chosen[1:], None), strict=True):
@@ -316,7 +329,13 @@ def _setup(key: ClusterKey, comm: Comm, group: Group, settings: Settings) -> Set
     check_fabric(cluster.fabric)
     links = group_links(cluster, group)
     if group.nodes > 1:
-        links = replace(links, inter=links.inter * uplink_share(cluster, group, comm))
+        crosses = comm == Comm.ALL_TO_ALL and crosses_rails(cluster, group, settings)
+        if crosses and group.span == "leaf":
+            links = above_leaf(cluster, links)
+        share = uplink_share(cluster, group, comm, rails_of(cluster, group) if crosses else 1)
+        links = replace(links, inter=links.inter * share * hash_gain(cluster, group, settings.qps))
+        if rails_of(cluster, group) > 1 and may_relay(cluster):
+            links = replace(links, relays=relays_sends(cluster, settings), apart=not relays_sends(cluster, settings))
     node, net = NODES[links.generation], NETS[links.fabric]
     exact = links.medium == "nvlink" and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
     error = node.relative_error if group.nodes == 1 else math.hypot(node.relative_error, net.relative_error)

@@ -6,6 +6,7 @@ Simple).
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,19 +46,31 @@ class NodeConstants:
     nvls_tree: float
     """Factor on `nvls` where the sums go on to other nodes."""
     p2p: float
-    """Fraction of the link that messages reach."""
+    """Fraction of the link that messages reach in one direction alone."""
     p2p_launch: float
     """Seconds of a message's launch."""
     relative_error: float
     """Error of the estimates."""
     fitted_on: tuple[str, ...]
     """Families of measurements that the constants were fitted on."""
-    p2p_channel: float = 0.0
-    """B/s of one channel of a message; 0: never the limit."""
-    p2p_fill: float = 0.0
-    """Bytes that an all-to-all loses to starting and ending, at most."""
+    channel: float = math.inf
+    """B/s that one channel copies each way at the same time; infinite: never the limit."""
+    exchange: float = 0.0
+    """Fraction of the link that messages reach in both directions at the same time; 0: that of one."""
     nvls_head: float = 0.0
     """Seconds of each rank of a domain beyond eight where a switch reduction goes on to other domains."""
+
+
+@dataclass(frozen=True)
+class SendConstants:
+    """What a library's messages inside a domain cost on every GPU."""
+
+    simple: float
+    """Seconds of a message by Simple beyond one by LL."""
+    peer: float
+    """Seconds of each peer."""
+    fill: float
+    """Share of a channel's first step that an all-to-all waits for once more: the receiver copies it out of the buffer."""
 
 
 @dataclass(frozen=True)
@@ -112,5 +125,7 @@ def _fields_of(tables: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, 
 _TABLES = tomllib.loads(FILE.read_text(encoding="utf-8"))
 NODES: dict[str, NodeConstants] = _constants(NodeConstants, _TABLES["nodes"])
 """By GPU generation."""
+SENDS = SendConstants(**_TABLES["sends"])
+"""Of NCCL."""
 NETS: dict[str, NetConstants] = _constants(NetConstants, _TABLES["nets"])
 """By kind of fabric."""

@@ -24,7 +24,8 @@ def scale_constants(node: NodeConstants, net: NetConstants, achieved: Achieved) 
         tree=_multiply_each(node.tree, rates),
         nvls=node.nvls * rate,
         p2p=node.p2p * rate,
-        p2p_channel=node.p2p_channel * rate,
+        exchange=node.exchange * rate,
+        channel=node.channel * rate,
     )
     hop, rate = achieved.across_hop, achieved.across_rate
     across = replace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windtunnel.base.errors import SpecError
 from windtunnel.network.groups.shape import Group
@@ -22,6 +22,7 @@ _CUBE_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
 _ACROSS_SOCKETS = (
     0.6  # efficiency of a ring that leaves a CPU's PCIe tree: all-reduce on 8 against 4 A100 PCIe (SimuMax, 0.4176 / 0.6924)
 )
+_SPREAD = ("infiniband", "efa")  # fabrics whose packets take all equal paths if the catalogue states no routing
 _OWN_PORTS = ("ethernet", "ici")  # accelerators whose network ports are on the chip and not behind PCIe
 
 
@@ -64,6 +65,10 @@ class GroupLinks:
     all rates between its own and `known_nic`, by factors of two."""
     beyond: bool = False
     """NICs are faster than `known_nic`."""
+    relays: bool = False
+    """Messages leave through the GPU on the receiver's rail (PXN), and those of a server's GPUs to a rank share a connection."""
+    apart: bool = False
+    """PXN could be on and is off, so every message has a connection of its own."""
 
 
 _OTHERS = (("cdna4", "cdna4"), ("cdna2", "cdna2"), ("cdna", "cdna3"), ("gaudi", "gaudi"), ("tpu", "tpu"))
@@ -195,20 +200,45 @@ def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) ->
     return part * (ranks - 1), part
 
 
-def uplink_share(cluster: Cluster, group: Group, comm: Comm) -> float:
+def above_leaf(cluster: Cluster, links: GroupLinks) -> GroupLinks:
+    """Links of a group below one leaf whose messages go through a spine."""
+    fabric = cluster.fabric
+    return replace(links, inter=links.inter * fabric.ecmp_efficiency, hop=links.hop + _EXTRA_LINKS["pod"] * fabric.hop_latency)
+
+
+def hash_gain(cluster: Cluster, group: Group, pairs: int) -> float:
+    """Factor on the rate beyond a leaf of `pairs` queue pairs for each connection, where the fabric hashes them to its paths.
+
+    What collisions of single flows cost (1 - `ecmp_efficiency`) falls as the spread of a mean does, with the square root of their
+    number. Packets that take all paths do not gain. (NVIDIA/nccl issue 1015; Mellanox/nccl-rdma-sharp-plugins pull request 76.)
+    """
+    fabric = cluster.fabric
+    hashes = fabric.routing in (None, "", "ecmp") and fabric.kind not in _SPREAD
+    if not hashes or group.span not in ("pod", "core"):
+        return 1.0
+    return (1.0 - (1.0 - fabric.ecmp_efficiency) / math.sqrt(pairs)) / fabric.ecmp_efficiency
+
+
+def uplink_share(cluster: Cluster, group: Group, comm: Comm, rails: int = 1) -> float:
     """Fraction of the NIC rate that the links out of a leaf and out of a pod leave a group (0..1].
 
     All groups of the axis send equally. A ring or tree in rank order leaves each leaf once, so 1 / per_leaf of a leaf's traffic
     goes up; for an all-to-all it is the share of peers below other leaves. Oversubscription limits it to the capacity.
+
+    `rails`: leaves that a server's messages to one other server go to, if they change rails: of what would stay below a leaf, only
+    one part of `rails` does. A group below one leaf then has the up-links of the whole leaf for itself.
     """
     fabric, share = cluster.fabric, 1.0
     levels = (
-        (group.per_leaf, fabric.leaf_nodes, fabric.oversubscription, ("pod", "core")),
-        (group.per_pod, fabric.pod_nodes, fabric.pod_oversubscription, ("core",)),
+        (group.per_leaf, fabric.leaf_nodes, fabric.oversubscription, ("pod", "core"), rails),
+        (group.per_pod, fabric.pod_nodes, fabric.pod_oversubscription, ("core",), 1),
     )
-    for below, most, over, spans in levels:
-        if group.span in spans:
+    for below, most, over, spans, parts in levels:
+        if group.span in spans or parts > 1:
+            whole = group.span in spans
             inside = below or float(max(1, min(most, group.nodes - 1)))
-            crossing = (group.nodes - inside) / max(1, group.nodes - 1) if comm == Comm.ALL_TO_ALL else 1.0 / inside
-            share = min(share, 1.0 / (over * crossing)) if crossing > 0.0 else share
+            stays = (inside - 1.0) / max(1, group.nodes - 1) if whole else 1.0
+            crossing = 1.0 - stays / parts if comm == Comm.ALL_TO_ALL else 1.0 / inside
+            used = over * crossing * (1.0 if whole else min(1.0, group.nodes / most))
+            share = min(share, 1.0 / used) if used > 0.0 else share
     return share

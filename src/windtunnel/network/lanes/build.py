@@ -1,17 +1,16 @@
 """Builds the lanes of a collective: an algorithm's pattern, with the rate and the delays that the library reaches.
 
-The closed form gives a call's seconds without other traffic: launch, steps and fill, and its bytes at one rate inside a node and
-one between nodes. That rate is divided over the lanes. The remaining seconds become a delay before each slice, in proportion to
-the hops of the algorithm and protocol. So a call without other traffic takes the closed form's time in every engine, by
-construction; this does not validate the closed form.
+The parts of a call (`closed/cost.py`) give the rate of its bytes inside a node and between nodes, from channels, buffers, NVLink,
+PCIe and NICs. That rate is divided over the lanes. The latency, and the fill that the lanes do not have by themselves, become a
+delay before each slice, in proportion to the hops of the algorithm and protocol. So a call without other traffic takes the closed
+form's time in every engine; this does not validate the closed form.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,13 +18,14 @@ from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.engine.lanes import Lanes
 from windtunnel.network.closed.collective import Setup, prepare
-from windtunnel.network.closed.cost import achieved_cost
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.algorithms import LOWERINGS, OTHERS, CollectiveCall, Pattern
+from windtunnel.network.lanes.channel_parts import split_channels
 from windtunnel.network.lanes.join_sends import join
 from windtunnel.network.lanes.send_files import Sends
 from windtunnel.network.lanes.timing import seconds
 from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.sends import BATCH
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -33,8 +33,6 @@ from windtunnel.workload.ops import Comm
 _WIRE = {c.LL: 2.0, c.LL128: 128.0 / 120.0, c.SIMPLE: 1.0}
 """Bytes sent per byte of data: LL adds a flag to each four bytes, LL128 uses eight of 128 bytes for it."""
 _SENDS = (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
-_BATCH = 8  # peers of one channel's batch
-_HUGE = 1e30
 _MOST_SLICES = 300_000  # slices that are timed one by one if no formula is exact
 
 
@@ -115,6 +113,8 @@ def lanes_of(
         even = len(rings) * max(1, call.channels // len(rings)) if name == c.RING and group.nodes == 1 else call.channels
         call = replace(call, rings=rings, channels=even)
     pattern = LOWERINGS[name](call)
+    if name == "p2p" and comm == Comm.ALL_TO_ALL:
+        pattern = split_channels(pattern, call, int(setup.graph.sends.of(size / group.ranks)))
     speed = speed_of(cluster, setup, call, name)
     ends = np.concatenate([ranks, switches if switches is not None else np.zeros(0)]).astype(np.int32)
     if int(max(pattern.src.max(), pattern.dst.max())) >= len(ends):
@@ -138,11 +138,9 @@ def call_of(
     """The input of an algorithm: channels, buffer steps and NICs that NCCL would use for the call."""
     group, settings = setup.group, setup.settings
     nics = max(1, round(setup.links.nics)) if group.nodes > 1 else group.per_node
-    at_once = _BATCH
+    at_once = BATCH
     if comm in _SENDS:
-        most = 1 << max(0, (setup.graph.running - 1).bit_length())
-        each = settings.channels_per_peer or (2 if group.nodes > 1 else max(2, most // 2))
-        at_once = _BATCH * max(1, most // each)
+        at_once = setup.graph.sends.at_once(size / group.ranks)
     return CollectiveCall(
         comm,
         group.ranks,
@@ -169,7 +167,10 @@ def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int
         return max(1, setup.graph.nvls_running)
     least = c.THREAD_BYTES[protocol] * (setup.group.ranks if protocol == c.LL and algorithm == c.RING else 1)
     threads = setup.settings.threads or c.THREADS[protocol]
-    return max(1, min(setup.graph.running, int(size // (threads * least))))
+    most = max(1, min(setup.graph.running, int(size // (threads * least))))
+    # As many on each NIC: the rate is that of NICs which share a call evenly.
+    nics = max(1, round(setup.links.nics)) if setup.group.nodes > 1 else 1
+    return most - most % nics if most > nics else most
 
 
 def step_of(settings: Settings, protocol: str) -> float:
@@ -182,17 +183,16 @@ def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: st
     """Speed of an algorithm on links without other traffic."""
     group = setup.group
     alone = replace(group, sharing=1, span="leaf") if group.nodes > 1 else group
-    ready = prepare(cluster, call.comm, alone, setup.settings)
+    ready = prepare(cluster, call.comm, alone, replace(setup.settings, cross_nic=0))  # what crosses rails meets on the links
     p = c.PROTOCOLS.index(call.protocol)
     launch = ready.node.launch + (ready.net.launch if group.nodes > 1 else 0.0)
     hops = ready.node.hop[p], ready.net.hop[p]
     if algorithm in OTHERS:
         # Each rank uses its links like a ring; a ring moves (n - 1)/n of the buffer twice for an all-reduce.
-        way = Comm.ALL_GATHER
         moved = call.size * (group.ranks - 1) / group.ranks
-        local, net = _bytes_only(ready, call, c.RING, way)
+        parts = ready.parts(call.size, c.RING, call.protocol, Comm.ALL_GATHER)
         scale = call.size / moved if moved else 0.0
-        return Speed(launch, local * scale, net * scale * group.per_node, *hops, None)
+        return Speed(launch, parts.inside * scale, parts.outside * scale * group.per_node, *hops, None)
     if algorithm == c.TREE:
         hops = ready.node.tree_hop[p], ready.net.tree_hop[p]
     elif algorithm in (c.NVLS, c.NVLS_TREE):
@@ -200,27 +200,10 @@ def speed_of(cluster: Cluster, setup: Setup, call: CollectiveCall, algorithm: st
     elif algorithm == "p2p":
         launch = ready.node.p2p_launch + (ready.net.p2p_launch if group.nodes > 1 else 0.0)
         hops = ready.node.hop[2], ready.node.hop[2]
-    local, net = _bytes_only(ready, call, algorithm, call.comm)
+    parts = ready.parts(call.size, algorithm, call.protocol)
     chosen = ready.choose(call.size) == (algorithm, call.protocol)
     cost = ready.seconds(call.size)[0] if chosen else ready.cost(call.size, algorithm, call.protocol)
-    return Speed(launch, local, net, *hops, cost.seconds)
-
-
-def _bytes_only(ready: Setup, call: CollectiveCall, algorithm: str, comm: Comm) -> tuple[float, float]:
-    """The closed form's seconds for the bytes on links inside a node, and on those between nodes, without fills: its result with
-    infinite rates of the other links."""
-    node = replace(ready.node, **_zero(ready.node, ("fill", "nvls_fill")))
-    net = replace(ready.net, **_zero(ready.net, ("fill", "tree_fill", "nvls_fill")))
-    inside = {f.name: _HUGE for f in fields(ready.links) if f.name in ("intra", "chain", "pair")}
-    seconds = []
-    for links in (replace(ready.links, inter=_HUGE), replace(ready.links, **inside)):  # type: ignore[arg-type]
-        cost = achieved_cost(comm, call.size, ready.group, links, ready.graph, algorithm, call.protocol, node, net)
-        seconds.append(max(0.0, cost.seconds - cost.latency))
-    return seconds[0], seconds[1] if ready.group.nodes > 1 else 0.0
-
-
-def _zero(table: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    return {f.name: 0.0 for f in fields(table) if f.name in names}
+    return Speed(launch, parts.inside, parts.outside, *hops, cost.seconds)
 
 
 def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s) -> tuple[Lanes, float, float]:

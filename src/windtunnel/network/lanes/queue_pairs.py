@@ -26,10 +26,10 @@ def split(lanes: Lanes, between: Bools, pairs: int) -> tuple[Lanes, Int32s, Int3
     bytes_ = (slices - 1) * slice_ + last
     waits: Int64s = np.diff(lanes.dep_start)
     # Each dependency of an old lane becomes one on every part, for every part of the lane that waits.
-    each = np.repeat(lanes.dep_start[:-1][old], waits[old]) + _index_within(waits[old])
+    each = np.repeat(lanes.dep_start[:-1][old], waits[old]) + index_within(waits[old])
     on = lanes.dep_lane[each]
     parts = copies[on]
-    dep_lane = np.repeat(first[on], parts) + _index_within(parts)
+    dep_lane = np.repeat(first[on], parts) + index_within(parts)
     total = np.bincount(np.repeat(np.arange(len(old)), waits[old]), weights=parts, minlength=len(old)).astype(np.int64)
     lanes_of_pairs = Lanes(
         lanes.src[old],
@@ -48,7 +48,7 @@ def split(lanes: Lanes, between: Bools, pairs: int) -> tuple[Lanes, Int32s, Int3
     return lanes_of_pairs, old.astype(np.int32), part.astype(np.int32)
 
 
-def _index_within(counts: Int64s) -> Int64s:
+def index_within(counts: Int64s) -> Int64s:
     """0..c-1 for each count c, one after the other."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(counts) else 0

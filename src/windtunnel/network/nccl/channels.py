@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.constants import (
+    DATA_ON_WIRE,
     INTRA_SPEEDS,
     MAX_CHANNELS,
     NET_COUNTED,
@@ -19,7 +20,11 @@ from windtunnel.network.nccl.constants import (
     NVLINKS,
     NVLS_CHANNELS,
     OTHER_CHANNELS,
+    PROTOCOLS,
+    STEP_BYTES,
+    STEPS,
 )
+from windtunnel.network.nccl.sends import SendChannels, send_channels
 from windtunnel.network.nccl.settings import Settings
 
 
@@ -47,6 +52,13 @@ class ChannelSearch:
     """GB/s that one of `usual` can move."""
     nvls_running: int
     """Those of them that run."""
+    sends: SendChannels
+    """Channels of sends and receives."""
+    usual_sends: SendChannels
+    """The same of a kernel with `usual` channels."""
+    windows: tuple[float, float, float]
+    """Bytes of data that a connection's buffer holds, by protocol, where the user has made it smaller than NCCL's; infinite: as in
+    NCCL, where the buffer does not limit the rate."""
 
     @property
     def limit(self) -> float:
@@ -68,7 +80,10 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
         running = _limit_channels(OTHER_CHANNELS, settings)
         rates = links.intra * 1e-9 / running, links.line * 1e-9 / running
         each = links.whole * 1e-9 / OTHER_CHANNELS  # what one workgroup moves, whatever the group
-        return ChannelSearch(running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0)
+        sends, most = (send_channels(group, links, number, settings) for number in (running, OTHER_CHANNELS))
+        return ChannelSearch(
+            running, rates[0], rates[1], rates[0], running, 0, 0.0, OTHER_CHANNELS, each, 0, sends, most, _windows(settings)
+        )
     counted = links.intra * 1e-9 * (NVLINK_COUNTED[links.generation] if links.medium == "nvlink" else 0.92)
     faster = faster_links(links)
     usual = _search(group, links, settings, counted / faster)
@@ -119,7 +134,18 @@ def _search(group: Group, links: GroupLinks, settings: Settings, counted: float)
     nvls_running = min(own, settings.max_ctas or MAX_CHANNELS)
     if group.nodes > 1:  # between nodes at most as many channels as rings; as a share, since the usual rates were fitted that way
         nvls_running = min(nvls_running, math.ceil(own * min(1.0, running / usual)))
-    return ChannelSearch(channels, intra, inter, tree, running, own, counted / own if own else 0.0, usual, each, nvls_running)
+    sends, by_default = (send_channels(group, links, number, settings) for number in (running, usual))
+    nvls = counted / own if own else 0.0
+    return ChannelSearch(
+        channels, intra, inter, tree, running, own, nvls, usual, each, nvls_running, sends, by_default, _windows(settings)
+    )
+
+
+def _windows(settings: Settings) -> tuple[float, float, float]:
+    sizes = [settings.buffers.get(p, math.inf) * data for p, data in zip(PROTOCOLS, DATA_ON_WIRE, strict=True)]
+    usual = [STEPS * STEP_BYTES[p] for p in PROTOCOLS]
+    small = [size if size < most else math.inf for size, most in zip(sizes, usual, strict=True)]
+    return small[0], small[1], small[2]
 
 
 def _limit_channels(usual: int, settings: Settings) -> int:

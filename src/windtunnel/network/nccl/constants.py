@@ -111,12 +111,12 @@ NVLS_CHANNELS: dict[str, tuple[int, int]] = {"hopper": (16, 16), "blackwell": (2
 NET_COUNTED = 0.96  # 12 GB/s per 100 Gb/s
 MAX_CHANNELS = 64
 OTHER_CHANNELS = 64  # of RCCL on MI300X and later between nodes (ROCm/rocm-systems pull request 9406); of others assumed
-P2P_CHANNELS = (4, 32)  # that a message inside a domain starts with and may have; doubled while a part is larger than:
-P2P_PART = 16 * 2.0**20  # 32 steps of 512 KiB
 # Bytes per thread below which NCCL reduces channels, then threads; maximum of threads.
 THREAD_BYTES = {LL: 8, LL128: 8, SIMPLE: 64}
 THREADS = {LL: 512, LL128: 640, SIMPLE: 512}
 
+DATA_ON_WIRE = (0.5, 120.0 / 128.0, 1.0)  # LL pairs each 4 bytes with a flag, LL128 gives 8 of 128 bytes to it
+STEPS = 8  # of a connection's buffer
 STEP_BYTES = {LL: 32 * 2.0**10, LL128: 562.5 * 2.0**10, SIMPLE: 512 * 2.0**10}  # data in one of a connection's 8 steps
 RING_SLICE = 2.0**20  # two steps of Simple
 

@@ -108,39 +108,39 @@ def parse_settings(variables: Mapping[str, str | int] | None, path: str = "setti
     for name in variables:
         if name not in KNOWN and name not in IGNORED:
             raise UnknownName(path, str(name), [*KNOWN, *IGNORED])
-    low, high = _whole_number(variables, "NCCL_MIN_NCHANNELS"), _whole_number(variables, "NCCL_MAX_NCHANNELS")
+    low, high = _whole_number(path, variables, "NCCL_MIN_NCHANNELS"), _whole_number(path, variables, "NCCL_MAX_NCHANNELS")
     if low is not None and high is not None and low > high:
         raise SpecError(f"{path}.NCCL_MIN_NCHANNELS", low, f"at most NCCL_MAX_NCHANNELS ({high})")
     protocols = {p.lower(): p for p in PROTOCOLS}
     buffers = {SIMPLE: "NCCL_BUFFSIZE", LL: "NCCL_LL_BUFFSIZE", LL128: "NCCL_LL128_BUFFSIZE"}
-    sizes = {p: _whole_number(variables, name, low=4096, high=2**30) for p, name in buffers.items()}
-    level = _whole_number(variables, "NCCL_P2P_PXN_LEVEL", low=0, high=2)
-    off = _switch(variables, "NCCL_P2P_DISABLE", False) or _level(variables, "NCCL_P2P_LEVEL") == 0
-    cross = _whole_number(variables, "NCCL_CROSS_NIC", low=0, high=2)
+    sizes = {p: _whole_number(path, variables, name, low=4096, high=2**30) for p, name in buffers.items()}
+    level = _whole_number(path, variables, "NCCL_P2P_PXN_LEVEL", low=0, high=2)
+    off = _switch(path, variables, "NCCL_P2P_DISABLE", False) or _level(path, variables, "NCCL_P2P_LEVEL") == 0
+    cross = _whole_number(path, variables, "NCCL_CROSS_NIC", low=0, high=2)
     timeout, retries = (
-        _whole_number(variables, "NCCL_IB_TIMEOUT", low=1, high=31),
-        _whole_number(variables, "NCCL_IB_RETRY_CNT", low=0, high=7),
+        _whole_number(path, variables, "NCCL_IB_TIMEOUT", low=1, high=31),
+        _whole_number(path, variables, "NCCL_IB_RETRY_CNT", low=0, high=7),
     )
-    _switch(variables, "NCCL_IB_SPLIT_DATA_ON_QPS", False)
+    _switch(path, variables, "NCCL_IB_SPLIT_DATA_ON_QPS", False)
     return Settings(
-        algorithms=_list_names("NCCL_ALGO", variables, _ALIASES, ALGORITHMS),
-        protocols=_list_names("NCCL_PROTO", variables, protocols, PROTOCOLS),
+        algorithms=_list_names(path, "NCCL_ALGO", variables, _ALIASES, ALGORITHMS),
+        protocols=_list_names(path, "NCCL_PROTO", variables, protocols, PROTOCOLS),
         protocols_forced="NCCL_PROTO" in variables,
-        min_channels=_whole_number(variables, "NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"),
-        max_channels=_smaller(variables, "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"),
-        max_ctas=_whole_number(variables, "NCCL_MAX_CTAS"),
-        nvls=_switch(variables, "NCCL_NVLS_ENABLE", True),
-        collnet=_switch(variables, "NCCL_COLLNET_ENABLE", False),
-        pat=_switch(variables, "NCCL_PAT_ENABLE", True),
-        threads=_whole_number(variables, "NCCL_NTHREADS", low=32, high=1024),
+        min_channels=_whole_number(path, variables, "NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"),
+        max_channels=_smaller(path, variables, "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"),
+        max_ctas=_whole_number(path, variables, "NCCL_MAX_CTAS"),
+        nvls=_switch(path, variables, "NCCL_NVLS_ENABLE", True),
+        collnet=_switch(path, variables, "NCCL_COLLNET_ENABLE", False),
+        pat=_switch(path, variables, "NCCL_PAT_ENABLE", True),
+        threads=_whole_number(path, variables, "NCCL_NTHREADS", low=32, high=1024),
         buffer=tuple((p, n) for p, n in sizes.items() if n is not None),
-        channels_per_peer=_whole_number(variables, "NCCL_NCHANNELS_PER_NET_PEER"),
-        pxn=not _switch(variables, "NCCL_PXN_DISABLE", False),
+        channels_per_peer=_whole_number(path, variables, "NCCL_NCHANNELS_PER_NET_PEER"),
+        pxn=not _switch(path, variables, "NCCL_PXN_DISABLE", False),
         p2p_pxn=level != 0,
         cross_nic=2 if cross is None else cross,
-        qps=_whole_number(variables, "NCCL_IB_QPS_PER_CONNECTION", low=1, high=128) or 1,
+        qps=_whole_number(path, variables, "NCCL_IB_QPS_PER_CONNECTION", low=1, high=128) or 1,
         peer_access=not off,
-        shared_memory=not _switch(variables, "NCCL_SHM_DISABLE", False),
+        shared_memory=not _switch(path, variables, "NCCL_SHM_DISABLE", False),
         ib_timeout=20 if timeout is None else timeout,
         ib_retries=7 if retries is None else retries,
     )
@@ -165,7 +165,7 @@ def as_set(cluster: Cluster, settings: Settings) -> Cluster:
 
 
 def _list_names(
-    name: str, variables: Mapping[str, str | int], aliases: Mapping[str, str], everything: tuple[str, ...]
+    path: str, name: str, variables: Mapping[str, str | int], aliases: Mapping[str, str], everything: tuple[str, ...]
 ) -> frozenset[str]:
     if name not in variables:
         return frozenset(everything)
@@ -174,42 +174,42 @@ def _list_names(
     chosen = set()
     for word in text.split(","):
         if word.strip().lower().replace("_", "") not in aliases:
-            raise UnknownName(f"settings.{name}", word.strip(), sorted(aliases))
+            raise UnknownName(f"{path}.{name}", word.strip(), sorted(aliases))
         chosen.add(aliases[word.strip().lower().replace("_", "")])
     return frozenset(everything) - chosen if inverse else frozenset(chosen)
 
 
-def _whole_number(variables: Mapping[str, str | int], *names: str, low: int = 1, high: int = 64) -> int | None:
+def _whole_number(path: str, variables: Mapping[str, str | int], *names: str, low: int = 1, high: int = 64) -> int | None:
     for name in names:
         if name in variables:
             text = str(variables[name]).strip()
             if not text.isdecimal() or not text.isascii() or len(text) > 12 or not low <= int(text) <= high:
-                raise SpecError(f"settings.{name}", variables[name], f"a whole number from {low} to {high}")
+                raise SpecError(f"{path}.{name}", variables[name], f"a whole number from {low} to {high}")
             return int(text)
     return None
 
 
-def _smaller(variables: Mapping[str, str | int], *names: str) -> int | None:
+def _smaller(path: str, variables: Mapping[str, str | int], *names: str) -> int | None:
     """The smallest of those that are set."""
-    return min((value for name in names if (value := _whole_number(variables, name)) is not None), default=None)
+    return min((value for name in names if (value := _whole_number(path, variables, name)) is not None), default=None)
 
 
-def _switch(variables: Mapping[str, str | int], name: str, default: bool) -> bool:
+def _switch(path: str, variables: Mapping[str, str | int], name: str, default: bool) -> bool:
     if name not in variables:
         return default
     text = str(variables[name]).strip()
     if text not in ("0", "1", "2"):
-        raise SpecError(f"settings.{name}", variables[name], "0 or 1")
+        raise SpecError(f"{path}.{name}", variables[name], "0 or 1")
     return text != "0"
 
 
-def _level(variables: Mapping[str, str | int], name: str) -> int | None:
+def _level(path: str, variables: Mapping[str, str | int], name: str) -> int | None:
     """The largest distance at which two devices communicate directly (NCCL's path type): a word or its number."""
     if name not in variables:
         return None
     text = str(variables[name]).strip().upper()
-    if text.isdecimal() and text.isascii() and len(text) < 3:
+    if text.isdecimal() and text.isascii() and len(text) == 1:
         return int(text)
     if text not in _LEVELS:
-        raise UnknownName(f"settings.{name}", text, list(_LEVELS))
+        raise UnknownName(f"{path}.{name}", text, [*_LEVELS, "0 to 9"])
     return _LEVELS[text]

@@ -129,7 +129,7 @@ def send_recv(call: CollectiveCall) -> Pattern:
         np.zeros(0, dtype=np.int64),
         0 if far.any() else 1,
         1 if far.any() else 0,
-        lambda local, net: net if far.any() else local,
+        lambda local, net: max(local, net) if far.any() else local,
         lanes,
         lambda lane, slice: ((lane,) if slice == -(-size // int(slices[lane])) - 1 else (), False),
         lambda piece: piece,
