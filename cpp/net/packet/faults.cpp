@@ -69,12 +69,16 @@ void Part::detour(const Detour& d) {
   const auto pair = static_cast<std::uint32_t>(d.lane);
   Sender& s = w_.senders[pair];
   if (s.pace == Pace::kDone || s.hops == 0) return;
+  // both ports as they are at this moment, before their lane changes
+  const auto from = static_cast<std::uint32_t>(s.link), to = static_cast<std::uint32_t>(w_.paths.links[w_.paths.start[d.path]]);
+  advance_on(from, w_.links[from], now_);
+  advance_on(to, w_.links[to], now_);
   s.hop = static_cast<std::uint32_t>(w_.paths.start[d.path]);
   s.hops = static_cast<std::uint16_t>(w_.paths.start[d.path + 1] - w_.paths.start[d.path]);
-  s.link = w_.paths.links[s.hop];
+  s.link = static_cast<std::int32_t>(to);
   s.pace = Pace::kIdle;  // the old port forgets it when its turn comes
   offer(pair);
-  kick(static_cast<std::uint32_t>(s.link));
+  kick(to);
 }
 
 }  // namespace wt::net::packet

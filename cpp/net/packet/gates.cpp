@@ -48,13 +48,12 @@ void Part::open(std::uint32_t lane) {
 void Part::let(std::uint32_t lane, std::int64_t slices) {
   Gate& gate = w_.gates[lane];
   Sender& s = w_.senders[lane];
+  if (s.hops > 0) advance_on(static_cast<std::uint32_t>(s.link), w_.links[s.link], now_);  // so far by the old limit
   gate.let += slices;
   s.limit = gate.let == gate.slices ? s.total : static_cast<std::uint32_t>(gate.let) * s.per;
   if (s.hops > 0) {
-    const auto l = static_cast<std::uint32_t>(s.link);
-    advance_on(l, w_.links[l], now_);
     offer(lane);
-    kick(l);
+    kick(static_cast<std::uint32_t>(s.link));
     return;
   }
   // to itself: no link, no time

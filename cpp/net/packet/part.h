@@ -59,7 +59,7 @@ class Part {
   Stats stats;
 
  private:
-  enum Event : std::uint64_t { kArrival, kBegin, kReady, kRetry, kFlap, kDetour, kWatch, kDelivered };
+  enum Event : std::uint64_t { kArrival, kBegin, kReady, kRetry, kFlap, kDetour, kDelivered, kWatch };
   static constexpr std::uint64_t id(Event e, std::uint64_t index) { return (static_cast<std::uint64_t>(e) << 40) | index; }
   void handle(std::uint64_t event);
 
@@ -112,7 +112,7 @@ class Part {
 
   // receiver.cpp
   void receive(std::uint32_t link, const Frame& frame);
-  void answer(std::uint32_t link, const Frame& frame, Kind kind, Receiver& r);
+  void answer(const Frame& frame, Kind kind, Receiver& r);
   static bool step(Receiver& r);
 
   // routing.cpp

@@ -145,8 +145,9 @@ std::int32_t partition(World& w, std::int32_t want) {
 
 Time lookahead(const World& w) {
   Time least = kForever;
+  // a frame has at least a byte; data may be smaller than a control frame
   for (std::size_t l = 0; l < w.links.size(); ++l)
-    if (w.info[l].cut >= 0) least = std::min(least, w.links[l].latency + serial(w.links[l].cost, w.control_size));
+    if (w.info[l].cut >= 0) least = std::min(least, w.links[l].latency + serial(w.links[l].cost, 1));
   return least;
 }
 

@@ -3,8 +3,9 @@
 
 namespace wt::net::packet {
 
-// ACK, NACK or CNP for a packet. ACKs and NACKs take over the packet's trace.
-void Part::answer(std::uint32_t link, const Frame& frame, Kind kind, Receiver& r) {
+// ACK, NACK or CNP for a packet, on the path of its lane: a packet that chose its way may have come over another link. ACKs and
+// NACKs take over the packet's trace.
+void Part::answer(const Frame& frame, Kind kind, Receiver& r) {
   Frame back = local(kind);
   back.pair = frame.pair;
   back.seq = r.next;
@@ -16,7 +17,7 @@ void Part::answer(std::uint32_t link, const Frame& frame, Kind kind, Receiver& r
     r.marked = false;
     r.count = 0;
   }
-  send_control(static_cast<std::uint32_t>(w_.info[link].reverse), back);
+  send_control(static_cast<std::uint32_t>(w_.info[w_.way[frame.hop] & ~World::kFirst].reverse), back);
 }
 
 void Part::receive(std::uint32_t link, const Frame& frame) {
@@ -27,7 +28,7 @@ void Part::receive(std::uint32_t link, const Frame& frame) {
     if (w_.notify && now_ - last >= w_.notify_interval) {
       last = now_;
       ++stats.notifications;
-      answer(link, frame, Kind::kNotify, r);
+      answer(frame, Kind::kNotify, r);
     }
   }
   const bool selective = !w_.arrived.empty();
@@ -41,7 +42,7 @@ void Part::receive(std::uint32_t link, const Frame& frame) {
     }
     arrived_ += frame.size;
     if (++r.count >= static_cast<std::uint32_t>(w_.options.ack_every) || ends > 0) {
-      answer(link, frame, Kind::kAck, r);
+      answer(frame, Kind::kAck, r);
     } else {
       drop_trace(frame);
     }
@@ -56,14 +57,14 @@ void Part::receive(std::uint32_t link, const Frame& frame) {
   }
   if (frame.seq < r.next || (selective && w_.arrived[frame.pair].has(frame.seq))) {
     ++stats.repeats;
-    answer(link, frame, Kind::kAck, r);
+    answer(frame, Kind::kAck, r);
     return;
   }
   ++stats.out_of_order;
   if (selective) {
     w_.arrived[frame.pair].add(frame.seq);
     arrived_ += frame.size;
-    answer(link, frame, Kind::kNack, r);
+    answer(frame, Kind::kNack, r);
     return;
   }
   if (r.nack_of == r.next && now_ - r.nacked < w_.nack_interval) {
@@ -72,7 +73,7 @@ void Part::receive(std::uint32_t link, const Frame& frame) {
   }
   r.nack_of = r.next;
   r.nacked = now_;
-  answer(link, frame, Kind::kNack, r);
+  answer(frame, Kind::kNack, r);
 }
 
 // Takes the packet that is expected; true at the end of a slice.

@@ -79,9 +79,9 @@ void Part::rewind(Sender& s, std::uint32_t to) {
 // The timeout of a pair has run out, or would have if there had been no progress since it was set.
 void Part::retry(std::uint32_t pair) {
   Sender& s = w_.senders[pair];
-  s.timer = false;
   const auto l = static_cast<std::uint32_t>(s.link);
-  advance_on(l, w_.links[l], now_);
+  advance_on(l, w_.links[l], now_);  // first: what it has sent by now was sent under this timer
+  s.timer = false;
   if (s.una == s.next || s.pace == Pace::kDone) return;
   const auto wait = [&] { return w_.timeouts[std::min<std::size_t>(s.tries, w_.timeouts.size() - 1)]; };
   s.timer = true;

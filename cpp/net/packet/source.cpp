@@ -21,14 +21,13 @@ void Part::advance_source(std::uint32_t l, Link& link, Time limit) {
       if (at >= limit) return;
       if (!pull(l, link, source, at, at)) continue;
       if (at > source.over) ++stats.events;  // nothing was on the wire: it took an event to wake the source
-    } else {
-      if (!source.queued && next_own(source, link) < kForever) {
-        const Time at = std::max(source.last, source.head != source.tail ? source.since : source.later.front().time);
-        const Time joined = std::max(at, link.data[link.data.tail - 1].time);
-        if (joined < limit && pull(l, link, source, at, joined)) {
-          source.queued = true;
-          continue;
-        }
+    } else if (!source.queued && next_own(source, link) < kForever) {
+      const Time at = std::max(source.last, source.head != source.tail ? source.since : source.later.front().time);
+      const Time joined = std::max(at, link.data[link.data.tail - 1].time);
+      const Time first = std::max(link.data[link.data.sent].time, link.free);  // what has begun by then does not wait any more
+      if (joined < std::min(first, limit) && pull(l, link, source, at, joined)) {
+        source.queued = true;
+        continue;
       }
     }
     const Slot& slot = link.data[link.data.sent];
