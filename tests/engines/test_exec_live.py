@@ -146,6 +146,19 @@ def test_a_repetition_that_joins_waits_for_the_live_call_before() -> None:
     assert run(program, "all", network=lane(1.0, program, 5.0)).recorded.start == pytest.approx([0, 0, 5, 5, 10, 10])
 
 
+@pytest.mark.parametrize("network", [False, True])
+def test_a_slow_instance_stretches_what_the_network_says(network: bool) -> None:
+    builder = ProgramBuilder(categories=CATEGORIES, live_key=KEY)
+    call = builder.add_template([4.0], stream=1, comm=True, live=0, group=1)
+    rows = builder.add_factors(np.array([[1.0, 1.0], [1.0, 1.5]]))
+    rank = builder.rank()
+    rank.add(call)
+    rank.add(call)
+    rank.scale(rows)
+    program = builder.build()
+    assert run(program, network=lane(1.0, program, 4.0) if network else stated()).end == pytest.approx([4.0, 10.0])
+
+
 def test_only_communication_can_be_live() -> None:
     builder = ProgramBuilder(categories=CATEGORIES, live_key=KEY)
     builder.rank().add(builder.add_template([1.0], live=0))
