@@ -160,6 +160,12 @@ def test_calls_that_meet_nothing_take_the_closed_forms_time(node: str, sets: lis
         assert predict(job, network).step_time_s == pytest.approx(closed, rel=0.01), network
 
 
+def test_what_is_priced_by_formula_is_named() -> None:
+    job = check(load_job("llama3-8b-8xh100", ["plan.offload.optimizer=host", "plan.tp=2", "plan.dp=4"]))
+    traffic = predict(job, "flow").traffic
+    assert traffic is not None and traffic.formula == ("all_reduce over world", "copies of offload")
+
+
 def test_a_step_has_the_same_bits_again() -> None:
     job = check(load_job("llama3-8b-8xh100"))
     first, again = (predict(job, "packet") for _ in range(2))
