@@ -207,7 +207,9 @@ void Clocked::begin_op(Rank& rank, std::int32_t stream, const Item& item, double
     }
     calls_[static_cast<std::size_t>(slot)] = {rank.index, stream};
     const std::int64_t key = program_.options.live_key + rank.index * program_.options.live_calls + call;
-    starts_.push_back({key, {static_cast<std::int32_t>(keys_.size()) + slot, key, start, on.seconds}});
+    // The network knows bytes, not how much more of them a slow instance has: what it says is stretched when it has said it.
+    on.longer = std::max(1.0, factors_of(item.instance)[op.group]);
+    starts_.push_back({key, {static_cast<std::int32_t>(keys_.size()) + slot, key, start, on.seconds / on.longer}});
     return;
   }
   if (tax_ && op.comm == kComputes) {
@@ -284,7 +286,11 @@ void Clocked::complete(std::int32_t id, double at) {
     const Place of = calls_[slot];
     free_.push_back(static_cast<std::int32_t>(slot));
     Rank& rank = ranks_[static_cast<std::size_t>(of.rank)];
-    end(rank, of.stream, std::max(at, line(rank, of.stream).begin));
+    Line& on = line(rank, of.stream);
+    if (on.longer > 1.0 && at > on.begin)
+      schedule(on.begin + (at - on.begin) * on.longer, What::kEnd, rank.index, of.stream, ++on.version);
+    else
+      end(rank, of.stream, std::max(at, on.begin));
     return;
   }
   const Key& key = keys_[static_cast<std::size_t>(id)];

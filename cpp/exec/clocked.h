@@ -40,6 +40,7 @@ class Clocked final : Book {
     std::int32_t instance = -1;
     std::int32_t op = -1;  // -1: a rendezvous
     double begin = 0.0, seconds = 0.0;
+    double longer = 1.0;                         // of a live call: factor on what the network says
     double left = 0.0, since = 0.0, rate = 1.0;  // of computing with a tax: seconds at full rate that are left since then
     std::uint32_t version = 0;                   // of what is scheduled for it
     bool busy = false;

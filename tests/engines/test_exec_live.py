@@ -146,6 +146,34 @@ def test_a_repetition_that_joins_waits_for_the_live_call_before() -> None:
     assert run(program, "all", network=lane(1.0, program, 5.0)).recorded.start == pytest.approx([0, 0, 5, 5, 10, 10])
 
 
+def test_a_call_behind_another_ends_the_transfer() -> None:
+    """Key 1 moves 3 bytes, and 2 the 4 bytes behind it; another rank's 5 bytes are on the link meanwhile."""
+    builder = ProgramBuilder(categories=CATEGORIES, live_key=KEY)
+    call = builder.add_template([1.0], stream=1, comm=True, live=0)
+    for _ in range(2):
+        builder.rank().add(call)
+    program = builder.build()
+    keys = np.array([KEY, KEY + 1, 2])
+    demands = Demands(np.arange(4), np.zeros(3, np.int32))
+    link = flow.network(np.ones(1), demands, np.arange(4), Variables(np.zeros(3), np.array([3.0, 5.0, 4.0])), keys,
+                        np.arange(3, dtype=np.int32))  # fmt: skip
+    timeline = run(program, network=link, follows={KEY: 2})
+    assert timeline.end == pytest.approx([12.0, 10.0])  # 6 s at half of the rate, 4 more, and the last 2 bytes alone
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_a_slow_instance_stretches_what_the_network_says(network: bool) -> None:
+    builder = ProgramBuilder(categories=CATEGORIES, live_key=KEY)
+    call = builder.add_template([4.0], stream=1, comm=True, live=0, group=1)
+    rows = builder.add_factors(np.array([[1.0, 1.0], [1.0, 1.5]]))
+    rank = builder.rank()
+    rank.add(call)
+    rank.add(call)
+    rank.scale(rows)
+    program = builder.build()
+    assert run(program, network=lane(1.0, program, 4.0) if network else stated()).end == pytest.approx([4.0, 10.0])
+
+
 def test_only_communication_can_be_live() -> None:
     builder = ProgramBuilder(categories=CATEGORIES, live_key=KEY)
     builder.rank().add(builder.add_template([1.0], live=0))

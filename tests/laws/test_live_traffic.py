@@ -11,13 +11,15 @@ from drawn import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from random_jobs import jobs
+from wide_jobs import drawn_job
 
 from windtunnel.base.errors import SpecError
 from windtunnel.engine import flow
-from windtunnel.engine._core import FlowNetwork
+from windtunnel.engine._core import FlowNetwork, PacketNetwork, ReplayNetwork
 from windtunnel.network.simulate.axis_calls import demand_of
 from windtunnel.predict import predict
 from windtunnel.predict.engines.fidelity import EngineRun, Fidelity
+from windtunnel.predict.engines.packet import PacketStep
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
@@ -158,8 +160,34 @@ def test_calls_that_meet_nothing_take_the_closed_forms_time(node: str, sets: lis
         assert predict(job, network).step_time_s == pytest.approx(closed, rel=0.01), network
 
 
+def test_what_is_priced_by_formula_is_named() -> None:
+    job = check(load_job("llama3-8b-8xh100", ["plan.offload.optimizer=host", "plan.tp=2", "plan.dp=4"]))
+    traffic = predict(job, "flow").traffic
+    assert traffic is not None and traffic.formula == ("all_reduce over world", "copies of offload")
+
+
 def test_a_step_has_the_same_bits_again() -> None:
     job = check(load_job("llama3-8b-8xh100"))
     first, again = (predict(job, "packet") for _ in range(2))
     assert first.step_time_s == again.step_time_s
     assert first.traffic == again.traffic
+
+
+@pytest.mark.parametrize("number", [13, 34, 79])
+def test_recalled_packets_are_those_of_the_whole_simulation(number: int) -> None:
+    """But for ACKs that are on the way when an episode is over."""
+    job = drawn_job(number)
+    workload = build(job)
+    setting = Setting(network="packet")
+    costs = setting.price(workload)
+    seconds, moved = [], []
+    for exact in (0.0, None):
+        program = engine_program(workload, costs, setting)
+        assert program.engine is not None and isinstance(program.engine.step, PacketStep)
+        program.engine.step.skip = exact
+        timeline, network = program.execute(critical_path=False)
+        assert isinstance(network, (PacketNetwork, ReplayNetwork))
+        seconds.append(timeline.makespan)
+        moved.append(network.report()["link_data"].tolist())
+    assert seconds[0] == pytest.approx(seconds[1], rel=1e-5)
+    assert moved[0] == moved[1]

@@ -86,6 +86,8 @@ class Traffic:
     collisions: Mapping[str, float] = field(default_factory=dict)
     events: Mapping[str, float] = field(default_factory=dict)
     slowest: tuple[Mapping[str, object], ...] = ()
+    formula: tuple[str, ...] = ()
+    """What moved bytes without meeting others: priced by formula, its bytes not on the links."""
     boxes: tuple[Box, ...] = ()
     edges: tuple[Edge, ...] = ()
 
@@ -135,7 +137,7 @@ def traffic(
     boxes, edges = _drawing(graph, tier, load)
     return Traffic(
         engine, seconds, graph.endpoints, int(((graph.node_kind == NodeKind.SWITCH) & (graph.node_site < 0)).sum()), graph.links,
-        _levels(graph, tier, link_bytes, load), hot, dict(collisions or {}), dict(events or {}), slowest, boxes, edges,
+        _levels(graph, tier, link_bytes, load), hot, dict(collisions or {}), dict(events or {}), slowest, (), boxes, edges,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from windtunnel.base.arrays import Int64s
@@ -83,4 +83,5 @@ class EngineRun:
             before = total.get(key, (0, 0.0))
             total[key] = before[0] + times, before[1] + times * mean
         means = {key: summed / times for key, (times, summed) in total.items() if times}
-        return self.step.traffic(ran, seconds, seen), means
+        traffic = self.step.traffic(ran, seconds, seen)
+        return replace(traffic, formula=tuple(sorted(self.live.formula))), means

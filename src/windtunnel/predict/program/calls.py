@@ -52,6 +52,8 @@ class NetworkCalls:
     numbers: dict[CallKey, int] = field(default_factory=dict)
     follows: dict[int, int] = field(default_factory=dict)
     """Keys of transfers, and the key of the call that is launched behind each."""
+    formula: set[str] = field(default_factory=set)
+    """Names of what takes the closed form's seconds although it moves bytes over links."""
     fresh: int = ENGINE_CALLS
     live_key: int | None = LIVE_CALLS
     """First key of the calls inside passes; None: those take the seconds of the closed form."""
@@ -59,6 +61,11 @@ class NetworkCalls:
     def runs(self, axis: Axis) -> bool:
         """Whether calls of `axis` run over the engine."""
         return axis not in (Axis.NONE, Axis.WORLD) and self.book.group(axis).ranks > 1
+
+    def keep_formula(self, call: CallKey) -> None:
+        """Notes a call that does not run over the engine."""
+        if not self.runs(call.axis) and self.book.group(call.axis).ranks > 1:
+            self.formula.add(f"{call.comm.name.lower()} over {call.axis.name.lower()}")
 
     def number(self, call: CallKey) -> int:
         """The number of a call inside passes, -1 if it does not run over the engine."""

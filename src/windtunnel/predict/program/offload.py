@@ -166,6 +166,8 @@ class OffloadCopies:
     def _copy(
         self, label: Label, stream: Stream, seconds: float, waits: tuple[int, ...], category: Category = Category.OFFLOAD
     ) -> int:
+        if self.stage.live is not None and category is Category.OFFLOAD:
+            self.stage.live.formula.add("copies of offload")
         return self.stage.run(self.stage.templates.aside(stream, seconds, category), label, waits)
 
     # -- parameters -------------------------------------------------------------------------------------------------

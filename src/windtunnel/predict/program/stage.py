@@ -126,6 +126,8 @@ class Stage:
         """Books a call as the next instance; returns its seconds."""
         key = CallKey(demand.comm, demand.axis, size)
         self.calls[key] += 1
+        if self.live is not None:
+            self.live.keep_formula(key)
         self.collectives.append((len(self.rank), key))
         return self.costs.calls.price_of(key).seconds
 

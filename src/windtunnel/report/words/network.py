@@ -20,4 +20,6 @@ def network_sentence(traffic: Traffic) -> str:
         parts.append(f"hash collisions put {worst:.2g} times an even share on the worst link, {mean:.2g} times on the mean flow's")
     events = {name: number for name, number in sorted(traffic.events.items()) if number and name not in _NOT_ON_A_WIRE}
     parts += [f"{say.count(number)} {name.replace('_', ' ')}" for name, number in events.items()]
+    if traffic.formula:
+        parts.append(f"by formula: {', '.join(traffic.formula)}")
     return "; ".join(parts) + "."
