@@ -113,10 +113,17 @@ def _same(nodes, nets, sends, stages):
             table, field = name.split("/")
             field, _, part = field.partition(".")
             both = (NODES, NETS, SENDS), (nodes, nets, sends)
-            stored, found = (getattr({**n, **t, "sends": s}[table], field) for n, t, s in both)
-            if part:
-                stored, found = stored[int(part)], found[int(part)]
-            assert found == pytest.approx(stored, rel=0.1, abs=0.5e-6), name
+            for shared in table.split("+"):
+                stored, found = (getattr({**n, **t, "sends": s}[shared], field) for n, t, s in both)
+                if part:
+                    stored, found = stored[int(part)], found[int(part)]
+                assert found == pytest.approx(stored, rel=0.1, abs=0.5e-6), name
+
+
+def test_one_value_for_several_tables_is_fitted_for_all():
+    wrong = {name: replace(NODES[name], launch=9e-6) for name in ("ampere", "volta")}
+    nodes, _, _ = fit(_samples(), ["ampere+volta/launch"], nodes={**NODES, **wrong})
+    assert nodes["ampere"].launch == nodes["volta"].launch == pytest.approx(NODES["ampere"].launch, rel=0.1)
 
 
 def test_errors_on_published_runs(shared):

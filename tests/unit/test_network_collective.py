@@ -177,11 +177,11 @@ def test_a_message_inside_one_blackwell_node_has_few_channels():
     def time(mib):
         return collective(cluster, Comm.SEND_RECV, mib * 2.0**20, flat_group(cluster, 8)).seconds
 
-    # Four channels of 20.4 GB/s up to 64 MiB, then as many as keep a part at 16 MiB: the same time up to 512 MiB.
+    # Four channels of 20.45 GB/s up to 64 MiB, then as many as keep a part at 16 MiB: the same time up to 512 MiB.
     start = NODES["blackwell"].p2p_launch + SENDS.simple + SENDS.peer
-    assert time(64) == pytest.approx(start + 64 * 2**20 / 81.6e9)
+    assert time(64) == pytest.approx(start + 64 * 2**20 / 81.8e9)
     assert time(256) == pytest.approx(time(64))
-    assert time(2048) == pytest.approx(start + 2**31 / min(900e9 * 0.724, 32 * 20.4e9))
+    assert time(2048) == pytest.approx(start + 2**31 / min(900e9 * 0.724, 32 * 20.45e9))
     rack = machine("blackwell", 72, domain=72, node_gpus=4)
     assert collective(rack, Comm.SEND_RECV, 2.0**26, flat_group(rack, 8)).seconds < 0.2 * time(64)
 

@@ -53,7 +53,7 @@ def test_eight_channels_move_what_eight_channels_can():
     rates = [
         collective(cluster, Comm.ALL_TO_ALL, size, group, settings={"NCCL_MAX_NCHANNELS": n}).bus_bandwidth for n in (32, 8, 1)
     ]
-    assert rates[0] == pytest.approx(450e9 * 0.702, rel=0.02)
+    assert rates[0] == pytest.approx(450e9 * 0.682, rel=0.02)
     assert rates[1:] == pytest.approx([8 * 17.8e9, 17.8e9], rel=0.02)
 
 

@@ -135,8 +135,8 @@ def fit(
     nets: Mapping[str, NetConstants] = NETS,
     sends: SendConstants = SENDS,
 ) -> Constants:
-    """The constants with the `free` ones refitted: a name is `hopper/launch`, `infiniband/tree_hop.1` (part 1 of a triple) or
-    `sends/peer`.
+    """The constants with the `free` ones refitted: a name is `hopper/launch`, `infiniband/tree_hop.1` (part 1 of a triple),
+    `sends/peer` or `ampere+hopper/exchange` (one value for both).
 
     Raises SpecError without samples or on a name that no table has.
     """
@@ -146,7 +146,7 @@ def fit(
         raise SpecError("samples", 0, "at least one measured call")
     tables: dict[str, Any] = {**nodes, **nets, _SENDS: sends}
     for name in free:
-        if name.split("/")[0] not in tables:
+        if not set(_tables_of(name)) <= set(tables):
             raise UnknownName("free", name, sorted(tables))
     start = np.log([_get(tables, name) for name in free])
     weights = np.sqrt([s.weight for s in samples])
@@ -207,8 +207,13 @@ def _is_fraction(name: str) -> bool:
     return name == f"{_SENDS}/fill" or name.split("/")[1].split(".")[0] in ("ring", "tree", "nvls", "p2p", "exchange")
 
 
+def _tables_of(name: str) -> list[str]:
+    """Tables that share the constant."""
+    return name.partition("/")[0].split("+")
+
+
 def _get(tables: Mapping[str, Any], name: str) -> float:
-    table, _, rest = name.partition("/")
+    table, rest = _tables_of(name)[0], name.partition("/")[2]
     field, _, part = rest.partition(".")
     if not hasattr(tables[table], field):
         raise UnknownName("free", name, [f.name for f in fields(tables[table])])
@@ -219,12 +224,12 @@ def _get(tables: Mapping[str, Any], name: str) -> float:
 def _put(tables: Mapping[str, Any], names: Sequence[str], values: npt.NDArray[np.float64]) -> dict[str, Any]:
     moved = dict(tables)
     for name, value in zip(names, values, strict=True):
-        table, _, rest = name.partition("/")
-        field, _, part = rest.partition(".")
-        new: Any = float(value)
-        if part:
-            triple = list(getattr(moved[table], field))
-            triple[int(part)] = new
-            new = tuple(triple)
-        moved[table] = replace(moved[table], **{field: new})
+        field, _, part = name.partition("/")[2].partition(".")
+        for table in _tables_of(name):
+            new: Any = float(value)
+            if part:
+                triple = list(getattr(moved[table], field))
+                triple[int(part)] = new
+                new = tuple(triple)
+            moved[table] = replace(moved[table], **{field: new})
     return moved

@@ -14,6 +14,7 @@ from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.collective_listing import as_csv, as_json, listing
 from windtunnel.cli.shared.common import Json, Sets, notes, writable, write, write_json
 from windtunnel.cli.shared.progress import stoppable
+from windtunnel.jobs.nccl_topology import with_topology
 from windtunnel.network import flat_group
 from windtunnel.network.api import OPS, algorithm_of, op_of, sweep
 from windtunnel.network.lanes.algorithms import LOWERINGS
@@ -81,15 +82,17 @@ def command(  # long: one option a line
     json: Json = None,
 ) -> None:
     if env and "help" in env:
-        write("\n".join(f"{name:<28} {does}" for name, does in KNOWN.items()), "-", "--env")
+        names = KNOWN | {"NCCL_TOPO_FILE": "XML of a node of this cluster: rates of its NICs and PCIe lanes"}
+        write("\n".join(f"{name:<28} {does}" for name, does in names.items()), "-", "--env")
         return
     check_fidelity(network)
     writable(("--json", json), ("--csv", csv))
     name = op_of(op, "--op")
-    machine, chosen_sizes = load_cluster(cluster, sets or ()), sizes_of(sizes)
+    machine, chosen_sizes, variables = load_cluster(cluster, sets or ()), sizes_of(sizes), variables_of(env or ())
+    if (topology := variables.pop("NCCL_TOPO_FILE", None)) is not None:
+        machine = with_topology(machine, str(topology), "--env.NCCL_TOPO_FILE")
     if per_node is not None and per_node > machine.node.domain:
         raise SpecError("--per-node", per_node, f"at most {machine.node.domain}, as many GPUs as a node of {machine.id} joins")
-    variables = variables_of(env or ())
     sends = read_sends(algorithm) if algorithm is not None and Path(algorithm).suffix else None
     chosen = algorithm_of(algorithm) if sends is None else None
     if sends is not None and sends.size is None and len(chosen_sizes) > 1:
