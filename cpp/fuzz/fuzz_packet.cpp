@@ -1,5 +1,5 @@
 // Random graphs, lanes, options and faults: a run ends or says why not, no byte is lost or comes twice, no link is faster than it
-// is, and the number of threads changes nothing.   packet_fuzz [RUNS] [SEED]
+// is, and the number of partitions and threads changes nothing.   packet_fuzz [RUNS] [SEED]
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -8,6 +8,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "net/packet/engine.h"
@@ -211,15 +212,17 @@ bool check_run(Rng& rng) {
     return {};
   };
   Result one, many;
+  o.parts = 1;
   const std::string why = attempt(one);
   if (!why.empty())
     require(why.find("in a circle of nodes") != std::string::npos || why.find("gave up") != std::string::npos ||
                 why.find("smaller than the reserves") != std::string::npos,
             why.c_str());
-  for (const int threads : {2, 3, 8}) {
+  for (const auto& [parts, threads] : {std::pair{2, 2}, {3, 1}, {5, 2}, {0, 3}, {8, 8}}) {
+    o.parts = parts;
     o.threads = threads;
     require(attempt(many).empty() == why.empty(), "all numbers of threads end or none");
-    if (why.empty()) require(same(one, many), "the number of threads changes nothing");
+    if (why.empty()) require(same(one, many), "the number of partitions and threads changes nothing");
   }
   if (!why.empty()) return false;
   const bool whole = f.loss.empty() && f.flaps.empty() && f.detours.empty() && o.loss != Loss::kDrop;

@@ -1,7 +1,8 @@
-// The same bits for any number of threads, and laws of every run, over all kinds of fabric behaviour.
+// The same bits for any number of partitions and threads, and laws of every run, over all kinds of fabric behaviour.
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "net/packet/engine.h"
 #include "tests/check.h"
@@ -33,16 +34,18 @@ Stats check_all(const std::string& name, const packet_net::Net& net, Options o, 
   o.sample = 5e-6;
   for (int i = 0; i < 96; i += 5) o.sample_links.push_back(i);
   for (int i = 0; i < 8; ++i) o.sample_lanes.push_back(i);
+  o.parts = 1;
   const Result one = run(net.graph(), net.paths(), net.lanes(), o, faults);
   for (std::size_t l = 0; l < one.link_data.size(); ++l)
     CHECK(static_cast<double>(one.link_data[l] + one.link_control[l]) <= net.rate[l] * one.end * (1 + 1e-9));
   CHECK(std::all_of(one.delivered.begin(), one.delivered.end(), [](double t) { return t >= 0; }));
-  for (const int threads : {2, 3, 8}) {
+  for (const auto& [parts, threads] : {std::pair{0, 2}, {0, 3}, {0, 8}, {3, 1}, {8, 1}, {8, 3}}) {
+    o.parts = parts;
     o.threads = threads;
     const Result many = run(net.graph(), net.paths(), net.lanes(), o, faults);
     CHECK(many.partitions > 1);
     const bool equal = same(one, many);
-    if (!equal) std::cerr << name << " differs with " << threads << " threads\n";
+    if (!equal) std::cerr << name << " differs with " << parts << " partitions on " << threads << " threads\n";
     CHECK(equal);
   }
   return one.stats;

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import NodeKind
 from windtunnel.engine.packet import run_packets
 from windtunnel.network import flat_group
+from windtunnel.network.api import collective
 from windtunnel.network.nccl.settings import parse_settings
 from windtunnel.network.simulate.collective import route_call, run_collective
 from windtunnel.network.simulate.packets import packet_options, settle_delays
@@ -98,3 +100,11 @@ def test_messages_are_striped_over_the_nics_of_a_gpu() -> None:
     )
     nics = np.isin(graph.link_from, graph.nics) & ~np.isin(graph.node_kind[graph.link_to], [2, 4])
     assert load[nics].min() == pytest.approx(load[nics].max(), rel=0.01)
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "all_to_all"])
+def test_threads_change_no_collective(op: str) -> None:
+    one, two, three = (collective("h100-ib", op, 32, "64K,1M", network="packet", threads=n) for n in (1, 2, 3))
+    assert one == two == three
+    with pytest.raises(SpecError, match="--threads"):
+        collective("h100-ib", op, 32, "64K", network="packet", threads=0)

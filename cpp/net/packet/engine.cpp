@@ -55,22 +55,22 @@ Result collect(const World& w, Stats stats, Time end) {
 Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, const Options& options, const Faults& faults,
            const Poll& poll) {
   World world(graph, paths, lanes, options, faults);
-  const std::int32_t count = partition(world, options.skip ? 1 : options.threads);
+  const std::int32_t parts_wanted = options.parts > 0 ? options.parts : std::max(options.threads, parts_by_size(world));
+  const std::int32_t count = partition(world, options.skip ? 1 : parts_wanted);
   const Time span = world.span();
   if (world.telemetry)
     for (std::int32_t i = 0; i < count; ++i) world.traces.push_back(std::make_unique<Traces>());
   std::vector<std::unique_ptr<Part>> parts;
-  for (std::int32_t i = 0; i < count; ++i) parts.push_back(std::make_unique<Part>(world, i, count, span));
+  for (std::int32_t i = 0; i < count; ++i) parts.push_back(std::make_unique<Part>(world, i, span));
   std::vector<std::vector<std::uint32_t>> mine(parts.size());
   for (std::size_t i = 0; i < lanes.src.size(); ++i)
     mine[world.nodes[graph.endpoint[lanes.src[i]]].part].push_back(static_cast<std::uint32_t>(i));
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i]->start(mine[i]);
 
   const auto bytes = static_cast<double>(std::accumulate(lanes.bytes.begin(), lanes.bytes.end(), std::int64_t{0}));
-  // with several partitions the caller's thread only sees its own share of the bytes
   bool stopped = false;
-  const auto stop = [&] {
-    return stopped = poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(parts[0]->arrived()) * count / bytes) : 1.0);
+  const auto stop = [&](std::int64_t arrived) {
+    return stopped = poll && poll(bytes > 0 ? std::min(1.0, static_cast<double>(arrived) / bytes) : 1.0);
   };
   std::optional<Skipper> skipper;
   if (options.skip) skipper.emplace(world, *parts[0]);
@@ -79,13 +79,13 @@ Result run(const fabric::Graph& graph, const Paths& paths, const Lanes& lanes, c
       const std::int64_t slab = std::max<std::int64_t>(1024, static_cast<std::int64_t>(lanes.src.size()));
       while (parts[0]->run(kForever, slab)) {
         skipper->look();
-        if (stop()) break;
+        if (stop(parts[0]->arrived())) break;
       }
     } else if (count == 1) {
       while (parts[0]->run(kForever, kSlab))
-        if (stop()) break;
+        if (stop(parts[0]->arrived())) break;
     } else {
-      run_together(parts, lookahead(world), stop);
+      run_together(parts, options.threads, lookahead(world), stop);
     }
   } catch (const Error&) {
     check_deadlock(world);  // a better explanation, if there is one

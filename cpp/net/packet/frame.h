@@ -1,11 +1,14 @@
 // A packet in flight, and the ring of packets of each direction of a cable.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstdint>
-#include <memory>
-#include <span>
+#include <vector>
 
 #include "net/packet/control.h"
+#include "net/packet/pages.h"
 
 namespace wt::net::packet {
 
@@ -39,6 +42,37 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 32);
 
+// Memory for the rings of one partition: powers of two of slots, used again unless someone else may still read them.
+class SlotPool {
+ public:
+  explicit SlotPool(Pages& pages) : pages_(pages) {}
+  [[nodiscard]] Slot* take(std::uint32_t capacity) {
+    std::vector<Slot*>& free = free_[static_cast<std::size_t>(std::countr_zero(capacity))];
+    if (!free.empty()) {
+      Slot* at = free.back();
+      free.pop_back();
+      return at;
+    }
+    const std::size_t bytes = capacity * sizeof(Slot);
+    if (left_ < bytes) {
+      piece_ = std::min<std::size_t>(2 * piece_, std::size_t{1} << 16);
+      left_ = std::max(bytes, piece_);
+      at_ = pages_.take(left_);
+    }
+    Slot* at = new (at_) Slot[capacity];
+    at_ += bytes;
+    left_ -= bytes;
+    return at;
+  }
+  void give(Slot* at, std::uint32_t capacity) { free_[static_cast<std::size_t>(std::countr_zero(capacity))].push_back(at); }
+
+ private:
+  Pages& pages_;
+  std::byte* at_ = nullptr;
+  std::size_t left_ = 0, piece_ = 1024;
+  std::array<std::vector<Slot*>, 32> free_;  // by the logarithm of their capacity
+};
+
 // head..sent are on the wire, sent..tail wait. Indices run freely; memory grows by doubling.
 class Ring {
  public:
@@ -48,30 +82,35 @@ class Ring {
   Slot& operator[](std::uint32_t i) { return slots_[i & mask_]; }
   const Slot& operator[](std::uint32_t i) const { return slots_[i & mask_]; }
 
-  void push(Time time, const Frame& frame) {
+  // `shared`: another partition reads what is on the wire, so memory that is left is not used again.
+  void push(Time time, const Frame& frame, SlotPool& pool, bool shared) {
     if (slots_ == nullptr || tail - head > mask_) [[unlikely]]
-      grow();
+      grow(pool, shared);
     Slot& slot = slots_[tail++ & mask_];
     slot.time = time;
     slot.frame = frame;
   }
+
+  [[nodiscard]] const Slot* slots() const { return slots_; }
+  [[nodiscard]] std::uint32_t mask() const { return mask_; }
 
   std::uint32_t head = 0;
   std::uint32_t sent = 0;
   std::uint32_t tail = 0;
 
  private:
-  void grow() {
+  void grow(SlotPool& pool, bool shared) {
     const std::uint32_t old = slots_ == nullptr ? 0 : mask_ + 1;
     const std::uint32_t capacity = old == 0 ? 8 : 2 * old;
-    auto slots = std::make_unique_for_overwrite<Slot[]>(capacity);
+    Slot* slots = pool.take(capacity);
     for (std::uint32_t i = head; i != tail; ++i) slots[i & (capacity - 1)] = slots_[i & mask_];
-    slots_ = std::move(slots);
+    if (old > 0 && !shared) pool.give(slots_, old);
+    slots_ = slots;
     mask_ = capacity - 1;
   }
 
   std::uint32_t mask_ = 0;
-  std::unique_ptr<Slot[]> slots_;
+  Slot* slots_ = nullptr;
 };
 
 }  // namespace wt::net::packet

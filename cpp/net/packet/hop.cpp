@@ -29,12 +29,10 @@ void Part::arrive(std::uint32_t l) {
       arm(l, link);
     }
   } else {
-    Ring& ring = w_.wires[info.cut].data;
-    frame = ring[ring.head++].frame;
-    if (ring.on_wire()) wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l}));
+    frame = take_off(w_.wires[info.cut].data, id(kArrival, 2 * std::uint64_t{l}));
   }
   ++stats.events;
-  if (w_.lossy_links && lost(l, frame, ++frames_[2 * std::size_t{l}])) [[unlikely]]
+  if (w_.lossy_links && lost(l, frame, ++w_.frames[2 * std::size_t{l}])) [[unlikely]]
     return;
   ++stats.data_hops;
   if (!w_.direct.empty() && !follow(l, frame, info.to)) return;
@@ -44,6 +42,15 @@ void Part::arrive(std::uint32_t l) {
   }
   --frame.left;
   forward(w_.way[++frame.hop], frame, static_cast<std::int32_t>(l));
+}
+
+// What arrives over a link that another partition sends on; it sees what it was told of.
+Frame Part::take_off(Wire::Side& side, std::uint64_t event) {
+  const std::uint32_t head = side.head.load(std::memory_order_relaxed);
+  const Frame frame = side.slots[head & side.mask].frame;
+  side.head.store(head + 1, std::memory_order_release);
+  if (head + 1 != side.sent) wheel_.insert(side.slots[(head + 1) & side.mask].time, event);
+  return frame;
 }
 
 void Part::forward(std::uint32_t out, Frame frame, std::int32_t in) {
@@ -63,7 +70,7 @@ void Part::forward(std::uint32_t out, Frame frame, std::int32_t in) {
   }
   const bool first = !link.data.waiting();
   link.joined += frame.size;
-  link.data.push(now_, frame);
+  push(out, link.data, now_, frame);
   if (first && link.free <= now_ && link.stopped == 0) {
     commit(out, link, now_);
   } else {
@@ -178,7 +185,7 @@ void Part::send_control(std::uint32_t out, Frame frame) {
   link.control_bytes += frame.size;
   const bool first = !link.control.on_wire();
   const Time time = link.free + link.latency;
-  link.control.push(time, frame);
+  push(out, link.control, time, frame);
   ++link.control.sent;
   if (w_.info[out].cut >= 0) {
     if (!link.dirty) dirty_.push_back(out);
@@ -190,11 +197,16 @@ void Part::send_control(std::uint32_t out, Frame frame) {
 
 void Part::arrive_control(std::uint32_t l) {
   const LinkInfo& info = w_.info[l];
-  Ring& ring = info.cut < 0 ? w_.links[l].control : w_.wires[info.cut].control;
-  Frame frame = ring[ring.head++].frame;
-  if (ring.on_wire()) wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l} + 1));
+  Frame frame;
+  if (info.cut < 0) [[likely]] {
+    Ring& ring = w_.links[l].control;
+    frame = ring[ring.head++].frame;
+    if (ring.on_wire()) wheel_.insert(ring[ring.head].time, id(kArrival, 2 * std::uint64_t{l} + 1));
+  } else {
+    frame = take_off(w_.wires[info.cut].control, id(kArrival, 2 * std::uint64_t{l} + 1));
+  }
   ++stats.events;
-  if (w_.lossy_links && lost(l, frame, ++frames_[2 * std::size_t{l} + 1])) [[unlikely]]
+  if (w_.lossy_links && lost(l, frame, ++w_.frames[2 * std::size_t{l} + 1])) [[unlikely]]
     return;
   if (frame.kind == Kind::kAck || frame.kind == Kind::kNack) {
     ++stats.ack_hops;

@@ -41,7 +41,7 @@ PlanTable shifted(PlanTable t) {
 PacketNetwork::PacketNetwork(PlanTable table, const Options& options, const Faults& faults)
     : table_(shifted(std::move(table))),
       world_(graph_of(table_), Paths{table_.path_start, table_.path_links}, lanes_of(table_), options, faults),
-      part_(world_, 0, 1, world_.span()) {
+      part_(world_, 0, world_.span()) {
   const std::size_t plans = table_.plan_start.size() - 1;
   for (std::size_t i = 0; i < table_.key.size(); ++i) {
     const std::int32_t plan = table_.key_plan[i];

@@ -60,6 +60,7 @@ struct Options {
   double flowlet_gap = 100e-6;
   std::uint64_t seed = 1;
   std::int32_t threads = 1;
+  std::int32_t parts = 0;  // partitions, at most; 0: as many as the size of what packets use asks for, and one for each thread
   bool skip = false;  // fast-forward steady states of collectives (skip.h); one thread
   double sample = 0;  // s between samples of the series; 0: none
   std::vector<std::int32_t> sample_links, sample_lanes;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <mutex>
 #include <thread>
 
 #include "base/check.h"
@@ -44,90 +45,174 @@ class Barrier {
 constexpr Time kStop = -1;
 constexpr std::int64_t kPartSlab = 1 << 18;
 
-struct alignas(64) Desk {      // what a partition tells the others at the end of a window, one for even and one for odd windows
-  std::array<Time, 2> next{};  // earliest moment at which anything may happen because of it; kStop: stop
-  std::array<std::vector<std::vector<Mail>>, 2> out;
-  std::exception_ptr error;
-};
-
-class Together {
+// Every 50 ms or so of the calling thread.
+class Clock {
  public:
-  Together(std::vector<std::unique_ptr<Part>>& parts, Time lookahead, const std::function<bool()>& poll)
-      : parts_(parts),
-        lookahead_(lookahead),
-        poll_(poll),
-        barrier_(static_cast<std::uint32_t>(parts.size())),
-        desks_(parts.size()) {
-    for (Desk& d : desks_)
-      for (auto& boxes : d.out) boxes.resize(parts.size());
-  }
-
-  void run() {
-    std::vector<std::jthread> threads;
-    for (std::size_t i = 1; i < parts_.size(); ++i) threads.emplace_back([this, i] { work(i); });
-    work(0);
-    threads.clear();
-    for (const Desk& d : desks_)
-      if (d.error) std::rethrow_exception(d.error);
-  }
-
- private:
-  void work(std::size_t self) {
-    Part& part = *parts_[self];
-    Desk& desk = desks_[self];
-    Time limit = 0;
-    for (std::size_t window = 0;; ++window) {
-      const std::size_t side = window % 2;
-      try {
-        if (window > 0)
-          for (const Desk& other : desks_) part.take(other.out[1 - side][self]);
-        desk.next[side] = simulate(part, desk, side, limit, self == 0);
-      } catch (...) {
-        desk.error = std::current_exception();
-        desk.next[side] = kStop;
-      }
-      barrier_.meet();
-      Time next = kForever;
-      for (const Desk& d : desks_) next = std::min(next, d.next[side]);
-      if (next == kStop || next == kForever) return;
-      limit = next + lookahead_;
-    }
-  }
-
-  Time simulate(Part& part, Desk& desk, std::size_t side, Time limit, bool polls) {
-    for (auto& box : desk.out[side]) box.clear();
-    part.outbox.swap(desk.out[side]);
-    while (part.run(limit, kPartSlab))
-      if (polls && due() && poll_ && poll_()) return kStop;
-    if (polls && due() && poll_ && poll_()) return kStop;
-    Time next = part.hand_over(limit);
-    part.outbox.swap(desk.out[side]);
-    next = std::min(next, part.next_event());
-    for (const auto& box : desk.out[side])
-      for (const Mail& m : box) next = std::min(next, m.time);
-    return next;
-  }
-
-  // Every 50 ms or so of the calling thread.
   bool due() {
+    if (++asked_ % 16 != 0) return false;
     const auto now = std::chrono::steady_clock::now();
     if (now - polled_ < std::chrono::milliseconds(50)) return false;
     polled_ = now;
     return true;
   }
 
+ private:
+  std::uint32_t asked_ = 0;
+  std::chrono::steady_clock::time_point polled_ = std::chrono::steady_clock::now();
+};
+
+class Together {
+ public:
+  Together(std::vector<std::unique_ptr<Part>>& parts, std::int32_t threads, Time lookahead,
+           const std::function<bool(std::int64_t)>& poll)
+      : parts_(parts),
+        lookahead_(lookahead),
+        poll_(poll),
+        desks_(static_cast<std::size_t>(threads)),
+        seats_(parts.size()),
+        barrier_(static_cast<std::uint32_t>(threads)) {
+    for (std::size_t i = 0; i < parts.size(); ++i) seats_[i].next = parts[i]->not_before();
+  }
+
+  void run() {
+    if (desks_.size() == 1) {
+      run_alone();
+    } else {
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 1; i < desks_.size(); ++i) threads.emplace_back([this, i] { work(i); });
+      work(0);
+      threads.clear();
+    }
+    for (const Seat& s : seats_)
+      if (s.error) std::rethrow_exception(s.error);
+  }
+
+ private:
+  struct alignas(64) Seat {  // of a partition
+    Time next = kForever;    // nothing happens in it before
+    std::exception_ptr error;
+    std::atomic<std::uint32_t> taken{0};    // windows in which a thread has taken it
+    std::mutex lock;                        // of news
+    std::array<std::vector<Mail>, 2> news;  // for even and for odd windows
+  };
+  struct alignas(64) Desk {                 // of a thread, for even and for odd windows
+    std::array<Time, 2> next{};             // nothing happens before because of it; kStop: stop
+    std::array<std::int64_t, 2> arrived{};  // bytes
+  };
+
+  // One thread needs no barriers: what a partition sends is known to the others at once, and is beyond the window.
+  void run_alone() {
+    Time limit = 0;
+    for (;;) {
+      Time next = kForever;
+      for (const Seat& s : seats_) next = std::min(next, s.next);
+      if (next == kForever) return;
+      limit = std::max(limit, next) + lookahead_;
+      for (std::size_t p = 0; p < parts_.size(); ++p) {
+        if (seats_[p].next >= limit) continue;
+        if (!simulate(p, limit, true)) return;
+        for (const Mail& m : parts_[p]->news) {
+          parts_[m.part]->take(m);
+          seats_[m.part].next = std::min(seats_[m.part].next, m.time);
+        }
+      }
+    }
+  }
+
+  // False to stop: its poll says so, or it threw.
+  bool simulate(std::size_t p, Time limit, bool polls) {
+    Part& part = *parts_[p];
+    try {
+      while (part.run(limit, kPartSlab))
+        if (polls && stops()) return false;
+      if (polls && stops()) return false;
+      part.news.clear();
+      seats_[p].next = part.hand_over(limit);
+      seats_[p].next = std::min(seats_[p].next, part.not_before());
+      return true;
+    } catch (...) {
+      seats_[p].error = std::current_exception();
+      return false;
+    }
+  }
+
+  void work(std::size_t self) {
+    Time limit = 0;
+    std::int64_t arrived = 0;
+    const std::size_t first = self * parts_.size() / desks_.size();
+    for (std::uint32_t window = 0;; ++window) {
+      const std::size_t side = window % 2;
+      Time next = kForever;
+      // its own share first, then what others have not begun
+      for (std::size_t i = 0; i < parts_.size() && next != kStop; ++i) {
+        const std::size_t p = (first + i) % parts_.size();
+        std::uint32_t before = window;
+        if (!seats_[p].taken.compare_exchange_strong(before, window + 1, std::memory_order_relaxed)) continue;
+        const std::int64_t bytes = parts_[p]->arrived();
+        if (window == 0) {
+          next = std::min(next, seats_[p].next);
+        } else {
+          next = run_window(p, limit, side, self == 0, next);
+        }
+        arrived += parts_[p]->arrived() - bytes;
+      }
+      desks_[self].next[side] = next;
+      desks_[self].arrived[side] = arrived;
+      barrier_.meet();
+      next = kForever;
+      for (const Desk& d : desks_) next = std::min(next, d.next[side]);
+      if (next == kStop || next == kForever) return;
+      if (self == 0) {
+        known_ = 0;
+        for (const Desk& d : desks_) known_ += d.arrived[side];
+      }
+      limit = std::max(limit, next) + lookahead_;
+    }
+  }
+
+  // The smaller of `next` and what comes next because of a partition; kStop to stop.
+  Time run_window(std::size_t p, Time limit, std::size_t side, bool polls, Time next) {
+    Seat& seat = seats_[p];
+    for (const Mail& m : seat.news[1 - side]) {
+      parts_[p]->take(m);
+      seat.next = std::min(seat.next, m.time);
+    }
+    seat.news[1 - side].clear();
+    if (seat.next < limit) {
+      if (!simulate(p, limit, polls)) return kStop;
+      for (const Mail& m : parts_[p]->news) {
+        const std::scoped_lock held(seats_[m.part].lock);
+        seats_[m.part].news[side].push_back(m);
+        next = std::min(next, m.time);
+      }
+    }
+    return std::min(next, seat.next);
+  }
+
+  bool stops() {
+    if (!clock_.due() || !poll_) return false;
+    if (desks_.size() == 1) {
+      known_ = 0;
+      for (const auto& part : parts_) known_ += part->arrived();
+    }
+    return poll_(known_);
+  }
+
   std::vector<std::unique_ptr<Part>>& parts_;
   Time lookahead_;
-  const std::function<bool()>& poll_;
-  Barrier barrier_;
+  const std::function<bool(std::int64_t)>& poll_;
   std::vector<Desk> desks_;
-  std::chrono::steady_clock::time_point polled_ = std::chrono::steady_clock::now();
+  std::vector<Seat> seats_;
+  Barrier barrier_;
+  Clock clock_;             // of the calling thread
+  std::int64_t known_ = 0;  // bytes that have arrived, as the calling thread knows
 };
 
 }  // namespace
 
-void run_together(std::vector<std::unique_ptr<Part>>& parts, Time lookahead, const std::function<bool()>& poll) {
-  Together(parts, lookahead, poll).run();
+void run_together(std::vector<std::unique_ptr<Part>>& parts, std::int32_t threads, Time lookahead,
+                  const std::function<bool(std::int64_t)>& poll) {
+  Together(parts, std::min(threads, static_cast<std::int32_t>(parts.size())), lookahead, poll).run();
 }
 
 }  // namespace wt::net::packet

@@ -16,15 +16,17 @@
 
 namespace wt::net::packet {
 
-struct Mail {  // a packet that crosses into another partition
-  Time time;   // of arrival
-  std::uint32_t link;
-  Frame frame;
+struct Mail {  // news of a link that leads into another partition
+  Time time;   // when the first of what is new arrives; kForever: only its memory is
+  const Slot* slots;
+  std::uint32_t mask, sent;
+  std::uint32_t link;  // 2 * link + 1 for its control frames
+  std::int32_t part;   // who reads it
 };
 
 class Part {
  public:
-  Part(World& world, std::int32_t self, std::int32_t parts, Time span);
+  Part(World& world, std::int32_t self, Time span);
 
   void start(std::span<const std::uint32_t> lanes);  // of this partition's endpoints
   // Handles events before `limit`, at most `most` of them; false if there are none left before it.
@@ -32,10 +34,12 @@ class Part {
   void sample_to(Time end);  // what is left of the series
   [[nodiscard]] Time next_event() { return wheel_.peek(); }
 
-  // Hands over what left through cut links before `limit`; returns the earliest later moment at which more may begin to leave.
+  // Tells what left through cut links before `limit`, in `news`; returns the earliest later moment at which more may begin to
+  // leave.
   Time hand_over(Time limit);
-  void take(std::span<const Mail> mail);
-  std::vector<std::vector<Mail>> outbox;                    // [parts]
+  std::vector<Mail> news;
+  void take(const Mail& mail);
+  [[nodiscard]] Time not_before() const { return wheel_.not_before(); }
   std::vector<std::int32_t> delivered, finished_instances;  // of copies: what the caller has not taken yet
 
   [[nodiscard]] std::int64_t arrived() const { return arrived_; }
@@ -67,6 +71,9 @@ class Part {
   void arrive(std::uint32_t link);
   void arrive_control(std::uint32_t link);
   void forward(std::uint32_t out, Frame frame, std::int32_t in);
+  Frame take_off(Wire::Side& side, std::uint64_t event);
+  void tell(std::uint32_t link, Ring& ring, Wire::Side& side, std::uint32_t& told, std::int32_t part);
+  void push(std::uint32_t l, Ring& ring, Time time, const Frame& frame) { ring.push(time, frame, pool_, w_.info[l].cut >= 0); }
   void advance(std::uint32_t l, Link& link, Time limit) {
     if (link.data.waiting() || link.source >= 0) advance_on(l, link, limit);
   }
@@ -154,15 +161,17 @@ class Part {
     return frame;
   }
   bool run_to(Time limit, std::int64_t& most);
+  void fetch_ahead();
+  static constexpr std::size_t kFar = 6, kNear = 3, kNext = 1;  // events ahead
 
   World& w_;
   std::int32_t self_;
   Time now_ = 0;
   Time last_ = 0;
   Wheel wheel_;
+  SlotPool pool_;
   std::int64_t arrived_ = 0;                             // bytes
   std::int64_t finished_ = 0;                            // lanes, by their receiver and, for those that start here, their sender
-  std::vector<std::uint64_t> frames_;                    // [2 L] frames that arrived over each link, if links lose some
   std::unordered_map<std::uint64_t, Flowlet> flowlets_;  // by node and lane
   std::vector<std::uint32_t> free_traces_;
   std::vector<std::uint32_t> sample_links_, sample_lanes_;  // columns of this partition

@@ -67,6 +67,16 @@ std::vector<double> work_of(const World& w, std::vector<double>& flow) {
 
 }  // namespace
 
+// A port that packets use is counted with what it has of its link, its rings, the events and its share of lanes.
+std::int32_t parts_by_size(const World& w) {
+  constexpr std::size_t kPort = 1024, kShare = std::size_t{1} << 19, kMost = 512;
+  std::vector<std::uint8_t> used(w.links.size(), 0);
+  for (const Sender& s : w.senders)
+    for (std::uint32_t i = s.hop; i < s.hop + s.hops; ++i) used[w.paths.links[i]] = used[w.info[w.paths.links[i]].reverse] = 1;
+  const auto ports = static_cast<std::size_t>(std::count(used.begin(), used.end(), 1));
+  return static_cast<std::int32_t>(std::clamp<std::size_t>(ports * kPort / kShare, 1, kMost));
+}
+
 std::int32_t partition(World& w, std::int32_t want) {
   if (want <= 1) return 1;
   Units units = units_of(w);
@@ -135,11 +145,10 @@ std::int32_t partition(World& w, std::int32_t want) {
     if (number[p] < 0) number[p] = parts++;
     w.nodes[i].part = number[p];
   }
-  for (LinkInfo& info : w.info) {
-    if (w.nodes[info.from].part == w.nodes[info.to].part) continue;
-    info.cut = static_cast<std::int32_t>(w.wires.size());
-    w.wires.emplace_back();
-  }
+  std::int32_t cuts = 0;
+  for (LinkInfo& info : w.info)
+    if (w.nodes[info.from].part != w.nodes[info.to].part) info.cut = cuts++;
+  w.wires = std::vector<Wire>(static_cast<std::size_t>(cuts));
   return parts;
 }
 

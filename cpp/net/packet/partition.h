@@ -1,4 +1,4 @@
-// Which nodes each thread simulates.
+// Which nodes are simulated together.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,9 @@
 #include "net/packet/world.h"
 
 namespace wt::net::packet {
+
+// How many partitions a run is cut into so that what one of them works with fits into a core's cache; 1 for a small network.
+[[nodiscard]] std::int32_t parts_by_size(const World& world);
 
 // Sets Node::part and the cut links' LinkInfo::cut and wires; returns how many partitions there are (at most `want`).
 // Nodes that are joined by links too quick for a window stay together, a host stays with its only switch, a server is whole.

@@ -117,7 +117,7 @@ bool Part::pull(std::uint32_t l, Link& link, Source& source, Time at, Time joine
       wait(source, pair, std::min(s.ready, std::max(permit.until, at + 1)));
     }
     link.joined += frame.size;
-    link.data.push(joined, frame);
+    push(l, link.data, joined, frame);
     return true;
   }
   return false;

@@ -68,6 +68,13 @@ class Wheel {
   // Id of an event that will soon be next, or 0 if none is known: for prefetching.
   [[nodiscard]] std::uint64_t ahead(std::size_t n) const { return at_ + n < now_.size() ? now_[at_ + n] & kIdMask : 0; }
 
+  // No event is sooner than this; nothing is opened for it.
+  [[nodiscard]] Time not_before() const {
+    if (at_ < now_.size()) return base_ + static_cast<Time>(now_[at_] >> kIdBits);
+    const Time bucket = next_bucket();
+    return bucket == kForever ? kForever : bucket << shift_;
+  }
+
   // Time of the next event, kForever if there is none.
   [[nodiscard]] Time peek() {
     while (at_ == now_.size()) {
@@ -81,7 +88,7 @@ class Wheel {
   static constexpr int kIdBits = 44;
 
  private:
-  static constexpr Time kBuckets = 4096;
+  static constexpr Time kBuckets = 1024;
   static constexpr int kMaxShift = 64 - kIdBits;
   static constexpr std::uint64_t kIdMask = (std::uint64_t{1} << kIdBits) - 1;
   static constexpr std::uint32_t kNone = UINT32_MAX;

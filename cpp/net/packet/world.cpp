@@ -46,6 +46,7 @@ void check(const Options& o) {
   range("flowlet gap", o.flowlet_gap, 0, 1e6);
   range("ack_every", o.ack_every, 1, 65536);
   range("threads", o.threads, 1, 1024);
+  range("partitions", o.parts, 0, 1024);
   range("retries", o.retries, 0, 250);
   if (o.timeouts.empty()) fail("packet engine: no retransmission timeout given");
   for (const double t : o.timeouts) range("timeout", t, 1e-9, 1e6);
@@ -104,7 +105,8 @@ Time World::span() const {
 
 void World::build_links() {
   const std::size_t n = graph.links();
-  links = std::vector<Link>(n);
+  links.resize(n);
+  if (lossy_links) frames.resize(2 * n);
   info.resize(n);
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int32_t>> between;  // cables of a pair of nodes, by number
   for (std::size_t i = 0; i < n; ++i) {

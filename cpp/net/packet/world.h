@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -62,9 +63,17 @@ struct LinkInfo {
   std::int32_t cut = -1;  // row of wires if its ends lie in different partitions
 };
 
-// The far half of a link whose ends lie in different partitions.
+// A link whose ends lie in different partitions, as the far end knows it: up to `sent` what is on the wire may be read where it
+// lies.
 struct alignas(64) Wire {
-  Ring data, control;
+  struct Side {
+    const Slot* slots = nullptr;
+    std::uint32_t mask = 0;
+    std::uint32_t sent = 0;
+    std::atomic<std::uint32_t> head{0};  // the near end uses slots again that are behind it
+  };
+  Side data, control;
+  std::uint32_t told_data = 0, told_control = 0;  // of the near end: `sent` as it was told
 };
 
 struct Ingress {              // the buffer of what came in over a link
@@ -237,8 +246,9 @@ struct World {
   bool telemetry = false;
   std::vector<Time> timeouts, flap_times, detour_times;
 
-  std::vector<Link> links;
-  std::vector<LinkInfo> info;
+  Pages pages;
+  PageVector<Link> links;
+  PageVector<LinkInfo> info;
   std::vector<Wire> wires;
   std::vector<Ingress> ingress;
   std::vector<Node> nodes;
@@ -246,14 +256,15 @@ struct World {
   static constexpr std::uint32_t kFirst = 1U << 31;
   std::vector<std::uint32_t> way;  // Paths::links, with kFirst on the first of each path
   std::vector<Source> sources;
-  std::vector<Sender> senders;
-  std::vector<Receiver> receivers;
+  PageVector<Sender> senders;
+  PageVector<Receiver> receivers;
   std::vector<Gate> gates;
   std::vector<Recover> recover;                     // [K] with selective repeat
   std::vector<Known> arrived;                       // [K] with selective repeat
   std::vector<Direct> direct;                       // [K] unless packets stay on their path
   std::vector<std::int32_t> hop_start, hops;        // next hops: row * nodes + node into hops
   std::vector<std::uint32_t> turn;                  // [N] of dealing out in turn
+  std::vector<std::uint64_t> frames;                // [2 L] frames that arrived over each link, if links lose some
   std::vector<std::vector<std::uint32_t>> pending;  // [K] slices whose delay runs, only if there are delays
   std::vector<Time> hold;                           // [K] only if lanes have it
   std::vector<std::int64_t> after_start;            // [K+1]

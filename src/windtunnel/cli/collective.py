@@ -76,6 +76,9 @@ def command(  # long: one option a line
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose paths.")] = 1,
     sets: Sets = None,
     skip: Annotated[bool, typer.Option("--skip", help="packet: fast-forward steady states, and say what was skipped.")] = False,
+    threads: Annotated[
+        int, typer.Option("--threads", min=1, max=1024, help="packet: threads; the result is the same for any number.")
+    ] = 1,
     mtu: Annotated[
         int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; default: depends on the size.")
     ] = None,
@@ -124,6 +127,7 @@ def command(  # long: one option a line
             settings=variables,
             mtu=mtu,
             skip=skip,
+            threads=threads,
             progress=progress,
             algorithm=chosen,
             sends=sends,

@@ -62,6 +62,7 @@ def collective(
     seed: int = 1,
     mtu: int | None = None,
     skip: bool = False,
+    threads: int = 1,
     progress: Callable[[float], bool] | None = None,
 ) -> list[dict[str, object]]:
     """The table that nccl-tests prints for a call on `gpus` ranks of `cluster` (a name, a file or as read): a row for each size.
@@ -70,10 +71,12 @@ def collective(
     `op` in any spelling; `sizes`: bytes, or as nccl-tests takes them: "8:8G", "1M:1G:4" (K, M, G are binary), "1M,16M".
     `network`: closed, flow or packet. `algorithm`: a name, or a file of sends (.csv, .json, .toml, MSCCL's .xml), run over links.
     `settings`: NCCL's variables. `per_node`: ranks in each node, left out: as many as fit; `dims`: ranks of each dimension, the
-    innermost first. `seed`, `mtu` (bytes) and `skip` are options of the engines. `progress` is called with the finished share; if
-    it returns True, the rows so far are returned. Raises SpecError, UnknownName or FileError.
+    innermost first. `seed`, `mtu` (bytes), `skip` and `threads` are options of the engines: threads of packets change no result,
+    and `skip` takes one. `progress` is called with the finished share; if it returns True, the rows so far are returned. Raises
+    SpecError, UnknownName or FileError.
     """
     machine = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    check_threads(threads)
     if per_node is not None and per_node > machine.node.domain:
         raise SpecError("--per-node", per_node, f"at most {machine.node.domain}, as many GPUs as a node of {machine.id} joins")
     chosen = sizes_of(sizes) if isinstance(sizes, str) else [sizes] if isinstance(sizes, (int, float)) else list(sizes)
@@ -95,8 +98,15 @@ def collective(
         seed=seed,
         mtu=mtu,
         skip=skip,
+        threads=threads,
         progress=progress,
     )
+
+
+def check_threads(threads: int) -> None:
+    """Raises SpecError for a number of threads that the packet engine does not take."""
+    if not 1 <= threads <= 1024:
+        raise SpecError("--threads", threads, "1 to 1024")
 
 
 def sweep(
@@ -115,14 +125,15 @@ def sweep(
     seed: int = 1,
     mtu: int | None = None,
     skip: bool = False,
+    threads: int = 1,
     progress: Callable[[float], bool] | None = None,
 ) -> list[dict[str, object]]:
     """The table of nccl-tests, a row per size in bytes: `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, …
 
     `op` as `windtunnel collective --op` takes it; `network` closed, flow or packet; `settings` NCCL's variables; `per_node` ranks
     in each domain (left out: as many as fit). The closed form prices NCCL's choice by formula; an `algorithm`, a `protocol` or
-    `sends` from a file are lowered to lanes. `seed`, `mtu` and `skip` are options of the engines. `progress` is called with the
-    finished share; if it returns True, the sweep stops and returns the rows so far. Raises SpecError and UnknownName.
+    `sends` from a file are lowered to lanes. `seed`, `mtu`, `skip` and `threads` are options of the engines. `progress` is called
+    with the finished share; if it returns True, the sweep stops and returns the rows so far. Raises SpecError and UnknownName.
     """
     call = OPS[op_of(op)] if isinstance(op, str) else op
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
@@ -142,6 +153,7 @@ def sweep(
         dims=dims,
         mtu=mtu,
         skip=skip,
+        threads=threads,
         progress=progress,
     )
 

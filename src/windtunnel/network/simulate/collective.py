@@ -84,13 +84,14 @@ def run_collective(
     speeds: Sequence[float] = (),
     mtu: int | None = None,
     skip: bool = False,
+    threads: int = 1,
     progress: Callable[[float], None] | None = None,
 ) -> CallResult:
     """Runs `comm` of `size` bytes over consecutive GPUs of `cluster`, shaped as `group`.
 
     `network`: a name of `FIDELITIES`. `algorithm` and `protocol` instead of NCCL's choice, or `sends` from a file. `seed` salts the
-    hashes of routes. `mtu`: bytes of a packet (left out: `packet_size`). `skip`: packets' steady states are fast-forwarded. Raises
-    as `lanes_of` and the engines do.
+    hashes of routes. `mtu`: bytes of a packet (left out: `packet_size`). `skip`: packets' steady states are fast-forwarded, on one
+    thread; `threads` of packets change no result. Raises as `lanes_of` and the engines do.
     """
     check_fidelity(network, "network")
     machine = as_set(cluster, settings)
@@ -108,7 +109,7 @@ def run_collective(
         speeds=speeds,
         paths=paths_each(machine, comm, group, network),
     )
-    return _RUN[network](routed, machine, RunOptions(settings, seed, mtu, skip, progress))
+    return _RUN[network](routed, machine, RunOptions(settings, seed, mtu, skip, threads, progress))
 
 
 def route_call(
@@ -179,6 +180,7 @@ class RunOptions:
     seed: int
     mtu: int | None
     skip: bool
+    threads: int
     progress: Callable[[float], None] | None
 
 
@@ -202,7 +204,7 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
 
 def _packet(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
     graph, mtu = routed.links.graph, options.mtu or packet_size(float(routed.lanes.bytes.sum()))
-    packets = replace(packet_options(cluster, mtu, options.settings, options.seed), skip=options.skip)
+    packets = replace(packet_options(cluster, mtu, options.settings, options.seed), skip=options.skip, threads=options.threads)
     lanes = settle_delays(graph, routed.paths, routed.lanes, mtu)
     run = run_packets(graph, routed.paths, lanes, packets, progress=options.progress)
     stats = {**run.stats, "skipped_share": run.skipped_share, "skip_error_s": run.skip_error}
@@ -232,6 +234,7 @@ def engine_sweep(
     dims: Sequence[int] = (),
     mtu: int | None = None,
     skip: bool = False,
+    threads: int = 1,
     progress: Callable[[float], bool] | None = None,
 ) -> list[dict[str, object]]:
     """The rows of `sweep`, run over links, with `lanes` and, for packets, `mtu` and `packet_hops`.
@@ -263,6 +266,7 @@ def engine_sweep(
                 dims=dims,
                 mtu=mtu,
                 skip=skip,
+                threads=threads,
                 progress=report_progress,
             )
         except _Stopped:
