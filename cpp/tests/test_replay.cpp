@@ -18,7 +18,7 @@ namespace {
 
 // Keys from 0 on have the plan "so many eighths of a second"; keys below 0 have none.
 Replay link(const Options& options = {}, replay::Replay::Over over = {}) {
-  return Replay([] { return std::make_unique<SharedLink>(); },
+  return Replay([](wt::net::replay::Time) { return std::make_unique<SharedLink>(); },
                 [](const Flow& f) { return f.key < 0 ? -1 : static_cast<std::int32_t>(std::lround(f.seconds * 8)); }, options,
                 std::move(over));
 }

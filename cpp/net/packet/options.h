@@ -61,8 +61,8 @@ struct Options {
   std::uint64_t seed = 1;
   std::int32_t threads = 1;
   std::int32_t parts = 0;  // partitions, at most; 0: as many as the size of what packets use asks for, and one for each thread
-  bool skip = false;  // fast-forward steady states of collectives (skip.h); one thread
-  double sample = 0;  // s between samples of the series; 0: none
+  bool skip = false;       // fast-forward steady states of collectives (skip.h); one thread
+  double sample = 0;       // s between samples of the series; 0: none
   std::vector<std::int32_t> sample_links, sample_lanes;
 };
 
@@ -78,12 +78,14 @@ struct Detour {  // from `time` on a lane takes another path
   std::int32_t path = 0;
 };
 
-// Injected faults.
+// Injected faults. With an origin, times are the run's, what happened before it is in force from the start, and whether a packet
+// is lost depends on the link and the moment, so a second simulation of the same packets loses the same ones.
 struct Faults {
   std::vector<Flap> flaps;  // what is on a cable or waits for it is lost when it goes down; what comes for it later too
   std::vector<Detour> detours;
   std::vector<double> loss;       // [L] probability that a packet is lost on the link; empty: none
   std::vector<double> bit_error;  // [L] per bit
+  std::int64_t origin = -1;       // ps of the run at which this network's clock starts; < 0: it is the run's own clock
 };
 
 struct Stats {

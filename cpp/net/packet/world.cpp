@@ -275,13 +275,21 @@ void World::build_source(std::int32_t link) {
   sources.emplace_back();
 }
 
+void World::make_patterns() {
+  copy_of.resize(lanes.src.size());
+  for (std::size_t i = 0; i < copy_of.size(); ++i) copy_of[i] = static_cast<std::uint32_t>(i);
+  instance.assign(copy_of.size(), -1);
+  controls.clear();
+}
+
+void World::set_path(std::uint32_t pair, std::int32_t path) {
+  Sender& s = senders[pair];
+  s.hop = static_cast<std::uint32_t>(paths.start[path]);
+  s.hops = static_cast<std::uint16_t>(paths.start[path + 1] - paths.start[path]);
+  s.link = paths.links[paths.start[path]];
+}
+
 std::uint32_t World::copy(std::uint32_t first, std::uint32_t last, std::int32_t of_instance, std::uint32_t at) {
-  if (copy_of.empty()) {  // the lanes themselves are patterns from now on
-    copy_of.resize(lanes.src.size());
-    for (std::size_t i = 0; i < copy_of.size(); ++i) copy_of[i] = static_cast<std::uint32_t>(i);
-    instance.assign(copy_of.size(), -1);
-    controls.clear();
-  }
   const bool fresh = at == kAtEnd;
   if (fresh) at = static_cast<std::uint32_t>(senders.size());
   for (std::uint32_t i = first; i < last; ++i) {

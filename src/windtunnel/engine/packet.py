@@ -9,7 +9,7 @@ Time is in integer picoseconds inside; results are bit-identical for any number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -327,16 +327,27 @@ def reroute(
         if not hit:
             continue
         broken = _without_links(graph, down)
-        for lane in sorted(hit):
-            try:
-                way = route(broken, lanes.src[lane : lane + 1], lanes.dst[lane : lane + 1], np.array([lane]), options)
-            except EngineError:
-                continue
-            links.append(way.links)
-            starts.append(starts[-1] + len(way.links))
+        for lane, way in _ways_around(broken, lanes, sorted(hit), options):
+            links.append(way)
+            starts.append(starts[-1] + len(way))
             detours.append(Detour(when, lane, len(starts) - 2))
             on_detour.add(lane)
     return Paths(np.array(starts, np.int64), np.concatenate(links).astype(np.int32)), tuple(detours)
+
+
+def _ways_around(broken: Graph, lanes: Lanes, hit: Sequence[int], options: RouteOptions | None) -> Iterator[tuple[int, Int32s]]:
+    """The lanes that have another way, with its links."""
+    at = np.array(hit)
+    try:
+        found = route(broken, lanes.src[at], lanes.dst[at], at, options)
+    except EngineError:
+        if len(hit) > 1:  # some have none
+            middle = len(hit) // 2
+            yield from _ways_around(broken, lanes, hit[:middle], options)
+            yield from _ways_around(broken, lanes, hit[middle:], options)
+        return
+    for number, lane in enumerate(hit):
+        yield lane, found.links[found.start[number] : found.start[number + 1]]
 
 
 def _without_links(graph: Graph, down: set[int]) -> Graph:

@@ -29,7 +29,8 @@ from windtunnel.network.lanes.timing import slices_of
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.collisions import loads
-from windtunnel.network.simulate.packets import packet_options, sprays
+from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
+from windtunnel.network.simulate.packets import packet_options, sprays, timeouts_of
 from windtunnel.network.simulate.paths import between_switches, latencies, relay_paths, rings_of, route_options, with_endpoints
 from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.machine.cluster import Cluster
@@ -46,6 +47,8 @@ class Machine:
     switch: Int32s
     settings: Settings = DEFAULT
     seed: int = 1
+    faults: FabricFaults = FabricFaults()
+    """Of the fabric; those that stand all the time are in the graph."""
 
     def options(self, comm: Comm) -> RouteOptions:
         """How flows of a call leave their servers and choose among equal ways."""
@@ -100,7 +103,8 @@ class AxisCall:
 def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, placement: str = "packed") -> Machine:
     """The graph of the nodes that `gpus` ranks fill."""
     placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)
-    graph = placed.graph
+    faults = faults_of(cluster, timeouts_of(cluster, settings), settings.ib_retries)
+    graph = faults.broken(placed.graph)
     if sprays(cluster) and cluster.fabric.ecmp_efficiency < 1.0:  # what even the best choice of ways loses, as in closed form
         above = between_switches(graph)
         graph = replace(graph, link_rate=np.where(above, graph.link_rate * cluster.fabric.ecmp_efficiency, graph.link_rate))
@@ -109,7 +113,7 @@ def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int
     switch = np.full(sites, -1, np.int32)
     distinct, first = np.unique(graph.node_site[nodes], return_index=True)
     switch[distinct] = graph.endpoints + np.arange(len(distinct), dtype=np.int32)
-    return Machine(cluster, placed, with_endpoints(graph, nodes[first]), switch, settings, seed)
+    return Machine(cluster, placed, with_endpoints(graph, nodes[first]), switch, settings, seed, faults)
 
 
 def with_slow_nics(on: Machine, ranks: Int64s, rate: float) -> Machine:

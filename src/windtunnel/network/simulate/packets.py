@@ -63,9 +63,15 @@ def packet_options(cluster: Cluster, mtu: int, settings: Settings = DEFAULT, see
     return replace(
         options,
         buffer_time=BUFFER_TIME,
-        timeouts=(4.096e-6 * 2.0**settings.ib_timeout,),
+        timeouts=timeouts_of(cluster, settings),
         retries=max(1, settings.ib_retries),
     )
+
+
+def timeouts_of(cluster: Cluster, settings: Settings) -> tuple[float, ...]:
+    """Consecutive retransmission timeouts in seconds, the last of which repeats: the NIC's own, else NCCL's."""
+    nic = cluster.node.nic
+    return nic.timeouts if nic is not None and nic.timeouts else (4.096e-6 * 2.0**settings.ib_timeout,)
 
 
 def settle_delays(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
