@@ -178,8 +178,8 @@ TEST(replay_of_episodes_that_a_transfer_joins) {
   const auto links = [](std::int32_t plan) {
     return plan == 3 ? std::span(kLinks) : std::span(kLinks).subspan(plan == 1 ? 0 : 1, 1);
   };
-  Replay r([] { return std::make_unique<SharedLink>(); }, [](const Flow& f) { return static_cast<std::int32_t>(f.key); }, {}, {},
-           links);
+  Replay r([](wt::net::replay::Time) { return std::make_unique<SharedLink>(); },
+           [](const Flow& f) { return static_cast<std::int32_t>(f.key); }, {}, {}, links);
   const auto begin = [&](std::int64_t key, double at, double seconds) {
     CHECK(!r.start({.id = static_cast<std::int32_t>(key), .key = key, .begin = at, .seconds = seconds}));
   };

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
-from windtunnel import load, predict
+from windtunnel import load
 from windtunnel.base.errors import SpecError
 from windtunnel.network.api import collective
 from windtunnel.network.simulate.fabric_faults import parse_any
+from windtunnel.predict import predict
+from windtunnel.predict.prediction import Prediction
+from windtunnel.report.json import to_json
+from windtunnel.report.page.prediction import write_html
+from windtunnel.report.text.terminal import report
 from windtunnel.spec.loading.load import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 
@@ -28,7 +37,7 @@ def call(faults: tuple[str, ...], network: str, timeout: int = 8, size: str = "1
     return {key: float(str(row[key])) * 1e-6 for key in ("time_us", "whole_us") if key in row}
 
 
-def step(*faults: str, network: str, timeouts: str = "1e-3,2e-3,4e-3") -> object:
+def step(*faults: str, network: str, timeouts: str = "1e-3,2e-3,4e-3") -> Prediction:
     listed = ",".join(f'"{fault}"' for fault in faults)
     sets = [*SMALL, f"cluster.fabric.faults=[{listed}]", f"cluster.node.nic.timeouts=[{timeouts}]"]
     return predict(load("llama3-8b-8xh100", sets), network)
@@ -104,6 +113,19 @@ def test_adaptive_retransmission_costs_less_than_nccls_timer() -> None:
     fault = f"{NIC}:down={at!r}s,up={at + 1e-4!r}s"
     adaptive, nccl = (step(fault, network="flow", timeouts=timers).faults.cost_s for timers in ("4e-3,16e-3", ""))
     assert adaptive <= 4e-3 + 1e-9 < 4.0 < nccl + step(network="flow").step_time_s
+
+
+def test_reports_say_what_faults_cost(tmp_path: Path) -> None:
+    prediction = step(f"{NIC}:slow=0.1", network="flow")
+    assert prediction.faults.cost_s > 0
+    console = Console(width=100, record=True, file=io.StringIO())
+    report(prediction, console)
+    shown = " ".join(console.export_text().split())
+    assert f"The fault {NIC}:slow=0.1 of the fabric" in shown and "more a step" in shown
+    write_html(prediction, str(tmp_path / "page.html"), "windtunnel predict")
+    assert "of the fabric" in (tmp_path / "page.html").read_text()
+    assert to_json(prediction)["faults"]["cost_s"] == prediction.faults.cost_s
+    assert "faults" not in to_json(step(network="flow"))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,15 @@ from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
 from windtunnel.network.simulate.packets import packet_options, sprays, timeouts_of
-from windtunnel.network.simulate.paths import between_switches, latencies, relay_paths, rings_of, route_options, with_endpoints
+from windtunnel.network.simulate.paths import (
+    between_switches,
+    latencies,
+    planes_apart,
+    relay_paths,
+    rings_of,
+    route_options,
+    with_endpoints,
+)
 from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -208,7 +216,7 @@ def connections_of(on: Machine, plan: AxisCall) -> AxisCall:
     site = on.graph.node_site[on.graph.endpoint]
     lanes, old, part = split(plan.lanes, site[plan.lanes.src] != site[plan.lanes.dst], flows)
     way = plan.way[old] * np.uint64(flows) + part.astype(np.uint64)
-    paths = route_by_port(on.graph, lanes.src, lanes.dst, way, plan.options, part, ports=on.ports)
+    paths = route_by_port(on.graph, lanes.src, lanes.dst, way, plan.options, part, ports=on.ports, arrives=planes_apart(on.cluster))
     return replace(plan, lanes=lanes, way=way, paths=paths)
 
 
@@ -224,7 +232,16 @@ def demand_of(on: Machine, plan: AxisCall) -> Floats:
     src, dst = np.repeat(pair // on.graph.endpoints, on.flows), np.repeat(pair % on.graph.endpoints, on.flows)
     each = np.repeat(np.bincount(index, nbytes) / on.flows, on.flows)
     number = np.arange(len(src))
-    paths = route_by_port(on.graph, src, dst, number.astype(np.uint64), plan.options, number % on.flows, ports=on.ports)
+    paths = route_by_port(
+        on.graph,
+        src,
+        dst,
+        number.astype(np.uint64),
+        plan.options,
+        number % on.flows,
+        ports=on.ports,
+        arrives=planes_apart(on.cluster),
+    )
     return loads(on.graph, paths, each)
 
 

@@ -31,6 +31,7 @@ from windtunnel.network.simulate.paths import (
     narrow_lanes,
     nics_each,
     place_ranks,
+    planes_apart,
     route_options,
 )
 from windtunnel.spec.machine.cluster import Cluster
@@ -162,7 +163,8 @@ def route_call(
     pairs = nics * ports * settings.qps * paths
     lanes, old, part = split(lowered.lanes, between, pairs)
     key = pattern.channel[old] * pairs + part
-    paths_of_lanes = lane_paths(links, lanes, key, route_options(cluster, comm, settings, seed), part, nics, ports)
+    routes = route_options(cluster, comm, settings, seed)
+    paths_of_lanes = lane_paths(links, lanes, key, routes, part, nics, ports, planes_apart(cluster))
     own, extra = latencies(links.graph, paths_of_lanes)
     return RoutedCall(lowered, links, lanes, paths_of_lanes, own, extra, old, comm)
 
