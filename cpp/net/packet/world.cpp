@@ -182,10 +182,10 @@ void World::build_buffers() {
         static_cast<std::int32_t>(std::min(1e9, options.headroom >= 0 && is_switch(info[i].to) ? options.headroom : need));
     if (is_switch(info[i].to)) node.pool -= ingress[i].room + static_cast<std::int64_t>(options.reserve);
   }
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    if (nodes[i].pool <= 0)
-      fail("packet engine: the buffer of node ", i, " (", whole[i],
-           " B) is smaller than the reserves and headroom of its ports; it lacks ", 1 - nodes[i].pool, " B");
+  const auto least = std::min_element(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) { return a.pool < b.pool; });
+  if (least != nodes.end() && least->pool <= 0)
+    fail("packet engine: the buffer of node ", least - nodes.begin(), " (", whole[static_cast<std::size_t>(least - nodes.begin())],
+         " B) is smaller than the reserves and headroom of its ports; it lacks ", 1 - least->pool, " B");
 }
 
 void World::build_lanes() {

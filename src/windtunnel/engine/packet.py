@@ -9,6 +9,7 @@ Time is in integer picoseconds inside; results are bit-identical for any number 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -218,6 +219,20 @@ class PacketResult:
     series: PacketSeries
 
 
+class SmallBuffer(EngineError):
+    """A `node` whose `buffer` (bytes) is smaller than what its ports keep by themselves; it lacks `lacks` bytes."""
+
+    def __init__(self, message: str, node: int, buffer: int, lacks: int) -> None:
+        super().__init__(message)
+        self.node, self.buffer, self.lacks = node, buffer, lacks
+
+
+def _named(message: str) -> EngineError:
+    """The error of a message of the core."""
+    found = re.search(r"the buffer of node (\d+) \((\d+) B\).* lacks (\d+) B", message)
+    return EngineError(message) if found is None else SmallBuffer(message, *map(int, found.groups()))
+
+
 def plain_lanes(
     src: npt.ArrayLike,
     dst: npt.ArrayLike,
@@ -257,7 +272,7 @@ def run_packets(
     try:
         raw = _core.packet_run(graph.columns(), _columns(paths, lanes, rows), chosen.columns(), _faults(faults), progress)
     except (_core.CoreError, TypeError) as error:
-        raise EngineError(str(error)) from None
+        raise _named(str(error)) from None
     names = ("queue", "sent", "pauses", "rate", "acknowledged", "cnps")
     series = PacketSeries(
         raw["sample_time"], tuple(chosen.sample_links), tuple(chosen.sample_lanes), *(raw[name] for name in names)
@@ -301,7 +316,7 @@ def packet_network(
     try:
         return _core.PacketNetwork(**columns) if skip is None else _core.ReplayNetwork(**columns, tolerance=float(skip))
     except (_core.CoreError, TypeError) as error:
-        raise EngineError(str(error)) from None
+        raise _named(str(error)) from None
 
 
 def reroute(

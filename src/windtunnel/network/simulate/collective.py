@@ -23,7 +23,7 @@ from windtunnel.network.lanes.send_files import Sends
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.simulate.fabric_faults import check_faults, faults_of, packet_faults, timer_changes, without_faults
 from windtunnel.network.simulate.fluid import at_once, fluid
-from windtunnel.network.simulate.packets import packet_options, packet_size, settle_delays, sprays, timeouts_of
+from windtunnel.network.simulate.packets import packet_options, packet_size, settle_delays, small_buffers_named, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (
     PlacedRanks,
     lane_paths,
@@ -219,7 +219,8 @@ def _packet(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallRe
     stated = faults_of(cluster, timeouts_of(cluster, options.settings), options.settings.ib_retries)
     routes = route_options(cluster, routed.comm, options.settings, options.seed)
     paths, faults = packet_faults(graph, routed.paths, lanes, stated, routes, sprays(cluster))
-    run = run_packets(graph, paths, lanes, packets, faults, progress=options.progress)
+    with small_buffers_named(graph, "cluster.fabric.buffer"):
+        run = run_packets(graph, paths, lanes, packets, faults, progress=options.progress)
     stats = {**run.stats, "skipped_share": run.skipped_share, "skip_error_s": run.skip_error}
     return CallResult(float(run.delivered.max()), routed.lowered, graph, run.link_data.astype(np.float64), mtu, stats)
 

@@ -124,6 +124,9 @@ class Fabric(Noun):
         1, ge=1, le=64, strict=True, description="hash values that one connection spreads over (E-ECMP)"
     )
     builder: str | None = Field(None, description="topology builder with parameters, as in `windtunnel flows --fabric`")
+    buffer: Size | None = Field(
+        None, gt=0, description="shared buffer of a switch; default: what its ports fill in 25.8 us, and at least 32 MB"
+    )
     faults: tuple[str, ...] = Field(
         (), description="links that are down, slow, flap or lose packets, as in `predict --fault`; times count from a step's begin"
     )
