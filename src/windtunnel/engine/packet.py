@@ -227,7 +227,7 @@ class SmallBuffer(EngineError):
         self.node, self.buffer, self.lacks = node, buffer, lacks
 
 
-def _named(message: str) -> EngineError:
+def _read_core_error(message: str) -> EngineError:
     """The error of a message of the core."""
     found = re.search(r"the buffer of node (\d+) \((\d+) B\).* lacks (\d+) B", message)
     return EngineError(message) if found is None else SmallBuffer(message, *map(int, found.groups()))
@@ -272,7 +272,7 @@ def run_packets(
     try:
         raw = _core.packet_run(graph.columns(), _columns(paths, lanes, rows), chosen.columns(), _faults(faults), progress)
     except (_core.CoreError, TypeError) as error:
-        raise _named(str(error)) from None
+        raise _read_core_error(str(error)) from None
     names = ("queue", "sent", "pauses", "rate", "acknowledged", "cnps")
     series = PacketSeries(
         raw["sample_time"], tuple(chosen.sample_links), tuple(chosen.sample_lanes), *(raw[name] for name in names)
@@ -316,7 +316,7 @@ def packet_network(
     try:
         return _core.PacketNetwork(**columns) if skip is None else _core.ReplayNetwork(**columns, tolerance=float(skip))
     except (_core.CoreError, TypeError) as error:
-        raise _named(str(error)) from None
+        raise _read_core_error(str(error)) from None
 
 
 def reroute(

@@ -112,7 +112,7 @@ def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int
     """The graph of the nodes that `gpus` ranks fill."""
     placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)
     faults = faults_of(cluster, timeouts_of(cluster, settings), settings.ib_retries)
-    graph = faults.broken(placed.graph)
+    graph = faults.break_links(placed.graph)
     if sprays(cluster) and cluster.fabric.ecmp_efficiency < 1.0:  # what even the best choice of ways loses, as in closed form
         above = between_switches(graph)
         graph = replace(graph, link_rate=np.where(above, graph.link_rate * cluster.fabric.ecmp_efficiency, graph.link_rate))

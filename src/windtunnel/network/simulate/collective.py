@@ -134,7 +134,7 @@ def route_call(
     """The call's lanes on the cluster's links; each connection between nodes uses `paths` hash values side by side."""
     links = place_ranks(cluster, group)
     if cluster.fabric.faults:
-        links = replace(links, graph=faults_of(cluster, (), 0).broken(links.graph))
+        links = replace(links, graph=faults_of(cluster, (), 0).break_links(links.graph))
     if sends is not None:
         lowered = lanes_of_sends(cluster, comm, size, sends, links.ranks, group, settings, links.switches)
     else:
@@ -267,22 +267,9 @@ def engine_sweep(
 
     def run(on: Cluster, size: float) -> CallResult:
         return run_collective(
-            on,
-            comm,
-            size,
-            shape,
-            network=network,
-            algorithm=algorithm,
-            protocol=protocol,
-            sends=sends,
-            settings=options,
-            seed=seed,
-            dims=dims,
-            mtu=mtu,
-            skip=skip,
-            threads=threads,
-            progress=report_progress,
-        )
+            on, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends, settings=options,
+            seed=seed, dims=dims, mtu=mtu, skip=skip, threads=threads, progress=report_progress,
+        )  # fmt: skip
 
     whole = without_faults(cluster) if cluster.fabric.faults else None
     for size in all_sizes:

@@ -54,7 +54,7 @@ class FabricFaults:
     def __bool__(self) -> bool:
         return bool(self.stated)
 
-    def broken(self, graph: Graph) -> Graph:
+    def break_links(self, graph: Graph) -> Graph:
         """The graph with the links that are slow or down all the time."""
         return apply_faults(graph, self.static, FIELD) if self.static else graph
 
@@ -142,7 +142,7 @@ def packet_faults(
 def check_timers(graph: Graph, faults: FabricFaults) -> None:
     """SpecError for a flap of a cable with no other beside it that lasts longer than the senders' timers."""
     for flap in faults.flaps:
-        if beside(graph, _cables(graph, flap)) == 1:
+        if count_beside(graph, _cables(graph, flap)) == 1:
             faults.outage(flap)
 
 
@@ -162,7 +162,7 @@ def stalls_of(graph: Graph, faults: FabricFaults, sprays: bool) -> list[Stall]:
     stalls = []
     for flap in faults.flaps:
         cables = _cables(graph, flap)
-        several = beside(graph, cables)
+        several = count_beside(graph, cables)
         if sprays and several > 1:
             continue
         ready = flap.up if several == 1 else min(flap.up, flap.down + faults.convergence)
@@ -181,7 +181,7 @@ def capacity_changes(graph: Graph, faults: FabricFaults, sprays: bool) -> Change
     rows: list[tuple[float, int, float]] = []
     for flap in faults.flaps:
         cables = _cables(graph, flap)
-        several = beside(graph, cables)
+        several = count_beside(graph, cables)
         left = (several - 1) / several
         if several == 1:
             stages = [(flap.down, 0.0), (flap.up, 1.0)]
@@ -216,7 +216,7 @@ def changes_of(rows: Iterable[tuple[float, int, float]]) -> Changes:
     return Changes(np.array(times, np.float64), np.array(links, np.int32), np.array(rates, np.float64))
 
 
-def beside(graph: Graph, cables: Int32s) -> int:
+def count_beside(graph: Graph, cables: Int32s) -> int:
     """Cables of which each of these is one: those of the lower switch to switches of the same tier; 1 for one that has no other.
 
     `cables`: even numbers of links. The least over all of them, less those that are down with it, but for one.
