@@ -1,5 +1,5 @@
 // Packet-hops per CPU second of the packet engine on a k-ary fat tree; prints, asserts nothing.
-//   packet_bench CASE|FLOWS.csv,K,GBIT [CONTROL] [THREADS] [SEED]
+//   packet_bench CASE|FLOWS.csv,K,GBIT [CONTROL] [THREADS] [SEED] [PARTITIONS]
 // CASE is 128, 1024, 4394 or 16000: that many hosts, each sending to another one, in a permutation; "cases" runs all of them.
 // Flows of a file: src,dst,bytes,start_s with hosts numbered in the order of the tree. Latency 1 us, per-flow ECMP by hash, PFC,
 // ECN, an ACK a packet. The hash is of all results, so two builds or two numbers of threads can be compared.
@@ -121,11 +121,12 @@ void time_run(const std::string& name, const packet_net::Net& net, const Options
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::cerr << "packet_bench cases|128|1024|4394|16000|FLOWS.csv,K,GBIT [CONTROL] [THREADS] [SEED]\n";
+    std::cerr << "packet_bench cases|128|1024|4394|16000|FLOWS.csv,K,GBIT [CONTROL] [THREADS] [SEED] [PARTITIONS]\n";
     return EXIT_FAILURE;
   }
   const std::string what = argv[1];
-  const Options options = options_of(argc > 2 ? argv[2] : "dcqcn", argc > 3 ? std::atoi(argv[3]) : 1);
+  Options options = options_of(argc > 2 ? argv[2] : "dcqcn", argc > 3 ? std::atoi(argv[3]) : 1);
+  if (argc > 5) options.parts = std::atoi(argv[5]);
   const std::uint64_t seed = argc > 4 ? std::strtoull(argv[4], nullptr, 10) : 1;
   const auto comma = what.find(',');
   if (comma != std::string::npos) {

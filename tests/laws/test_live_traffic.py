@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from windtunnel.engine import flow
 from windtunnel.engine._core import FlowNetwork, PacketNetwork, ReplayNetwork
 from windtunnel.network.simulate.axis_calls import demand_of
 from windtunnel.predict import predict
+from windtunnel.predict.engines import packet as over_packet
 from windtunnel.predict.engines.fidelity import EngineRun, Fidelity
 from windtunnel.predict.engines.packet import PacketStep
 from windtunnel.predict.price.calls import CallKey
@@ -121,6 +123,21 @@ def test_contention_never_makes_a_step_faster(job: Job) -> None:
     closed = closed_program(workload, costs).execute(critical_path=False)[0].makespan
     shared = program.execute(critical_path=False)[0].makespan
     assert shared >= closed * (1.0 - FASTER)
+
+
+@examples(15)
+@given(jobs())
+def test_packets_agree_where_nothing_meets_and_are_never_faster(job: Job) -> None:
+    workload, costs, fluid, _ = over_flow(job)
+    closed = closed_program(workload, costs).execute(critical_path=False)[0].makespan
+    with mock.patch.object(over_packet, "MOST_HOPS", 2e6):
+        try:
+            packets = engine_program(workload, costs, Setting(network="packet")).execute(critical_path=False)[0].makespan
+        except SpecError:
+            assume(False)
+    assert packets >= closed * (1.0 - FASTER)
+    if fluid.execute(critical_path=False)[0].makespan <= closed * 1.0001:
+        assert packets == pytest.approx(closed, rel=0.01)
 
 
 @examples(15)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -283,41 +283,6 @@ def test_what_a_compiled_graph_does_is_recorded_and_its_result_unchanged(alone: 
     watch.stop()
     found = table(alone)
     assert found.step[found.section == Section.CALL].tolist() == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda result: result + 1,
-        lambda result: result.view(4, 2) + 1,
-        lambda result: result.t().reshape(-1)[2:].relu(),
-        lambda result: result.unsqueeze(0).tolist(),
-        lambda result: torch.linalg.norm(result[0]),
-    ],
-)
-def test_a_functional_call_ends_when_its_result_or_a_view_of_it_is_used(alone: Path, use: Callable[[Any], Any]) -> None:
-    import torch.distributed._functional_collectives as functional
-
-    start(alone)
-    given = torch.arange(8.0).reshape(2, 4)
-    use(functional.all_reduce(given, "sum", dist.group.WORLD))
-    watch.stop()
-    found = table(alone)
-    assert np.isfinite(found.seconds[found.section == Section.CALL]).tolist() == [True]
-
-
-def test_two_models_that_take_turns_do_one_step_a_round(alone: Path) -> None:
-    start(alone)
-    models = [torch.nn.Linear(4, 4) for _ in range(2)]
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
-    for _ in range(12):
-        for model, optimizer in zip(models, optimizers, strict=True):
-            model(torch.ones(2, 4)).sum().backward()
-            optimizer.step()
-    watch.stop()
-    found = table(alone)
-    counts = np.bincount(found.step[found.section == Section.OPTIMIZER])
-    assert counts[4:-1].tolist() == [2] * len(counts[4:-1]) and len(counts) >= 12
 
 
 def test_a_compiled_module_that_may_leave_python_is_told(alone: Path) -> None:

@@ -69,7 +69,7 @@ std::vector<double> work_of(const World& w, std::vector<double>& flow) {
 
 // A port that packets use is counted with what it has of its link, its rings, the events and its share of lanes.
 std::int32_t parts_by_size(const World& w) {
-  constexpr std::size_t kPort = 1024, kShare = std::size_t{1} << 19, kMost = 512;
+  constexpr std::size_t kPort = 1024, kShare = std::size_t{1} << 20, kMost = 512;
   std::vector<std::uint8_t> used(w.links.size(), 0);
   for (const Sender& s : w.senders)
     for (std::uint32_t i = s.hop; i < s.hop + s.hops; ++i) used[w.paths.links[i]] = used[w.info[w.paths.links[i]].reverse] = 1;

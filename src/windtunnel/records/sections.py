@@ -26,7 +26,7 @@ class Section(IntEnum):
     DATA = 5  # waiting for the next batch
     CHECKPOINT = 6  # the part of a save that holds the training up
     HOST_GAP = 7  # the host was busy with none of the above: Python, garbage collection
-    MODULE = 8  # a named module, where it is asked for
+    INFERENCE = 8  # a forward without gradients: of a teacher, a target network, an evaluation
     RANGE = 9  # a range that the user named
     END = 10  # how the process or a thread of it ended; takes no time. Its name says it (`records.ends`)
 

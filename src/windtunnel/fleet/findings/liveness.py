@@ -89,7 +89,8 @@ def _state(sections: Sections, rows: Int64s, labels: list[str], beat: Beat, now:
             comm, number, peer = Comm(int(sections.comm[row])), int(sections.call[row]), int(sections.peer[row])
             pending.append(PendingCall(label, number, comm, name, peer, bool(sections.sends[row]), float(sections.begin[row])))
         if kind is not Section.STEP:
-            inner = name if kind in (Section.CALL, Section.RANGE, Section.MODULE) and name else kind.name.lower().replace("_", " ")
+            named = kind in (Section.CALL, Section.RANGE, Section.INFERENCE) and bool(name)
+            inner = name if named else kind.name.lower().replace("_", " ")
             doing, since = f"{doing} > {inner}" if doing else inner, now - (sections.zero + float(sections.begin[row]))
     doing = doing or "Python between sections"
     return RankState(beat.rank, tuple(pending), begun, finished, beat.silent, beat.process, doing, since, beat.host)

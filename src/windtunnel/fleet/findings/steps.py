@@ -11,10 +11,10 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats, Int32s, Int64s
 from windtunnel.records.sections import NO_CORE, NO_CORE_IN_STEP, Section, Sections
 
-PARTS = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER, Section.CALL, Section.DATA, Section.CHECKPOINT, Section.HOST_GAP)
-"""Sections that account for the time of a step."""
-WORK = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER)
+WORK = (Section.FORWARD, Section.BACKWARD, Section.OPTIMIZER, Section.INFERENCE)
 """Sections in which a rank computes. Time in calls and gaps inside them is subtracted."""
+PARTS = (*WORK, Section.CALL, Section.DATA, Section.CHECKPOINT, Section.HOST_GAP)
+"""Sections that account for the time of a step."""
 
 
 @dataclass(frozen=True)

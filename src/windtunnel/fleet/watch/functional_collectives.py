@@ -168,5 +168,5 @@ def _storage_of(tensor: Any) -> int:
     """The address of a tensor's storage, by which torch too finds what a wait is for; its id if it has none."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (AttributeError, NotImplementedError, RuntimeError):  # a subclass, or another object
+    except (AttributeError, RuntimeError):  # another object, or a subclass without storage
         return id(tensor)

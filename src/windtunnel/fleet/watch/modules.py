@@ -11,7 +11,7 @@ from windtunnel.fleet.watch.steps import StepWatch
 from windtunnel.records.sections import Section
 
 _SEARCH, _REST = 2, 64
-_FORWARD = int(Section.FORWARD)
+_FORWARD, _INFERENCE = int(Section.FORWARD), int(Section.INFERENCE)
 
 
 class ModuleWatch:
@@ -93,11 +93,14 @@ class ModuleWatch:
     def _before(self, module: Any, args: Any) -> None:
         # As `steps.before_forward`, in one frame: what runs once a step runs with cold caches, at some µs a frame.
         steps, recorder, mark = self.steps, self.recorder, None
-        if not steps.inside_forward and recorder.live and self._gradients():
+        if not steps.inside_forward and recorder.live:
             steps.inside_forward = True
-            counted, given = steps.forwards, recorder.micro_batch
-            steps.forwards = counted + 1
-            mark = recorder.open(_FORWARD, steps.names.get(type(module), -1), given if given >= 0 else counted)
+            if self._gradients():
+                counted, given = steps.forwards, recorder.micro_batch
+                steps.forwards = counted + 1
+                mark = recorder.open(_FORWARD, steps.names.get(type(module), -1), given if given >= 0 else counted)
+            else:
+                mark = recorder.open(_INFERENCE, steps.names.get(type(module), -1))
         self._opened.append(mark)
 
     def _after(self, module: Any, args: Any, output: Any) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.closed.cost import Cost, Parts, achieved_cost, nvls_cuts, parts_of
+from windtunnel.network.closed.cost import CallParts, Cost, achieved_cost, nvls_cuts, parts_of
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
 from windtunnel.network.closed.measured import scale_constants
 from windtunnel.network.fabrics.check import check_fabric
@@ -72,7 +72,7 @@ class Setup:
         """Cost of `size` bytes with that algorithm and protocol."""
         return achieved_cost(self.comm, size, self.group, self.links, self.graph, algorithm, protocol, self.node, self.net)
 
-    def parts(self, size: float, algorithm: str, protocol: str, comm: Comm | None = None) -> Parts:
+    def parts(self, size: float, algorithm: str, protocol: str, comm: Comm | None = None) -> CallParts:
         """The parts of that cost; `comm`: of another call of the group."""
         return parts_of(
             self.comm if comm is None else comm, size, self.group, self.links, self.graph, algorithm, protocol, self.node, self.net

@@ -32,7 +32,7 @@ class Cost(NamedTuple):
     latency: float
 
 
-class Parts(NamedTuple):
+class CallParts(NamedTuple):
     """Seconds of a call on links without other traffic."""
 
     latency: float
@@ -78,14 +78,14 @@ def parts_of(
     node: NodeConstants,
     net: NetConstants,
     sends: SendConstants = SENDS,
-) -> Parts:
+) -> CallParts:
     """The parts of a collective of `size` bytes in total with the selected algorithm and protocol."""
     if comm == Comm.SEND_RECV:
         return _send_recv(size, group, links, graph, node, net, sends)
     if comm == Comm.ALL_TO_ALL:
         return _all_to_all(size, group, links, graph, node, net, sends)
     if comm in (Comm.GATHER, Comm.SCATTER):
-        return _rooted(size, group, links, graph, node, net, sends)
+        return _rooted_cost(size, group, links, graph, node, net, sends)
     if algorithm == c.RING:
         return _ring(comm, size, group, links, graph, protocol, node, net)
     if algorithm == c.TREE:
@@ -97,9 +97,9 @@ def parts_of(
     return _collnet(size, group, links, graph, algorithm, node, net)
 
 
-def _filled(latency: float, moved: float, inside: float, outside: float, fill: float) -> Parts:
-    """Parts of `moved` bytes that pass the links inside nodes and those between them at these rates, and then `fill` bytes more."""
-    return Parts(latency, moved / inside, moved / outside, fill / min(inside, outside))
+def _fill_pipeline(latency: float, moved: float, inside: float, outside: float, fill: float) -> CallParts:
+    """`moved` bytes that pass the links inside nodes and those between them at these rates, and then `fill` bytes more."""
+    return CallParts(latency, moved / inside, moved / outside, fill / min(inside, outside))
 
 
 def _ring(
@@ -111,18 +111,18 @@ def _ring(
     protocol: str,
     node: NodeConstants,
     net: NetConstants,
-) -> Parts:
+) -> CallParts:
     n, nodes, p = group.ranks, group.nodes, c.PROTOCOLS.index(protocol)
     rounds = 2 if comm == Comm.ALL_REDUCE else 1
     steps, crossing = rounds * (n - 1), rounds * (nodes - 1)
     chain = comm in (Comm.BROADCAST, Comm.REDUCE)
     traffic = 1.0 if chain else rounds * (n - 1) / n
     limit = _limit(group, links, graph, node) * _on_wire(links)[p]
-    inside = min(links.chain * node.ring[p] if group.per_node > 1 else math.inf, _held(graph, p, node.hop[p]), limit)
+    inside = min(links.chain * node.ring[p] if group.per_node > 1 else math.inf, _pass_buffers(graph, p, node.hop[p]), limit)
     outside, latency = math.inf, node.launch + (steps - crossing) * node.hop[p]
     if nodes > 1:
         nics = links.inter * graph.reach(links.nics) * net.ring * _on_wire(links)[p]
-        outside = min(nics, _held(graph, p, net.hop[p] + links.hop), limit)
+        outside = min(nics, _pass_buffers(graph, p, net.hop[p] + links.hop), limit)
         latency += net.launch + crossing * (net.hop[p] + links.hop)
     fill = 0.0
     if protocol == c.SIMPLE:
@@ -130,28 +130,30 @@ def _ring(
         # constant was fitted with NCCL's default number of channels, so that number is used here.
         chunk = size / (graph.usual * (1 if chain else n))
         fill = (node.fill if nodes == 1 else net.fill) * min(c.RING_SLICE, chunk / 2) * graph.usual
-    return _filled(latency, size * traffic, inside, outside, fill)
+    return _fill_pipeline(latency, size * traffic, inside, outside, fill)
 
 
 def _tree(
     size: float, group: Group, links: GroupLinks, graph: ChannelSearch, protocol: str, node: NodeConstants, net: NetConstants
-) -> Parts:
+) -> CallParts:
     p = c.PROTOCOLS.index(protocol)
     # Each byte passes a GPU's channels on its way up and down.
     limit = _limit(group, links, graph, node) * _on_wire(links)[p] / 2
-    inside = min(links.chain * node.tree[p] if group.per_node > 1 else math.inf, _held(graph, p, node.tree_hop[p]) / 2, limit)
+    inside = min(
+        links.chain * node.tree[p] if group.per_node > 1 else math.inf, _pass_buffers(graph, p, node.tree_hop[p]) / 2, limit
+    )
     outside, latency = math.inf, node.launch + 2 * (group.per_node - 1) * node.tree_hop[p]
     depth = math.log2(group.nodes)
     if group.nodes > 1:
         # Two trees, each with half of the bytes: a node sends the whole buffer once if there are two nodes, else twice.
         nics = links.inter * graph.reach(links.nics) * net.tree * _on_wire(links)[p] / min(2.0, group.nodes - 1.0)
-        outside = min(nics, _held(graph, p, net.tree_hop[p] + links.hop) / 2, limit)
+        outside = min(nics, _pass_buffers(graph, p, net.tree_hop[p] + links.hop) / 2, limit)
         latency += net.launch + 2 * depth * (net.tree_hop[p] + links.hop)
     fill = 0.0
     if protocol == c.SIMPLE:
         stages = group.per_node - 1 + depth
         fill = net.tree_fill * stages * min(c.STEP_BYTES[c.SIMPLE] * graph.usual, size / 4) / 2
-    return _filled(latency, size, inside, outside, fill)
+    return _fill_pipeline(latency, size, inside, outside, fill)
 
 
 def _limit(group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants) -> float:
@@ -165,7 +167,7 @@ def _limit(group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeCons
     return min(graph.limit, graph.running * max(node.channel, node.ring[2] * links.whole / graph.usual))
 
 
-def _held(graph: ChannelSearch, protocol: int, hop: float) -> float:
+def _pass_buffers(graph: ChannelSearch, protocol: int, hop: float) -> float:
     """B/s that the buffers of the running channels let through: what they hold, once in a hop's time."""
     return graph.running * graph.windows[protocol] / hop
 
@@ -183,7 +185,7 @@ def _nvls(
     algorithm: str,
     node: NodeConstants,
     net: NetConstants,
-) -> Parts:
+) -> CallParts:
     here, nodes = group.per_node, group.nodes
     # The switch pulls a GPU's whole buffer once, and the GPU multicasts its part of the sum: (1 + 1/n) per direction. Beyond eight
     # ranks the rate does not rise: 64 and 72 GPUs of an NVL72 achieve that of 8.
@@ -198,7 +200,7 @@ def _nvls(
         rate, outside = rate * node.nvls_tree, links.inter * graph.reach(links.nics) * share
         latency += net.launch + 2 * math.log2(nodes) * (net.nvls_hop + links.hop) + node.nvls_head * max(0, here - _NVLS_GAIN)
     fill = node.nvls_fill if nodes == 1 else node.nvls_fill + net.nvls_fill * (1.0 + math.log2(nodes)) / 2
-    return _filled(latency, size, rate, outside, fill * min(loop, size))
+    return _fill_pipeline(latency, size, rate, outside, fill * min(loop, size))
 
 
 def nvls_chunk(size: float, channels: int, heads: int, nodes: int, algorithm: str) -> tuple[float, float]:
@@ -231,7 +233,7 @@ def _chunk_rule(nodes: int, algorithm: str) -> tuple[tuple[float, float], ...]:
 
 def _collnet(
     size: float, group: Group, links: GroupLinks, graph: ChannelSearch, algorithm: str, node: NodeConstants, net: NetConstants
-) -> Parts:
+) -> CallParts:
     """SHARP: the switches add, so a node sends the buffer once and receives the sum once."""
     ppn = group.per_node
     direct = links.intra * node.ring[2] / (2 * (ppn - 1) / ppn) if ppn > 1 else math.inf
@@ -239,13 +241,13 @@ def _collnet(
     outside = min(links.inter * graph.reach(links.nics) * net.ring, graph.limit)
     hops = 2 if algorithm == c.COLLNET_DIRECT else 2 * (ppn - 1)
     latency = node.launch + hops * node.hop[2] + net.launch + 2 * (net.hop[2] + links.hop)
-    return _filled(latency, size, inside, outside, net.nvls_fill * min(graph.usual * c.STEP_BYTES[c.SIMPLE], size / 2))
+    return _fill_pipeline(latency, size, inside, outside, net.nvls_fill * min(graph.usual * c.STEP_BYTES[c.SIMPLE], size / 2))
 
 
-def _pat(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> Parts:
+def _pat(size: float, group: Group, links: GroupLinks, graph: ChannelSearch, node: NodeConstants, net: NetConstants) -> CallParts:
     latency = node.launch + net.launch + math.ceil(math.log2(group.ranks)) * (net.hop[2] + links.hop)
     rate = min(links.inter * graph.reach(links.nics) * net.ring, graph.limit)
-    return _filled(latency, size * (group.ranks - 1) / group.ranks, math.inf, rate, 0.0)
+    return _fill_pipeline(latency, size * (group.ranks - 1) / group.ranks, math.inf, rate, 0.0)
 
 
 def _send_recv(
@@ -256,17 +258,17 @@ def _send_recv(
     node: NodeConstants,
     net: NetConstants,
     sends: SendConstants,
-) -> Parts:
+) -> CallParts:
     """Every rank to the next one, which both sends and receives, or one rank to another; the slowest message is inside the node, or
     leaves it through the one NIC of its rank."""
     both = group.ranks > 2
     channels = graph.sends.of(size) if links.hosts == 1 else graph.sends.total
     rate = min(links.pair * _share(links, node, both), _channel(node, both) * channels, graph.limit)
     if group.nodes == 1:
-        return Parts(node.p2p_launch + _batch(size, 1, links, node, sends), size / rate, 0.0, 0.0)
+        return CallParts(node.p2p_launch + _batch(size, 1, links, node, sends), size / rate, 0.0, 0.0)
     latency = node.p2p_launch + net.p2p_launch + links.hop
     outside = min(links.inter / group.per_node * net.p2p, graph.limit)
-    return Parts(latency, size / rate if group.per_node > 1 else 0.0, size / outside, 0.0)
+    return CallParts(latency, size / rate if group.per_node > 1 else 0.0, size / outside, 0.0)
 
 
 def _share(links: GroupLinks, node: NodeConstants, both: bool) -> float:
@@ -288,7 +290,7 @@ def _batch(size: float, peers: int, links: GroupLinks, node: NodeConstants, send
     return batches * simple + sends.peer * peers
 
 
-def _rooted(
+def _rooted_cost(
     size: float,
     group: Group,
     links: GroupLinks,
@@ -296,7 +298,7 @@ def _rooted(
     node: NodeConstants,
     net: NetConstants,
     sends: SendConstants,
-) -> Parts:
+) -> CallParts:
     """Gather and scatter are sends between the root and all others: the root's links and its single NIC bound them."""
     n, here = group.ranks, group.per_node
     part = size / n
@@ -308,7 +310,7 @@ def _rooted(
     if group.nodes > 1:
         outside = part * (n - here) / min(links.inter / here * net.p2p, graph.limit)
         latency += net.p2p_launch + links.hop + math.ceil((n - here) / 8) * net.message
-    return Parts(latency, inside, outside, 0.0)
+    return CallParts(latency, inside, outside, 0.0)
 
 
 def _all_to_all(
@@ -319,7 +321,7 @@ def _all_to_all(
     node: NodeConstants,
     net: NetConstants,
     sends: SendConstants,
-) -> Parts:
+) -> CallParts:
     """n-1 sends of size/n each from every rank; NVLink and NIC parts run side by side, eight peers at a time."""
     n, here = group.ranks, group.per_node
     part = size / n
@@ -339,4 +341,4 @@ def _all_to_all(
         # The fitted seconds of a message are those of eight that share a connection.
         alone = min(here, BATCH) if links.apart else 1
         latency += net.p2p_launch + links.hop + math.ceil((n - here) / BATCH) * alone * net.message
-    return Parts(latency, inside, outside, fill)
+    return CallParts(latency, inside, outside, fill)

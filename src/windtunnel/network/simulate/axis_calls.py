@@ -191,15 +191,15 @@ def _all_at_once(on: Machine, comm: Comm, size: float, group: Group, call: AxisC
     longer = min(far.seconds, moved * max(1.0, more))
     rest = (far.seconds - longer) / call.latency if call.latency > 0.0 else 1.0
     extra = max(0.0, call.seconds + call.extra - far.seconds)  # the closed form has hops of its own there
-    return replace(_stretched(call, longer / moved if moved > 0.0 else 1.0, rest), extra=extra)
+    return replace(_stretch(call, longer / moved if moved > 0.0 else 1.0, rest), extra=extra)
 
 
-def slowed(call: AxisCall, factor: float) -> AxisCall:
+def slow_down(call: AxisCall, factor: float) -> AxisCall:
     """The call with all of its seconds so much longer."""
-    return call if factor == 1.0 else _stretched(call, factor, factor)
+    return call if factor == 1.0 else _stretch(call, factor, factor)
 
 
-def _stretched(call: AxisCall, bytes_: float, latency: float) -> AxisCall:
+def _stretch(call: AxisCall, bytes_: float, latency: float) -> AxisCall:
     """The call with so many times the seconds for its bytes, and for all else."""
     one = call.lanes
     lanes = replace(one, rate=one.rate / bytes_, delay=one.delay * latency, begin=one.begin * latency)

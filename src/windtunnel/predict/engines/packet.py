@@ -48,7 +48,7 @@ class PacketStep:
         return step
 
     @property
-    def inside(self) -> Bools:
+    def stays_inside(self) -> Bools:
         """[calls] whether a call stays inside servers, where the same one usually finds its links as it left them and is simulated
         once."""
         graph = self.on.graph
@@ -73,7 +73,7 @@ class PacketStep:
         if not self.plans:  # no call leaves a scale-up domain
             return None
         launches = np.bincount(plan, minlength=len(self.plans)) if launches is None else launches
-        simulated = np.where(self.inside, np.minimum(launches, 1), launches)
+        simulated = np.where(self.stays_inside, np.minimum(launches, 1), launches)
         mtu = packet_size(float(np.dot(simulated, [float(p.lanes.bytes.sum()) for p in self.plans])))
         hops = self.hops(simulated, mtu)
         if hops > MOST_HOPS and not self.skip:

@@ -8,7 +8,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.network.groups.ranks import members
-from windtunnel.network.simulate.axis_calls import AxisCall, Machine, plan_of, slowed
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine, plan_of, slow_down
 from windtunnel.network.simulate.collisions import collisions
 from windtunnel.predict.price.calibrated import call_factor
 from windtunnel.predict.price.calls import CallBook
@@ -34,7 +34,7 @@ def plans(on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> list[Axi
         if call.only is not None:
             rows = rows[np.isin(places_of(book.job).replica[rows], call.only).all(axis=1)]
         plan = plan_of(on, call.comm, call.size, rows[:, ::-1] if call.back else rows, book.group(call.axis))
-        calls_on_graph.append(slowed(plan, call_factor(call.axis, book.job.calibration)))
+        calls_on_graph.append(slow_down(plan, call_factor(call.axis, book.job.calibration)))
     return calls_on_graph
 
 

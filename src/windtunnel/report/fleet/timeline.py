@@ -20,7 +20,7 @@ from windtunnel.report.timeline.tracks import Arrows, Track
 
 TRACKS = {
     Section.STEP: "steps", Section.CALL: "calls", Section.HOST_GAP: "gaps", Section.DATA: "loader", Section.RANGE: "ranges",
-    Section.MODULE: "modules",
+    Section.INFERENCE: "inference",
 }  # fmt: skip
 """Sections to the tracks that they lie on; all others lie on "sections"."""
 

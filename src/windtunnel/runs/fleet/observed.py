@@ -65,7 +65,7 @@ def observed_sections(sections: Sections, job: Job, blocking: bool, last: int | 
     if last is not None:
         keep &= np.cumsum(keep[::-1])[::-1] <= last
     raw = _raw(sections, table)
-    own = {one: table.work[one] if blocking else raw[one] for one in WORK}
+    own = {one: table.work[one] if blocking else raw[one] for one in WORK if one is not Section.INFERENCE}  # not predicted
     gaps = np.nan_to_num(table.work[Section.HOST_GAP])
     data = np.nan_to_num(table.work[Section.DATA])
     between = _seconds_between(table, raw, gaps) if blocking else np.full(table.step.shape, np.nan)
