@@ -99,10 +99,11 @@ void make_network(FlowNetwork* at, const Column<double>& capacity, const Column<
                   const Column<double>& size, const Column<double>& weight, const Column<double>& bound,
                   const Column<double>& latency, const Column<double>& delay, const Column<std::int64_t>& key,
                   const Column<std::int32_t>& key_plan, const Column<double>& change_time, const Column<std::int32_t>& change_link,
-                  const Column<double>& change_capacity, double tolerance) {
+                  const Column<double>& change_capacity, const Column<double>& epochs, double tolerance) {
   PlanTable table{copy_of(capacity), copy_of(row_start), copy_of(row_links),   copy_of(demand),      copy_of(plan_start),
                   copy_of(size),     copy_of(weight),    copy_of(bound),       copy_of(latency),     copy_of(delay),
-                  copy_of(key),      copy_of(key_plan),  copy_of(change_time), copy_of(change_link), copy_of(change_capacity)};
+                  copy_of(key),      copy_of(key_plan),  copy_of(change_time), copy_of(change_link), copy_of(change_capacity),
+                  copy_of(epochs)};
   new (at) FlowNetwork(std::move(table), tolerance);
   at->on_pulse(check_signals);
 }
@@ -138,7 +139,7 @@ void bind_flow(nb::module_& m) {
       .def("__init__", &make_network, nb::kw_only(), column("capacity"), column("row_start"), column("row_links"), column("demand"),
            column("plan_start"), column("size"), column("weight"), column("bound"), column("latency"), column("delay"),
            column("key"), column("key_plan"), column("change_time"), column("change_link"), column("change_capacity"),
-           "tolerance"_a)
+           column("epochs"), "tolerance"_a)
       .def("report", &report, "What the links carried and how long plans took, up to now.");
 }
 

@@ -204,7 +204,7 @@ struct Counts {
 };
 
 void check_program(Rng& rng, Counts& counts) {
-  const auto make = [] { return std::make_unique<Links>(); };
+  const auto make = [](replay::Time) { return std::make_unique<Links>(); };
   const auto items = random_items(rng);
   Links plain;
   replay::Replay exact(make, plan_of, {.tolerance = 0}, {}, links_of), loose(make, plan_of, {.tolerance = 0.3}, {}, links_of),

@@ -18,7 +18,7 @@ namespace {
 
 // Keys from 0 on have the plan "so many eighths of a second"; keys below 0 have none.
 Replay link(const Options& options = {}, replay::Replay::Over over = {}) {
-  return Replay([] { return std::make_unique<SharedLink>(); },
+  return Replay([](wt::net::replay::Time) { return std::make_unique<SharedLink>(); },
                 [](const Flow& f) { return f.key < 0 ? -1 : static_cast<std::int32_t>(std::lround(f.seconds * 8)); }, options,
                 std::move(over));
 }
@@ -178,8 +178,8 @@ TEST(replay_of_episodes_that_a_transfer_joins) {
   const auto links = [](std::int32_t plan) {
     return plan == 3 ? std::span(kLinks) : std::span(kLinks).subspan(plan == 1 ? 0 : 1, 1);
   };
-  Replay r([] { return std::make_unique<SharedLink>(); }, [](const Flow& f) { return static_cast<std::int32_t>(f.key); }, {}, {},
-           links);
+  Replay r([](wt::net::replay::Time) { return std::make_unique<SharedLink>(); },
+           [](const Flow& f) { return static_cast<std::int32_t>(f.key); }, {}, {}, links);
   const auto begin = [&](std::int64_t key, double at, double seconds) {
     CHECK(!r.start({.id = static_cast<std::int32_t>(key), .key = key, .begin = at, .seconds = seconds}));
   };

@@ -11,7 +11,17 @@ from windtunnel.base.errors import EngineError
 from windtunnel.engine import Program, ProgramBuilder, _core, run
 from windtunnel.engine.graph import Graph
 from windtunnel.engine.lanes import Lanes
-from windtunnel.engine.packet import Faults, LossRecovery, Marking, PacketOptions, Spread, packet_network, plain_lanes
+from windtunnel.engine.packet import (
+    Faults,
+    Flap,
+    LossRecovery,
+    Marking,
+    PacketOptions,
+    Spread,
+    packet_network,
+    plain_lanes,
+    reroute,
+)
 from windtunnel.engine.routes import NicChoice, RouteOptions, route
 from windtunnel.network.fabrics.registry import parse_fabric
 
@@ -105,11 +115,43 @@ def test_wrong_tolerance_is_named(skip: float) -> None:
         network(skip)
 
 
-def test_faults_are_refused() -> None:
+def faulty(skip: float | None, faults: Faults) -> _core.PacketNetwork | _core.ReplayNetwork:
     graph, lanes, starts, keys, plans = cluster()
-    paths = route(graph, lanes.src, lanes.dst)
-    with pytest.raises(EngineError, match="faults do not repeat"):
-        packet_network(graph, paths, lanes, starts, keys, plans, OPTIONS, Faults(loss=np.zeros(graph.links)), skip=0.01)
+    routes = RouteOptions(nic=NicChoice.RAIL)
+    paths = route(graph, lanes.src, lanes.dst, options=routes)
+    paths, detours = reroute(graph, paths, lanes, faults.flaps, 20e-6, routes)
+    options = PacketOptions(timeouts=(300e-6,))  # without marks, whose draws go by the packets before
+    return packet_network(graph, paths, lanes, starts, keys, plans, options, replace(faults, detours=detours), skip=skip)
+
+
+@pytest.mark.parametrize("tier", ["server", "leaf"])
+@pytest.mark.parametrize("lasts", [5e-6, 2e-3])
+def test_faults_are_simulated_where_they_hit_and_patterns_recalled_elsewhere(tier: str, lasts: float) -> None:
+    program = pipeline([1e-3] * (ROUNDS * STAGES))
+    graph, lanes, *_ = cluster()
+    path = route(graph, lanes.src, lanes.dst, options=RouteOptions(nic=NicChoice.RAIL))
+    used = path.links[path.start[GPUS] : path.start[GPUS + 1]]
+    outside = [int(link) for link in used if (graph.node_site[[graph.link_from[link], graph.link_to[link]]] < 0).any()]
+    link = outside[0] if tier == "server" else outside[1]
+    begin = 10e-3 + 30e-6
+    faults = Faults(flaps=(Flap(begin, link, False), Flap(begin + lasts, link, True)))
+    want, got = run(program, network=(whole := faulty(None, faults))), run(program, network=(part := faulty(0.0, faults)))
+    clean = run(program, network=faulty(None, Faults())).makespan
+    assert got.makespan == pytest.approx(want.makespan, rel=1e-5) and want.makespan >= clean
+    assert part.report()["stats"]["losses"] == whole.report()["stats"]["losses"]
+    assert part.report()["replay"]["skipped_share"] > 0.5
+
+
+def test_lost_packets_are_simulated_wherever_they_may_be_lost() -> None:
+    program = pipeline([1e-3] * (ROUNDS * STAGES))
+    graph = cluster()[0]
+    loss = np.where(graph.node_site[graph.link_from] == 0, 1e-4, 0.0)
+    part = faulty(0.0, Faults(loss=loss))
+    run(program, network=part)
+    lost = part.report()["stats"]["losses"]
+    sent = ROUNDS * GPUS * SIZE / 4096 * int((loss[route(graph, [0], [GPUS]).links] > 0).sum())
+    assert 0.2 * 1e-4 * sent < lost < 5 * 1e-4 * sent
+    assert 0.2 < part.report()["replay"]["skipped_share"] < 1.0
 
 
 def test_what_cannot_meet_is_apart_where_packets_choose_their_way() -> None:

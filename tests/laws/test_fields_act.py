@@ -76,6 +76,7 @@ JOBS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 _ENGINES = "read by --network flow and packet; a prediction in closed form says so in its notes"
 FOR_OTHER_ANSWERS: dict[str, str] = {
+    "cluster.fabric.convergence": "read where cluster.fabric.faults has a flap, by --network flow and packet",
     "cluster.fabric.flows_per_connection": _ENGINES,
     "cluster.fabric.nic_ports": _ENGINES,
     "cluster.fabric.planes": _ENGINES,

@@ -32,6 +32,8 @@ PlanTable checked(PlanTable t) {
   const auto& start = t.plan_start;
   if (start.empty() || start.front() != 0 || static_cast<std::size_t>(start.back()) != n || !std::ranges::is_sorted(start))
     fail("plan_start must rise from 0 to the number of variables, ", n);
+  if (!std::ranges::is_sorted(t.epochs) || (start.size() - 1) % (t.epochs.size() + 1) != 0)
+    fail(start.size() - 1, " plans for ", t.epochs.size(), " epochs, which must rise");
   if (t.key_plan.size() != t.key.size()) fail("key_plan has ", t.key_plan.size(), " entries, expected ", t.key.size());
   for (std::size_t k = 0; k < t.key.size(); ++k)
     if (t.key_plan[k] < 0 || static_cast<std::size_t>(t.key_plan[k]) + 1 >= start.size())
@@ -77,9 +79,10 @@ std::optional<double> FlowNetwork::start(const Flow& flow) {
     i = free_instances_.back();
     free_instances_.pop_back();
   }
-  const auto plan = static_cast<std::size_t>(found->second);
+  const auto epoch = static_cast<std::size_t>(std::ranges::upper_bound(table_.epochs, flow.begin) - table_.epochs.begin());
+  const std::size_t plan = static_cast<std::size_t>(found->second) + epoch * (starts_.size() / (table_.epochs.size() + 1));
   const std::int64_t left = table_.plan_start[plan + 1] - table_.plan_start[plan];
-  instances_[static_cast<std::size_t>(i)] = {flow.id, found->second, flow.begin, flow.begin, left};
+  instances_[static_cast<std::size_t>(i)] = {flow.id, static_cast<std::int32_t>(plan), flow.begin, flow.begin, left};
   ++starts_[plan];
   arrivals_.push({flow.begin, order_++, i, -1});
   return std::nullopt;

@@ -33,6 +33,8 @@ struct PlanTable {
   std::vector<double> change_time;
   std::vector<std::int32_t> change_link;
   std::vector<double> change_capacity;
+  std::vector<double>
+      epochs;  // rising times: what is launched after the i-th of them takes the i+1-th of equal shares of the plans
 };
 
 struct PlanReport {

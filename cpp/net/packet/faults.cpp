@@ -14,8 +14,9 @@ bool Part::lost(std::uint32_t l, const Frame& frame, std::uint64_t count) {
     double kept = 1.0;
     if (!w_.faults.loss.empty()) kept = 1.0 - w_.faults.loss[l];
     if (!w_.faults.bit_error.empty()) kept *= std::pow(1.0 - w_.faults.bit_error[l], 8.0 * frame.size);
+    const std::uint64_t nth = w_.faults.origin < 0 ? count : static_cast<std::uint64_t>(w_.faults.origin + now_);
     gone = kept < 1.0 &&
-           uniform(w_.options.seed ^ 0x6c6f7373, 2 * std::uint64_t{l} + (frame.kind == Kind::kData ? 0 : 1), count) >= kept;
+           uniform(w_.options.seed ^ 0x6c6f7373, 2 * std::uint64_t{l} + (frame.kind == Kind::kData ? 0 : 1), nth) >= kept;
   }
   if (!gone) return false;
   ++stats.losses;
@@ -66,16 +67,24 @@ void Part::flap(std::uint32_t l, bool up) {
 }
 
 void Part::detour(const Detour& d) {
-  const auto pair = static_cast<std::uint32_t>(d.lane);
+  const auto lane = static_cast<std::uint32_t>(d.lane);
+  if (w_.copy_of.empty()) {
+    take_detour(lane, d);
+    return;
+  }
+  w_.set_path(lane, d.path);  // for launches to come
+  for (std::size_t pair = w_.lanes.src.size(); pair < w_.senders.size(); ++pair)
+    if (w_.copy_of[pair] == lane) take_detour(static_cast<std::uint32_t>(pair), d);
+}
+
+void Part::take_detour(std::uint32_t pair, const Detour& d) {
   Sender& s = w_.senders[pair];
   if (s.pace == Pace::kDone || s.hops == 0) return;
   // both ports as they are at this moment, before their lane changes
   const auto from = static_cast<std::uint32_t>(s.link), to = static_cast<std::uint32_t>(w_.paths.links[w_.paths.start[d.path]]);
   advance_on(from, w_.links[from], now_);
   advance_on(to, w_.links[to], now_);
-  s.hop = static_cast<std::uint32_t>(w_.paths.start[d.path]);
-  s.hops = static_cast<std::uint16_t>(w_.paths.start[d.path + 1] - w_.paths.start[d.path]);
-  s.link = static_cast<std::int32_t>(to);
+  w_.set_path(pair, d.path);
   s.pace = Pace::kIdle;  // the old port forgets it when its turn comes
   offer(pair);
   kick(to);

@@ -42,6 +42,7 @@ PacketNetwork::PacketNetwork(PlanTable table, const Options& options, const Faul
     : table_(shifted(std::move(table))),
       world_(graph_of(table_), Paths{table_.path_start, table_.path_links}, lanes_of(table_), options, faults),
       part_(world_, 0, world_.span()) {
+  world_.make_patterns();
   const std::size_t plans = table_.plan_start.size() - 1;
   for (std::size_t i = 0; i < table_.key.size(); ++i) {
     const std::int32_t plan = table_.key_plan[i];

@@ -78,12 +78,14 @@ struct Detour {  // from `time` on a lane takes another path
   std::int32_t path = 0;
 };
 
-// Injected faults.
+// Injected faults. With an origin, times are the run's, what happened before it is in force from the start, and whether a packet
+// is lost depends on the link and the moment, so a second simulation of the same packets loses the same ones.
 struct Faults {
   std::vector<Flap> flaps;  // what is on a cable or waits for it is lost when it goes down; what comes for it later too
   std::vector<Detour> detours;
   std::vector<double> loss;       // [L] probability that a packet is lost on the link; empty: none
   std::vector<double> bit_error;  // [L] per bit
+  std::int64_t origin = -1;       // ps of the run at which this network's clock starts; < 0: it is the run's own clock
 };
 
 struct Stats {

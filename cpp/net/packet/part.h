@@ -130,6 +130,7 @@ class Part {
   [[nodiscard]] bool lost(std::uint32_t l, const Frame& frame, std::uint64_t count);
   void flap(std::uint32_t l, bool up);
   void detour(const Detour& d);
+  void take_detour(std::uint32_t pair, const Detour& d);
 
   // telemetry.cpp
   std::uint32_t new_trace(Time at);

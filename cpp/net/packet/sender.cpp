@@ -93,7 +93,8 @@ void Part::retry(std::uint32_t pair) {
   ++stats.timeouts;
   if (++s.tries > w_.options.retries)
     fail("packet engine: lane ", pair, " (", w_.lanes.src[w_.lane_of(pair)], " -> ", w_.lanes.dst[w_.lane_of(pair)],
-         ") gave up after ", w_.options.retries, " timeouts without progress at ", static_cast<double>(now_) * kPicosecond, " s");
+         ") gave up after ", w_.options.retries, " timeouts without progress at ",
+         static_cast<double>(now_ + std::max(w_.faults.origin, std::int64_t{0})) * kPicosecond, " s");
   s.progress = now_;
   wheel_.insert(now_ + wait(), id(kRetry, pair));
   w_.control_of(pair).lost(w_.row_of(pair), now_, true);

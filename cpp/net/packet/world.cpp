@@ -182,10 +182,10 @@ void World::build_buffers() {
         static_cast<std::int32_t>(std::min(1e9, options.headroom >= 0 && is_switch(info[i].to) ? options.headroom : need));
     if (is_switch(info[i].to)) node.pool -= ingress[i].room + static_cast<std::int64_t>(options.reserve);
   }
-  for (std::size_t i = 0; i < nodes.size(); ++i)
-    if (nodes[i].pool <= 0)
-      fail("packet engine: the buffer of node ", i, " (", whole[i],
-           " B) is smaller than the reserves and headroom of its ports; it lacks ", 1 - nodes[i].pool, " B");
+  const auto least = std::min_element(nodes.begin(), nodes.end(), [](const Node& a, const Node& b) { return a.pool < b.pool; });
+  if (least != nodes.end() && least->pool <= 0)
+    fail("packet engine: the buffer of node ", least - nodes.begin(), " (", whole[static_cast<std::size_t>(least - nodes.begin())],
+         " B) is smaller than the reserves and headroom of its ports; it lacks ", 1 - least->pool, " B");
 }
 
 void World::build_lanes() {
@@ -275,13 +275,21 @@ void World::build_source(std::int32_t link) {
   sources.emplace_back();
 }
 
+void World::make_patterns() {
+  copy_of.resize(lanes.src.size());
+  for (std::size_t i = 0; i < copy_of.size(); ++i) copy_of[i] = static_cast<std::uint32_t>(i);
+  instance.assign(copy_of.size(), -1);
+  controls.clear();
+}
+
+void World::set_path(std::uint32_t pair, std::int32_t path) {
+  Sender& s = senders[pair];
+  s.hop = static_cast<std::uint32_t>(paths.start[path]);
+  s.hops = static_cast<std::uint16_t>(paths.start[path + 1] - paths.start[path]);
+  s.link = paths.links[paths.start[path]];
+}
+
 std::uint32_t World::copy(std::uint32_t first, std::uint32_t last, std::int32_t of_instance, std::uint32_t at) {
-  if (copy_of.empty()) {  // the lanes themselves are patterns from now on
-    copy_of.resize(lanes.src.size());
-    for (std::size_t i = 0; i < copy_of.size(); ++i) copy_of[i] = static_cast<std::uint32_t>(i);
-    instance.assign(copy_of.size(), -1);
-    controls.clear();
-  }
   const bool fresh = at == kAtEnd;
   if (fresh) at = static_cast<std::uint32_t>(senders.size());
   for (std::uint32_t i = first; i < last; ++i) {

@@ -290,6 +290,8 @@ struct World {
   void add_ways(std::uint32_t lane, std::vector<std::int32_t>& ways) const;
   // Adds a copy of lanes [first, last) as pairs, or makes the pairs from `at` on new again; the first of them.
   std::uint32_t copy(std::uint32_t first, std::uint32_t last, std::int32_t of_instance, std::uint32_t at);
+  void make_patterns();  // the lanes themselves run no more: copies of them do
+  void set_path(std::uint32_t pair, std::int32_t path);
   static constexpr std::uint32_t kAtEnd = UINT32_MAX;
   std::vector<std::unique_ptr<Traces>> traces;  // [partitions] with telemetry
   std::vector<Track> link_tracks, lane_tracks;

@@ -12,6 +12,7 @@ Episode merged(const Episode& a, const Episode& b) {
   m.begin = a.begin;
   m.again = std::max(a.again, b.again);
   m.wide = a.wide || b.wide;
+  m.exposed = a.exposed || b.exposed;
   m.shift = a.shift + b.shift;
   m.worst = std::max(a.worst, b.worst);
   const Time later = b.begin - a.begin;

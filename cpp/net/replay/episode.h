@@ -27,6 +27,7 @@ struct Episode {
   std::vector<std::int32_t> events;  // in order: i for the start of launch i, ~i for its end
   std::vector<std::int32_t> flying;  // launches
   std::int32_t again = 0;            // times that it was simulated from its begin, since a transfer joined two
+  bool exposed = false;              // to faults: simulated, and not remembered
   bool wide = false;                 // whatever starts belongs to it, so that this happens no more
   Time shortest = kForever;          // of the plans started
   Time shift = 0;                    // sum of how far its times were from those remembered

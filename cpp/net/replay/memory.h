@@ -47,6 +47,7 @@ class Memory {
   std::int32_t add_end(std::int32_t node, std::int32_t launch, Time at, Time error);
   void add_pattern(std::int32_t node, std::int32_t pattern) { nodes_[static_cast<std::size_t>(node)].pattern = pattern; }
   void took(std::int32_t plan, Time time);
+  std::int32_t add_root() { return add(); }  // where an episode begins that no other is like
 
  private:
   std::int32_t add();

@@ -34,7 +34,8 @@ ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& opt
                              const Options& replay)
     : table_(std::move(table)),
       options_(options),
-      replay_([this] { return make(); },
+      faults_(faults),
+      replay_([this](Time begin) { return make(begin); },
               [this](const Flow& flow) {
                 const auto found = plan_of_.find(flow.key);
                 return found == plan_of_.end() ? -1 : found->second;
@@ -42,16 +43,86 @@ ReplayPackets::ReplayPackets(packet::PlanTable table, const packet::Options& opt
               replay_options(options, replay),
               [this](Network& network, std::int32_t) { over(dynamic_cast<packet::PacketNetwork&>(network)); },
               [this](std::int32_t plan) { return std::span<const std::int32_t>(links_[static_cast<std::size_t>(plan)]); },
-              [this](std::int32_t plan) { return std::span<const std::int32_t>(back_[static_cast<std::size_t>(plan)]); }) {
-  if (!faults.flaps.empty() || !faults.detours.empty() || !faults.loss.empty() || !faults.bit_error.empty())
-    fail("replay: faults do not repeat with a pattern of transfers; leave them out, or simulate all of the step");
+              [this](std::int32_t plan) { return std::span<const std::int32_t>(back_[static_cast<std::size_t>(plan)]); },
+              [this](std::int32_t plan, Time at) { return exposed(plan, at); }) {
   for (std::size_t i = 0; i < table_.key.size(); ++i) plan_of_.emplace(table_.key[i], table_.key_plan[i]);
-  auto first = std::make_unique<packet::PacketNetwork>(table_, options_);  // checks the table
+  auto first = std::make_unique<packet::PacketNetwork>(table_, options_, faults_);  // checks the table
   find_links(*first, replay.tolerance == 0);
+  find_exposed();
   first->on_pulse([this] {
     if (pulse_) pulse_();
   });
-  spare_ = std::move(first);
+  if (exposed_.empty()) spare_ = std::move(first);  // else each has the faults from its own begin on
+}
+
+// What has happened before is in force from the start.
+packet::Faults ReplayPackets::faults_from(Time begin) const {
+  packet::Faults out{{}, {}, faults_.loss, faults_.bit_error, begin};
+  const double origin = seconds(begin);
+  std::map<std::int32_t, bool> cable;
+  for (const packet::Flap& f : faults_.flaps)
+    if (f.time <= origin)
+      cable[f.link] = f.up;
+    else
+      out.flaps.push_back({f.time - origin, f.link, f.up});
+  for (const packet::Detour& d : faults_.detours)
+    if (d.time > origin) out.detours.push_back({d.time - origin, d.lane, d.path});
+  for (const auto& [link, up] : cable)
+    if (!up) out.flaps.push_back({0.0, link, false});
+  return out;
+}
+
+bool ReplayPackets::exposed(std::int32_t plan, Time at) const {
+  return !exposed_.empty() && at >= first_fault_ && at <= last_fault_ && exposed_[static_cast<std::size_t>(plan)] != 0;
+}
+
+// Plans that data or ACKs of theirs lead over a link that a fault hits, or that a detour leads elsewhere.
+void ReplayPackets::find_exposed() {
+  const std::size_t links = table_.link_from.size(), plans = links_.size();
+  std::vector<std::uint8_t> hit(links, 0);
+  std::map<std::int32_t, bool> cable;
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> by_ends;
+  for (std::size_t l = 0; l < links; ++l) by_ends[{table_.link_from[l], table_.link_to[l]}] = static_cast<std::int32_t>(l);
+  const auto add = [&](std::size_t l) {
+    hit[l] = 1;
+    if (const auto back = by_ends.find({table_.link_to[l], table_.link_from[l]}); back != by_ends.end())
+      hit[static_cast<std::size_t>(back->second)] = 1;
+  };
+  for (const packet::Flap& f : faults_.flaps) {
+    add(static_cast<std::size_t>(f.link));
+    cable[f.link] = f.up;
+    first_fault_ = std::min(first_fault_, picoseconds(f.time));
+    last_fault_ = std::max(last_fault_, picoseconds(f.time));
+  }
+  for (const packet::Detour& d : faults_.detours) last_fault_ = std::max(last_fault_, picoseconds(d.time));
+  for (const auto& [link, up] : cable)
+    if (!up) last_fault_ = kForever;
+  for (const std::vector<double>* rates : {&faults_.loss, &faults_.bit_error})
+    for (std::size_t l = 0; l < rates->size(); ++l)
+      if ((*rates)[l] > 0.0) add(l), first_fault_ = 0, last_fault_ = kForever;
+  if (std::find(hit.begin(), hit.end(), 1) == hit.end()) return;
+  exposed_.assign(plans, 0);
+  for (std::size_t p = 0; p < plans; ++p)
+    for (const auto* of : {&links_[p], &back_[p]})
+      for (const std::int32_t l : *of)
+        if (static_cast<std::size_t>(l) < links && hit[static_cast<std::size_t>(l)] != 0) exposed_[p] = 1;
+  replay_.expose_from({first_fault_});
+  for (const packet::Detour& d : faults_.detours)
+    for (std::size_t p = 0; p < plans; ++p)
+      if (d.lane >= table_.plan_start[p] && d.lane < table_.plan_start[p + 1]) {
+        exposed_[p] = 1;
+        const auto path = static_cast<std::size_t>(d.path);
+        std::set<std::int32_t> more(links_[p].begin(), links_[p].end());
+        for (auto h = table_.path_start[path]; h < table_.path_start[path + 1]; ++h) {
+          const std::int32_t l = table_.path_links[static_cast<std::size_t>(h)], to = table_.link_to[static_cast<std::size_t>(l)];
+          more.insert(l);
+          if (const auto back = by_ends.find({to, table_.link_from[static_cast<std::size_t>(l)]}); back != by_ends.end())
+            more.insert(back->second);
+          if (options_.loss != packet::Loss::kCredits && is_fabric_switch(to))
+            more.insert(static_cast<std::int32_t>(links) + 1 + to);
+        }
+        links_[p].assign(more.begin(), more.end());
+      }
 }
 
 bool ReplayPackets::is_fabric_switch(std::int32_t node) const {
@@ -96,9 +167,17 @@ void ReplayPackets::find_links(const packet::PacketNetwork& network, bool exact)
   }
 }
 
-std::unique_ptr<Network> ReplayPackets::make() {
+std::unique_ptr<Network> ReplayPackets::make(Time begin) {
   if (spare_) return std::move(spare_);
-  auto network = std::make_unique<packet::PacketNetwork>(table_, options_);
+  std::unique_ptr<packet::PacketNetwork> network;
+  if (exposed_.empty() || begin > last_fault_) {
+    network = std::make_unique<packet::PacketNetwork>(table_, options_);
+  } else {
+    packet::PlanTable table = table_;
+    for (const packet::Detour& d : faults_.detours)  // they may go back and forth
+      if (d.time <= seconds(begin)) table.path[static_cast<std::size_t>(d.lane)] = d.path;
+    network = std::make_unique<packet::PacketNetwork>(std::move(table), options_, faults_from(begin));
+  }
   network->on_pulse([this] {
     if (pulse_) pulse_();
   });

@@ -2,7 +2,8 @@
 //
 // Counts of links and plans are those of the whole step: an episode from memory adds what its packets did when they were simulated,
 // to the byte. `peak` is the most of any episode. The packet engine makes the queue pairs of each launch new, so congestion control
-// carries nothing from one launch to the next, here as there. Faults do not repeat with a pattern, so they are refused.
+// carries nothing from one launch to the next, here as there. Faults do not repeat with a pattern: episodes with a plan on links
+// that a fault hits are simulated, with the faults at their times, until all of them are over.
 //
 // Transfers influence each other where data of both takes a link. With tolerance 0 also where one's ACKs meet the other's data;
 // else that is left out, which makes either faster by no more than the ACKs' share of the link (64 B of 4160 with the usual sizes).
@@ -52,13 +53,19 @@ class ReplayPackets final : public Network {
     std::vector<std::int64_t> data, control, peak;
     std::vector<double> paused;
   };
-  [[nodiscard]] std::unique_ptr<Network> make();
+  [[nodiscard]] std::unique_ptr<Network> make(Time begin);
+  [[nodiscard]] packet::Faults faults_from(Time begin) const;
+  [[nodiscard]] bool exposed(std::int32_t plan, Time at) const;
+  void find_exposed();
   void over(packet::PacketNetwork& network);
   [[nodiscard]] bool is_fabric_switch(std::int32_t node) const;
   void find_links(const packet::PacketNetwork& network, bool exact);
 
   packet::PlanTable table_;
   packet::Options options_;
+  packet::Faults faults_;
+  Time first_fault_ = kForever, last_fault_ = 0;         // before and after, all is as without; forever for what stays
+  std::vector<std::uint8_t> exposed_;                    // [plans] whether faults may hit it; empty: none
   std::vector<std::vector<std::int32_t>> links_, back_;  // [plans]
   std::unordered_map<std::int64_t, std::int32_t> plan_of_;
   std::function<void()> pulse_;

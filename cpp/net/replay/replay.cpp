@@ -15,11 +15,13 @@ constexpr std::int32_t kMostAgain = 4;
 
 }  // namespace
 
-Replay::Replay(Factory factory, PlanOf plan_of, const Options& options, Over over, LinksOf links_of, LinksOf back_of)
+Replay::Replay(Factory factory, PlanOf plan_of, const Options& options, Over over, LinksOf links_of, LinksOf back_of,
+               Exposed exposed)
     : factory_(std::move(factory)),
       plan_of_(std::move(plan_of)),
       links_of_(std::move(links_of)),
       back_of_(std::move(back_of)),
+      exposed_(std::move(exposed)),
       against_(options.against),
       over_(std::move(over)),
       memory_(options.tolerance) {
@@ -56,6 +58,13 @@ std::optional<Completion> Replay::advance() {
   auto of = live_.end();
   for (auto e = live_.begin(); e != live_.end(); ++e)
     if (const Time end = next_end(e->second); end < first) first = end, of = e;
+  if (!exposures_.empty() && exposures_.back() <= std::min(first, next_start())) {
+    now_ = std::max(now_, exposures_.back());
+    exposures_.pop_back();
+    for (auto& [id, e] : live_)
+      if (!e.exposed && std::ranges::any_of(e.flying, [&](std::int32_t f) { return exposed_(e.launch(f).plan, now_); })) expose(e);
+    return std::nullopt;
+  }
   if (next_start() < first) {
     take_start();
     return std::nullopt;
@@ -90,6 +99,7 @@ void Replay::take_start() {
   now_ = p.begin;
   const auto at = episode_of(p.plan);
   Episode& e = at->second;
+  if (!e.exposed && exposed_ && exposed_(p.plan, now_)) expose(e);
   const auto number = static_cast<std::int32_t>(e.launches.size());
   const Time offset = now_ - e.begin;
   const Memory::Match found = e.inside ? Memory::Match{} : memory_.match(e.node, p.plan, offset, e.shortest);
@@ -161,7 +171,9 @@ Replay::Live::iterator Replay::episode_of(std::int32_t plan) {
   if (found != live_.end()) {
     Episode& e = found->second;
     // made by join(), which leaves the walk for when all are together
-    if (!e.inside && e.node == Memory::kNone && !walk(memory_, e, false)) {
+    if (!e.inside && e.node == Memory::kNone && e.exposed) {
+      expose(e);
+    } else if (!e.inside && e.node == Memory::kNone && !walk(memory_, e, false)) {
       walk(memory_, e, true);
       simulate(e);
       e.wide = ++e.again >= kMostAgain;
@@ -187,9 +199,20 @@ Replay::Live::iterator Replay::join(Live::iterator a, Live::iterator b) {
   return at;
 }
 
+void Replay::expose_from(std::vector<Time> times) {
+  exposures_ = std::move(times);
+  std::ranges::sort(exposures_, std::greater<>());
+}
+
+void Replay::expose(Episode& e) {
+  e.exposed = true;
+  if (!e.inside) simulate(e);
+  e.node = memory_.add_root();
+}
+
 // A network of its own for this episode, brought to where the episode stands.
 void Replay::simulate(Episode& e) {
-  e.inside.emplace(factory_());
+  e.inside.emplace(factory_(e.begin));
   ++report_.simulations;
   std::vector<End> late;  // memory has them for later than they are
   const auto catch_up = [&](Time to) {

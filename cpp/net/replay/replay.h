@@ -63,13 +63,19 @@ struct Launches {  // of a plan
 
 class Replay final : public Network {
  public:
-  using Factory = std::function<std::unique_ptr<Network>()>;  // a network with its clock at 0
-  using PlanOf = std::function<std::int32_t(const Flow&)>;    // equal plans take equal time; -1: takes the seconds stated
+  using Factory = std::function<std::unique_ptr<Network>(Time begin)>;  // a network with its clock at 0, for an episode
+  using PlanOf = std::function<std::int32_t(const Flow&)>;              // equal plans take equal time; -1: takes the seconds stated
   using LinksOf = std::function<std::span<const std::int32_t>(std::int32_t plan)>;  // each once, from 0; empty function: all share
   // LinksOf for back_of: the links of the way back, where a transfer costs others `against`.
   using Over = std::function<void(Network&, std::int32_t pattern)>;  // a simulated episode is over; patterns count from 0
 
-  Replay(Factory factory, PlanOf plan_of, const Options& options = {}, Over over = {}, LinksOf links_of = {}, LinksOf back_of = {});
+  using Exposed = std::function<bool(std::int32_t plan, Time at)>;  // faults may hit the plan from then on
+
+  Replay(Factory factory, PlanOf plan_of, const Options& options = {}, Over over = {}, LinksOf links_of = {}, LinksOf back_of = {},
+         Exposed exposed = {});
+
+  // Times from which plans are exposed that were not before: what is in flight then is exposed too. Before the first start.
+  void expose_from(std::vector<Time> times);
 
   std::optional<double> start(const Flow& flow) override;
   [[nodiscard]] double next_event() const override;
@@ -104,6 +110,7 @@ class Replay final : public Network {
   void meet(Live::iterator of, std::int32_t plan, std::int32_t change);  // the last launch there begins, or one ends
   Live::iterator join(Live::iterator a, Live::iterator b);
   void simulate(Episode& e);  // leaves memory
+  void expose(Episode& e);    // simulates it, beside memory
   void check(const Episode& e, const End& end);
   std::optional<Completion> advance(Live::iterator e);
   Completion deliver_remembered(Live::iterator e);
@@ -114,6 +121,8 @@ class Replay final : public Network {
   Factory factory_;
   PlanOf plan_of_;
   LinksOf links_of_, back_of_;
+  Exposed exposed_;
+  std::vector<Time> exposures_;  // the next one last
   double against_;
   Over over_;
   Memory memory_;

@@ -12,7 +12,7 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.collective_listing import as_csv, as_json, listing
-from windtunnel.cli.shared.common import Json, Sets, notes, writable, write, write_json
+from windtunnel.cli.shared.common import Fault, Json, Sets, fault_sets, notes, writable, write, write_json
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.nccl_topology import with_topology
 from windtunnel.network import flat_group
@@ -74,6 +74,7 @@ def command(  # long: one option a line
     ] = None,
     per_node: Annotated[int | None, typer.Option("--per-node", min=1, help="Ranks in each node; default: as many as fit.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose paths.")] = 1,
+    fault: Fault = None,
     sets: Sets = None,
     skip: Annotated[bool, typer.Option("--skip", help="packet: fast-forward steady states, and say what was skipped.")] = False,
     threads: Annotated[
@@ -91,7 +92,8 @@ def command(  # long: one option a line
     check_fidelity(network)
     writable(("--json", json), ("--csv", csv))
     name = op_of(op, "--op")
-    machine, chosen_sizes, variables = load_cluster(cluster, sets or ()), sizes_of(sizes), variables_of(env or ())
+    machine = load_cluster(cluster, [*(sets or ()), *fault_sets(fault, "fabric.faults")])
+    chosen_sizes, variables = sizes_of(sizes), variables_of(env or ())
     if (topology := variables.pop("NCCL_TOPO_FILE", None)) is not None:
         machine = with_topology(machine, str(topology), "--env.NCCL_TOPO_FILE")
     if per_node is not None and per_node > machine.node.domain:
@@ -225,10 +227,18 @@ def table(op: str, gpus: int, cluster: str, rows: list[dict[str, object]], netwo
             f"{size:>14.0f}  {count:>12d}  {'float':>8}  {'sum' if reduces else 'none':>6}  {root:>6}  {_fit(row['time_us'], 9)}  "
             f"{_fit(row['algbw_GBs'], 7)}  {_fit(row['busbw_GBs'], 7)}  {'N/A':>6}  "
             f"{row['algorithm']!s:<10} {row['protocol']!s:<8} "
-            f"{row['channels']}"
+            f"{row['channels']}" + _fault_cost(row)
         )
     mean = sum(float(str(r["busbw_GBs"])) for r in rows) / max(1, len(rows))
     return "\n".join([*lines, f"# Avg bus bandwidth    : {mean:g}"])
+
+
+def _fault_cost(row: dict[str, object]) -> str:
+    """What faults of the fabric cost a call."""
+    if "whole_us" not in row:
+        return ""
+    whole = float(str(row["whole_us"]))
+    return f"  # without faults {whole:.2f} us, they cost {float(str(row['time_us'])) - whole:.2f} us"
 
 
 def _about(rows: list[dict[str, object]], network: str) -> list[str]:

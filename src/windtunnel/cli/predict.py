@@ -11,6 +11,7 @@ import typer
 
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.common import (
+    Fault,
     Json,
     Megatron,
     ModelFile,
@@ -20,6 +21,7 @@ from windtunnel.cli.shared.common import (
     Seed,
     Sets,
     Source,
+    fault_sets,
     notes,
     show_spinner,
     writable,
@@ -63,6 +65,7 @@ def command(  # long: one option a line
     calibration: Annotated[
         str | None, typer.Option("--calibration", metavar="FILE", help="Factors that `windtunnel calibrate` fitted to runs.")
     ] = None,
+    fault: Fault = None,
     seed: Seed = 1,
     skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
     quiet: Quiet = False,
@@ -87,6 +90,7 @@ def command(  # long: one option a line
             raise SpecError("--kernels", kernels, "a .json file that `windtunnel fit kernels` wrote")
         load(kernels)
         sets = [*(sets or []), f"cluster.node.gpu.kernels_from={kernels}"]
+    sets = [*(sets or []), *fault_sets(fault, "cluster.fabric.faults")]
     loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if calibration is not None:
         loaded = replace(loaded, job=with_calibration(loaded.job, calibration))

@@ -216,6 +216,7 @@ class FlowNetwork(Network):
         change_time: _Floats,
         change_link: _Ints,
         change_capacity: _Floats,
+        epochs: _Floats,
         tolerance: float,
     ) -> None: ...
     def report(self) -> RawPlans: ...

@@ -168,12 +168,15 @@ def network(
     key_plan: Int32s,
     changes: Changes | None = None,
     tolerance: float = TOLERANCE,
+    epochs: Floats = _NO_FLOATS,
 ) -> _core.FlowNetwork:
     """A network for `engine.run`: each key that a program's transfers name launches the plan `key_plan` of the same place.
 
     Plan p is the variables plan_start[p]:plan_start[p+1], which start together, each `delay` after the launch, and variable v has
     row v of the demands; a plan ends when all are delivered. Their `begin`, `row` and dependencies are not used. Transfers with
-    other keys take the seconds that their participants state. One network serves one run. Raises EngineError for invalid input.
+    other keys take the seconds that their participants state. One network serves one run. With n rising `epochs` (s) there are
+    n + 1 equal shares of plans, and `key_plan` counts within a share: what is launched after the i-th epoch takes the i + 1-th.
+    Raises EngineError for invalid input.
     """
     changed = changes or Changes()
     if len(variables.row) or len(variables.deps):
@@ -185,7 +188,7 @@ def network(
             plan_start=_longs(plan_start), size=_floats(variables.size), weight=_floats(variables.weight),
             bound=_floats(variables.bound), latency=_floats(variables.latency), delay=_floats(variables.delay), key=_longs(key),
             key_plan=_ints(key_plan), change_time=_floats(changed.time), change_link=_ints(changed.link),
-            change_capacity=_floats(changed.capacity), tolerance=float(tolerance),
+            change_capacity=_floats(changed.capacity), epochs=_floats(epochs), tolerance=float(tolerance),
         )  # fmt: skip
     except _core.CoreError as error:
         raise EngineError(f"flow engine: {error}") from None

@@ -9,7 +9,8 @@ Time is in integer picoseconds inside; results are bit-identical for any number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -218,6 +219,20 @@ class PacketResult:
     series: PacketSeries
 
 
+class SmallBuffer(EngineError):
+    """A `node` whose `buffer` (bytes) is smaller than what its ports keep by themselves; it lacks `lacks` bytes."""
+
+    def __init__(self, message: str, node: int, buffer: int, lacks: int) -> None:
+        super().__init__(message)
+        self.node, self.buffer, self.lacks = node, buffer, lacks
+
+
+def _read_core_error(message: str) -> EngineError:
+    """The error of a message of the core."""
+    found = re.search(r"the buffer of node (\d+) \((\d+) B\).* lacks (\d+) B", message)
+    return EngineError(message) if found is None else SmallBuffer(message, *map(int, found.groups()))
+
+
 def plain_lanes(
     src: npt.ArrayLike,
     dst: npt.ArrayLike,
@@ -257,7 +272,7 @@ def run_packets(
     try:
         raw = _core.packet_run(graph.columns(), _columns(paths, lanes, rows), chosen.columns(), _faults(faults), progress)
     except (_core.CoreError, TypeError) as error:
-        raise EngineError(str(error)) from None
+        raise _read_core_error(str(error)) from None
     names = ("queue", "sent", "pauses", "rate", "acknowledged", "cnps")
     series = PacketSeries(
         raw["sample_time"], tuple(chosen.sample_links), tuple(chosen.sample_lanes), *(raw[name] for name in names)
@@ -301,7 +316,7 @@ def packet_network(
     try:
         return _core.PacketNetwork(**columns) if skip is None else _core.ReplayNetwork(**columns, tolerance=float(skip))
     except (_core.CoreError, TypeError) as error:
-        raise EngineError(str(error)) from None
+        raise _read_core_error(str(error)) from None
 
 
 def reroute(
@@ -327,16 +342,27 @@ def reroute(
         if not hit:
             continue
         broken = _without_links(graph, down)
-        for lane in sorted(hit):
-            try:
-                way = route(broken, lanes.src[lane : lane + 1], lanes.dst[lane : lane + 1], np.array([lane]), options)
-            except EngineError:
-                continue
-            links.append(way.links)
-            starts.append(starts[-1] + len(way.links))
+        for lane, way in _ways_around(broken, lanes, sorted(hit), options):
+            links.append(way)
+            starts.append(starts[-1] + len(way))
             detours.append(Detour(when, lane, len(starts) - 2))
             on_detour.add(lane)
     return Paths(np.array(starts, np.int64), np.concatenate(links).astype(np.int32)), tuple(detours)
+
+
+def _ways_around(broken: Graph, lanes: Lanes, hit: Sequence[int], options: RouteOptions | None) -> Iterator[tuple[int, Int32s]]:
+    """The lanes that have another way, with its links."""
+    at = np.array(hit)
+    try:
+        found = route(broken, lanes.src[at], lanes.dst[at], at, options)
+    except EngineError:
+        if len(hit) > 1:  # some have none
+            middle = len(hit) // 2
+            yield from _ways_around(broken, lanes, hit[:middle], options)
+            yield from _ways_around(broken, lanes, hit[middle:], options)
+        return
+    for number, lane in enumerate(hit):
+        yield lane, found.links[found.start[number] : found.start[number + 1]]
 
 
 def _without_links(graph: Graph, down: set[int]) -> Graph:

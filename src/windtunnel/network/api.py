@@ -15,6 +15,7 @@ from windtunnel.network.flows.run import FlowsResult as FlowsResult
 from windtunnel.network.lanes.algorithms import LOWERINGS
 from windtunnel.network.lanes.send_files import Sends, read_sends
 from windtunnel.network.simulate.collective import engine_sweep
+from windtunnel.network.simulate.fabric_faults import check_faults
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.network.sizes import sizes_of
 from windtunnel.spec import load_cluster
@@ -136,6 +137,7 @@ def sweep(
     with the finished share; if it returns True, the sweep stops and returns the rows so far. Raises SpecError and UnknownName.
     """
     call = OPS[op_of(op)] if isinstance(op, str) else op
+    check_faults(cluster.fabric, network)
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
         return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
     return engine_sweep(

@@ -84,6 +84,20 @@ class UnequalResult:
 
 
 @dataclass(frozen=True)
+class FaultCost:
+    """What the faults of the fabric cost a step."""
+
+    stated: tuple[str, ...]
+    """`cluster.fabric.faults`."""
+    whole_step_time_s: float
+    """Step time without them."""
+    cost_s: float
+    """Step time with them less that."""
+    counts: dict[str, float]
+    """Packets lost, timeouts and packets sent again; empty where no packets are simulated."""
+
+
+@dataclass(frozen=True)
 class Prediction:
     """The result of `predict`. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
 
@@ -145,6 +159,8 @@ class Prediction:
     """How far predictions of published steps like this one were off; None where none was compared."""
     unequal: UnequalResult | None = None
     """Which ranks wait for which; None where all ranks are equal."""
+    faults: FaultCost | None = None
+    """What faults of the fabric cost; None where it states none."""
     init_time_s: float = 0.0
     """Seconds until communication groups are set up, once per start."""
     traffic: Traffic | None = None

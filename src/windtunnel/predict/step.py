@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import UnknownName
 from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.compute import Factors, Profile
+from windtunnel.network.simulate.fabric_faults import check_faults, without_faults
 from windtunnel.predict.answer.read import read_off
-from windtunnel.predict.prediction import Prediction
+from windtunnel.predict.prediction import FaultCost, Prediction
 from windtunnel.predict.runs.run import run_step
 from windtunnel.predict.runs.setting import Setting
+from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.spec import Job, check
 from windtunnel.workload import build
 
@@ -44,5 +47,16 @@ def predict(
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
     setting = Setting(network, seed, skip, factors, profile, progress)
     workload = build(check(job))
+    check_faults(job.cluster.fabric, network)
     ran = run_step(workload, setting.price(workload), setting)
-    return read_off(workload, ran, setting)
+    prediction = read_off(workload, ran, setting)
+    return replace(prediction, faults=_faults(job, ran, setting)) if job.cluster.fabric.faults else prediction
+
+
+def _faults(job: Job, ran: StepRun, setting: Setting) -> FaultCost:
+    """What the fabric's faults cost: the same step on a whole fabric beside it."""
+    workload = build(job.model_copy(update={"cluster": without_faults(job.cluster)}))
+    whole = run_step(workload, setting.price(workload), setting).step
+    events = ran.traffic.events if ran.traffic is not None else {}
+    counts = {name: events[name] for name in ("losses", "retransmits", "timeouts") if name in events}
+    return FaultCost(job.cluster.fabric.faults, whole, ran.step - whole, counts)

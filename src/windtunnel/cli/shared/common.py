@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -50,7 +51,22 @@ Json = Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Writ
 Network = Annotated[
     str, typer.Option("--network", help="Network fidelity: closed, flow or packet.", autocompletion=complete.fidelities)
 ]
+Fault = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="PATTERN:EFFECT",
+        help="flow, packet: n0.nic0--leaf*:down=10ms,up=11ms, leaf0.3--spine*:slow=0.5; packet: leaf0.3:loss=1e-5; repeatable.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose among equal-cost paths.")]
+
+
+def fault_sets(faults: Sequence[str] | None, key: str) -> list[str]:
+    """The `--set` that states these faults of the fabric at `key`."""
+    return [f"{key}={json.dumps(list(faults))}"] if faults else []
+
+
 Modes = Annotated[str, typer.Option("--modes", metavar="NAME,...", help="eager, compile, cuda_graph.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cuda, cuda:1, rocm or cpu.")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="Threads of a CPU.")]

@@ -17,6 +17,7 @@ from windtunnel.network.fabrics.faults import flap_events
 from windtunnel.network.flows.flow_list import Flows
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.packet_settings import PacketSettings
+from windtunnel.network.simulate.packets import small_buffers_named
 
 
 def packet_flows(
@@ -46,7 +47,8 @@ def packet_flows(
             sample_links=np.sort(busiest[busy[busiest] > 0]).tolist(),
             sample_lanes=range(min(len(flows), settings.watched)),
         )
-    result = engine.run_packets(graph, paths, lanes, options, faults, progress=progress)
+    with small_buffers_named(graph, "--buffer"):
+        result = engine.run_packets(graph, paths, lanes, options, faults, progress=progress)
     return np.asarray((result.acked if acked else result.delivered) - flows.start), result
 
 

@@ -29,8 +29,17 @@ from windtunnel.network.lanes.timing import slices_of
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.collisions import loads
-from windtunnel.network.simulate.packets import packet_options, sprays
-from windtunnel.network.simulate.paths import between_switches, latencies, relay_paths, rings_of, route_options, with_endpoints
+from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
+from windtunnel.network.simulate.packets import packet_options, sprays, timeouts_of
+from windtunnel.network.simulate.paths import (
+    between_switches,
+    latencies,
+    planes_apart,
+    relay_paths,
+    rings_of,
+    route_options,
+    with_endpoints,
+)
 from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -46,6 +55,8 @@ class Machine:
     switch: Int32s
     settings: Settings = DEFAULT
     seed: int = 1
+    faults: FabricFaults = FabricFaults()
+    """Of the fabric; those that stand all the time are in the graph."""
 
     def options(self, comm: Comm) -> RouteOptions:
         """How flows of a call leave their servers and choose among equal ways."""
@@ -100,7 +111,8 @@ class AxisCall:
 def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, placement: str = "packed") -> Machine:
     """The graph of the nodes that `gpus` ranks fill."""
     placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)
-    graph = placed.graph
+    faults = faults_of(cluster, timeouts_of(cluster, settings), settings.ib_retries)
+    graph = faults.break_links(placed.graph)
     if sprays(cluster) and cluster.fabric.ecmp_efficiency < 1.0:  # what even the best choice of ways loses, as in closed form
         above = between_switches(graph)
         graph = replace(graph, link_rate=np.where(above, graph.link_rate * cluster.fabric.ecmp_efficiency, graph.link_rate))
@@ -109,7 +121,7 @@ def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int
     switch = np.full(sites, -1, np.int32)
     distinct, first = np.unique(graph.node_site[nodes], return_index=True)
     switch[distinct] = graph.endpoints + np.arange(len(distinct), dtype=np.int32)
-    return Machine(cluster, placed, with_endpoints(graph, nodes[first]), switch, settings, seed)
+    return Machine(cluster, placed, with_endpoints(graph, nodes[first]), switch, settings, seed, faults)
 
 
 def with_slow_nics(on: Machine, ranks: Int64s, rate: float) -> Machine:
@@ -204,7 +216,7 @@ def connections_of(on: Machine, plan: AxisCall) -> AxisCall:
     site = on.graph.node_site[on.graph.endpoint]
     lanes, old, part = split(plan.lanes, site[plan.lanes.src] != site[plan.lanes.dst], flows)
     way = plan.way[old] * np.uint64(flows) + part.astype(np.uint64)
-    paths = route_by_port(on.graph, lanes.src, lanes.dst, way, plan.options, part, ports=on.ports)
+    paths = route_by_port(on.graph, lanes.src, lanes.dst, way, plan.options, part, ports=on.ports, arrives=planes_apart(on.cluster))
     return replace(plan, lanes=lanes, way=way, paths=paths)
 
 
@@ -220,7 +232,16 @@ def demand_of(on: Machine, plan: AxisCall) -> Floats:
     src, dst = np.repeat(pair // on.graph.endpoints, on.flows), np.repeat(pair % on.graph.endpoints, on.flows)
     each = np.repeat(np.bincount(index, nbytes) / on.flows, on.flows)
     number = np.arange(len(src))
-    paths = route_by_port(on.graph, src, dst, number.astype(np.uint64), plan.options, number % on.flows, ports=on.ports)
+    paths = route_by_port(
+        on.graph,
+        src,
+        dst,
+        number.astype(np.uint64),
+        plan.options,
+        number % on.flows,
+        ports=on.ports,
+        arrives=planes_apart(on.cluster),
+    )
     return loads(on.graph, paths, each)
 
 

@@ -21,8 +21,9 @@ from windtunnel.network.lanes.build import CallLanes, lanes_of, lanes_of_sends
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.lanes.send_files import Sends
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
+from windtunnel.network.simulate.fabric_faults import check_faults, faults_of, packet_faults, timer_changes, without_faults
 from windtunnel.network.simulate.fluid import at_once, fluid
-from windtunnel.network.simulate.packets import packet_options, packet_size, settle_delays, sprays
+from windtunnel.network.simulate.packets import packet_options, packet_size, settle_delays, small_buffers_named, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (
     PlacedRanks,
     lane_paths,
@@ -30,6 +31,7 @@ from windtunnel.network.simulate.paths import (
     narrow_lanes,
     nics_each,
     place_ranks,
+    planes_apart,
     route_options,
 )
 from windtunnel.spec.machine.cluster import Cluster
@@ -53,6 +55,7 @@ class RoutedCall:
     own: Floats
     extra: Floats
     old: Int32s
+    comm: Comm
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def run_collective(
     thread; `threads` of packets change no result. Raises as `lanes_of` and the engines do.
     """
     check_fidelity(network, "network")
+    check_faults(cluster.fabric, network)
     machine = as_set(cluster, settings)
     routed = route_call(
         machine,
@@ -129,6 +133,8 @@ def route_call(
 ) -> RoutedCall:
     """The call's lanes on the cluster's links; each connection between nodes uses `paths` hash values side by side."""
     links = place_ranks(cluster, group)
+    if cluster.fabric.faults:
+        links = replace(links, graph=faults_of(cluster, (), 0).break_links(links.graph))
     if sends is not None:
         lowered = lanes_of_sends(cluster, comm, size, sends, links.ranks, group, settings, links.switches)
     else:
@@ -157,9 +163,10 @@ def route_call(
     pairs = nics * ports * settings.qps * paths
     lanes, old, part = split(lowered.lanes, between, pairs)
     key = pattern.channel[old] * pairs + part
-    paths_of_lanes = lane_paths(links, lanes, key, route_options(cluster, comm, settings, seed), part, nics, ports)
+    routes = route_options(cluster, comm, settings, seed)
+    paths_of_lanes = lane_paths(links, lanes, key, routes, part, nics, ports, planes_apart(cluster))
     own, extra = latencies(links.graph, paths_of_lanes)
-    return RoutedCall(lowered, links, lanes, paths_of_lanes, own, extra, old)
+    return RoutedCall(lowered, links, lanes, paths_of_lanes, own, extra, old, comm)
 
 
 def paths_each(cluster: Cluster, comm: Comm, group: Group, network: str) -> int:
@@ -189,7 +196,10 @@ def _run_closed(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> Ca
 
 
 def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
-    lanes, pattern = routed.lanes, routed.lowered.pattern
+    lanes, pattern, graph = routed.lanes, routed.lowered.pattern, routed.links.graph
+    faults = faults_of(cluster, timeouts_of(cluster, options.settings), options.settings.ib_retries)
+    begun = replace(faults, flaps=tuple(f for f in faults.flaps if f.up > float(lanes.begin.min())))
+    changes = timer_changes(graph, begun, sprays(cluster))
     if routed.lowered.algorithm == "p2p" and len(lanes) > MOST_IN_BATCHES:
         share = (pattern.bytes / pattern.pace)[routed.old]
         demands, variables = at_once(lanes, routed.paths, share, routed.extra, routed.lowered.seconds)
@@ -198,7 +208,7 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
         slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
         in_delays = min(slower, float((lanes.delay - narrow.delay).max()))
         demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays)
-    run = flow.run(routed.links.graph.link_rate * routed.links.graph.link_up, demands, variables, progress=options.progress)
+    run = flow.run(graph.link_rate * graph.link_up, demands, variables, changes, progress=options.progress)
     return CallResult(run.last, routed.lowered, routed.links.graph, run.use.bytes, 0, run.stats)
 
 
@@ -206,7 +216,11 @@ def _packet(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallRe
     graph, mtu = routed.links.graph, options.mtu or packet_size(float(routed.lanes.bytes.sum()))
     packets = replace(packet_options(cluster, mtu, options.settings, options.seed), skip=options.skip, threads=options.threads)
     lanes = settle_delays(graph, routed.paths, routed.lanes, mtu)
-    run = run_packets(graph, routed.paths, lanes, packets, progress=options.progress)
+    stated = faults_of(cluster, timeouts_of(cluster, options.settings), options.settings.ib_retries)
+    routes = route_options(cluster, routed.comm, options.settings, options.seed)
+    paths, faults = packet_faults(graph, routed.paths, lanes, stated, routes, sprays(cluster))
+    with small_buffers_named(graph, "cluster.fabric.buffer"):
+        run = run_packets(graph, paths, lanes, packets, faults, progress=options.progress)
     stats = {**run.stats, "skipped_share": run.skipped_share, "skip_error_s": run.skip_error}
     return CallResult(float(run.delivered.max()), routed.lowered, graph, run.link_data.astype(np.float64), mtu, stats)
 
@@ -237,7 +251,8 @@ def engine_sweep(
     threads: int = 1,
     progress: Callable[[float], bool] | None = None,
 ) -> list[dict[str, object]]:
-    """The rows of `sweep`, run over links, with `lanes` and, for packets, `mtu` and `packet_hops`.
+    """The rows of `sweep`, run over links, with `lanes` and, for packets, `mtu` and `packet_hops`; where the fabric states faults,
+    `whole_us` is the time without them.
 
     `progress` is called with the finished share; if it returns True, the sweep stops and returns the rows so far.
     """
@@ -250,29 +265,21 @@ def engine_sweep(
         if progress is not None and progress((len(rows) + share) / len(all_sizes)):
             raise _Stopped
 
+    def run(on: Cluster, size: float) -> CallResult:
+        return run_collective(
+            on, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends, settings=options,
+            seed=seed, dims=dims, mtu=mtu, skip=skip, threads=threads, progress=report_progress,
+        )  # fmt: skip
+
+    whole = without_faults(cluster) if cluster.fabric.faults else None
     for size in all_sizes:
         try:
-            ran = run_collective(
-                cluster,
-                comm,
-                size,
-                shape,
-                network=network,
-                algorithm=algorithm,
-                protocol=protocol,
-                sends=sends,
-                settings=options,
-                seed=seed,
-                dims=dims,
-                mtu=mtu,
-                skip=skip,
-                threads=threads,
-                progress=report_progress,
-            )
+            ran = run(cluster, size)
         except _Stopped:
             break
         basis = {"provenance": ready.provenance, "relative_error": ready.relative_error}
-        rows.append(_row(ran, comm, size, gpus, ready.links) | basis)
+        cost = {} if whole is None else {"whole_us": run(whole, size).seconds * 1e6}
+        rows.append(_row(ran, comm, size, gpus, ready.links) | basis | cost)
         if progress is not None and progress(len(rows) / len(all_sizes)):
             break
     return rows
@@ -295,7 +302,8 @@ def _row(ran: CallResult, comm: Comm, size: float, gpus: int, links: GroupLinks)
 
 
 def _of_packets(ran: CallResult) -> dict[str, object]:
-    counts = {name: int(ran.stats[name]) for name in ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops")}
+    names = ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops", "losses", "timeouts", "retransmits")
+    counts = {name: int(ran.stats[name]) for name in names}
     skipped = {"skipped_share": ran.stats["skipped_share"], "skip_error_us": 1e6 * ran.stats["skip_error_s"]}
     return {"mtu": ran.mtu, "packet_hops": int(ran.stats["data_packet_hops"]), **counts, **skipped}
 

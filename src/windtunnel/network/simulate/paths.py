@@ -145,18 +145,30 @@ def route_options(cluster: Cluster, comm: Comm, settings: Settings, seed: int = 
     return RouteOptions(Policy.ECMP, NicChoice.RAIL if settings.cross_nic == 0 else NicChoice.NEAREST, seed)
 
 
+def planes_apart(cluster: Cluster) -> bool:
+    """Whether a connection arrives at the port that it left by."""
+    return cluster.fabric.planes > 1 or cluster.fabric.nic_ports == 1
+
+
 def nics_each(graph: Graph, ranks: Int32s) -> int:
     """NICs per rank over which the library stripes its messages; at least 1."""
     return max(1, int(np.diff(graph.nic_start)[ranks].min()))
 
 
 def lane_paths(
-    links: PlacedRanks, lanes: Lanes, key: Int32s, options: RouteOptions, part: Int32s, nics: int = 1, ports: int = 1
+    links: PlacedRanks,
+    lanes: Lanes,
+    key: Int32s,
+    options: RouteOptions,
+    part: Int32s,
+    nics: int = 1,
+    ports: int = 1,
+    arrives: bool = True,
 ) -> Paths:
     """Links of each lane; `key` [K] distinguishes connections of the same two endpoints, `part` [K] numbers those of one message
-    over the GPU's `nics` and the `ports` of each (ports.py)."""
+    over the GPU's `nics` and the `ports` of each, and whether the port of arrival is that of leaving (ports.py)."""
     keys = key.astype(np.uint64)
-    paths = route_by_port(links.graph, lanes.src, lanes.dst, keys, options, part, nics, ports)
+    paths = route_by_port(links.graph, lanes.src, lanes.dst, keys, options, part, nics, ports, arrives)
     return relay_paths(links.graph, links.through, lanes, keys, options, paths) if links.through else paths
 
 

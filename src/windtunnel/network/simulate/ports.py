@@ -3,7 +3,11 @@
 A library does not choose them by hash. NCCL opens queue pairs on each NIC that a GPU drives. A NIC with two ports (dual ToR, dual
 plane) is two devices that NCCL merges into one: a queue pair on each port, from port p to port p, with data split evenly over them
 (`src/transport/net_ib`: virtual devices, NCCL_IB_MERGE_NICS). So a GPU's 400 Gb/s over two ports of 200 is 400 Gb/s for one
-connection. The router hashes a flow to one of equally near NICs and of equal links, so a connection's key is changed until the hash
+connection. Where planes are apart, and below one set of leaves, it arrives at the port that it left by. Where all leaves share the
+spines, both leaves of a NIC announce it, and a spine hashes among them: several connections may meet on one port while the other is
+idle (Qian et al., "Alibaba HPN", SIGCOMM 2024, section 6: why its planes are apart).
+
+The router hashes a flow to one of equally near NICs and of equal links, so a connection's key is changed until the hash
 gives the intended NIC and ports.
 """
 
@@ -69,9 +73,11 @@ def route_by_port(
     part: npt.NDArray[np.integer],
     nics: int = 1,
     ports: int = 1,
+    arrives: bool = True,
 ) -> Paths:
     """Paths of connections. Connection number `part` [F] of a message uses NIC (part modulo `nics`) of the GPU, and port
-    (part / nics) modulo `ports` on both sides. Raises as `route`."""
+    (part / nics) modulo `ports`, on both sides if `arrives`: without, the last switch before the ports' leaves chooses among them
+    by hash. Raises as `route`."""
     if nics * ports == 1:
         return route(graph, src, dst, key, options)
     keys = key.copy()
@@ -81,7 +87,7 @@ def route_by_port(
     for _ in range(_TRIES):
         at = exits(graph, route(graph, src[open_], dst[open_], keys[open_], options))
         right = (at.nic < 0) | (at.nic % nics == nic[open_])
-        for which in (at.leaves, at.arrives):
+        for which in (at.leaves, at.arrives) if arrives else (at.leaves,):
             right &= (which < 0) | (which % ports == port[open_])
         open_ = open_[~right]
         if not len(open_):

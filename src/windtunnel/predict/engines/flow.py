@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from windtunnel.base.arrays import Int64s
+from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.engine import flow
 from windtunnel.engine._core import FlowNetwork
-from windtunnel.engine.flow import Demands, Variables
+from windtunnel.engine.flow import Changes, Demands, Variables
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, demand_of
+from windtunnel.network.simulate.fabric_faults import Stall, capacity_changes, changes_of, stalls_of
 from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.engines.traffic import Executions, collision_ratios, plans, slowed_calls
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall
+
+COLUMNS = ("begin", "size", "weight", "bound", "latency", "delay")
+OPEN = 1e30
+"""B/s of a timer that does not run."""
 
 
 class FlowStep:
@@ -55,16 +61,57 @@ class FlowStep:
 
     def network(self, key: Int64s, plan: Int64s, progress: object = None, launches: Int64s | None = None) -> FlowNetwork:
         """A network for one run of a program in which transfers `key` are runs of the calls `plan`."""
-        starts = np.arange(len(self.plans) + 1, dtype=np.int64)
-        return flow.network(self.on.graph.link_rate, self.demands, starts, self.variables, key, plan.astype(np.int32))
+        on = self.on
+        stalls = stalls_of(on.graph, on.faults, on.sprays)
+        changes = capacity_changes(on.graph, on.faults, on.sprays)
+        capacity, demands, changes, epochs = _with_timers(on.graph.link_rate, self.demands, changes, stalls)
+        copies = len(epochs) + 1
+        starts = np.arange(len(self.plans) * copies + 1, dtype=np.int64)
+        variables = replace(self.variables, **{name: np.tile(getattr(self.variables, name), copies) for name in COLUMNS})
+        return flow.network(capacity, demands, starts, variables, key, plan.astype(np.int32), changes, epochs=epochs)
 
     def read_executions(self, ran: FlowNetwork) -> Executions:
         """Number of runs and mean seconds of each call."""
-        use = flow.report(ran)
-        return [(int(n), float(total) / n if n else 0.0) for n, total in zip(use.starts.tolist(), use.total.tolist(), strict=True)]
+        use, plans = flow.report(ran), max(1, len(self.plans))
+        starts, totals = use.starts.reshape(-1, plans).sum(axis=0), use.total.reshape(-1, plans).sum(axis=0)
+        return [(int(n), float(total) / n if n else 0.0) for n, total in zip(starts.tolist(), totals.tolist(), strict=True)]
 
     def traffic(self, ran: FlowNetwork, seconds: float, seen: Executions) -> Traffic:
         """The run's traffic on the links."""
-        use = flow.report(ran).use
-        return traffic(self.on.placed.graph, self.engine, use.bytes, seconds, use.full, collision_ratios(self.on, self.plans),
-                       slowest=slowed_calls(self.calls, self.plans, seen))  # fmt: skip
+        use, links = flow.report(ran).use, self.on.graph.links
+        return traffic(self.on.placed.graph, self.engine, use.bytes[:links], seconds, use.full[:links],
+                       collision_ratios(self.on, self.plans), slowest=slowed_calls(self.calls, self.plans, seen))  # fmt: skip
+
+
+def _with_timers(
+    capacity: Floats, demands: Demands, changes: Changes, stalls: Sequence[Stall]
+) -> tuple[Floats, Demands, Changes, Floats]:
+    """Links, rows, changes and epochs of a network in which what is on a stall's links waits for its timers.
+
+    Each stall is one more link on the rows that take its links, closed while timers run. What is launched when the cable is ready
+    has rows without it: its epoch.
+    """
+    if not stalls:
+        return capacity, demands, changes, np.zeros(0)
+    rows = [slice(*pair) for pair in zip(demands.start[:-1].tolist(), demands.start[1:].tolist(), strict=True)]
+    on = [(demands.links[row], demands.demand[row]) for row in rows]
+    taken = [[float(load[stall.links[links]].sum()) for stall in stalls] for links, load in on]
+    epochs = np.unique([stall.ready for stall in stalls if np.isfinite(stall.ready)])
+    parts: list[tuple[Int32s, Floats]] = []
+    for begin in [-np.inf, *epochs.tolist()]:
+        for (links, load), uses in zip(on, taken, strict=True):
+            waits = [n for n, stall in enumerate(stalls) if uses[n] > 0.0 and stall.ready > begin]
+            extra = np.array([len(capacity) + n for n in waits], np.int32)
+            parts.append((np.concatenate([links, extra]), np.concatenate([load, np.array([uses[n] for n in waits])])))
+    timed = [(at, len(capacity) + n, rate) for n, s in enumerate(stalls) for at, rate in ((s.down, 0.0), (s.resumed, OPEN))]
+    both = [*zip(changes.time.tolist(), changes.link.tolist(), changes.capacity.tolist(), strict=True), *timed]
+    return (
+        np.concatenate([capacity, np.full(len(stalls), OPEN)]),
+        Demands(
+            np.cumsum([0, *(len(links) for links, _ in parts)]).astype(np.int64),
+            np.concatenate([links for links, _ in parts]).astype(np.int32),
+            np.concatenate([load for _, load in parts]),
+        ),
+        changes_of(both),
+        epochs,
+    )

@@ -14,7 +14,8 @@ from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import packet_network
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, connections_of
-from windtunnel.network.simulate.packets import packet_size, settle_delays
+from windtunnel.network.simulate.fabric_faults import packet_faults
+from windtunnel.network.simulate.packets import packet_size, settle_delays, small_buffers_named
 from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.predict.engines.traffic import Executions, collision_ratios, plans, slowed_calls
 from windtunnel.predict.price.calls import CallBook
@@ -86,12 +87,29 @@ class PacketStep:
             [settle_delays(self.on.graph, p.paths, p.lanes, mtu) for p in self.plans], [call.extra for call in self.calls]
         )
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
-        paths = _joined_paths([p.paths for p in self.plans])
+        paths, faults = packet_faults(
+            self.on.graph,
+            _joined_paths([p.paths for p in self.plans]),
+            lanes,
+            self.on.faults,
+            self.plans[0].options,
+            self.on.sprays,
+        )
         total = int(launches.sum())
         told = None if progress is None else lambda share: progress(min(1.0, share * len(key) / total))
-        return packet_network(
-            self.on.graph, paths, lanes, starts, key, plan.astype(np.int32), self.on.packets(mtu), skip=self.skip, progress=told
-        )
+        with small_buffers_named(self.on.graph, "cluster.fabric.buffer"):
+            return packet_network(
+                self.on.graph,
+                paths,
+                lanes,
+                starts,
+                key,
+                plan.astype(np.int32),
+                self.on.packets(mtu),
+                faults,
+                skip=self.skip,
+                progress=told,
+            )
 
     def read_executions(self, ran: PacketNetwork | ReplayNetwork) -> Executions:
         """Number of runs and mean seconds of each call."""

@@ -19,6 +19,7 @@ from windtunnel.report.page.unequal import replica_maps
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.bill import bill_lines
 from windtunnel.report.words.evidence import closing_sentence, evidence_sentence, profile_lines
+from windtunnel.report.words.faults import faults_sentence
 from windtunnel.report.words.headline import headline_figures, parameters_of
 from windtunnel.report.words.network import network_sentence
 from windtunnel.report.words.offload import tier_lines
@@ -92,7 +93,8 @@ def _cards(prediction: Prediction) -> list[tuple[str, str, str]]:
 
 def _reasons(prediction: Prediction) -> Markup:
     bias = bias_sentence(prediction)
-    return frame.part("reasons", ([bias] if bias else []) + reasons(prediction, 6), prediction.warnings)
+    cost = [faults_sentence(prediction.faults)] if prediction.faults is not None else []
+    return frame.part("reasons", ([bias] if bias else []) + cost + reasons(prediction, 6), prediction.warnings)
 
 
 def _stripe(breakdown: Mapping[str, float], step: float) -> Markup:

@@ -18,6 +18,7 @@ from windtunnel.report.text.unequal import unequal
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.bill import bill_lines
 from windtunnel.report.words.evidence import closing_sentence, evidence_sentence, profile_lines
+from windtunnel.report.words.faults import faults_sentence
 from windtunnel.report.words.headline import headline_figures, parameters_of
 from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
@@ -102,6 +103,8 @@ def _reasons(prediction: Prediction) -> RenderableType:
     table = Table.grid(padding=(0, 1))
     for number, sentence in enumerate(reasons(prediction), start=1):
         table.add_row(Text(f"{number}.", style="bold yellow"), Text(sentence))
+    if prediction.faults is not None:
+        table.add_row(Text("!", style="bold yellow"), Text(faults_sentence(prediction.faults)))
     for warning in prediction.warnings:
         table.add_row(Text("!", style="bold red"), Text(warning, style="red"))
     if (start := start_line(prediction)) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from windtunnel.network.simulate.fabric_faults import without_faults
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.change import Change, predict_or_none
@@ -43,13 +44,15 @@ class Advice:
 def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
     """The largest gains first, then losses without a helpful change; at most `limit`.
 
-    All candidates are predicted in closed form, against the same job in closed form; a step of more than LARGEST_PROGRAM passes is
-    not predicted again. A change of the batch is advised only if nothing else gains.
+    All candidates are predicted in closed form, against the same job in closed form on a whole fabric; a step of more than
+    LARGEST_PROGRAM passes is not predicted again. A change of the batch is advised only if nothing else gains.
     """
     job = prediction.job
     if job.plan.pp * job.plan.vpp * job.micro_batches > LARGEST_PROGRAM:
         return ()
-    base = predict(job) if prediction.network != "closed" else prediction
+    faulty = bool(job.cluster.fabric.faults)
+    whole = job.model_copy(update={"cluster": without_faults(job.cluster)}) if faulty else job
+    base = predict(whole) if prediction.network != "closed" else prediction
     losses = {part: seconds for part, seconds in base.breakdown.items() if seconds >= WORTH * base.step_time_s}
     best: dict[str, Advice] = {part: Advice(part, seconds) for part, seconds in losses.items() if part in FOR_PARTS}
     for one in price_levers(base):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -58,6 +58,9 @@ class Nic(Noun):
     count: PositiveInt
     bandwidth: NicBandwidth
     latency: Seconds = Field(0.0, description="latency that NCCL's topology file states for the NIC")
+    timeouts: tuple[Annotated[Seconds, Field(gt=0)], ...] = Field(
+        (), description="adaptive retransmission: timeouts, the last repeats; default: 4.096 us x 2^NCCL_IB_TIMEOUT each time"
+    )
     source: str = ""
 
 
@@ -121,6 +124,13 @@ class Fabric(Noun):
         1, ge=1, le=64, strict=True, description="hash values that one connection spreads over (E-ECMP)"
     )
     builder: str | None = Field(None, description="topology builder with parameters, as in `windtunnel flows --fabric`")
+    buffer: Size | None = Field(
+        None, gt=0, description="shared buffer of a switch; default: what its ports fill in 25.8 us, and at least 32 MB"
+    )
+    faults: tuple[str, ...] = Field(
+        (), description="links that are down, slow, flap or lose packets, as in `predict --fault`; times count from a step's begin"
+    )
+    convergence: Seconds = Field(1e-3, description="time until routing avoids a cable that went down")
     hop_latency: Seconds = 1e-6
     efficiency: Fraction = Field(0.92, description="payload rate / line rate inside a leaf")
     ecmp_efficiency: Fraction = Field(1.0, description="factor on it for hash collisions of flows that cross leaves")
