@@ -31,8 +31,10 @@ def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
     if not detail:
         for stage in table["memory"]:
             stage.pop("curve", None)
-        for drawing in ("boxes", "edges"):
-            (table["traffic"] or {}).pop(drawing, None)
+        traffic = table["traffic"] or {}
+        for drawn in (traffic, traffic.get("over_time") or {}):
+            for drawing in ("boxes", "edges"):
+                drawn.pop(drawing, None)
     if (run := whole_run(prediction)) is not None:
         table["whole_run"] = plain_data(run)
     table["schema"] = SCHEMA
