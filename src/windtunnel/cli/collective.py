@@ -136,7 +136,7 @@ def command(  # long: one option a line
             threads=threads,
             progress=progress,
             watch=largest,
-            loads=html is not None,
+            loads=network != "closed" and not skip and (html is not None or json is not None),
             algorithm=chosen,
             sends=sends,
             per_node=per_node,
@@ -146,7 +146,7 @@ def command(  # long: one option a line
     finished = len(rows) == len(chosen_sizes)
     if json is not None:
         about = {"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "finished": finished}
-        write_json({**about, "rows": rows}, json)
+        write_json({**about, "rows": rows, **largest.table()}, json)
     if json != "-":
         write("\n".join([table(name, gpus, machine.id, rows, network), *largest.lines()]), "-", "--bytes")
     if html is not None and largest.seen is not None:

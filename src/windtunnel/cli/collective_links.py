@@ -36,9 +36,17 @@ class Largest:
 
         row, traffic = self.seen
         return [
-            f"# Hottest links, {say.size(_size(row))} : {h.name} {say.percent(h.utilisation)}, by {filled_by(h, 2)}"
+            f"# Hottest links, {say.size(_size(row))}: {h.name} {say.percent(h.utilisation)}, by {filled_by(h, 2)}"
             for h in shown_hot(traffic, MOST_LINES, 1)
         ]
+
+    def table(self) -> dict[str, object]:
+        """Keys of the JSON: the size, and what its call did to the links."""
+        if self.seen is None:
+            return {}
+        from windtunnel.report.json import traffic_table
+
+        return {"traffic_size": _size(self.seen[0]), "traffic": traffic_table(self.seen[1])}
 
     def write_page(self, path: str, op: str, gpus: int, machine: Cluster, network: str, rows: Sequence[dict[str, object]]) -> None:
         """The page of `--html`."""
