@@ -28,6 +28,7 @@ from windtunnel.network.simulate.fluid import at_once, fluid
 from windtunnel.network.simulate.packets import packet_options, packet_size, settle_delays, small_buffers_named, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (
     PlacedRanks,
+    contains_spine,
     lane_paths,
     latencies,
     narrow_lanes,
@@ -59,6 +60,8 @@ class RoutedCall:
     extra: Floats
     old: Int32s
     comm: Comm
+    spine: bool
+    """Whether the fitted hops contain the links between switches."""
 
 
 @dataclass(frozen=True)
@@ -189,8 +192,9 @@ def route_call(
     key = pattern.channel[old] * pairs + part
     routes = route_options(cluster, comm, settings, seed)
     paths_of_lanes = lane_paths(links, lanes, key, routes, part, nics, ports, planes_apart(cluster))
-    own, extra = latencies(links.graph, paths_of_lanes)
-    return RoutedCall(lowered, links, lanes, paths_of_lanes, own, extra, old, comm)
+    spine = contains_spine(cluster, group)
+    own, extra = latencies(links.graph, paths_of_lanes, spine)
+    return RoutedCall(lowered, links, lanes, paths_of_lanes, own, extra, old, comm, spine)
 
 
 def paths_each(cluster: Cluster, comm: Comm, group: Group, network: str) -> int:
@@ -232,7 +236,7 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
         narrow = narrow_lanes(routed.links.graph, routed.paths, lanes)
         slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
         in_delays = min(slower, float((lanes.delay - narrow.delay).max()))
-        demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays)
+        demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays, pattern.net_steps)
     run = flow.run(graph.link_rate * graph.link_up, demands, variables, changes, progress=options.progress, loads=options.loads)
     return CallResult(run.last, routed.lowered, graph, run.use.bytes, 0, run.stats, routed, loads=run.use.loads)
 
@@ -241,7 +245,7 @@ def _packet(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallRe
     graph, mtu = routed.links.graph, options.mtu or packet_size(float(routed.lanes.bytes.sum()))
     packets = replace(packet_options(cluster, mtu, options.settings, options.seed), skip=options.skip, threads=options.threads,
                       loads=options.loads, tags=_pairs(routed)[0].tolist() if options.loads else ())  # fmt: skip
-    lanes = settle_delays(graph, routed.paths, routed.lanes, mtu)
+    lanes = settle_delays(graph, routed.paths, routed.lanes, mtu, routed.spine)
     stated = faults_of(cluster, timeouts_of(cluster, options.settings), options.settings.ib_retries)
     routes = route_options(cluster, routed.comm, options.settings, options.seed)
     paths, faults = packet_faults(graph, routed.paths, lanes, stated, routes, sprays(cluster))

@@ -89,7 +89,7 @@ class PacketStep:
                 f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow. --skip may take long too.",
             )
         lanes = _join_lanes(
-            [settle_delays(self.on.graph, p.paths, p.lanes, mtu) for p in self.plans], [call.extra for call in self.calls]
+            [settle_delays(self.on.graph, p.paths, p.lanes, mtu, p.spine) for p in self.plans], [call.extra for call in self.calls]
         )
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
         paths, faults = packet_faults(
