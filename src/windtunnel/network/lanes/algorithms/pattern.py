@@ -140,7 +140,7 @@ class Pattern:
 
 
 def _zigzag(count: int) -> Int64s:
-    """A way 0, 1, count - 1, 2, … through an even number of nodes whose `count` rotations use each directed link of a full mesh once
+    """A way 0, 1, count - 1, 2, … through an even `count` of GPUs. Its rotations use each directed link of a full mesh once
     (Walecki's)."""
     step = np.arange(count, dtype=np.int64)
     return np.where(step % 2, (step + 1) // 2, -step // 2) % count
