@@ -20,6 +20,7 @@ from windtunnel.workload.ops import Comm
 
 _STEPS = 8
 _LEAST = 512  # bytes
+_PASSED = 4096.0  # bytes
 _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.BROADCAST, Comm.REDUCE)
 
 
@@ -82,11 +83,11 @@ def chain(call: CollectiveCall, reduces: bool) -> Pattern:
     order = np.take_along_axis(order, (at[:, None] + np.arange(n)) % n, axis=1)
     if reduces:
         order = np.roll(order, -1, axis=1)
-    # At least n chunks, so that a short message also uses all links; the closed form's fill corresponds to about that. Where lines
-    # have flags, a rank passes on what its threads read at a time; 64 n chunks fill the chain in a sixty-fourth of its time.
+    # At least n chunks, so that a short message also uses all links. A rank passes on what its threads read at a time, where lines
+    # have flags, or a packet; 64 n chunks are enough, since they fill the chain in a sixty-fourth of its time.
     share = call.size / channels
-    step = max(min(call.step, c.SWEEPS.get(call.protocol, call.step)), share / (64 * n))
-    chunk, slices = cut(call.size, channels, min(step, max(_LEAST, share / n)))
+    passed = max(c.SWEEPS.get(call.protocol, _PASSED), share / (64 * n))
+    chunk, slices = cut(call.size, channels, min(call.step, passed, max(_LEAST, share / n)))
     lanes = channels * (n - 1)
     position = np.tile(np.arange(n - 1), channels)
     later = np.nonzero(position)[0]
