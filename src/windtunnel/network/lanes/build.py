@@ -218,6 +218,8 @@ def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s
     busy = pattern.alone(local, net)
     hops = pattern.local_steps * (speed.local_hop + 1e-9) + pattern.net_steps * (speed.net_hop + 1e-9)
     total = speed.launch + busy + hops if speed.total is None else speed.total
+    if busy > total > 0.0:  # the lanes' fill alone is more than the closed form has: faster by that share
+        local, net, busy = local * total / busy, net * total / busy, total
     remaining = total - speed.launch - busy
     part = max(0.0, remaining) / hops if hops > 0 else 0.0
     between = call.node_of(pattern.src) != call.node_of(pattern.dst)
