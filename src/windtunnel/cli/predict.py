@@ -11,6 +11,7 @@ import typer
 
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.common import (
+    Background,
     Beside,
     Fault,
     Json,
@@ -70,6 +71,7 @@ def command(  # long: one option a line
     fault: Fault = None,
     seed: Seed = 1,
     beside: Beside = None,
+    background: Background = None,
     skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -101,10 +103,10 @@ def command(  # long: one option a line
     what = f"predicting {loaded.job.name}"
     if fidelity == "packet":
         with bar(what) as progress:
-            prediction = predict(loaded.job, fidelity, None, seed, skip, progress, profile, others)
+            prediction = predict(loaded.job, fidelity, None, seed, skip, progress, profile, others, background or ())
     else:
         with show_spinner(what):
-            prediction = predict(loaded.job, fidelity, None, seed, skip, None, profile, others)
+            prediction = predict(loaded.job, fidelity, None, seed, skip, None, profile, others, background or ())
     tell_assumed(loaded)
     if json is not None:
         from windtunnel.report.json import to_json

@@ -150,6 +150,28 @@ class Sharing:
 
 
 @dataclass(frozen=True)
+class SaveCost:
+    """A checkpoint that is written to storage on the compute fabric while the job trains. Bytes, seconds."""
+
+    bytes: float
+    servers: int
+    alone_s: float
+    """The save without training."""
+    beside_s: float
+    """The save while the job trains."""
+    whole_step_time_s: float
+    """A step without a save."""
+    step_time_s: float
+    """Mean step during a save."""
+    links: tuple[SharedLink, ...]
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer a step takes during a save, as a share."""
+        return self.step_time_s / self.whole_step_time_s - 1.0
+
+
+@dataclass(frozen=True)
 class Prediction:
     """The result of `predict`. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
 
@@ -215,6 +237,8 @@ class Prediction:
     """What faults of the fabric cost; None where it states none."""
     sharing: Sharing | None = None
     """The step beside other traffic on its fabric; None where the job is alone. All else is of the job alone."""
+    saving: SaveCost | None = None
+    """What a save costs while the job trains; None where storage is not on the fabric of a step over an engine."""
     init_time_s: float = 0.0
     """Seconds until communication groups are set up, once per start."""
     traffic: Traffic | None = None

@@ -33,6 +33,7 @@ def predict(
     progress: Callable[[float], object] | None = None,
     profile: Profile | Dataset | str | Path | None = None,
     beside: Sequence[Job] = (),
+    background: Sequence[str] = (),
 ) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
@@ -40,9 +41,10 @@ def predict(
     ways by hash, `seed`. `skip`: the packet engine replays repeated patterns of transfers; `traffic.events` states the share, and a
     bound of the error. `progress`: the packet engine calls it with the share of transfers that have ended. `factors` replace the
     stored training factors, for their fit. `profile`: a dataset of measurements on the job's GPU, or its file; curves cover all
-    other kernels. `beside`: jobs that run on the same fabric at the same time, each repeating its step; `sharing` states what that
-    costs, all else is of `job` alone. Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`, a
-    step of too many packets or passes, jobs that cannot share a fabric, and a profile of another GPU.
+    other kernels. `beside`: jobs that run on the same fabric at the same time, each repeating its step; `background`: flows that
+    meet it, as `runs/background.py` reads them. `sharing` states what both cost, all else is of `job` alone. Raises PlanError for
+    a job that contradicts itself, SpecError for an unknown `network`, a step of too many packets or passes, jobs that cannot share
+    a fabric, and a profile of another GPU.
     """
     if network not in FIDELITIES:
         raise UnknownName("network", network, list(FIDELITIES))
@@ -51,12 +53,10 @@ def predict(
     setting = Setting(network, seed, skip, factors, profile, progress)
     check(job)
     check_faults(job.cluster.fabric, network)
-    sharing = None
-    if beside:
-        job, sharing = share(job, [check(one) for one in beside], setting)
+    job, sharing, saving = share(job, [check(one) for one in beside], background, setting)
     workload = build(job)
     ran = run_step(workload, setting.price(workload), setting)
-    prediction = replace(read_off(workload, ran, setting), sharing=sharing)
+    prediction = replace(read_off(workload, ran, setting), sharing=sharing, saving=saving)
     return replace(prediction, faults=_faults(job, ran, setting)) if job.cluster.fabric.faults else prediction
 
 

@@ -67,6 +67,14 @@ Beside = Annotated[
         help="flow, packet: a job that runs on the same fabric at the same time, with changes of its fields; repeatable.",
     ),
 ]
+Background = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--background",
+        metavar="FLOWS[@PERIOD]",
+        help="flow, packet: flows between the fabric's GPUs under the step, a CSV file or a pattern as of `flows`; repeatable.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose among equal-cost paths.")]
 
 

@@ -21,6 +21,7 @@ from windtunnel.engine.packet import PacketOptions
 from windtunnel.engine.routes import RouteOptions, route, spread
 from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
+from windtunnel.network.fabrics.columns import with_endpoints
 from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
@@ -38,7 +39,6 @@ from windtunnel.network.simulate.paths import (
     relay_paths,
     rings_of,
     route_options,
-    with_endpoints,
 )
 from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.network.simulate.tenants import Tenancy, Tenant, settle

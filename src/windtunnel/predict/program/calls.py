@@ -38,6 +38,8 @@ def name_of(call: NetworkCall) -> str:
     """Label for people."""
     if call.of:
         return f"{call.of}: {name_of(call._replace(of=''))}"
+    if call.axis is Axis.NONE:
+        return f"flow {call.stage}"
     if call.comm == Comm.SEND_RECV:
         return f"gradients back to stage {call.stage}" if call.back else f"activations on from stage {call.stage}"
     return f"{call.comm.name.lower()} over {call.axis.name.lower()} of stage {call.stage}"

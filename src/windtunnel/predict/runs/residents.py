@@ -31,11 +31,12 @@ _OF_NODE = ("gpus", "scale_up", "nic", "pcie_gen", "cpu_vendor")
 """Fields of a node that its graph has."""
 
 
-def check_beside(jobs: Sequence[Job], network: str) -> None:
+def check_beside(jobs: Sequence[Job], network: str, background: Sequence[str] = ()) -> None:
     """SpecError for jobs that cannot share a fabric: in closed form, with unequal ranks or flapping cables, or on fabrics or nodes
     that differ, with the field."""
     if network == CLOSED:
-        raise SpecError(BESIDE, jobs[1].name, "one job in closed form", "Write --network flow or --network packet.")
+        option, got = (BESIDE, jobs[1].name) if len(jobs) > 1 else ("--background", background[0])
+        raise SpecError(option, got, "one job by itself in closed form", "Write --network flow or --network packet.")
     first = jobs[0]
     for job in jobs:
         if job.unequal is not None:

@@ -27,7 +27,7 @@ from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.words.published import bias_sentence
 from windtunnel.report.words.reason import reasons
-from windtunnel.report.words.sharing import sharing_sentence
+from windtunnel.report.words.sharing import saving_sentence, sharing_sentence
 from windtunnel.report.words.unequal import HEADS, class_cells, unequal_sentence
 
 MOST_ROWS = 400
@@ -99,6 +99,7 @@ def _reasons(prediction: Prediction) -> Markup:
     bias = bias_sentence(prediction)
     cost = [faults_sentence(prediction.faults)] if prediction.faults is not None else []
     cost += [sharing_sentence(prediction.sharing)] if prediction.sharing is not None else []
+    cost += [saving_sentence(prediction.saving)] if prediction.saving is not None else []
     return frame.part("reasons", ([bias] if bias else []) + cost + reasons(prediction, 6), prediction.warnings)
 
 

@@ -25,7 +25,7 @@ from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.words.published import bias_sentence
 from windtunnel.report.words.reason import reasons
-from windtunnel.report.words.sharing import sharing_sentence
+from windtunnel.report.words.sharing import saving_sentence, sharing_sentence
 from windtunnel.report.words.start import start_line
 
 BLOCKS = "▏▎▍▌▋▊▉█"
@@ -111,6 +111,8 @@ def _reasons(prediction: Prediction) -> RenderableType:
         table.add_row(Text("!", style="bold yellow"), Text(faults_sentence(prediction.faults)))
     if prediction.sharing is not None:
         table.add_row(Text("!", style="bold yellow"), Text(sharing_sentence(prediction.sharing)))
+    if prediction.saving is not None:
+        table.add_row(Text("!", style="bold yellow"), Text(saving_sentence(prediction.saving)))
     for warning in prediction.warnings:
         table.add_row(Text("!", style="bold red"), Text(warning, style="red"))
     if (start := start_line(prediction)) is not None:

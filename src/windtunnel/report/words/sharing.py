@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windtunnel.predict.prediction import SharedLink, SharedTraffic, Sharing
+from windtunnel.predict.prediction import SaveCost, SharedLink, SharedTraffic, Sharing
 from windtunnel.report.words import numbers as say
 
 HEADS = ("traffic", "nodes", "alone", "beside", "longest", "slower by")
@@ -44,3 +44,13 @@ def link_cells(one: SharedLink) -> list[str]:
     """A row of LINK_HEADS."""
     asked = ", ".join(f"{say.clean(name)} {say.percent(share, 0)}" for name, share in one.asked.items())
     return [say.clean(one.name), say.rate(one.rate), say.percent(one.load, 0), asked]
+
+
+def saving_sentence(saving: SaveCost) -> str:
+    """What a save on the compute fabric costs."""
+    servers = f"{saving.servers:,} storage server{'' if saving.servers == 1 else 's'}"
+    took = f"A save of {say.size(saving.bytes)} to {servers} on the fabric takes {say.seconds(saving.beside_s)}"
+    longer = abs(saving.beside_s - saving.alone_s) > 5e-3 * saving.alone_s
+    alone = f" ({say.seconds(saving.alone_s)} without training)" if longer else ""
+    step = f"a step takes {say.seconds(saving.step_time_s)} meanwhile, {saving.slowdown:+.1%}"
+    return f"{took}{alone}; {step}."

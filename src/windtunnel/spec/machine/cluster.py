@@ -97,6 +97,14 @@ class Node(Noun):
         return max(self.gpus, self.scale_up.size)
 
 
+class StorageServers(Noun):
+    """Storage servers on the leaves of the compute fabric, in turn."""
+
+    servers: PositiveInt
+    bandwidth: NicBandwidth = Field(50e9, description="line rate of a server's link to its leaf")
+    source: str = ""
+
+
 class Fabric(Noun):
     """The scale-out network between nodes."""
 
@@ -132,6 +140,9 @@ class Fabric(Noun):
     )
     nodes: PositiveInt | None = Field(
         None, description="nodes that the fabric connects, other jobs' among them; default: as many as the jobs on it need"
+    )
+    storage: StorageServers | None = Field(
+        None, description="storage servers on this fabric; default: storage has a network of its own, which meets nothing of a step"
     )
     convergence: Seconds = Field(1e-3, description="time until routing avoids a cable that went down")
     hop_latency: Seconds = 1e-6
