@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +17,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from wide_jobs import drawn_job
 
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import EngineError, SpecError
 from windtunnel.cli.shared.job import job_beside
-from windtunnel.engine import flow, run
+from windtunnel.engine import ProgramBuilder, flow, run
 from windtunnel.engine._core import FlowNetwork
 from windtunnel.network.simulate.axis_calls import demand_of
 from windtunnel.network.simulate.tenants import Tenant, node_ranges, settle
@@ -29,7 +32,7 @@ from windtunnel.predict.runs.setting import Setting
 from windtunnel.report.json import to_json
 from windtunnel.report.page.prediction import page
 from windtunnel.report.text.terminal import render
-from windtunnel.spec import Job, check, load_cluster, load_job
+from windtunnel.spec import Job, check, dump_job, load_cluster, load_job
 
 SMALL = ("model.layers=2", "plan.seq=2048", "plan.tp=1", "cluster.fabric.leaf_nodes=2", "cluster.fabric.oversubscription=4")
 NARROW = (
@@ -184,6 +187,37 @@ def test_places_that_cannot_be_are_named(placements: tuple[str | None, str | Non
 def test_jobs_that_cannot_share_a_fabric_are_named(more: tuple[str, ...], network: str, words: str) -> None:
     with pytest.raises(SpecError, match=words):
         predict(job("a"), network, beside=[job("b", None, *more)])
+
+
+def test_all_fields_that_differ_are_listed_as_they_are_typed() -> None:
+    other = job("b")
+    first = job("a", None, "cluster.fabric.oversubscription=2", "cluster.fabric.storage.servers=3", "cluster.node.nic.count=4")
+    with pytest.raises(SpecError) as found:
+        predict(first, "flow", beside=[other])
+    typed = shlex.split(str(found.value).rpartition("write for b: ")[2].rstrip("."))
+    changed = check(load_job(tomllib.loads(dump_job(other)), typed))
+    assert predict(first, "flow", beside=[changed]).sharing is not None
+
+
+@pytest.mark.parametrize("network", ["flow", "packet"])
+def test_jobs_beside_each_other_have_the_same_bits_again(network: str) -> None:
+    pair = job("a", MIXED[0], *NARROW), job("b", MIXED[1], *NARROW)
+    assert shared(*pair, network=network).traffics == shared(*pair, network=network).traffics
+
+
+def test_each_rank_has_the_tax_of_its_job() -> None:
+    builder = ProgramBuilder(categories=2)
+    template = builder.add_template([4.0, 8.0], stream=[1, 0], category=[1, 0], comm=[True, False])
+    for _ in range(3):
+        builder.rank().add(template)
+    program = replace(builder.build(), taxes=np.array([0.0, 0.2, 0.5]))
+    live = replace(program, op_live=np.full(2, -1, np.int32), live_key=1 << 56)
+    for one in (program, live):  # both evaluators
+        assert run(one).rank_end.tolist() == pytest.approx([8.0, 8.8, 10.0])
+    with pytest.raises(EngineError, match="taxes"):
+        run(replace(program, taxes=np.array([0.0, 2.0, 0.5])))
+    with pytest.raises(EngineError, match="taxes"):
+        run(replace(program, taxes=np.zeros(2)))
 
 
 def test_free_nodes_are_taken_in_the_order_of_the_jobs() -> None:

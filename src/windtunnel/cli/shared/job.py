@@ -44,7 +44,10 @@ def job_beside(text: str, sets: Sequence[str] | None) -> Job:
     if bare:
         raise SpecError("--beside", bare[0], "KEY=VALUE behind the job", "Name several jobs with several --beside.")
     shared = [one for one in sets or () if one.strip().startswith("cluster.fabric.")]
-    return load_described_job(source, [*shared, *changes]).job
+    try:
+        return load_described_job(source, [*shared, *changes]).job
+    except SpecError as error:  # whose fields are meant is not said there
+        raise SpecError(f"--beside {source}: {error.path}", error.got, error.allowed, error.hint) from error
 
 
 def tell_source(loaded: LoadedJob) -> None:

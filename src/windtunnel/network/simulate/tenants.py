@@ -79,9 +79,7 @@ def _check_size(tenants: Sequence[Tenant], nodes: int, needs: int) -> None:
     if nodes >= needs:
         return
     each = ", ".join(f"{one.name} fills {one.needs}" for one in tenants)
-    hint = f"Write --set cluster.fabric.nodes={needs}" + (
-        " in every job, or fewer GPUs." if len(tenants) > 1 else ", or fewer GPUs."
-    )
+    hint = f"Write --set cluster.fabric.nodes={needs}, or fewer GPUs."
     raise SpecError("cluster.fabric.nodes", nodes, f"at least {needs} nodes: {each}", hint)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
-from windtunnel.base.errors import SpecError
+from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.units import parse_time
 from windtunnel.engine import Program, ProgramBuilder
 from windtunnel.engine.packet import plain_lanes
@@ -40,7 +40,10 @@ def background_of(text: str, name: str, on: Machine, book: CallBook) -> Resident
         period = parse_time(every) if every else 0.0
     except ValueError:
         raise SpecError(OPTION, text, "FLOWS, or FLOWS@PERIOD such as incast:senders=8,bytes=1MiB@50ms") from None
-    flows = load_flows(listed, len(on.placed.node))
+    try:
+        flows = load_flows(listed, len(on.placed.node))
+    except UnknownName as error:
+        raise SpecError(OPTION, listed, error.allowed, error.hint) from None
     moving = np.flatnonzero((flows.bytes > 0) & (flows.src != flows.dst))
     if not len(moving) or len(moving) > MOST_FLOWS:
         raise SpecError(OPTION, f"{len(moving):,} flows", f"1 to {MOST_FLOWS:,} flows that move bytes")

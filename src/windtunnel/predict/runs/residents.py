@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,8 +27,10 @@ from windtunnel.spec.job import Job
 from windtunnel.workload import build
 
 BESIDE = "--beside"
-_OWN = ("id", "source", "notes", "draw", "nodes", "dollars", "dollars_source", "name", "buffer")
+_OWN = ("id", "source", "notes", "draw", "nodes", "dollars", "dollars_source", "name")
 """Fields of a fabric that two jobs may state differently."""
+MOST_NAMED = 8
+"""Differing fields that an error lists."""
 _OF_NODE = ("gpus", "scale_up", "nic", "pcie_gen", "cpu_vendor")
 """Fields of a node that its graph has."""
 
@@ -41,16 +45,16 @@ def check_beside(jobs: Sequence[Job], network: str, background: Sequence[str] = 
     for job in jobs:
         if job.unequal is not None:
             raise SpecError("unequal", job.name, "equal ranks in jobs that share a fabric", "Remove unequal from the job.")
-        if any(isinstance(parse_any(text), CableFlap) for text in job.cluster.fabric.faults):
+        flapping = [text for text in job.cluster.fabric.faults if isinstance(parse_any(text), CableFlap)]
+        if flapping:
             raise SpecError(
                 "cluster.fabric.faults",
-                job.cluster.fabric.faults,
+                flapping[0],
                 "faults that stand all the time: steps of several jobs have no common begin",
                 "Write PATTERN:down or PATTERN:slow=0.5.",
             )
     for job in jobs[1:]:
-        _check_same("cluster.fabric", first, job, _fabric_of(first), _fabric_of(job))
-        _check_same("cluster.node", first, job, _node_of(first), _node_of(job))
+        _check_same(first, job)
 
 
 def _fabric_of(job: Job) -> dict[str, Any]:
@@ -61,19 +65,34 @@ def _node_of(job: Job) -> dict[str, Any]:
     return job.cluster.node.model_dump(mode="json", include=set(_OF_NODE), exclude={"nic": {"source"}, "scale_up": {"source"}})
 
 
-def _check_same(path: str, first: Job, other: Job, one: Mapping[str, Any], two: Mapping[str, Any]) -> None:
-    for name in one:
-        if one[name] == two[name]:
-            continue
-        if isinstance(one[name], dict) and isinstance(two[name], dict):
-            _check_same(f"{path}.{name}", first, other, one[name], two[name])
-            continue
-        raise SpecError(
-            f"{path}.{name}",
-            two[name],
-            f"{one[name]!r}, as {first.name} states it: {other.name} runs on the same fabric",
-            f"Put both on one cluster, or write {path}.{name} in {other.name}.",
-        )
+def _check_same(first: Job, other: Job) -> None:
+    """Raises SpecError at the first field in which the machines of two jobs differ, with what to write for all of them."""
+    fabric, node = (_fabric_of(first), _fabric_of(other)), (_node_of(first), _node_of(other))
+    unlike = [*_list_differences("cluster.fabric", *fabric), *_list_differences("cluster.node", *node)]
+    if not unlike:
+        return
+    path, want, got = unlike[0]
+    listed = " ".join(shlex.quote(f"{name}={_typed(value)}") for name, value, _ in unlike[:MOST_NAMED])
+    more = f" and {len(unlike) - MOST_NAMED} more" if len(unlike) > MOST_NAMED else ""
+    allowed = f"{want!r}, as {first.name} states it: {other.name} runs on the same fabric"
+    raise SpecError(path, got, allowed, f"Put both on one cluster, or write for {other.name}: {listed}{more}.")
+
+
+def _typed(value: Any) -> str:
+    """A value as `--set` takes it."""
+    return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _list_differences(path: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(path, value, other value) of the fields that differ."""
+    found: list[tuple[str, Any, Any]] = []
+    for name, value in one.items():
+        other = two.get(name)
+        if isinstance(value, dict) and isinstance(other, dict | None):
+            found += _list_differences(f"{path}.{name}", value, other or {})
+        elif value != other and name != "source":
+            found.append((f"{path}.{name}", value, other))
+    return found
 
 
 def settle_jobs(jobs: Sequence[Job]) -> tuple[list[Job], Tenancy]:

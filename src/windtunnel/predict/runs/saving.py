@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from windtunnel.base.fidelity import CLOSED
 from windtunnel.memory.saved_state import state_bytes_of
 from windtunnel.predict.engines.shared import CallSet
 from windtunnel.predict.prediction import SaveCost
@@ -24,14 +23,6 @@ from windtunnel.workload import Axis, Comm
 
 PARTS_OF_STEP = 2.0
 """Parts of a save that a step meets, about."""
-
-
-def saves_beside(job: Job, network: str) -> bool:
-    """Whether saves of the job are flows on its fabric: there are storage servers, and the host writes while training goes on."""
-    facts = job.reliability
-    if network == CLOSED or job.cluster.fabric.storage is None or facts is None or job.unequal is not None:
-        return False
-    return facts.checkpoint.mode == "background" and facts.checkpoint.flush_over == "training"
 
 
 def save_cost(job: Job, resident: Resident, setting: Setting) -> SaveCost:
