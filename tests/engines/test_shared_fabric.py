@@ -24,9 +24,10 @@ from windtunnel.engine._core import FlowNetwork
 from windtunnel.network.simulate.axis_calls import demand_of
 from windtunnel.network.simulate.tenants import Tenant, node_ranges, settle
 from windtunnel.predict import predict
-from windtunnel.predict.engines.shared import SharedEngine
+from windtunnel.predict.engines.shared import OF_PLANS, SharedEngine
 from windtunnel.predict.prediction import Sharing
 from windtunnel.predict.program.together import Course, join_programs
+from windtunnel.predict.runs.beside import Resident
 from windtunnel.predict.runs.residents import residents_of, settle_jobs
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.report.json import to_json
@@ -116,10 +117,20 @@ def drawn_pair(number: int) -> list[Job]:
     return jobs
 
 
+def meets_itself(one: Resident) -> bool:
+    """Whether calls of a job slow each other when it is alone."""
+    step = OF_PLANS["flow"](one.on, one.part.calls, one.part.plans, False)
+    network = step.network(*one.live.table())
+    run(one.program, critical_path=False, network=network, follows=one.live.follows)
+    calls = zip(step.read_executions(network), one.part.plans, one.part.calls, strict=True)
+    return any(mean > (plan.seconds + call.extra) * (1 + 1e-6) for (times, mean), plan, call in calls if times)
+
+
 @examples(25)
 @given(st.integers(0, 10_000))
 def test_links_carry_the_bytes_of_both_jobs(number: int) -> None:
-    """And nobody is faster beside the other than alone."""
+    """And nobody is faster beside the other than alone. A call that waits for the other job may meet less of its own job's calls
+    then, so where those meet, a step can gain a little."""
     try:
         jobs, tenancy = settle_jobs(drawn_pair(number))
         residents = residents_of(jobs, tenancy, Setting("flow"))
@@ -142,8 +153,9 @@ def test_links_carry_the_bytes_of_both_jobs(number: int) -> None:
         for plan, times in zip(one.part.plans, one.live.launches().tolist(), strict=True)
     )
     assert flow.report(network).use.bytes == pytest.approx(moved, rel=1e-3, abs=1.0)
-    for ends, one in zip(joint.times(timeline), alone, strict=True):
-        assert (np.diff(ends) >= one * (1 - 1e-3)).all()
+    for ends, seconds, one in zip(joint.times(timeline), alone, residents, strict=True):
+        least = 1 - (2e-2 if meets_itself(one) else 1e-3)
+        assert (np.diff(ends) >= seconds * least).all()
 
 
 def test_a_joint_program_of_one_job_repeats_its_step() -> None:
@@ -229,6 +241,16 @@ def test_free_nodes_are_taken_in_the_order_of_the_jobs() -> None:
     assert [node_ranges(gpus[::8] // 8) for gpus in found.gpus] == ["nodes:0,3-5", "nodes:9,6,10-11", "nodes:1-2,7-8"]
     owners = np.concatenate(found.gpus)
     assert len(np.unique(owners)) == 96
+
+
+def test_the_fabric_has_room_for_whole_domains() -> None:
+    """A job of half a rack beside one of a whole rack, on racks of 18 nodes."""
+    machine = load_cluster("gb200-nvl72")
+    sizes = [36, 72, 36]
+    found = settle([Tenant(str(gpus), machine.model_copy(update={"gpus": gpus})) for gpus in sizes])
+    racks = [np.unique(gpus // 72).tolist() for gpus in found.gpus]
+    assert [len(one) for one in racks] == [1, 1, 1] and racks[0] == racks[2] != racks[1]
+    assert settle([Tenant("one", machine.model_copy(update={"gpus": 36}))]).nodes == 9
 
 
 def test_reports_show_every_job() -> None:

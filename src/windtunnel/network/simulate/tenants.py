@@ -53,7 +53,7 @@ def settle(tenants: Sequence[Tenant]) -> Tenancy:
     needs = sum(one.needs for one in tenants)
     highest = max((int(gpus.max()) // node.gpus + 1 for gpus in named.values()), default=0)
     stated = tenants[0].cluster.fabric.nodes
-    nodes = stated if stated is not None else max(needs, highest)
+    nodes = stated if stated is not None else max(_least_nodes(tenants), highest)
     _check_size(tenants, nodes, needs)
     owner = np.full(nodes, -1, np.int64)
     for at, gpus in named.items():
@@ -73,6 +73,15 @@ def settle(tenants: Sequence[Tenant]) -> Tenancy:
         owner[chosen] = at
         placed.append(_fill(chosen, one))
     return Tenancy(nodes, tuple(placed))
+
+
+def _least_nodes(tenants: Sequence[Tenant]) -> int:
+    """Nodes with room for all jobs: of several jobs, whole scale-up domains for each."""
+    if len(tenants) == 1:
+        return tenants[0].needs
+    node = tenants[0].cluster.node
+    together = max(1, node.domain // node.gpus)
+    return sum(-(-one.needs // together) * together for one in tenants)
 
 
 def _check_size(tenants: Sequence[Tenant], nodes: int, needs: int) -> None:
