@@ -138,7 +138,10 @@ def test_links_carry_the_bytes_of_both_jobs(number: int) -> None:
         assume(not isinstance(error, (SpecError, ValueError)))
         raise
     assume(all(len(one.part.calls) for one in residents))
-    alone = [one.run_alone("flow", False) for one in residents]
+    try:
+        alone = [one.run_alone("flow", False) for one in residents]
+    except EngineError:  # a plan that deadlocks by itself
+        assume(False)
     steps = (3, 2)
     joint = join_programs(
         [Course(one.program, *one.live.table(), one.live.follows, 0.0, n) for one, n in zip(residents, steps, strict=True)]
