@@ -72,13 +72,13 @@ def _check_same(first: Job, other: Job) -> None:
     if not unlike:
         return
     path, want, got = unlike[0]
-    listed = " ".join(shlex.quote(f"{name}={_typed(value)}") for name, value, _ in unlike[:MOST_NAMED])
+    listed = " ".join(shlex.quote(f"{name}={_write_value(value)}") for name, value, _ in unlike[:MOST_NAMED])
     more = f" and {len(unlike) - MOST_NAMED} more" if len(unlike) > MOST_NAMED else ""
     allowed = f"{want!r}, as {first.name} states it: {other.name} runs on the same fabric"
     raise SpecError(path, got, allowed, f"Put both on one cluster, or write for {other.name}: {listed}{more}.")
 
 
-def _typed(value: Any) -> str:
+def _write_value(value: Any) -> str:
     """A value as `--set` takes it."""
     return "none" if value is None else value if isinstance(value, str) else json.dumps(value)
 
