@@ -101,12 +101,13 @@ def command(  # long: one option a line
         loaded = replace(loaded, job=with_calibration(loaded.job, calibration))
     others = [job_beside(text, sets) for text in beside or ()]
     what = f"predicting {loaded.job.name}"
+    loads = html is not None or json is not None
     if fidelity == "packet":
         with bar(what) as progress:
-            prediction = predict(loaded.job, fidelity, None, seed, skip, progress, profile, others, background or ())
+            prediction = predict(loaded.job, fidelity, None, seed, skip, progress, profile, loads, others, background or ())
     else:
         with show_spinner(what):
-            prediction = predict(loaded.job, fidelity, None, seed, skip, None, profile, others, background or ())
+            prediction = predict(loaded.job, fidelity, None, seed, skip, None, profile, loads, others, background or ())
     tell_assumed(loaded)
     if json is not None:
         from windtunnel.report.json import to_json

@@ -32,6 +32,7 @@ def predict(
     skip: bool = False,
     progress: Callable[[float], object] | None = None,
     profile: Profile | Dataset | str | Path | None = None,
+    loads: bool = False,
     beside: Sequence[Job] = (),
     background: Sequence[str] = (),
 ) -> Prediction:
@@ -41,16 +42,16 @@ def predict(
     ways by hash, `seed`. `skip`: the packet engine replays repeated patterns of transfers; `traffic.events` states the share, and a
     bound of the error. `progress`: the packet engine calls it with the share of transfers that have ended. `factors` replace the
     stored training factors, for their fit. `profile`: a dataset of measurements on the job's GPU, or its file; curves cover all
-    other kernels. `beside`: jobs that run on the same fabric at the same time, each repeating its step; `background`: flows that
-    meet it, as `runs/background.py` reads them. `sharing` states what both cost, all else is of `job` alone. Raises PlanError for
-    a job that contradicts itself, SpecError for an unknown `network`, a step of too many packets or passes, jobs that cannot share
-    a fabric, and a profile of another GPU.
+    other kernels. `loads`: the engines count links over time (`traffic.over_time`). `beside`: jobs that run on the same fabric at
+    the same time, each repeating its step; `background`: flows that meet it, as `runs/background.py` reads them. `sharing` states
+    what both cost, all else is of `job` alone. Raises PlanError for a job that contradicts itself, SpecError for an unknown
+    `network`, a step of too many packets or passes, jobs that cannot share a fabric, and a profile of another GPU.
     """
     if network not in FIDELITIES:
         raise UnknownName("network", network, list(FIDELITIES))
     if profile is not None:
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
-    setting = Setting(network, seed, skip, factors, profile, progress)
+    setting = Setting(network, seed, skip, factors, profile, progress, loads)
     check(job)
     check_faults(job.cluster.fabric, network)
     job, sharing, saving = share(job, [check(one) for one in beside], background, setting)

@@ -26,7 +26,6 @@ from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
 from windtunnel.network.lanes.queue_pairs import split
-from windtunnel.network.lanes.timing import slices_of
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.collisions import loads
@@ -34,6 +33,7 @@ from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
 from windtunnel.network.simulate.packets import packet_options, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (
     between_switches,
+    contains_spine,
     latencies,
     planes_apart,
     relay_paths,
@@ -119,6 +119,8 @@ class AxisCall:
     """The part of `latency` before the first byte."""
     extra: float
     """Seconds of links between switches, which the closed form's hops do not contain."""
+    spine: bool
+    """Whether they do contain them."""
 
 
 def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, tenancy: Tenancy | None = None) -> Machine:
@@ -182,14 +184,14 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
         ]
         relays = tuple(((int(of[a]), int(of[b])), int(of[c])) for of in ends for (a, b), c in local_relays)
         paths = relay_paths(on.graph, relays, lanes, way, options, paths)
-    _, above = latencies(on.graph, paths)
-    steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
+    here = on.place_group(group, rows, comm == Comm.SEND_RECV)
+    spine = contains_spine(on.cluster, here)
+    _, above = latencies(on.graph, paths, spine)
+    steps = max(1, lowered.pattern.net_steps)
     wait = float(one.begin.min(initial=np.inf))
     extra = steps * float(above.max(initial=0.0))
-    call = AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, extra)
-    if group.nodes < 2:
-        return call
-    return _all_at_once(on, comm, size, on.place_group(group, rows, comm == Comm.SEND_RECV), call)
+    call = AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, extra, spine)
+    return call if group.nodes < 2 else _all_at_once(on, comm, size, here, call)
 
 
 def _all_at_once(on: Machine, comm: Comm, size: float, group: Group, call: AxisCall) -> AxisCall:

@@ -87,4 +87,4 @@ def messages(on: Machine, src: Int32s, dst: Int32s, size: Int64s, way: Int64s, s
     moved = max(seconds, alone)
     if seconds > alone:
         lanes = plain_lanes(src, dst, size, rate=size / moved)
-    return AxisCall(lanes, options, keys, paths, moved + latency, latency, 0.0, 0.0)
+    return AxisCall(lanes, options, keys, paths, moved + latency, latency, 0.0, 0.0, False)
