@@ -13,7 +13,7 @@ The engine knows tasks, streams, the host and meetings of ranks. The caller defi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -87,6 +87,8 @@ class Program:
     """Share of its rate that computing loses while communication of the rank is in flight."""
     host_window: int = 0
     """Operators that the host may be ahead of the device; 0: any number."""
+    taxes: Floats = field(default_factory=lambda: np.zeros(0))
+    """[R] the compute tax of each rank, where ranks belong to several jobs; empty: `compute_tax` for all."""
 
     @property
     def ranks(self) -> int:

@@ -13,7 +13,18 @@ from windtunnel.spec.loading.load import load_fabric
 from windtunnel.spec.machine.cluster import Fabric
 
 _UNREAD = {
-    CLOSED: ("topology", "nic_ports", "planes", "uplink_ratio", "routing", "congestion", "flows_per_connection", "buffer"),
+    CLOSED: (
+        "topology",
+        "nic_ports",
+        "planes",
+        "uplink_ratio",
+        "routing",
+        "congestion",
+        "flows_per_connection",
+        "buffer",
+        "nodes",
+        "storage",
+    ),
     FLOW: ("congestion", "buffer"),
 }
 """Fields that a fidelity does not read. In closed form `ecmp_efficiency` replaces them; fluid flows have no packets."""

@@ -7,15 +7,15 @@ Up-links are sized for full leaves and pods, also if the job fills only a part o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError
-from windtunnel.engine.graph import Graph
+from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.clos import cores, leaves, spines, up_links
-from windtunnel.network.fabrics.columns import Columns
+from windtunnel.network.fabrics.columns import Columns, with_endpoints
 from windtunnel.network.fabrics.parameters import Builder, count, word
 from windtunnel.network.fabrics.placement import place
 from windtunnel.network.fabrics.server import Inside, add_servers
@@ -39,6 +39,8 @@ class ClusterGraph:
     """[endpoints] pod of each endpoint."""
     domain: int
     """GPUs that share one site."""
+    storage: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
+    """[servers] endpoints of storage servers, behind those of the GPUs."""
 
 
 def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "packed") -> ClusterGraph:
@@ -56,16 +58,36 @@ def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "
     trays = max(1, inside.domain // inside.gpus)
     if many > trays and (node.nic is None or fabric.topology == "none"):
         raise SpecError("nodes", many, f"at most {trays}: {cluster.id} has no network between nodes")
+    stores = np.zeros(0, np.int32)
     if node.nic is not None and fabric.topology != "none":
-        _fabric(columns, fabric, node.nic.bandwidth * fabric.efficiency, servers.nics)
+        lowest = _fabric(columns, fabric, node.nic.bandwidth * fabric.efficiency, servers.nics)
+        stores = _storage(columns, fabric, lowest)
     graph = ends(columns, servers)
+    gpus = graph.endpoints
+    if len(stores):
+        graph = with_endpoints(graph, stores)
     home = np.repeat(np.arange(many, dtype=np.int32), inside.gpus)
     leaf, pod = home // fabric.leaf_nodes, home // fabric.pod_nodes
-    return ClusterGraph(graph, place(placement, home, leaf, pod, graph.rail), home, leaf, pod, max(inside.gpus, inside.domain))
+    ranks = place(placement, home, leaf, pod, graph.rail[:gpus])
+    storage = gpus + np.arange(len(stores), dtype=np.int32)
+    return ClusterGraph(graph, ranks, home, leaf, pod, max(inside.gpus, inside.domain), storage)
 
 
-def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Int32s) -> None:
-    """Leaves, and the tiers above them that the job reaches; each port of a NIC (together `rate` B/s) has leaves of its own."""
+def _storage(columns: Columns, fabric: Fabric, lowest: Int32s) -> Int32s:
+    """Storage servers as hosts on the `lowest` switches [groups, switches of a set], one set after the other."""
+    if fabric.storage is None:
+        return np.zeros(0, np.int32)
+    number = np.arange(fabric.storage.servers)
+    hosts = columns.nodes(NodeKind.HOST, [f"storage{n}" for n in number.tolist()])
+    groups, width = lowest.shape
+    rate = fabric.storage.bandwidth * fabric.efficiency
+    columns.cables(hosts, lowest[number % groups, number // groups % width], rate, fabric.hop_latency)
+    return hosts
+
+
+def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Int32s) -> Int32s:
+    """Leaves, and the tiers above them that the job reaches; each port of a NIC (together `rate` B/s) has leaves of its own.
+    Returns the leaves of the first port [groups, switches of a set]."""
     hop, rail = fabric.hop_latency, fabric.topology == "rail"
     ports = fabric.nic_ports
     sets = [
@@ -89,6 +111,7 @@ def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Int32s) -> None
             full = pod_sets * switches.shape[1] * up_rate
             core_up, core_rate = up_links(full, up_rate, fabric.pod_oversubscription)
             cores(columns, np.concatenate(pods), core_up, core_rate, hop, name=f"core{label}")
+    return sets[0]
 
 
 @dataclass(frozen=True)

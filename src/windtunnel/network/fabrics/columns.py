@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +77,17 @@ class Columns:
             rail=np.ascontiguousarray(np.broadcast_to(np.asarray(rail, np.int32), (count,))),
             names=tuple(self._names),
         )
+
+
+def with_endpoints(graph: Graph, nodes: npt.ArrayLike) -> Graph:
+    """The graph with `nodes` as additional endpoints, without NICs and rails."""
+    added = np.asarray(nodes, dtype=np.int32)
+    return replace(
+        graph,
+        endpoint=np.concatenate([graph.endpoint, added]),
+        rail=np.concatenate([graph.rail, np.full_like(added, -1)]),
+        nic_start=np.concatenate([graph.nic_start, np.full(len(added), graph.nic_start[-1], dtype=np.int64)]),
+    )
 
 
 def _woven(a: Int32s, b: Int32s) -> Int32s:

@@ -21,7 +21,8 @@ from windtunnel.engine.packet import PacketOptions
 from windtunnel.engine.routes import RouteOptions, route, spread
 from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
-from windtunnel.network.groups.shape import Group
+from windtunnel.network.fabrics.columns import with_endpoints
+from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
 from windtunnel.network.lanes.queue_pairs import split
@@ -38,9 +39,9 @@ from windtunnel.network.simulate.paths import (
     relay_paths,
     rings_of,
     route_options,
-    with_endpoints,
 )
 from windtunnel.network.simulate.ports import route_by_port
+from windtunnel.network.simulate.tenants import Tenancy, Tenant, settle
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -79,6 +80,18 @@ class Machine:
         paths."""
         return self.ports * max(self.settings.qps, self.cluster.fabric.flows_per_connection)
 
+    @cached_property
+    def is_packed(self) -> bool:
+        """Whether rank r runs on GPU r, as the closed form has it."""
+        return bool((self.placed.endpoint == np.arange(len(self.placed.endpoint))).all())
+
+    def place_group(self, group: Group, rows: Int64s, pair: bool) -> Group:
+        """The shape of a call's group, with the switches that its ranks' places really cross."""
+        if self.is_packed or group.nodes < 2:
+            return group
+        here = shape_of(self.cluster, self.placed.endpoint[rows].astype(np.int64), pair)
+        return replace(group, span=here.span, per_leaf=here.per_leaf, per_pod=here.per_pod) if here.nodes > 1 else group
+
     @property
     def sprays(self) -> bool:
         """Whether packets of one flow take all equal ways."""
@@ -110,9 +123,11 @@ class AxisCall:
     """Whether they do contain them."""
 
 
-def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, placement: str = "packed") -> Machine:
-    """The graph of the nodes that `gpus` ranks fill."""
-    placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)
+def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, tenancy: Tenancy | None = None) -> Machine:
+    """The graph of a fabric under `gpus` ranks, where `cluster.placement` puts them; `tenancy`: under the first of several jobs."""
+    if tenancy is None:
+        tenancy = settle([Tenant(cluster.id, cluster.model_copy(update={"gpus": gpus}))])
+    placed = replace(cluster_graph(cluster, tenancy.nodes), endpoint=tenancy.gpus[0])
     faults = faults_of(cluster, timeouts_of(cluster, settings), settings.ib_retries)
     graph = faults.break_links(placed.graph)
     if sprays(cluster) and cluster.fabric.ecmp_efficiency < 1.0:  # what even the best choice of ways loses, as in closed form
@@ -169,13 +184,14 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
         ]
         relays = tuple(((int(of[a]), int(of[b])), int(of[c])) for of in ends for (a, b), c in local_relays)
         paths = relay_paths(on.graph, relays, lanes, way, options, paths)
-    spine = contains_spine(on.cluster, group)
+    here = on.place_group(group, rows, comm == Comm.SEND_RECV)
+    spine = contains_spine(on.cluster, here)
     _, above = latencies(on.graph, paths, spine)
     steps = max(1, lowered.pattern.net_steps)
     wait = float(one.begin.min(initial=np.inf))
     extra = steps * float(above.max(initial=0.0))
     call = AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, extra, spine)
-    return call if group.nodes < 2 else _all_at_once(on, comm, size, group, call)
+    return call if group.nodes < 2 else _all_at_once(on, comm, size, here, call)
 
 
 def _all_at_once(on: Machine, comm: Comm, size: float, group: Group, call: AxisCall) -> AxisCall:
