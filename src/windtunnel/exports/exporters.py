@@ -60,6 +60,7 @@ EXPORTERS: tuple[Exporter, ...] = (
     Exporter("chakra", "chakra.traces", "a predicted step as Chakra traces, a file a rank"),
     Exporter("simai", "simai", "a stage of a step as SimAI's workload"),
     Exporter("simai-topology", "simai_topology", "the cluster as SimAI's topology", True),
+    Exporter("graph", "graph", "the cluster's link graph as TOML, for cluster.fabric.builder=file:PATH", True),
     Exporter("goal", "goal", "a predicted step as a GOAL schedule of all ranks"),
     Exporter("astra-sim", "astrasim", "ASTRA-sim's system, network and remote memory files; of a job its groups too", True),
 )

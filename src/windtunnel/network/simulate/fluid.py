@@ -9,6 +9,7 @@ from windtunnel.engine.flow import Demands, Variables
 from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.network.lanes.timing import slices_of
+from windtunnel.network.simulate.chains import chain_seconds
 
 
 def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = None) -> tuple[Demands, Variables]:
@@ -40,13 +41,14 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
     seconds = _most(lanes.bytes / lanes.rate, lanes.group, groups)
     # Slices of a group that waits within itself follow each other, each after its delay.
     steps = np.where(inside, _most(slices_of(lanes).astype(np.float64), lanes.group, groups), 1.0)
+    above = chain_seconds(lanes, extra)
     delay, begin = _most(lanes.delay, lanes.group, groups), np.full(groups, np.inf)
     np.minimum.at(begin, lanes.group, lanes.begin)
     if not len(pairs) and latency is not None:
-        late = np.maximum(0.0, latency - begin) + steps * _most(extra, lanes.group, groups)
+        late = np.maximum(0.0, latency - begin) + above
         delay = np.zeros(groups)
     else:
-        late = (steps - 1) * delay + steps * _most(extra, lanes.group, groups)
+        late = (steps - 1) * delay + above
         begin = begin + np.where(np.diff(dep_start) == 0, delay, 0.0)
     bound = np.divide(1.0, seconds, out=np.full(groups, np.inf), where=seconds > 0)
     return _demands(lanes, paths, groups), Variables(
