@@ -51,6 +51,7 @@ class Exporter:
 
 EXPORTERS: tuple[Exporter, ...] = (
     Exporter("nccl-topology", "nccl_topology", "NCCL topology XML of one node of the cluster", True),
+    Exporter("nccl-graph", "nccl_graph", "NCCL's channels in one node of the cluster: its search, as a graph XML", True),
     Exporter("toml", "job_toml", "a job file that needs no catalogue"),
     Exporter("json", "job_json", "the same as JSON"),
     Exporter("megatron", "megatron", "Megatron-LM's flags as a script", rewrites=True),

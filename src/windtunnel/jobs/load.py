@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError, unknown_machine
@@ -19,6 +20,7 @@ from windtunnel.formats.own import cluster as cluster_file
 from windtunnel.jobs.imports import apply_deepspeed, import_on_machine, load_model_apart, put_on_machine
 from windtunnel.jobs.loaded import LoadedJob
 from windtunnel.jobs.machines import example_job, is_dataset_file
+from windtunnel.jobs.nccl_topology import with_files
 from windtunnel.jobs.sources import check_path, format_of_source, is_deepspeed, is_foreign, leaves_model_open
 from windtunnel.spec import Cluster, Job, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.loading.files import SUFFIXES, read_table
@@ -39,6 +41,13 @@ def load_described_job(
     flags of Megatron-LM in place of a file, on the machine of `source`. Raises FileError, UnknownName, SpecError or PlanError with
     what to write instead.
     """
+    loaded = _load_described(source, overrides, on, model, flags)
+    return replace(loaded, job=with_files(loaded.job))
+
+
+def _load_described(
+    source: str | None, overrides: Sequence[str] | None, on: str | None, model: str | None, flags: str | None
+) -> LoadedJob:
     changes = list(overrides or ())
     if model is not None and flags is not None:
         raise SpecError("--megatron", flags, "either --model or --megatron")

@@ -22,9 +22,9 @@ from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.build import lanes_of
-from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.mesh_rings import MeshRings, Pair
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.chains import chain_seconds
 from windtunnel.network.simulate.collisions import loads

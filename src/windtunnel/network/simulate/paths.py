@@ -15,7 +15,7 @@ from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
 from windtunnel.network.closed.collective import ClusterKey
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.network.groups.shape import Group
-from windtunnel.network.lanes.mesh_rings import MOST_IN_MESH, MeshRings, mesh_rings
+from windtunnel.network.nccl.mesh_rings import MOST_IN_MESH, MeshRings, mesh_rings
 from windtunnel.network.nccl.rails import on_rails_alone
 from windtunnel.network.nccl.settings import Settings
 from windtunnel.network.simulate.ports import route_by_port

@@ -35,14 +35,14 @@ class GroupPorts:
         return self.builder.p // self.nics
 
     @property
-    def wide(self) -> int:
+    def switches_of_server(self) -> int:
         """Switches that a server is cabled to."""
         return -(-self.nics // self.builder.p)
 
     @property
     def of_group(self) -> int:
         """Servers of a group."""
-        return self.switches * self.of_switch if self.of_switch else self.switches // self.wide
+        return self.switches * self.of_switch if self.of_switch else self.switches // self.switches_of_server
 
     @property
     def servers(self) -> int:
@@ -57,7 +57,7 @@ class GroupPorts:
         switches = self.builder.join_switches(columns, share)
         server, nic = np.arange(len(nics))[:, None], np.arange(self.nics)
         group, place = server // self.of_group, server % self.of_group
-        switch = place // self.of_switch + 0 * nic if self.of_switch else place * self.wide + nic // self.builder.p
+        switch = place // self.of_switch + 0 * nic if self.of_switch else place * self.switches_of_server + nic // self.builder.p
         columns.cables(nics, switches[group, switch], rate * share, self.builder.latency)
 
     def levels(self, servers: int, rate: float) -> Levels:
@@ -69,7 +69,9 @@ class GroupPorts:
         if isinstance(one, DragonflyPlus):
             up, outside = one.spines, one.spines * one.h
         else:
-            here = self.switches if used > 1 else min(self.switches, -(-servers * self.wide // max(1, self.of_switch)))
+            here = (
+                self.switches if used > 1 else min(self.switches, -(-servers * self.switches_of_server // max(1, self.of_switch)))
+            )
             up, outside = max(1, here - 1 + (one.h if used > 1 else 0)), one.a * one.h
         between = outside // (one.count_groups() - 1) * (used - 1) if used > 1 else outside
         inside = 2 * one.latency if plus else one.latency if self.switches > 1 else 0.0
