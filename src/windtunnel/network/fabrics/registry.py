@@ -8,8 +8,8 @@ from windtunnel.network.fabrics.cluster import ClusterFabric
 from windtunnel.network.fabrics.dcn import Dcn
 from windtunnel.network.fabrics.dragonfly import Dragonfly
 from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
+from windtunnel.network.fabrics.drawn.text_topology import load_file
 from windtunnel.network.fabrics.fat_tree import FatTree
-from windtunnel.network.fabrics.graph_file import load_graph
 from windtunnel.network.fabrics.hpn import Hpn
 from windtunnel.network.fabrics.megascale import MegaScale
 from windtunnel.network.fabrics.mesh import Mesh
@@ -51,9 +51,9 @@ def parse_fabric(text: str) -> Graph:
     """
     name, colon, rest = text.strip().partition(":")
     if name == "file" and colon:
-        return load_graph(rest)
+        return load_file(rest)
     if text.endswith((".toml", ".json")):
-        return load_graph(text)
+        return load_file(text)
     if name in BUILDERS:
         return BUILDERS[name].of_text(rest).build()
     if not colon and name in names("fabrics"):

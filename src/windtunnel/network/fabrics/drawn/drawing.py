@@ -13,7 +13,7 @@ from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
 from windtunnel.network.fabrics.drawn.file_ports import FilePorts, ports_of
 from windtunnel.network.fabrics.drawn.group_ports import GroupPorts
 from windtunnel.network.fabrics.drawn.levels import Levels
-from windtunnel.network.fabrics.graph_file import load_graph
+from windtunnel.network.fabrics.drawn.text_topology import load_file
 from windtunnel.spec.machine.cluster import Cluster, Fabric
 
 PATH = "cluster.fabric.builder"
@@ -112,4 +112,4 @@ def _of_builder(text: str, nics: int) -> GroupPorts:
 @lru_cache(maxsize=64)
 def _of_file(path: str, nics: int) -> FilePorts:
     """A file is read once in a process, as all caches of calls on it assume."""
-    return ports_of(load_graph(path), nics, path)
+    return ports_of(load_file(path), nics, path)
