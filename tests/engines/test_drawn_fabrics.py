@@ -148,6 +148,13 @@ def test_a_fabric_that_is_too_small_says_how_many_servers_fit(builder: str, fit:
     assert flat_group(cluster, fit * 8).nodes == fit
 
 
+def test_a_fabric_with_a_colon_is_its_builder() -> None:
+    text = "dragonfly:p=8,a=4,h=4"
+    assert load_cluster("h100-ib", [f"fabric={text}"]) == load_cluster("h100-ib", [f"fabric.builder={text}"])
+    with pytest.raises(SpecError, match=r"room for a server of 8 NICs. Not one fits"):
+        flat_group(load_cluster("h100-ib", ["fabric=dragonfly:p=2,a=3,h=1"]), 16)
+
+
 HOSTS = """
 nodes = [{name = "host", kind = "host", count = %d}, {name = "leaf", count = 2}]
 links = [

@@ -73,6 +73,11 @@ def check_room(cluster: Cluster, servers: int) -> None:
     if drawing is None or servers <= drawing.servers:
         return
     fit, each = drawing.servers, cluster.node.gpus
+    if fit == 0:
+        raise SpecError(
+            PATH, cluster.fabric.builder, f"room for a server of {cluster.node.nic.count if cluster.node.nic else 0} NICs",
+            f"Not one fits. {drawing.more}.",
+        )  # fmt: skip
     raise SpecError(
         PATH, cluster.fabric.builder, f"ports for {servers} servers of {cluster.node.nic.count if cluster.node.nic else 0} NICs",
         f"{fit} of them fit, with {fit * each} GPUs. {drawing.more}, or use at most {fit * each} GPUs.",
