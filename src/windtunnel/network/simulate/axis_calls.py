@@ -24,10 +24,11 @@ from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.fabrics.columns import with_endpoints
 from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.network.lanes.build import lanes_of
-from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.mesh_rings import MeshRings, Pair
 from windtunnel.network.nccl.settings import DEFAULT, Settings
+from windtunnel.network.simulate.chains import chain_seconds
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
 from windtunnel.network.simulate.packets import packet_options, sprays, timeouts_of
@@ -62,12 +63,6 @@ class Machine:
     def options(self, comm: Comm) -> RouteOptions:
         """How flows of a call leave their servers and choose among equal ways."""
         return route_options(self.cluster, comm, self.settings, self.seed)
-
-    @cached_property
-    def even(self) -> Cluster:
-        """The cluster with as many up-links as down-links."""
-        fabric = self.cluster.fabric.model_copy(update={"oversubscription": 1.0, "pod_oversubscription": 1.0})
-        return self.cluster.model_copy(update={"fabric": fabric})
 
     @property
     def ports(self) -> int:
@@ -187,9 +182,10 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
     here = on.place_group(group, rows, comm == Comm.SEND_RECV)
     spine = contains_spine(on.cluster, here)
     _, above = latencies(on.graph, paths, spine)
-    steps = max(1, lowered.pattern.net_steps)
     wait = float(one.begin.min(initial=np.inf))
-    extra = steps * float(above.max(initial=0.0))
+    grouped = len(one.dep_lane) and not (one.group == np.arange(len(one))).all()
+    added = chain_seconds(lanes, above, lowered.pattern.local_steps + lowered.pattern.net_steps) if grouped else above
+    extra = float(added.max(initial=0.0))
     call = AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, extra, spine)
     return call if group.nodes < 2 else _all_at_once(on, comm, size, here, call)
 
@@ -202,7 +198,7 @@ def _all_at_once(on: Machine, comm: Comm, size: float, group: Group, call: AxisC
     form's seconds for all of them are the least; what up-links lack is left to the engine.
     """
     near = prepare(on.cluster, comm, replace(group, sharing=1, span="leaf"), on.settings).seconds(size)[0]
-    far = prepare(on.even, comm, group, on.settings).seconds(size)[0]
+    far = prepare(on.cluster, comm, group, on.settings, thin=False).seconds(size)[0]
     if far.seconds <= call.seconds:
         return call
     moved = call.seconds - call.latency

@@ -110,7 +110,9 @@ class Fabric(Noun):
 
     id: Name
     kind: Literal["infiniband", "roce", "efa", "opa", "ethernet", "ici", "none"]
-    topology: Literal["fat_tree", "rail", "none"] = "fat_tree"
+    topology: Literal["fat_tree", "rail", "rail_only", "graph", "none"] = Field(
+        "fat_tree", description="rail_only: no switch joins two rails; graph: the switches of `builder`"
+    )
     leaf_nodes: PositiveInt = Field(32, description="nodes that share one set of leaf switches")
     pod_nodes: PositiveInt = Field(1024, description="nodes below one set of spine switches")
     oversubscription: PositiveFloat = Field(1.0, description="down-link / up-link bandwidth of a leaf switch")
