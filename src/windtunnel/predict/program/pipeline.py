@@ -134,11 +134,12 @@ class PipelineTransfers:
             sync,
         )
 
-    def passes(self, stage: Stage, actions: Int64s, runs: Int64s) -> int:
-        """All actions of a schedule and their transfers at once, as runs of templates; returns the last run.
+    def passes(self, stage: Stage, actions: Int64s, runs: Int64s, before: tuple[int, ...] = ()) -> tuple[int, tuple[int, ...]]:
+        """Actions that follow each other and their transfers at once, as runs of templates; returns the last run and its sends.
 
         `actions` [n, 4] is `schedules.table`; `runs` [n]: the action's template, or -1 if the run before it covers it too (a
-        pair). Builds the same program as the loop in `lower._one_by_one`, but faster, for passes with nothing else between them.
+        pair); `before`: sends of the turn before. Builds the same program as `lower._append_interrupted`, but faster, for
+        passes with nothing else between them.
         """
         direction, chunk, micro_batch, _ = actions.T
         gradient = (direction != Pass.FORWARD).astype(np.int64)
@@ -168,6 +169,7 @@ class PipelineTransfers:
         if self.waits:
             followed = sends & (turn + 1 < len(run))
             waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed] + base
+            waits[run[0], 2 : 2 + len(before)] = before
         kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
         labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
         ways = ((sent, sends, beyond, _SEND, _SENT), (received, receives, ahead, _RECEIVE, _RECEIVED))
@@ -183,7 +185,7 @@ class PipelineTransfers:
         stage.sent += int(sends.sum())
         stage.received += int(receives.sum())
         stage.rank.extend(template, flags, waits, stream, key, seconds, 2, stage.call_host, _WAITING, _MOVING)
-        return base + int(run[-1])
+        return base + int(run[-1]), tuple((sent[sends & (turn + 1 == len(run))] + base).tolist())
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from windtunnel.base.arrays import Bools, Floats
 from windtunnel.engine import RankBuilder
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
@@ -70,6 +71,13 @@ class Stage:
         """Append rows of a template; returns the instance."""
         self.labels += label
         return self.rank.add(template, waits)
+
+    def paused_in(self, turns: Floats) -> Bools:
+        """[n] whether the host pauses in each turn, given by its begin in the order of passes, from 0 to 1."""
+        places = [place for place, _ in self.apart.pauses] if self.apart is not None else []
+        mask = np.zeros(len(turns), np.bool_)
+        mask[np.searchsorted(turns, places, side="right") - 1] = True
+        return mask
 
     def pause(self, begin: float, end: float) -> None:
         """Append the host's pauses between these places in the order of passes, from 0 to 1."""
