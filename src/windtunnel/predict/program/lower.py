@@ -91,7 +91,7 @@ def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: 
             stage.live.bind_inside(program, rank, stage.index, stage.only)
     return Lowered(
         replace(program, compute_tax=compute_tax(program, stages)),
-        tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages),
+        tuple(s.labels.table().astype(np.int32) for s in stages),
         tuple(s.calls for s in stages),
         tuple(templates.rows),
         templates.category,
@@ -180,15 +180,17 @@ def _append_passes(stage: Stage, transfers: PipelineTransfers, sharding: Shardin
     whole = ~np.repeat(interrupted, np.diff(np.append(first, len(order))))
     templates = np.full(len(order), -1, np.int64)
     templates[whole] = _runs([order[at] for at in np.flatnonzero(whole).tolist()], actions[whole], sharding)
-    begins = first[np.append(True, interrupted[1:] != interrupted[:-1]) | stage.paused_in(first / len(order))]
+    breaks = np.append(True, interrupted[1:] != interrupted[:-1]) | stage.paused_in(first / len(order))
+    columns = transfers.columns(stage, actions, templates)
     last = -1
     sent: tuple[int, ...] = ()
-    for begin, end in pairwise([*begins.tolist(), len(order)]):
-        stage.pause(begin / len(order), end / len(order))
-        if whole[begin]:
-            last, sent = transfers.passes(stage, actions[begin:end], templates[begin:end], sent)
+    for begin, end in pairwise([*np.flatnonzero(breaks).tolist(), len(first)]):
+        since, until = (int(first[turn]) if turn < len(first) else len(order) for turn in (begin, end))
+        stage.pause(since / len(order), until / len(order))
+        if whole[since]:
+            last, sent = columns.append(begin, end, sent)
         else:
-            last, sent = _append_interrupted(stage, transfers, sharding, order[begin:end], sent)
+            last, sent = _append_interrupted(stage, transfers, sharding, order[since:until], sent)
     return last
 
 
@@ -247,7 +249,7 @@ def _read_back(stage: Stage) -> None:
     chunks = [chunk for chunk, part in enumerate(job.places[stage.index]) if part in ends]
     if not job.runtime.data.read_back or not chunks or job.plan.schedule_name in SENDS_CROSS:
         return
-    labels = np.array(stage.labels, np.int64).reshape(-1, 3)
+    labels = stage.labels.table()
     passes = np.flatnonzero(np.isin(labels[:, 0], (*PASSES, Task.FORWARD_AND_BACKWARD)))
     forward = np.isin(labels[:, 0], (Task.FORWARD, Task.FORWARD_AND_BACKWARD)) & np.isin(labels[:, 2], chunks)
     for before, current in pairwise(passes.tolist()):
