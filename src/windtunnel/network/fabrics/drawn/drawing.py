@@ -20,7 +20,7 @@ PATH = "cluster.fabric.builder"
 _BUILDERS: tuple[type[Dragonfly] | type[DragonflyPlus], ...] = (Dragonfly, DragonflyPlus)
 
 
-class Drawing(Protocol):
+class DrawnFabric(Protocol):
     """Switches, and the port of each NIC of each server."""
 
     def __hash__(self) -> int:
@@ -47,7 +47,7 @@ def is_drawn(fabric: Fabric) -> bool:
     return name in {one.NAME for one in _BUILDERS} or _file_of(fabric) is not None
 
 
-def drawing_of(cluster: Cluster) -> Drawing | None:
+def drawing_of(cluster: Cluster) -> DrawnFabric | None:
     """The drawing of the cluster's fabric; None for leaves and spines.
 
     SpecError for a graph without a builder, and for one whose ports are not those of the cluster's servers; FileError for a file.
@@ -96,7 +96,7 @@ def levels_of(cluster: Cluster) -> Levels:
 
 
 @lru_cache(maxsize=64)
-def _levels(drawing: Drawing, servers: int, rate: float) -> Levels:
+def _levels(drawing: DrawnFabric, servers: int, rate: float) -> Levels:
     return drawing.levels(servers, rate)
 
 
