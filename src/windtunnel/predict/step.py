@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from windtunnel.base.errors import UnknownName
 from windtunnel.base.fidelity import FIDELITIES
 from windtunnel.compute import Factors, Profile
-from windtunnel.network.simulate.fabric_faults import check_faults, without_faults
 from windtunnel.predict.answer.read import read_off
 from windtunnel.predict.prediction import FaultCost, Prediction
 from windtunnel.predict.runs.run import run_step
@@ -53,7 +52,10 @@ def predict(
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
     setting = Setting(network, seed, skip, factors, profile, progress, loads)
     check(job)
-    check_faults(job.cluster.fabric, network)
+    if job.cluster.fabric.faults:
+        from windtunnel.network.simulate.fabric_faults import check_faults
+
+        check_faults(job.cluster.fabric, network)
     job, sharing, saving = share(job, [check(one) for one in beside], background, setting)
     workload = build(job)
     ran = run_step(workload, setting.price(workload), setting)
@@ -63,6 +65,8 @@ def predict(
 
 def _faults(job: Job, ran: StepRun, setting: Setting) -> FaultCost:
     """What the fabric's faults cost: the same step on a whole fabric beside it."""
+    from windtunnel.network.simulate.fabric_faults import without_faults
+
     workload = build(job.model_copy(update={"cluster": without_faults(job.cluster)}))
     whole = run_step(workload, setting.price(workload), setting).step
     events = ran.traffic.events if ran.traffic is not None else {}

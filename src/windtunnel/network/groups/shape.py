@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,9 +16,11 @@ from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.fabrics.drawn import check_room, levels_of
 from windtunnel.network.groups.ranks import EXPERTS, rows_of
-from windtunnel.spec.job import Job
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Axis
+
+if TYPE_CHECKING:
+    from windtunnel.spec.job import Job
 
 Span = Literal["device", "node", "leaf", "pod", "core"]
 _ORDER: tuple[Span, ...] = ("node", "leaf", "pod", "core")
