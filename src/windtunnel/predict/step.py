@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.base.fidelity import FIDELITIES
+from windtunnel.base.fidelity import CLOSED, FIDELITIES
 from windtunnel.compute import Factors, Profile
 from windtunnel.predict.answer.read import read_off
 from windtunnel.predict.prediction import FaultCost, Prediction
@@ -17,7 +17,7 @@ from windtunnel.predict.runs.setting import Setting
 from windtunnel.predict.runs.share import share
 from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.spec import Job, check
-from windtunnel.workload import build
+from windtunnel.workload import Workload, build
 
 if TYPE_CHECKING:
     from windtunnel.records import Dataset
@@ -61,6 +61,17 @@ def predict(
     ran = run_step(workload, setting.price(workload), setting)
     prediction = replace(read_off(workload, ran, setting), sharing=sharing, saving=saving)
     return replace(prediction, faults=_faults(job, ran, setting)) if job.cluster.fabric.faults else prediction
+
+
+def predict_built(workload: Workload) -> Prediction:
+    """The closed-form prediction of a workload whose job has been checked, as `predict` makes it. Raises as `predict`."""
+    fabric = workload.job.cluster.fabric
+    if fabric.faults:
+        from windtunnel.network.simulate.fabric_faults import check_faults
+
+        check_faults(fabric, CLOSED)
+    setting = Setting(CLOSED)
+    return read_off(workload, run_step(workload, setting.price(workload), setting), setting)
 
 
 def _faults(job: Job, ran: StepRun, setting: Setting) -> FaultCost:
