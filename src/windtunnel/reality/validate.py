@@ -90,7 +90,7 @@ def _validate(listed: Sequence[Path], own: bool, family: str | None, progress: P
     scores = [score for score in timed if family in (None, score.family)]
     done = 0
     pieces = [piece for table in tables for piece in _pieces(table, family)]
-    for piece, row_scores in zip(pieces, over(_score_piece, pieces, at_once=4), strict=True):
+    for piece, row_scores in zip(pieces, over(_score_piece, pieces, at_once=16), strict=True):
         scores += row_scores
         if piece.row_id is not None:
             done += 1
