@@ -10,7 +10,7 @@ import pytest
 from windtunnel.predict import predict
 from windtunnel.report.words import reason
 from windtunnel.search.change import Change, predict_or_none
-from windtunnel.search.facts import StepFacts, facts_of, remembered
+from windtunnel.search.facts import StepFacts, facts_of, remember_facts
 from windtunnel.spec import Job, load_job
 from windtunnel.workload import Workload
 
@@ -43,8 +43,8 @@ def test_facts_are_those_of_the_prediction(name: str) -> None:
 
 def test_a_job_is_predicted_once_and_then_forgotten(job: Job, predicted: list[Job]) -> None:
     change = Change.of(plan__global_batch=16)
-    with remembered():
-        with remembered():
+    with remember_facts():
+        with remember_facts():
             first = predict_or_none(job, change)
         assert predict_or_none(job, change) is first and len(predicted) == 1
         assert facts_of(job) != first and len(predicted) == 2
@@ -55,7 +55,7 @@ def test_a_job_is_predicted_once_and_then_forgotten(job: Job, predicted: list[Jo
 def test_only_so_many_are_remembered(job: Job, predicted: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FACTS, "MOST", 1)
     other = load_job("llama3-8b-8xh100", ["plan.global_batch=16"])
-    with remembered():
+    with remember_facts():
         for one in (job, job, other, other, job):
             facts_of(one)
     assert predicted == [job, other, job]
