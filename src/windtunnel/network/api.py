@@ -16,6 +16,7 @@ from windtunnel.network.lanes.algorithms import LOWERINGS
 from windtunnel.network.lanes.send_files import Sends, read_sends
 from windtunnel.network.simulate.collective import engine_sweep
 from windtunnel.network.simulate.fabric_faults import check_faults
+from windtunnel.network.simulate.grid_sweep import grid_sweep
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.network.sizes import sizes_of
 from windtunnel.spec import load_cluster
@@ -140,6 +141,13 @@ def sweep(
     check_faults(cluster.fabric, network)
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
         return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
+    if cluster.fabric.is_grid:
+        if algorithm is not None or sends is not None or protocol is not None or dims:
+            name = "--dims" if dims else "--algorithm"
+            raise SpecError(
+                name, dims or algorithm or protocol or "a file", "none on a torus, mesh or ndim: calls run along its dimensions"
+            )
+        return grid_sweep(cluster, call, gpus, sizes, network=network, mtu=mtu, threads=threads, skip=skip, progress=progress)
     return engine_sweep(
         cluster,
         call,

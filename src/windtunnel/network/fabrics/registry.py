@@ -40,7 +40,7 @@ def parse_fabric(text: str) -> Graph:
     if text.endswith((".toml", ".json")):
         return load_graph(text)
     if name in BUILDERS:
-        return BUILDERS[name].read(_values(rest, name)).build()
+        return parse_builder(text).build()
     if not colon and name in names("fabrics"):
         builder = load_fabric(name).builder
         if builder is None:
@@ -50,6 +50,14 @@ def parse_fabric(text: str) -> Graph:
             )  # fmt: skip
         return parse_fabric(builder)
     raise UnknownName("--fabric", name, [*BUILDERS, "file", *(f for f in names("fabrics") if load_fabric(f).builder)])
+
+
+def parse_builder(text: str) -> Builder:
+    """The builder that `name:key=value,...` names, with its parameters. Raises UnknownName and SpecError."""
+    name, _, rest = text.strip().partition(":")
+    if name not in BUILDERS:
+        raise UnknownName("--fabric", name, list(BUILDERS))
+    return BUILDERS[name].read(_values(rest, name))
 
 
 def _values(text: str, name: str) -> dict[str, str]:

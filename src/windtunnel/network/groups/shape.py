@@ -6,44 +6,21 @@ are compared, and the shape returned is that of the group that spans most nodes,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
+from windtunnel.network.groups.grid_shape import flat_grid_group, grid_group, shape_on_grid
+from windtunnel.network.groups.group import Group as Group
+from windtunnel.network.groups.group import Span
 from windtunnel.network.groups.ranks import EXPERTS, rows_of
 from windtunnel.spec.job import Job
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Axis
 
-Span = Literal["device", "node", "leaf", "pod", "core"]
 _ORDER: tuple[Span, ...] = ("node", "leaf", "pod", "core")
-
-
-@dataclass(frozen=True)
-class Group:
-    """Shape of one communication group. A domain is a node, or a scale-up domain that spans several."""
-
-    ranks: int
-    """GPUs of the group."""
-    per_node: int
-    """Most GPUs of the group in one domain."""
-    nodes: int
-    """Domains that the group spans."""
-    sharing: int = 1
-    """Groups of the same axis that send through the NICs of one domain at the same time."""
-    gpus_per_node: int = 8
-    """GPUs in a domain."""
-    span: Span = "node"
-    """The farthest switch level that the group crosses."""
-    per_leaf: float = 0.0
-    """Domains of the group below one leaf (0: as many as fit). Of a pair: how many of the GPUs there send for each one whose
-    message leaves the leaf."""
-    per_pod: float = 0.0
-    """The same of a pod."""
 
 
 def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
@@ -53,6 +30,8 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
     first and last stage; SHARD the innermost `job.shard_ranks` of dp x cp, REPLICA the rest of dp x cp. Raises SpecError for NONE.
     """
     plan, cluster = job.plan, job.cluster
+    if cluster.fabric.is_grid:
+        return grid_group(job, axis, stage)
     of_experts = axis in EXPERTS  # other groups are the same whatever the experts' degrees
     return _shape(
         Axis(axis),
@@ -78,6 +57,8 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
 
 def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing: int = 1) -> Group:
     """Group of `gpus` consecutive GPUs, or of the first `per_node` of each domain (what nccl-tests runs)."""
+    if cluster.fabric.is_grid:
+        return flat_grid_group(cluster, gpus)
     domain = cluster.node.domain
     here = min(gpus, domain, per_node or domain)
     if gpus < 1 or here < 1:
@@ -90,6 +71,8 @@ def shape_of(cluster: Cluster, rows: Int64s, pair: bool = False) -> Group:
     """Shape of groups given as rank ids [groups, ranks]: all groups that communicate at the same time, so that what they share is
     counted; `pair`: messages from the first rank of each row to the second."""
     fabric, node = cluster.fabric, cluster.node
+    if fabric.is_grid:
+        return shape_on_grid(cluster, rows, pair)
     return _describe(rows, None, node.domain, node.gpus, fabric.leaf_nodes, fabric.pod_nodes, pair)
 
 

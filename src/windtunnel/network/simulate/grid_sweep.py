@@ -1,0 +1,103 @@
+"""One collective on a machine whose accelerators are joined along dimensions: closed form, fluid or packet by packet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from windtunnel.base.arrays import Int64s
+from windtunnel.base.errors import SpecError
+from windtunnel.base.fidelity import CLOSED, FLOW
+from windtunnel.engine import flow
+from windtunnel.engine.flow import Demands, Variables
+from windtunnel.engine.packet import run_packets
+from windtunnel.network.closed.collective import bus_factor
+from windtunnel.network.closed.grid import GRID_ERROR, describe_spans, grid_call
+from windtunnel.network.groups.mapping import Axes
+from windtunnel.network.groups.shape import flat_group
+from windtunnel.network.simulate.axis_call import AxisCall
+from windtunnel.network.simulate.axis_calls import Machine, demand_of, machine, plan_of
+from windtunnel.network.simulate.packets import packet_size, settle_delays, small_buffers_named
+from windtunnel.spec.machine.cluster import Cluster
+from windtunnel.workload.ops import Comm
+
+
+@dataclass(frozen=True)
+class GridRun:
+    """Seconds of a call over an engine, with its traffic; `mtu` 0 without packets."""
+
+    seconds: float
+    plan: AxisCall
+    mtu: int = 0
+    hops: int = 0
+
+
+def run_on_grid(on: Machine, plan: AxisCall, network: str, mtu: int | None = None, threads: int = 1, skip: bool = False) -> GridRun:
+    """A call alone on its machine, over flows or packets."""
+    if network == FLOW:
+        load = demand_of(on, plan)
+        used = np.flatnonzero(load)
+        demands = Demands(np.array([0, len(used)], np.int64), used.astype(np.int32), load[used])
+        one = np.ones(1)
+        moved = max(plan.seconds - plan.latency, 1e-12)
+        variables = Variables(begin=one * plan.wait, size=one, bound=one / moved, latency=one * (plan.latency - plan.wait))
+        return GridRun(flow.run(on.graph.link_rate * on.graph.link_up, demands, variables).last, plan)
+    size = mtu or packet_size(float(plan.lanes.bytes.sum()))
+    lanes = settle_delays(on.graph, plan.paths, plan.lanes, size)
+    with small_buffers_named(on.graph, "cluster.fabric.buffer"):
+        run = run_packets(on.graph, plan.paths, lanes, replace(on.packets(size), threads=threads, skip=skip))
+    return GridRun(float(run.delivered.max()), plan, size, int(run.stats["data_packet_hops"]))
+
+
+def grid_sweep(
+    cluster: Cluster,
+    comm: Comm,
+    gpus: int,
+    sizes: Iterable[float],
+    *,
+    network: str,
+    mtu: int | None = None,
+    threads: int = 1,
+    skip: bool = False,
+    progress: Callable[[float], bool] | None = None,
+) -> list[dict[str, object]]:
+    """The rows of `windtunnel.network.sweep` for the first `gpus` accelerators, or a slice with as many."""
+    group = flat_group(cluster, gpus)
+    assert group.grid is not None or gpus == 1
+    if group.ranks < 2:
+        raise SpecError("gpus", gpus, "at least 2")
+    count = gpus if cluster.fabric.slices else None
+    axes: Axes = (("tp", gpus), ("dp", group.gpus_per_node // gpus))
+    on = machine(cluster, cluster.gpus if count is None else count, axes=axes)
+    ranks: Int64s = np.arange(gpus)[None, :]
+    call = grid_call(cluster, comm, group)
+    rows: list[dict[str, object]] = []
+    todo = list(sizes)
+    for size in todo:
+        plan = plan_of(on, comm, size, ranks, group)
+        ran = GridRun(plan.seconds, plan) if network == CLOSED else run_on_grid(on, plan, network, mtu, threads, skip)
+        assert group.grid is not None
+        rows.append(
+            {
+                "size": size,
+                "time_us": ran.seconds * 1e6,
+                "algbw_GBs": size / ran.seconds * 1e-9,
+                "busbw_GBs": size * bus_factor(comm, gpus) / ran.seconds * 1e-9,
+                "algorithm": call.algorithm,
+                "protocol": call.machine.medium,
+                "channels": 0,
+                "dimensions": describe_spans(call.machine, group.grid, comm),
+                "lanes": len(plan.lanes),
+                **({"mtu": ran.mtu, "packet_hops": ran.hops} if ran.mtu else {}),
+                "provenance": "assumed",
+                "relative_error": GRID_ERROR,
+            }
+        )
+        if progress is not None and progress(len(rows) / len(todo)):
+            break
+    return rows
+
+
+__all__ = ["GridRun", "grid_sweep", "run_on_grid"]
