@@ -222,12 +222,14 @@ class Runtime(Noun):
     nccl: dict[str, str | int] = Field({}, description="NCCL_* variables of the job; `windtunnel collective --help` lists them")
     dimension_order: DimensionOrder | None = Field(
         None,
-        description="torus, mesh and ndim: the order in which parts of a collective pass the dimensions; rotated: each part begins with "
-        "another dimension; innermost: all alike; themis: chunk by chunk the least loaded first; default: rotated, of ndim innermost",
+        description="torus, mesh, ndim: order in which parts of a collective pass the dimensions; rotated: each part begins with "
+        "another one; innermost: all alike; themis: part by part the least loaded first; default: rotated, of ndim innermost",
     )
     dimension_chunks: PositiveInt | None = Field(
-        None, le=256, description="parts of a collective, which pass the dimensions one after the other; default: one for each "
-        "dimension if rotated, else 8"
+        None,
+        le=256,
+        description="parts of a collective, which pass the dimensions one after the other; default: one for each "
+        "dimension if rotated, else 8",
     )
     host: Host
     data: Data = Field(default_factory=lambda: Data.model_validate({}))

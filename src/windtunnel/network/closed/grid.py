@@ -117,8 +117,8 @@ def dimension_of(along: GridDimension, span: Span) -> Dimension:
 
 
 def describe_spans(machine: GridMachine, grid: GridGroup, comm: Comm) -> str:
-    """Dimensions and sizes for people, such as `x4 y2of8/2`: all 4 along x, and 2 of the 8 along y, every second one; of messages the
-    farthest one's links, such as `x+1 y+2`."""
+    """Dimensions and sizes for people, such as `x4 y2of8/2`: all 4 along x, and 2 of the 8 along y, every second one; of messages
+    the farthest one's links, such as `x+1 y+2`."""
     if grid.messages or comm is Comm.SEND_RECV:
         return " ".join(f"{along.name}+{n}" for along, n in zip(machine.dimensions, grid.hops, strict=True) if n) or "-"
     words = []

@@ -83,16 +83,16 @@ def _path(comm: Comm, spans: Sequence[Dimension], order: Sequence[int], chunk: i
 def _served(paths: Sequence[Sequence[Stage]], spans: Sequence[Dimension], resource: Sequence[int], comm: Comm) -> list[Stage]:
     """All stages as dimensions that serve who comes first take them."""
     free = dict.fromkeys(resource, 0.0)
-    ready = [(0.0, 0, chunk) for chunk in range(len(paths))]
+    ready = [(0.0, chunk, 0) for chunk in range(len(paths))]
     served = []
     while ready:
-        came, place, chunk = heapq.heappop(ready)
+        came, chunk, place = heapq.heappop(ready)
         stage = paths[chunk][place]
         done = max(came, free[resource[stage.span]]) + seconds_of(comm, spans, stage, 1.0)
         free[resource[stage.span]] = done
         served.append(stage)
         if place + 1 < len(paths[chunk]):
-            heapq.heappush(ready, (done, place + 1, chunk))
+            heapq.heappush(ready, (done, chunk, place + 1))
     return served
 
 

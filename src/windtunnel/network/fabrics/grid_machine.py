@@ -1,7 +1,7 @@
 """A cluster whose accelerators are joined along dimensions: its dimensions as numbers, and the part of it that a job gets.
 
-Torus, mesh and ndim (`spec.machine.cluster.GRIDS`) have no servers and leaves between accelerators; each dimension is a ring, a line,
-fully connected, or a switch. A link carries its line rate times the fabric's `efficiency`.
+Torus, mesh and ndim (`spec.machine.cluster.GRIDS`) have no servers and leaves between accelerators; each dimension is a ring, a
+line, fully connected, or a switch. A link carries its line rate times the fabric's `efficiency`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Literal
 
 from windtunnel.base.errors import SpecError
 from windtunnel.engine.graph import Graph
+from windtunnel.network.fabrics.grid import joins
 from windtunnel.network.fabrics.ndim import NDim
 from windtunnel.network.fabrics.parameters import per_dimension
 from windtunnel.network.fabrics.registry import parse_builder
@@ -22,6 +23,7 @@ from windtunnel.spec.machine.cluster import Cluster
 GridKind = Literal["ring", "line", "fully_connected", "switch"]
 NAMES = "xyzw"
 """Of the first dimensions; further ones have numbers."""
+_KINDS: dict[str, GridKind] = {"ring": "ring", "fully_connected": "fully_connected", "switch": "switch"}
 BUILDER, SLICE, GPUS = "cluster.fabric.builder", "cluster.fabric.slice", "cluster.gpus"
 
 
@@ -83,15 +85,13 @@ def grid_of(cluster: Cluster, gpus: int | None = None) -> GridMachine | None:
 
 
 @lru_cache(maxsize=256)
-def _grid(
-    text: str, slices: bool, part: str | None, efficiency: float, medium: str, gpus: int, whole: int
-) -> GridMachine:
+def _grid(text: str, slices: bool, part: str | None, efficiency: float, medium: str, gpus: int, whole: int) -> GridMachine:
     builder = _read(text)
     if part is not None and not slices:
         raise SpecError(SLICE, part, "a fabric with slices = true", "Write the sizes in cluster.fabric.builder.")
-    if slices and not isinstance(builder, Torus):
-        raise SpecError("cluster.fabric.slices", True, "false for ndim: a torus or mesh has slices")
     if slices:
+        if not isinstance(builder, Torus):
+            raise SpecError("cluster.fabric.slices", True, "false for ndim: a torus or mesh has slices")
         builder = replace(builder, sizes=_given(part, builder, gpus) if part is not None else slice_of(builder, gpus))
     machine = GridMachine(builder, _dimensions(builder, efficiency), efficiency, medium)
     wanted = gpus if slices else max(gpus, whole)
@@ -100,7 +100,8 @@ def _grid(
             SLICE if part is not None else BUILDER,
             machine.shape,
             f"sizes whose product is the {wanted} GPUs of the job",
-            f"{machine.shape} has {machine.accelerators}. Set cluster.gpus={machine.accelerators}, or sizes such as {_near(wanted, len(machine.sizes))}.",
+            f"{machine.shape} has {machine.accelerators}. Set cluster.gpus={machine.accelerators}, or sizes such as "
+            f"{_near(wanted, len(machine.sizes))}.",
         )
     return machine
 
@@ -123,8 +124,7 @@ def _dimensions(builder: Torus | NDim, efficiency: float) -> tuple[GridDimension
         if len(builder.kinds) != count:
             raise builder.wrong("kinds", f"{count} names, one for each of the sizes {'x'.join(map(str, builder.sizes))}")
         for kind, size in zip(builder.kinds, builder.sizes, strict=True):
-            assert kind in ("ring", "fully_connected", "switch")
-            kinds.append("line" if kind == "ring" and size < 3 else kind)
+            kinds.append(_KINDS[kind] if kind != "ring" or joins(size) else "line")
     else:
         kinds = ["ring" if ring else "line" for ring in builder.rings]
     names = [NAMES[at] if at < len(NAMES) else str(at) for at in range(count)]

@@ -43,9 +43,10 @@ class GridLinks:
         along = self.machine.dimensions[dimension]
         ahead = dst[:, dimension] - src[:, dimension]
         if along.kind == "ring":
-            return np.minimum(ahead % along.size, -ahead % along.size)
-        if along.kind == "line":
-            return np.abs(ahead)
+            ahead = np.minimum(ahead % along.size, -ahead % along.size)
+        if along.kind in ("ring", "line"):
+            links: Int64s = np.abs(ahead)
+            return links
         return np.where(ahead != 0, 1 if along.kind == "fully_connected" else 2, 0).astype(np.int64)
 
     def route(self, src: Int64s, dst: Int64s) -> tuple[Int64s, Int64s]:

@@ -41,7 +41,7 @@ def axes_of(job: Job) -> Axes:
 
 @lru_cache(maxsize=256)
 def map_axes(machine: GridMachine, axes: Axes) -> tuple[tuple[str, tuple[Digit, ...]], ...]:
-    """The digits of each axis, its first one fastest in the axis' numbers. SpecError if the axes are not as many as accelerators."""
+    """The digits of each axis, its first one fastest in the axis' numbers. SpecError if accelerators are not as many as ranks."""
     ranks = math.prod(size for _, size in axes)
     if ranks != machine.accelerators:
         plan = ", ".join(f"{name} = {size}" for name, size in axes)
@@ -96,7 +96,8 @@ def _bandwidth(dimension: GridDimension, size: int, stride: int) -> float:
 
 
 def points_of(machine: GridMachine, axes: Axes) -> Int64s:
-    """[ranks, dimensions] place of each rank, ranks numbered with the innermost axis fastest; of accelerators in order without axes."""
+    """[ranks, dimensions] place of each rank, ranks numbered with the innermost axis fastest; without axes of accelerators in
+    order."""
     if not axes:
         return np.stack(np.unravel_index(np.arange(machine.accelerators), machine.sizes, order="F"), axis=1).astype(np.int64)
     rank = np.arange(machine.accelerators)
@@ -112,4 +113,5 @@ def points_of(machine: GridMachine, axes: Axes) -> Int64s:
 def number_points(machine: GridMachine, points: Int64s) -> Int64s:
     """[...] the accelerator's number of each place [..., dimensions]."""
     strides = np.cumprod([1, *machine.sizes[:-1]])
-    return (points * strides).sum(axis=-1)
+    numbers: Int64s = (points * strides).sum(axis=-1)
+    return numbers

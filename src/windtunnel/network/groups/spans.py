@@ -33,8 +33,8 @@ class Span:
 
 @dataclass(frozen=True)
 class GridGroup:
-    """Where a group is on its machine: its spans, none for pairs that send to each other; and of messages from each rank to the next
-    `hops` and `load`: links of each dimension that the farthest one passes, and messages on the busiest link of each dimension."""
+    """Where a group is on its machine: its spans, none for pairs that send to each other; and of messages from each rank to the
+    next `hops` and `load`: links of each dimension that the farthest one passes, and messages on the busiest link of each."""
 
     spans: tuple[Span, ...]
     hops: tuple[int, ...] = ()
@@ -55,7 +55,9 @@ class NotAPart(ValueError):
 def spans_of(machine: GridMachine, points: Int64s) -> tuple[Span, ...]:
     """Spans of equal groups that communicate at once; `points` [groups, ranks, dimensions]. Raises NotAPart."""
     digits = [
-        (dimension, size, stride) for dimension in range(points.shape[2]) for size, stride in _steps(points[0, :, dimension].tolist())
+        (dimension, size, stride)
+        for dimension in range(points.shape[2])
+        for size, stride in _steps(points[0, :, dimension].tolist())
     ]
     if np.prod([size for _, size, _ in digits], dtype=np.int64) != points.shape[1]:
         raise NotAPart

@@ -21,9 +21,9 @@ from windtunnel.workload.ops import Comm
 
 
 class GridLanes(NamedTuple):
-    """K lanes of one group in columns. Ranks are numbered along the spans, the first one fastest. `back` [K]: against the numbers of
-    a ring or line; `dimension` [K]: along which, -1 for a message that passes several. `waits`: (lane, lane that it waits for,
-    lead)."""
+    """K lanes of one group in columns. Ranks are numbered along the spans, the first one fastest. `back` [K]: against the numbers
+    of a ring or line; `dimension` [K]: along which, -1 for a message that passes several. `waits`: (lane, lane that it waits
+    for, lead)."""
 
     src: Int64s
     dst: Int64s
@@ -60,12 +60,15 @@ def lanes_on_grid(call: GridCall, size: float) -> GridLanes:
     followed = {in_dimension for _, in_dimension in before}
     parts = [_part(call, stage, at in followed) for at, stage in enumerate(stages)]
     first = np.cumsum([0, *(len(part.src) for part in parts)])
-    waits = [tuple(column + shift for column, shift in zip(part.waits, (at, at, 0), strict=True)) for part, at in zip(parts, first, strict=False)]
+    waits = [
+        tuple(column + shift for column, shift in zip(part.waits, (at, at, 0), strict=True))
+        for part, at in zip(parts, first, strict=False)
+    ]
     for at, earlier in enumerate(before):
         for other in sorted({one for one in earlier if one is not None}):
             lane, on = _all_into(parts[at].src, parts[other].dst)
             waits.append((lane + first[at], on + first[other], np.full(len(lane), ALL, np.int64)))
-    columns = [_speeds(call, stage, part, size) for stage, part in zip(stages, parts, strict=True)]
+    columns = [_speeds(call, stage, part) for stage, part in zip(stages, parts, strict=True)]
     counts = [len(part.src) for part in parts]
     return GridLanes(
         np.concatenate([part.src for part in parts]),
@@ -113,15 +116,16 @@ def _all_into(src: Int64s, dst: Int64s) -> tuple[Int64s, Int64s]:
     return lane, order[np.repeat(start, count) + place]
 
 
-def _speeds(call: GridCall, stage: Stage, part: _Part, size: float) -> tuple[Floats, Floats]:
+def _speeds(call: GridCall, stage: Stage, part: _Part) -> tuple[Floats, Floats]:
     """(rate, delay) of a stage's lanes."""
     along, span = call.dimensions[stage.span], call.grid.spans[stage.span]
     each = along.bandwidth / {"both_ways": 2, "fully_connected": max(1, span.size - 1)}.get(along.kind, 1)
-    rate = np.full(len(part.src), each)
+    rate: Floats = np.full(len(part.src), each)
     if call.comm is Comm.ALL_TO_ALL:
         free = Dimension(along.kind, along.size, along.bandwidth, 0.0).exchange(1.0)
         rate = part.slice / free
-    return rate, part.hops * along.latency
+    delay: Floats = (part.hops * along.latency).astype(np.float64)
+    return rate, delay
 
 
 def _part(call: GridCall, stage: Stage, followed: bool) -> _Part:

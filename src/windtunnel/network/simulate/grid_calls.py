@@ -43,8 +43,8 @@ class GridPlace:
     axes: Axes = ()
 
     def placed(self) -> ClusterGraph:
-        """The machine's graph, and the accelerator of each rank. Hops are the lanes' delays, which contain a packet's way through each
-        router, so links have next to none of their own."""
+        """The machine's graph, and the accelerator of each rank. Hops are the lanes' delays, which contain a packet's way through
+        each router, so links have next to none of their own."""
         graph, count = self.machine.graph(), self.machine.accelerators
         graph = replace(graph, link_latency=np.minimum(graph.link_latency, CABLE))
         ends = number_points(self.machine, grid_points(self.machine, self.axes, np.arange(count))).astype(np.int32)
@@ -64,8 +64,8 @@ class GridPlace:
 
 
 def grid_packets(cluster: Cluster, mtu: int, seed: int) -> PacketOptions:
-    """Links that lose nothing, without ACKs beside the data: the engine's have one byte. No buffer is ever full, so nothing waits for
-    itself in a circle, as virtual channels see to."""
+    """Links that lose nothing, without ACKs beside the data: the engine's have one byte. No buffer is ever full, so nothing waits
+    for itself in a circle, as virtual channels see to."""
     return replace(packet_options(cluster, mtu, seed=seed), control=1, buffer=BUFFER, inner_buffer=BUFFER, loss=Loss.DROP)
 
 
@@ -75,7 +75,10 @@ def grid_faults(cluster: Cluster) -> FabricFaults:
     for text, one in zip(faults.stated, map(parse_any, faults.stated), strict=True):
         if not isinstance(one, Fault) or one.factor <= 0.0:
             raise SpecError(
-                FIELD, text, "PATTERN:slow=0.5 on a torus, mesh or ndim", "Calls take fixed ways along dimensions there, and no detours."
+                FIELD,
+                text,
+                "PATTERN:slow=0.5 on a torus, mesh or ndim",
+                "Calls take fixed ways along dimensions there, and no detours.",
             )
     return faults
 
@@ -97,7 +100,7 @@ def _traffic(machine: GridMachine, graph: Graph, call: GridCall, one: GridLanes,
     src, dst = (points[:, ends].reshape(-1, points.shape[2]) for ends in (one.src, one.dst))
     slice_ = np.maximum(1, np.ceil(one.slice - 1e-6)).astype(np.int64)
     lane, on, lead = one.waits
-    start, on, lead = deps(
+    start, other, ahead = deps(
         groups * lanes, (lane + copy * lanes).ravel(), (on + copy * lanes).ravel(), np.tile(lead, groups)
     )  # fmt: skip
     seconds, latency = call.cost(size)
@@ -113,8 +116,8 @@ def _traffic(machine: GridMachine, graph: Graph, call: GridCall, one: GridLanes,
         begin=np.full(groups * lanes, launch),
         group=(one.stage + copy * (int(one.stage.max()) + 1)).ravel().astype(np.int32),
         dep_start=start,
-        dep_lane=on,
-        dep_lead=lead,
+        dep_lane=other,
+        dep_lead=ahead,
     )
     paths = _paths(machine, graph, src, dst, np.tile(one.dimension, groups), np.tile(one.back, groups))
     return AxisCall(joined, OPTIONS, np.arange(groups * lanes, dtype=np.uint64), paths, seconds, latency, launch, 0.0)

@@ -12,7 +12,6 @@ from windtunnel.spec.machine.economics import Economics, Region
 from windtunnel.spec.machine.host import Expansion, HostLink, MemoryPool, Storage
 from windtunnel.spec.machine.power import GpuDraw, NodeDraw, SwitchDraw
 
-
 GRIDS = ("torus", "mesh", "ndim")
 """Builders of machines with dimensions, on which a step runs."""
 
