@@ -299,10 +299,9 @@ def collective(
 
 def _estimate_on_grid(cluster: Cluster, comm: Comm, size: float, group: Group) -> CommEstimate:
     call = grid_call(cluster, comm, group)
-    assert group.grid is not None
     seconds, latency = call.cost(size)
     rate = size * bus_factor(comm, group.ranks) / seconds if seconds > 0 else 0.0
-    dimensions = describe_spans(call.machine, group.grid, comm)
+    dimensions = describe_spans(call.machine, call.grid, comm)
     return CommEstimate(
         seconds, call.algorithm, call.machine.medium, 0, rate, latency, "assumed", GRID_ERROR, dimensions=dimensions
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Seconds of calls on machines whose accelerators are joined along dimensions: tori, meshes and N-dimensional ones.
 
-A group runs over parts of dimensions (`groups/spans.py`). On a part that is a ring halves go either way round; on a line each link
+A group runs over parts of dimensions (`grids/spans.py`). On a part that is a ring halves go either way round; on a line each link
 passes on what comes from behind it; fully connected dimensions send directly, switches in powers of two. A collective over several
 parts is cut, and its parts pass them in an order (`grid_schedule.py`). There are no channels and no protocols.
 
@@ -15,9 +15,9 @@ from functools import lru_cache
 
 from windtunnel.network.closed.dimensions import Dimension, Kind
 from windtunnel.network.closed.grid_schedule import Schedule, makespan, schedule
-from windtunnel.network.fabrics.grid_machine import GridDimension, GridMachine, grid_of
+from windtunnel.network.grids.machine import GridDimension, GridMachine, machine_under
+from windtunnel.network.grids.spans import GridGroup, GridSpan
 from windtunnel.network.groups.group import Group
-from windtunnel.network.groups.spans import GridGroup, Span
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -45,17 +45,17 @@ class GridCall:
     machine: GridMachine
     grid: GridGroup
     dimensions: tuple[Dimension, ...]
-    plan: Schedule | None
-    """None for messages."""
+    schedule: Schedule
+    """Empty for messages."""
 
     def cost(self, size: float) -> tuple[float, float]:
         """(seconds of a call of `size` bytes, the part of them that moves no bytes)."""
         launch = self.machine.builder.launch
-        if self.plan is None:
+        if not self.schedule.stages:
             rounds, share = MESSAGES.get(self.comm, (1, 1.0))
             latency = launch + rounds * self.hop
             return latency + rounds * share * size / self.rate, latency
-        seconds, busy = makespan(self.comm, self.dimensions, self.plan, size)
+        seconds, busy = makespan(self.comm, self.dimensions, self.schedule, size)
         return launch + seconds, launch + seconds - busy
 
     @property
@@ -72,7 +72,7 @@ class GridCall:
     @property
     def algorithm(self) -> str:
         """A name for people."""
-        if self.plan is None:
+        if not self.schedule.stages:
             return "permute" if self.comm is Comm.SEND_RECV else "exchange"
         if self.order == "themis" and len(self.grid.spans) > 1 and self.comm is not Comm.ALL_TO_ALL:
             return "themis"
@@ -94,22 +94,19 @@ def order_of(machine: GridMachine, grid: GridGroup) -> str:
 
 def grid_call(cluster: Cluster, comm: Comm, group: Group) -> GridCall:
     """The call of a group, kept."""
-    assert group.grid is not None
-    machine = grid_of(cluster, group.gpus_per_node)
-    assert machine is not None
-    return _call(machine, RUNS_AS.get(comm, comm), group.grid)
+    return _call(machine_under(cluster, group.gpus_per_node), RUNS_AS.get(comm, comm), group.grid or GridGroup(()))
 
 
 @lru_cache(maxsize=4096)
 def _call(machine: GridMachine, comm: Comm, grid: GridGroup) -> GridCall:
     spans = tuple(dimension_of(machine.dimensions[span.dimension], span) for span in grid.spans)
-    plan = None
+    plan = Schedule((), ())
     if not grid.messages and comm is not Comm.SEND_RECV:
         plan = schedule(comm, spans, tuple(span.dimension for span in grid.spans), order_of(machine, grid), grid.chunks)
     return GridCall(comm, machine, grid, spans, plan)
 
 
-def dimension_of(along: GridDimension, span: Span) -> Dimension:
+def dimension_of(along: GridDimension, span: GridSpan) -> Dimension:
     """A span as a dimension of the links that its group has to itself."""
     links = _LINKS.get(span.kind, span.size - 1)
     hop = along.latency * (2 if span.kind == "switch" else span.stride if span.kind in ("ring", "line") else 1)

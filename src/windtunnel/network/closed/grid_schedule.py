@@ -20,7 +20,7 @@ INNERMOST_CHUNKS = 8
 """Parts of a call whose parts all pass the dimensions in one order: more hide more, and cost more latency."""
 
 
-class Stage(NamedTuple):
+class GridStage(NamedTuple):
     """A part's pass through a span: `place` among its stages, `reduces` or gathers (or exchanges), `size` bytes on each
     accelerator for each byte of the call."""
 
@@ -34,7 +34,7 @@ class Stage(NamedTuple):
 class Schedule(NamedTuple):
     """Stages in the order in which they are served; `resource` [spans]: the dimension that serves a span."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[GridStage, ...]
     resource: tuple[int, ...]
 
     def before(self) -> list[tuple[int | None, int | None]]:
@@ -64,23 +64,25 @@ def schedule(comm: Comm, spans: tuple[Dimension, ...], resource: tuple[int, ...]
     else:
         orders = [tuple(range(count))] * parts
     paths = [_path(comm, spans, one, chunk, 1.0 / parts) for chunk, one in enumerate(orders)]
-    return Schedule(tuple(_served(paths, alone, resource, comm)), resource)
+    return Schedule(tuple(_serve(paths, alone, resource, comm)), resource)
 
 
-def _path(comm: Comm, spans: Sequence[Dimension], order: Sequence[int], chunk: int, share: float) -> list[Stage]:
+def _path(comm: Comm, spans: Sequence[Dimension], order: Sequence[int], chunk: int, share: float) -> list[GridStage]:
     """The stages of one part."""
     if comm is Comm.ALL_TO_ALL:
-        return [Stage(chunk, place, span, False, share) for place, span in enumerate(order)]
+        return [GridStage(chunk, place, span, False, share) for place, span in enumerate(order)]
     shares = []
     for span in order:
         shares.append((span, share))
         share /= spans[span].size
     there = [(span, True, each) for span, each in shares] if comm is not Comm.ALL_GATHER else []
     back = [(span, False, each) for span, each in shares[::-1]] if comm is not Comm.REDUCE_SCATTER else []
-    return [Stage(chunk, place, *one) for place, one in enumerate([*there, *back])]
+    return [GridStage(chunk, place, *one) for place, one in enumerate([*there, *back])]
 
 
-def _served(paths: Sequence[Sequence[Stage]], spans: Sequence[Dimension], resource: Sequence[int], comm: Comm) -> list[Stage]:
+def _serve(
+    paths: Sequence[Sequence[GridStage]], spans: Sequence[Dimension], resource: Sequence[int], comm: Comm
+) -> list[GridStage]:
     """All stages as dimensions that serve who comes first take them."""
     free = dict.fromkeys(resource, 0.0)
     ready = [(0.0, chunk, 0) for chunk in range(len(paths))]
@@ -96,7 +98,7 @@ def _served(paths: Sequence[Sequence[Stage]], spans: Sequence[Dimension], resour
     return served
 
 
-def seconds_of(comm: Comm, spans: Sequence[Dimension], stage: Stage, size: float) -> float:
+def seconds_of(comm: Comm, spans: Sequence[Dimension], stage: GridStage, size: float) -> float:
     """Seconds of a stage of a call of `size` bytes."""
     along = spans[stage.span]
     return along.exchange(stage.share * size) if comm is Comm.ALL_TO_ALL else along.scatter(stage.share * size)

@@ -8,11 +8,11 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import PlanError, SpecError
-from windtunnel.network.fabrics.grid_machine import GridMachine, grid_of
+from windtunnel.network.grids.machine import GridMachine, machine_under
+from windtunnel.network.grids.mapping import Axes, axes_of
+from windtunnel.network.grids.spans import GridGroup, NotAPart, grid_points, messages_of, spans_of
 from windtunnel.network.groups.group import Group
-from windtunnel.network.groups.mapping import Axes, axes_of
 from windtunnel.network.groups.ranks import members
-from windtunnel.network.groups.spans import GridGroup, NotAPart, grid_points, messages_of, spans_of
 from windtunnel.spec.job import Job
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Axis
@@ -30,7 +30,7 @@ def grid_group(job: Job, axis: Axis, stage: int | None = None) -> Group:
 
     PlanError names the field of a group that is not the same part of each dimension, and the sizes that are.
     """
-    machine = _machine(job.cluster)
+    machine = machine_under(job.cluster)
     if axis in (Axis.PP, Axis.EMBEDDING):
         return _of_messages(job, machine, axis, stage)
     rows = members(job, axis, None if axis == Axis.WORLD else stage or 0)
@@ -43,11 +43,11 @@ def grid_group(job: Job, axis: Axis, stage: int | None = None) -> Group:
             f"plan.{field}",
             getattr(job.plan, field) or rows.shape[1],
             f"groups that are one part of each dimension of {machine.shape}",
-            _fitting(job, machine, rows),
+            _list_fitting(job, machine, rows),
         ) from None
 
 
-def _fitting(job: Job, machine: GridMachine, rows: Int64s) -> str:
+def _list_fitting(job: Job, machine: GridMachine, rows: Int64s) -> str:
     """Sizes of consecutive ranks that are parts of the dimensions, for the hint."""
     axes, ranks = axes_of(job), np.arange(machine.accelerators)
     sizes = []
@@ -91,7 +91,7 @@ def flat_grid_group(cluster: Cluster, gpus: int) -> Group:
     """Group of the first `gpus` accelerators, or of a slice with as many."""
     if gpus < 1:
         raise SpecError("gpus", gpus, "at least 1")
-    machine = _machine(cluster, gpus if cluster.fabric.slices else None)
+    machine = machine_under(cluster, gpus if cluster.fabric.slices else None)
     if machine.accelerators % gpus:
         raise SpecError("gpus", gpus, f"a divisor of the {machine.accelerators} accelerators of {machine.shape}")
     axes = (("tp", gpus), ("dp", machine.accelerators // gpus))
@@ -100,7 +100,7 @@ def flat_grid_group(cluster: Cluster, gpus: int) -> Group:
 
 def shape_on_grid(cluster: Cluster, rows: Int64s, pair: bool = False) -> Group:
     """Shape of groups given as rank ids [groups, ranks] on accelerators in order; `pair`: messages."""
-    machine = _machine(cluster)
+    machine = machine_under(cluster)
     if pair:
         return _pairs(machine, [grid_points(machine, (), rows)])
     try:
@@ -111,9 +111,3 @@ def shape_on_grid(cluster: Cluster, rows: Int64s, pair: bool = False) -> Group:
             machine.shape,
             f"a machine on which the {rows.shape[1]} ranks of a group are one part of each dimension",
         ) from None
-
-
-def _machine(cluster: Cluster, gpus: int | None = None) -> GridMachine:
-    machine = grid_of(cluster, gpus)
-    assert machine is not None
-    return machine

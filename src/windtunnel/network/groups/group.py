@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from windtunnel.network.groups.spans import GridGroup
+from windtunnel.network.grids.spans import GridGroup
 
 Span = Literal["device", "node", "leaf", "pod", "core"]
 

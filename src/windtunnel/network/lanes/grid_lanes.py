@@ -15,8 +15,8 @@ from windtunnel.base.arrays import Bools, Floats, Int64s
 from windtunnel.engine.lanes import ALL
 from windtunnel.network.closed.dimensions import Dimension
 from windtunnel.network.closed.grid import MESSAGES, GridCall
-from windtunnel.network.closed.grid_schedule import Stage
-from windtunnel.network.groups.spans import Span
+from windtunnel.network.closed.grid_schedule import GridStage
+from windtunnel.network.grids.spans import GridSpan
 from windtunnel.workload.ops import Comm
 
 
@@ -54,11 +54,10 @@ _NONE = np.zeros(0, np.int64)
 
 def lanes_on_grid(call: GridCall, size: float) -> GridLanes:
     """Lanes of a collective of `size` bytes."""
-    assert call.plan is not None
-    spans, stages = call.grid.spans, call.plan.stages
-    before = call.plan.before()
+    spans, stages = call.grid.spans, call.schedule.stages
+    before = call.schedule.before()
     followed = {in_dimension for _, in_dimension in before}
-    parts = [_part(call, stage, at in followed) for at, stage in enumerate(stages)]
+    parts = [_stage_lanes(call, stage, at in followed) for at, stage in enumerate(stages)]
     first = np.cumsum([0, *(len(part.src) for part in parts)])
     waits = [
         tuple(column + shift for column, shift in zip(part.waits, (at, at, 0), strict=True))
@@ -66,7 +65,7 @@ def lanes_on_grid(call: GridCall, size: float) -> GridLanes:
     ]
     for at, earlier in enumerate(before):
         for other in sorted({one for one in earlier if one is not None}):
-            lane, on = _all_into(parts[at].src, parts[other].dst)
+            lane, on = _join_into(parts[at].src, parts[other].dst)
             waits.append((lane + first[at], on + first[other], np.full(len(lane), ALL, np.int64)))
     columns = [_speeds(call, stage, part) for stage, part in zip(stages, parts, strict=True)]
     counts = [len(part.src) for part in parts]
@@ -106,7 +105,7 @@ def message_lanes(call: GridCall, size: float, ranks: int) -> GridLanes:
     )
 
 
-def _all_into(src: Int64s, dst: Int64s) -> tuple[Int64s, Int64s]:
+def _join_into(src: Int64s, dst: Int64s) -> tuple[Int64s, Int64s]:
     """(lane, other) of each lane from a rank and each other lane to that rank."""
     order = np.argsort(dst, kind="stable")
     start = np.searchsorted(dst[order], src, "left")
@@ -116,7 +115,7 @@ def _all_into(src: Int64s, dst: Int64s) -> tuple[Int64s, Int64s]:
     return lane, order[np.repeat(start, count) + place]
 
 
-def _speeds(call: GridCall, stage: Stage, part: _Part) -> tuple[Floats, Floats]:
+def _speeds(call: GridCall, stage: GridStage, part: _Part) -> tuple[Floats, Floats]:
     """(rate, delay) of a stage's lanes."""
     along, span = call.dimensions[stage.span], call.grid.spans[stage.span]
     each = along.bandwidth / {"both_ways": 2, "fully_connected": max(1, span.size - 1)}.get(along.kind, 1)
@@ -128,7 +127,7 @@ def _speeds(call: GridCall, stage: Stage, part: _Part) -> tuple[Floats, Floats]:
     return rate, delay
 
 
-def _part(call: GridCall, stage: Stage, followed: bool) -> _Part:
+def _stage_lanes(call: GridCall, stage: GridStage, followed: bool) -> _Part:
     """The lanes of a stage; `followed`: by another one in its dimension."""
     spans = call.grid.spans
     span = spans[stage.span]
@@ -136,18 +135,18 @@ def _part(call: GridCall, stage: Stage, followed: bool) -> _Part:
     rank = np.arange(math.prod(one.size for one in spans))
     digit = rank // width % span.size
     if call.comm is Comm.ALL_TO_ALL:
-        return _exchange(span, rank, digit, width)
+        return _exchange_shares(span, rank, digit, width)
     if span.kind == "ring":
-        return _around(span, rank, digit, width)
+        return _send_around(span, rank, digit, width)
     if span.kind == "line":
-        line = _along(span, rank, digit, width, stage.reduces)
-        return _answered(line) if followed and span.size > 2 else line
+        line = _pass_along(span, rank, digit, width, stage.reduces)
+        return _answer(line) if followed and span.size > 2 else line
     if span.kind == "switch":
-        return _doubling(span, rank, digit, width, stage.reduces)
-    return _directly(span, rank, digit, width)
+        return _double(span, rank, digit, width, stage.reduces)
+    return _send_directly(span, rank, digit, width)
 
 
-def _around(span: Span, rank: Int64s, digit: Int64s, width: int) -> _Part:
+def _send_around(span: GridSpan, rank: Int64s, digit: Int64s, width: int) -> _Part:
     """Halves of shares either way round a ring; each leaves when the one of the pair before has come."""
     n, count = span.size, len(rank)
     ahead = rank + ((digit + 1) % n - digit) * width
@@ -164,7 +163,7 @@ def _around(span: Span, rank: Int64s, digit: Int64s, width: int) -> _Part:
     )
 
 
-def _along(span: Span, rank: Int64s, digit: Int64s, width: int, reduces: bool) -> _Part:
+def _pass_along(span: GridSpan, rank: Int64s, digit: Int64s, width: int, reduces: bool) -> _Part:
     """Shares along a line, both ways: gathered ones pass on what comes from behind after the own one; sums for the far end go
     first, and the last one is for the neighbour."""
     n, count = span.size, len(rank)
@@ -190,7 +189,7 @@ def _along(span: Span, rank: Int64s, digit: Int64s, width: int, reduces: bool) -
     )
 
 
-def _answered(line: _Part) -> _Part:
+def _answer(line: _Part) -> _Part:
     """The line with a byte back for each lane, without a hop's delay: the middle has all before it has passed all on, and what it
     sends next waits for that."""
     count = len(line.src)
@@ -207,7 +206,7 @@ def _answered(line: _Part) -> _Part:
     )
 
 
-def _directly(span: Span, rank: Int64s, digit: Int64s, width: int) -> _Part:
+def _send_directly(span: GridSpan, rank: Int64s, digit: Int64s, width: int) -> _Part:
     """A share to each of the others, over a link of its own."""
     n = span.size
     step = np.repeat(np.arange(1, n), len(rank))
@@ -224,7 +223,7 @@ def _directly(span: Span, rank: Int64s, digit: Int64s, width: int) -> _Part:
     )
 
 
-def _doubling(span: Span, rank: Int64s, digit: Int64s, width: int, reduces: bool) -> _Part:
+def _double(span: GridSpan, rank: Int64s, digit: Int64s, width: int, reduces: bool) -> _Part:
     """Rounds of twice as many shares each, to ranks twice as far, as Bruck's algorithm for any number of ranks; sums the other way
     round."""
     n, count = span.size, len(rank)
@@ -247,7 +246,7 @@ def _doubling(span: Span, rank: Int64s, digit: Int64s, width: int, reduces: bool
     )
 
 
-def _exchange(span: Span, rank: Int64s, digit: Int64s, width: int) -> _Part:
+def _exchange_shares(span: GridSpan, rank: Int64s, digit: Int64s, width: int) -> _Part:
     """A share from each to each of the others, all at once; half of what has equal ways round a ring goes either way."""
     n = span.size
     step = np.repeat(np.arange(1, n), len(rank))

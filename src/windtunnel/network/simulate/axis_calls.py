@@ -20,8 +20,8 @@ from windtunnel.engine.packet import PacketOptions
 from windtunnel.engine.routes import RouteOptions, route, spread
 from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
-from windtunnel.network.fabrics.grid_machine import grid_of
-from windtunnel.network.groups.mapping import Axes
+from windtunnel.network.grids.machine import grid_of
+from windtunnel.network.grids.mapping import Axes
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
@@ -104,7 +104,7 @@ def machine(
     """The graph of the nodes that `gpus` ranks fill; `axes`: those of a plan, on a machine of dimensions."""
     if (dimensions := grid_of(cluster, gpus)) is not None:
         place = GridPlace(dimensions, axes)
-        placed = place.placed()
+        placed = place.place_ranks()
         faults = grid_faults(cluster)
         return Machine(cluster, placed, faults.break_links(placed.graph), np.zeros(0, np.int32), settings, seed, faults, place)
     placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)

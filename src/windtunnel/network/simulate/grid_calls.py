@@ -15,11 +15,11 @@ from windtunnel.engine.routes import NicChoice, Policy, RouteOptions
 from windtunnel.network.closed.grid import GridCall, grid_call
 from windtunnel.network.fabrics.cluster import ClusterGraph
 from windtunnel.network.fabrics.faults import Fault
-from windtunnel.network.fabrics.grid_machine import GridMachine
-from windtunnel.network.groups.grid_links import GridLinks, join_hops
+from windtunnel.network.grids.links import GridLinks, join_hops
+from windtunnel.network.grids.machine import GridMachine
+from windtunnel.network.grids.mapping import Axes, number_points
+from windtunnel.network.grids.spans import GridSpan, grid_points
 from windtunnel.network.groups.group import Group
-from windtunnel.network.groups.mapping import Axes, number_points
-from windtunnel.network.groups.spans import Span, grid_points
 from windtunnel.network.lanes.algorithms.pattern import deps
 from windtunnel.network.lanes.grid_lanes import GridLanes, lanes_on_grid, message_lanes
 from windtunnel.network.simulate.axis_call import AxisCall
@@ -42,7 +42,7 @@ class GridPlace:
     machine: GridMachine
     axes: Axes = ()
 
-    def placed(self) -> ClusterGraph:
+    def place_ranks(self) -> ClusterGraph:
         """The machine's graph, and the accelerator of each rank. Hops are the lanes' delays, which contain a packet's way through
         each router, so links have next to none of their own."""
         graph, count = self.machine.graph(), self.machine.accelerators
@@ -55,12 +55,12 @@ class GridPlace:
         """The call of `size` bytes that every group of `rows` [groups, ranks] makes."""
         call = grid_call(cluster, comm, group)
         points = grid_points(self.machine, self.axes, rows)
-        if call.plan is None:
+        if not call.schedule.stages:
             lanes = message_lanes(call, size, rows.shape[1])
         else:
             lanes = lanes_on_grid(call, size)
-            points = _along_spans(points, call.grid.spans)
-        return _traffic(self.machine, graph, call, lanes, points, size)
+            points = _number_along(points, call.grid.spans)
+        return _as_traffic(self.machine, graph, call, lanes, points, size)
 
 
 def grid_packets(cluster: Cluster, mtu: int, seed: int) -> PacketOptions:
@@ -83,7 +83,7 @@ def grid_faults(cluster: Cluster) -> FabricFaults:
     return faults
 
 
-def _along_spans(points: Int64s, spans: tuple[Span, ...]) -> Int64s:
+def _number_along(points: Int64s, spans: tuple[GridSpan, ...]) -> Int64s:
     """[groups, ranks, dimensions] places of ranks numbered along spans, the first one fastest."""
     low = points.min(axis=1, keepdims=True)
     rank, offset = np.arange(points.shape[1]), np.zeros(points.shape[1:], np.int64)
@@ -94,7 +94,7 @@ def _along_spans(points: Int64s, spans: tuple[Span, ...]) -> Int64s:
     return places
 
 
-def _traffic(machine: GridMachine, graph: Graph, call: GridCall, one: GridLanes, points: Int64s, size: float) -> AxisCall:
+def _as_traffic(machine: GridMachine, graph: Graph, call: GridCall, one: GridLanes, points: Int64s, size: float) -> AxisCall:
     """The lanes of a group, once for each of the groups at `points`."""
     groups, lanes, copy = len(points), len(one.src), np.arange(len(points))[:, None]
     src, dst = (points[:, ends].reshape(-1, points.shape[2]) for ends in (one.src, one.dst))
@@ -119,11 +119,11 @@ def _traffic(machine: GridMachine, graph: Graph, call: GridCall, one: GridLanes,
         dep_lane=other,
         dep_lead=ahead,
     )
-    paths = _paths(machine, graph, src, dst, np.tile(one.dimension, groups), np.tile(one.back, groups))
+    paths = _route_lanes(machine, graph, src, dst, np.tile(one.dimension, groups), np.tile(one.back, groups))
     return AxisCall(joined, OPTIONS, np.arange(groups * lanes, dtype=np.uint64), paths, seconds, latency, launch, 0.0)
 
 
-def _paths(machine: GridMachine, graph: Graph, src: Int64s, dst: Int64s, dimension: Int64s, back: np.ndarray) -> Paths:
+def _route_lanes(machine: GridMachine, graph: Graph, src: Int64s, dst: Int64s, dimension: Int64s, back: np.ndarray) -> Paths:
     """The links of each lane: along its dimension, or for a message dimension by dimension."""
     links = GridLinks.of(machine)
     found = []

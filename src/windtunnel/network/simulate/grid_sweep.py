@@ -15,7 +15,7 @@ from windtunnel.engine.flow import Demands, Variables
 from windtunnel.engine.packet import run_packets
 from windtunnel.network.closed.collective import bus_factor
 from windtunnel.network.closed.grid import GRID_ERROR, describe_spans, grid_call
-from windtunnel.network.groups.mapping import Axes
+from windtunnel.network.grids.mapping import Axes
 from windtunnel.network.groups.shape import flat_group
 from windtunnel.network.simulate.axis_call import AxisCall
 from windtunnel.network.simulate.axis_calls import Machine, demand_of, machine, plan_of
@@ -65,7 +65,6 @@ def grid_sweep(
 ) -> list[dict[str, object]]:
     """The rows of `windtunnel.network.sweep` for the first `gpus` accelerators, or a slice with as many."""
     group = flat_group(cluster, gpus)
-    assert group.grid is not None or gpus == 1
     if group.ranks < 2:
         raise SpecError("gpus", gpus, "at least 2")
     count = gpus if cluster.fabric.slices else None
@@ -78,7 +77,6 @@ def grid_sweep(
     for size in todo:
         plan = plan_of(on, comm, size, ranks, group)
         ran = GridRun(plan.seconds, plan) if network == CLOSED else run_on_grid(on, plan, network, mtu, threads, skip)
-        assert group.grid is not None
         rows.append(
             {
                 "size": size,
@@ -88,7 +86,7 @@ def grid_sweep(
                 "algorithm": call.algorithm,
                 "protocol": call.machine.medium,
                 "channels": 0,
-                "dimensions": describe_spans(call.machine, group.grid, comm),
+                "dimensions": describe_spans(call.machine, call.grid, comm),
                 "lanes": len(plan.lanes),
                 **({"mtu": ran.mtu, "packet_hops": ran.hops} if ran.mtu else {}),
                 "provenance": "assumed",

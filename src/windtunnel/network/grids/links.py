@@ -13,8 +13,8 @@ import numpy as np
 
 from windtunnel.base.arrays import Int32s, Int64s
 from windtunnel.engine.graph import Graph, NodeKind
-from windtunnel.network.fabrics.grid_machine import GridMachine
-from windtunnel.network.groups.mapping import number_points
+from windtunnel.network.grids.machine import GridMachine
+from windtunnel.network.grids.mapping import number_points
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from functools import lru_cache
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.network.fabrics.grid_machine import GridKind, GridMachine
-from windtunnel.network.groups.grid_links import GridLinks
-from windtunnel.network.groups.mapping import Axes, number_points, points_of
+from windtunnel.network.grids.links import GridLinks
+from windtunnel.network.grids.machine import GridKind, GridMachine
+from windtunnel.network.grids.mapping import Axes, number_points, points_of
 from windtunnel.spec.runtime import DimensionOrder
 
 
 @dataclass(frozen=True)
-class Span:
+class GridSpan:
     """A group's part of a dimension: `size` accelerators, `stride` apart; `shared`: groups whose bytes are on its busiest link at
     the same time, itself included. `whole`: accelerators of the dimension."""
 
@@ -36,7 +36,7 @@ class GridGroup:
     """Where a group is on its machine: its spans, none for pairs that send to each other; and of messages from each rank to the
     next `hops` and `load`: links of each dimension that the farthest one passes, and messages on the busiest link of each."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[GridSpan, ...]
     hops: tuple[int, ...] = ()
     load: tuple[int, ...] = ()
     order: DimensionOrder | None = None
@@ -52,12 +52,12 @@ class NotAPart(ValueError):
     """A group's accelerators are not the same part of every dimension."""
 
 
-def spans_of(machine: GridMachine, points: Int64s) -> tuple[Span, ...]:
+def spans_of(machine: GridMachine, points: Int64s) -> tuple[GridSpan, ...]:
     """Spans of equal groups that communicate at once; `points` [groups, ranks, dimensions]. Raises NotAPart."""
     digits = [
         (dimension, size, stride)
         for dimension in range(points.shape[2])
-        for size, stride in _steps(points[0, :, dimension].tolist())
+        for size, stride in _find_steps(points[0, :, dimension].tolist())
     ]
     if np.prod([size for _, size, _ in digits], dtype=np.int64) != points.shape[1]:
         raise NotAPart
@@ -72,12 +72,12 @@ def spans_of(machine: GridMachine, points: Int64s) -> tuple[Span, ...]:
         if kind == "ring" and size * stride != along.size:
             kind = "line"
         starts = points[(points[:, :, dimension] - low[:, :, dimension]) // stride % size == 0]
-        shared = _share(machine, starts, dimension, size, stride, kind)
-        spans.append(Span(dimension, kind, size, stride, shared, along.size))
+        shared = _count_sharing(machine, starts, dimension, size, stride, kind)
+        spans.append(GridSpan(dimension, kind, size, stride, shared, along.size))
     return tuple(spans)
 
 
-def _steps(values: list[int]) -> list[tuple[int, int]]:
+def _find_steps(values: list[int]) -> list[tuple[int, int]]:
     """(size, stride) of nested equal steps whose sums are these places."""
     left = sorted(set(values))
     found = []
@@ -94,7 +94,7 @@ def _steps(values: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-def _share(machine: GridMachine, starts: Int64s, dimension: int, size: int, stride: int, kind: GridKind) -> int:
+def _count_sharing(machine: GridMachine, starts: Int64s, dimension: int, size: int, stride: int, kind: GridKind) -> int:
     """Lines of groups on the busiest link; `starts` [lines, dimensions]: the first accelerator of each."""
     if kind not in ("ring", "line"):
         return 1

@@ -77,22 +77,20 @@ def grid_of(cluster: Cluster, gpus: int | None = None) -> GridMachine | None:
     fabric = cluster.fabric
     if not fabric.is_grid:
         return None
-    assert fabric.builder is not None
     medium = "ICI" if fabric.kind == "ici" else "-"
-    return _grid(
-        fabric.builder, fabric.slices, fabric.slice, fabric.efficiency, medium, cluster.gpus if gpus is None else gpus, cluster.gpus
-    )
+    asked = cluster.gpus if gpus is None else gpus
+    return _grid(fabric.builder or "", fabric.slices, fabric.slice, fabric.efficiency, medium, asked, cluster.gpus)
 
 
 @lru_cache(maxsize=256)
 def _grid(text: str, slices: bool, part: str | None, efficiency: float, medium: str, gpus: int, whole: int) -> GridMachine:
-    builder = _read(text)
+    builder = _read_builder(text)
     if part is not None and not slices:
         raise SpecError(SLICE, part, "a fabric with slices = true", "Write the sizes in cluster.fabric.builder.")
     if slices:
         if not isinstance(builder, Torus):
             raise SpecError("cluster.fabric.slices", True, "false for ndim: a torus or mesh has slices")
-        builder = replace(builder, sizes=_given(part, builder, gpus) if part is not None else slice_of(builder, gpus))
+        builder = replace(builder, sizes=_read_slice(part, builder, gpus) if part is not None else slice_of(builder, gpus))
     machine = GridMachine(builder, _dimensions(builder, efficiency), efficiency, medium)
     wanted = gpus if slices else max(gpus, whole)
     if machine.accelerators != wanted:
@@ -101,18 +99,27 @@ def _grid(text: str, slices: bool, part: str | None, efficiency: float, medium: 
             machine.shape,
             f"sizes whose product is the {wanted} GPUs of the job",
             f"{machine.shape} has {machine.accelerators}. Set cluster.gpus={machine.accelerators}, or sizes such as "
-            f"{_near(wanted, len(machine.sizes))}.",
+            f"{_show_nearest(wanted, len(machine.sizes))}.",
         )
     return machine
 
 
-def _read(text: str) -> Torus | NDim:
+def _read_builder(text: str) -> Torus | NDim:
     try:
         builder = parse_builder(text)
     except SpecError as error:
         raise SpecError(f"{BUILDER} {error.path.removeprefix('--fabric ')}", error.got, error.allowed, error.hint) from None
-    assert isinstance(builder, (Torus, NDim))
+    if not isinstance(builder, (Torus, NDim)):
+        raise SpecError(BUILDER, text, "a torus, mesh or ndim")
     return builder
+
+
+def machine_under(cluster: Cluster, gpus: int | None = None) -> GridMachine:
+    """As `grid_of`, of a cluster that is a grid; SpecError for others."""
+    machine = grid_of(cluster, gpus)
+    if machine is None:
+        raise SpecError(BUILDER, cluster.fabric.builder or "none", "a torus, mesh or ndim")
+    return machine
 
 
 def _dimensions(builder: Torus | NDim, efficiency: float) -> tuple[GridDimension, ...]:
@@ -134,22 +141,24 @@ def _dimensions(builder: Torus | NDim, efficiency: float) -> tuple[GridDimension
     )
 
 
-def _given(text: str, pod: Torus, gpus: int) -> tuple[int, ...]:
+def _read_slice(text: str, pod: Torus, gpus: int) -> tuple[int, ...]:
     """Sizes of a slice as its user writes them."""
     try:
         sizes = tuple(int(one) for one in text.split("x"))
     except ValueError:
         sizes = ()
-    if len(sizes) != len(pod.sizes) or min(sizes, default=0) < 1 or not _fits(sizes, pod.sizes):
+    if len(sizes) != len(pod.sizes) or min(sizes, default=0) < 1 or not _has_room(sizes, pod.sizes):
         shape = "x".join(map(str, pod.sizes))
-        raise SpecError(SLICE, text, f"{len(pod.sizes)} sizes such as {_near(gpus, len(pod.sizes))}, inside the {shape} of the pod")
+        raise SpecError(
+            SLICE, text, f"{len(pod.sizes)} sizes such as {_show_nearest(gpus, len(pod.sizes))}, inside the {shape} of the pod"
+        )
     return sizes
 
 
 def slice_of(pod: Torus, gpus: int) -> tuple[int, ...]:
     """Sizes of the part of a pod with `gpus` accelerators that is nearest to a cube; of whole cubes where there are such parts, as
     Google's documentation lists v5p slices. SpecError if no part has as many."""
-    found = [sizes for sizes in factors(gpus, len(pod.sizes)) if list(sizes) == sorted(sizes) and _fits(sizes, pod.sizes)]
+    found = [sizes for sizes in factors(gpus, len(pod.sizes)) if list(sizes) == sorted(sizes) and _has_room(sizes, pod.sizes)]
     whole = [sizes for sizes in found if all(size % pod.cube == 0 for size in sizes)]
     if not found:
         most = math.prod(pod.sizes)
@@ -163,7 +172,7 @@ def slice_of(pod: Torus, gpus: int) -> tuple[int, ...]:
     return min(whole or found, key=lambda sizes: (sum(sizes), sizes))
 
 
-def _fits(sizes: tuple[int, ...], most: tuple[int, ...]) -> bool:
+def _has_room(sizes: tuple[int, ...], most: tuple[int, ...]) -> bool:
     return all(one <= other for one, other in zip(sorted(sizes), sorted(most), strict=True))
 
 
@@ -180,9 +189,9 @@ def _divisors(number: int) -> list[int]:
     return sorted({*small, *(number // d for d in small)})
 
 
-def _near(gpus: int, count: int) -> str:
+def _show_nearest(gpus: int, count: int) -> str:
     """Sizes with that product that are nearest to a cube."""
     return "x".join(map(str, min(factors(gpus, count), key=lambda sizes: (sum(sizes), sizes))))
 
 
-__all__ = ["GridDimension", "GridKind", "GridMachine", "factors", "grid_of", "slice_of"]
+__all__ = ["GridDimension", "GridKind", "GridMachine", "factors", "grid_of", "machine_under", "slice_of"]

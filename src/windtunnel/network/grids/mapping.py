@@ -18,7 +18,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.network.fabrics.grid_machine import GridDimension, GridMachine, factors
+from windtunnel.network.grids.machine import GridDimension, GridMachine, factors
 from windtunnel.spec.job import Job
 
 Axes = tuple[tuple[str, int], ...]
@@ -52,13 +52,13 @@ def map_axes(machine: GridMachine, axes: Axes) -> tuple[tuple[str, tuple[Digit, 
     taken = [1] * len(machine.sizes)
     mapped = []
     for name, size in axes:
-        parts = _whole(machine.sizes, taken, size) or _parts(machine.dimensions, taken, size)
+        parts = _take_whole(machine.sizes, taken, size) or _take_parts(machine.dimensions, taken, size)
         mapped.append((name, tuple(Digit(at, part, taken[at]) for at, part in enumerate(parts) if part > 1)))
         taken = [before * part for before, part in zip(taken, parts, strict=True)]
     return tuple(mapped)
 
 
-def _whole(sizes: Sequence[int], taken: Sequence[int], size: int) -> tuple[int, ...] | None:
+def _take_whole(sizes: Sequence[int], taken: Sequence[int], size: int) -> tuple[int, ...] | None:
     """Dimensions that nobody has and whose product is `size`, as many as possible; None if there are none."""
     free = [at for at, before in enumerate(taken) if before == 1 and sizes[at] > 1]
     for count in range(len(free), 0, -1):
@@ -68,11 +68,11 @@ def _whole(sizes: Sequence[int], taken: Sequence[int], size: int) -> tuple[int, 
     return None
 
 
-def _parts(dimensions: Sequence[GridDimension], taken: Sequence[int], size: int) -> tuple[int, ...]:
+def _take_parts(dimensions: Sequence[GridDimension], taken: Sequence[int], size: int) -> tuple[int, ...]:
     """Parts of dimensions whose product is `size`. There are always some: all that is left is a multiple of it."""
 
     def bandwidth(parts: tuple[int, ...]) -> float:
-        return sum(_bandwidth(dimensions[at], part, taken[at]) for at, part in enumerate(parts) if part > 1)
+        return sum(_rate_of(dimensions[at], part, taken[at]) for at, part in enumerate(parts) if part > 1)
 
     def cuts(parts: tuple[int, ...]) -> int:
         return sum(1 for at, part in enumerate(parts) if part > 1 and part * taken[at] < dimensions[at].size)
@@ -85,7 +85,7 @@ def _parts(dimensions: Sequence[GridDimension], taken: Sequence[int], size: int)
     return min(fitting, key=lambda parts: (-bandwidth(parts), cuts(parts), tuple(-part for part in parts)))
 
 
-def _bandwidth(dimension: GridDimension, size: int, stride: int) -> float:
+def _rate_of(dimension: GridDimension, size: int, stride: int) -> float:
     """B/s of an accelerator out of a part of a dimension."""
     if dimension.kind == "fully_connected":
         return dimension.rate * (size - 1)
