@@ -30,10 +30,13 @@ class NDim(Builder):
     latency: tuple[float, ...] = times("50ns+500ns+2us", "a cable, one way; likewise")
     launch: float = time("0us", "of a call of a step, before its first byte")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.kinds) != len(self.sizes):
+            raise self.wrong("kinds", f"{len(self.sizes)} names, one for each of the sizes {'x'.join(map(str, self.sizes))}")
+
     def build(self) -> Graph:
         dimensions = len(self.sizes)
-        if len(self.kinds) != dimensions:
-            raise self.wrong("kinds", f"{dimensions} names, one for each of the sizes {'x'.join(map(str, self.sizes))}")
         rates = per_dimension(self.link, dimensions, f"{self.NAME}.link")
         latencies = per_dimension(self.latency, dimensions, f"{self.NAME}.latency")
         columns = Columns()

@@ -25,6 +25,11 @@ class Torus(Builder):
     cube: int = count(1, "and only where all sizes are multiples of it")
     launch: float = time("0us", "of a call of a step, before its first byte")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.sizes) > 4:
+            raise self.wrong("sizes", "one to four dimensions")
+
     @property
     def rings(self) -> tuple[bool, ...]:
         """Whether the ends of each dimension are joined."""
@@ -33,8 +38,6 @@ class Torus(Builder):
 
     def build(self) -> Graph:
         dimensions = len(self.sizes)
-        if dimensions > 4:
-            raise self.wrong("sizes", "one to four dimensions")
         rates = per_dimension(self.link, dimensions, f"{self.NAME}.link")
         latencies = per_dimension(self.latency, dimensions, f"{self.NAME}.latency")
         columns = Columns()

@@ -128,8 +128,6 @@ def _dimensions(builder: Torus | NDim, efficiency: float) -> tuple[GridDimension
     latencies = per_dimension(builder.latency, count, f"{BUILDER} {builder.NAME}.latency")
     kinds: list[GridKind] = []
     if isinstance(builder, NDim):
-        if len(builder.kinds) != count:
-            raise builder.wrong("kinds", f"{count} names, one for each of the sizes {'x'.join(map(str, builder.sizes))}")
         for kind, size in zip(builder.kinds, builder.sizes, strict=True):
             kinds.append(_KINDS[kind] if kind != "ring" or joins(size) else "line")
     else:

@@ -298,14 +298,15 @@ def _row(ran: CallResult, comm: Comm, size: float, gpus: int, links: GroupLinks)
         "protocol": protocol,
         "channels": channels,
         "lanes": len(ran.lowered.lanes),
-    } | (_of_packets(ran) if ran.mtu else {})
+    } | (count_packets(ran.stats, ran.mtu) if ran.mtu else {})
 
 
-def _of_packets(ran: CallResult) -> dict[str, object]:
+def count_packets(stats: Mapping[str, float], mtu: int) -> dict[str, object]:
+    """What a row says of packets of `mtu` bytes, from an engine's counters."""
     names = ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops", "losses", "timeouts", "retransmits")
-    counts = {name: int(ran.stats[name]) for name in names}
-    skipped = {"skipped_share": ran.stats["skipped_share"], "skip_error_us": 1e6 * ran.stats["skip_error_s"]}
-    return {"mtu": ran.mtu, "packet_hops": int(ran.stats["data_packet_hops"]), **counts, **skipped}
+    counts = {name: int(stats[name]) for name in names}
+    skipped = {"skipped_share": stats["skipped_share"], "skip_error_us": 1e6 * stats["skip_error_s"]}
+    return {"mtu": mtu, "packet_hops": int(stats["data_packet_hops"]), **counts, **skipped}
 
 
-__all__ = ["LOWERINGS", "CallResult", "RoutedCall", "engine_sweep", "route_call", "run_collective"]
+__all__ = ["LOWERINGS", "CallResult", "RoutedCall", "count_packets", "engine_sweep", "route_call", "run_collective"]

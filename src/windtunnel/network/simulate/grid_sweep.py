@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from windtunnel.network.grids.mapping import Axes
 from windtunnel.network.groups.shape import flat_group
 from windtunnel.network.simulate.axis_call import AxisCall
 from windtunnel.network.simulate.axis_calls import Machine, demand_of, machine, plan_of
+from windtunnel.network.simulate.collective import count_packets
 from windtunnel.network.simulate.packets import packet_size, settle_delays, small_buffers_named
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
@@ -31,7 +32,7 @@ class GridRun:
     seconds: float
     plan: AxisCall
     mtu: int = 0
-    hops: int = 0
+    counts: Mapping[str, object] = field(default_factory=dict)
 
 
 def run_on_grid(on: Machine, plan: AxisCall, network: str, mtu: int | None = None, threads: int = 1, skip: bool = False) -> GridRun:
@@ -48,7 +49,8 @@ def run_on_grid(on: Machine, plan: AxisCall, network: str, mtu: int | None = Non
     lanes = settle_delays(on.graph, plan.paths, plan.lanes, size)
     with small_buffers_named(on.graph, "cluster.fabric.buffer"):
         run = run_packets(on.graph, plan.paths, lanes, replace(on.packets(size), threads=threads, skip=skip))
-    return GridRun(float(run.delivered.max()), plan, size, int(run.stats["data_packet_hops"]))
+    stats = {**run.stats, "skipped_share": run.skipped_share, "skip_error_s": run.skip_error}
+    return GridRun(float(run.delivered.max()), plan, size, count_packets(stats, size))
 
 
 def grid_sweep(
@@ -88,7 +90,7 @@ def grid_sweep(
                 "channels": 0,
                 "dimensions": describe_spans(call.machine, call.grid, comm),
                 "lanes": len(plan.lanes),
-                **({"mtu": ran.mtu, "packet_hops": ran.hops} if ran.mtu else {}),
+                **ran.counts,
                 "provenance": "assumed",
                 "relative_error": GRID_ERROR,
             }
