@@ -100,9 +100,8 @@ def main(folder: Path) -> None:
                 packed.extractall(unpacked / archive.name.removesuffix(".tar.gz"), filter="data")
         for case in cases(folder, unpacked):
             within[case.why].append(abs(case.closed / case.theirs - 1.0) <= LIMIT)
-            print(
-                f"{case.name:36} {case.theirs * 1e6:10.2f} us, here {case.closed / case.theirs:.3f} of it: {case.why or 'no difference'}"
-            )
+            ratio = case.closed / case.theirs
+            print(f"{case.name:36} {case.theirs * 1e6:10.2f} us, here {ratio:.3f} of it: {case.why or 'no difference'}")
     print()
     for why, good in sorted(within.items()):
         print(f"{sum(good)} of {len(good)} within {LIMIT:.0%}: {why or 'no difference'}")

@@ -142,6 +142,8 @@ def sweep(
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
         return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
     if cluster.fabric.is_grid:
+        if per_node is not None:
+            raise SpecError("--per-node", per_node, "nothing on a torus, mesh or ndim: accelerators have no nodes there")
         if algorithm is not None or sends is not None or protocol is not None or dims:
             name = "--dims" if dims else "--algorithm"
             raise SpecError(

@@ -34,9 +34,23 @@ class Digit(NamedTuple):
 
 
 def axes_of(job: Job) -> Axes:
-    """The axes of a job's plan, as `plan.placement` orders them."""
+    """The axes of a job's plan, as `plan.placement` orders them. Data-parallel ranks are cut where experts and sharding groups cut
+    them, so that these are contiguous too."""
     sizes = {"tp": job.plan.tp, "cp": job.plan.cp, "dp": job.dp, "pp": job.plan.pp}
-    return tuple((name, sizes[name]) for name in job.plan.placement if name in sizes)
+    named = tuple((name, sizes[name]) for name in job.plan.placement if name in sizes)
+    return tuple(part for axis in named for part in (_cut(job) if axis[0] == "dp" else (axis,)))
+
+
+def _cut(job: Job) -> Axes:
+    """The parts of the data-parallel axis, the innermost first."""
+    plan, inner = job.plan, job.plan.tp * job.plan.cp
+    ends = [plan.ep * plan.etp / inner, job.shard_ranks / plan.cp]
+    parts, before = [], 1
+    for end in sorted(int(end) for end in ends if end >= 1 and end == int(end)):
+        if end > before and end % before == 0 and job.dp % end == 0:
+            parts.append(("dp", end // before))
+            before = end
+    return (*parts, ("dp", job.dp // before))
 
 
 @lru_cache(maxsize=256)
