@@ -48,6 +48,11 @@ void put_use(nb::dict& to, LinkUse&& use) {
   to["link_bytes"] = array_of(std::move(use.bytes));
   to["link_busy"] = array_of(std::move(use.busy));
   to["link_full"] = array_of(std::move(use.full));
+  if (use.row.empty()) return;
+  const std::size_t bins = use.series.bins, rows = bins == 0 ? 0 : use.series.values.size() / bins;
+  to["bin_width"] = use.series.width;
+  to["bin_row"] = array_of(std::move(use.row));
+  to["bin_bytes"] = array_of(std::move(use.series.values), {rows, bins});
 }
 
 nb::dict flow_run(const Column<double>& capacity, const Column<std::int64_t>& row_start, const Column<std::int32_t>& row_links,
@@ -55,8 +60,8 @@ nb::dict flow_run(const Column<double>& capacity, const Column<std::int64_t>& ro
                   const Column<double>& size, const Column<double>& weight, const Column<double>& bound,
                   const Column<double>& latency, const Column<double>& delay, const Column<std::int64_t>& dep_start,
                   const Column<std::int32_t>& deps, const Column<double>& change_time, const Column<std::int32_t>& change_link,
-                  const Column<double>& change_capacity, double tolerance, double memory, const nb::object& progress) {
-  Options options{tolerance, memory, [&](double share) {
+                  const Column<double>& change_capacity, double tolerance, double memory, bool bins, const nb::object& progress) {
+  Options options{tolerance, memory, bins, [&](double share) {
                     check_signals();
                     if (progress.is_none()) return;
                     const nb::gil_scoped_acquire held;
@@ -99,12 +104,12 @@ void make_network(FlowNetwork* at, const Column<double>& capacity, const Column<
                   const Column<double>& size, const Column<double>& weight, const Column<double>& bound,
                   const Column<double>& latency, const Column<double>& delay, const Column<std::int64_t>& key,
                   const Column<std::int32_t>& key_plan, const Column<double>& change_time, const Column<std::int32_t>& change_link,
-                  const Column<double>& change_capacity, const Column<double>& epochs, double tolerance) {
+                  const Column<double>& change_capacity, const Column<double>& epochs, double tolerance, bool bins) {
   PlanTable table{copy_of(capacity), copy_of(row_start), copy_of(row_links),   copy_of(demand),      copy_of(plan_start),
                   copy_of(size),     copy_of(weight),    copy_of(bound),       copy_of(latency),     copy_of(delay),
                   copy_of(key),      copy_of(key_plan),  copy_of(change_time), copy_of(change_link), copy_of(change_capacity),
                   copy_of(epochs)};
-  new (at) FlowNetwork(std::move(table), tolerance);
+  new (at) FlowNetwork(std::move(table), tolerance, bins);
   at->on_pulse(check_signals);
 }
 
@@ -132,14 +137,14 @@ void bind_flow(nb::module_& m) {
   m.def("flow_run", &flow_run, nb::kw_only(), column("capacity"), column("row_start"), column("row_links"), column("demand"),
         column("row"), column("begin"), column("size"), column("weight"), column("bound"), column("latency"), column("delay"),
         column("dep_start"), column("deps"), column("change_time"), column("change_link"), column("change_capacity"), "tolerance"_a,
-        "memory"_a, "progress"_a.none(), "Runs variables over links; see windtunnel.engine.flow.run.");
+        "memory"_a, "bins"_a, "progress"_a.none(), "Runs variables over links; see windtunnel.engine.flow.run.");
   m.def("flow_latency", &flow_latency, nb::kw_only(), column("row_start"), column("row_links"), column("wait"), column("rate"),
         column("size"), "mtu"_a, "ack"_a, "Seconds beside bytes over rate; see windtunnel.engine.flow.latency.");
   nb::class_<FlowNetwork, wt::net::Network>(m, "FlowNetwork", "Plans over shared links; see windtunnel.engine.flow.network.")
       .def("__init__", &make_network, nb::kw_only(), column("capacity"), column("row_start"), column("row_links"), column("demand"),
            column("plan_start"), column("size"), column("weight"), column("bound"), column("latency"), column("delay"),
            column("key"), column("key_plan"), column("change_time"), column("change_link"), column("change_capacity"),
-           column("epochs"), "tolerance"_a)
+           column("epochs"), "tolerance"_a, "bins"_a)
       .def("report", &report, "What the links carried and how long plans took, up to now.");
 }
 

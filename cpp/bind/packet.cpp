@@ -85,6 +85,8 @@ Options options_of(const nb::dict& d) {
   field(d, "sample", o.sample);
   o.sample_links = numbers<std::int32_t>(d, "sample_links");
   o.sample_lanes = numbers<std::int32_t>(d, "sample_lanes");
+  field(d, "loads", o.loads);
+  o.tags = numbers<std::int32_t>(d, "tags");
   return o;
 }
 
@@ -200,6 +202,18 @@ nb::dict stats_of(const Stats& s) {
   return out;
 }
 
+// Series of links that carried something, and (link, tag, bytes) of what sent it.
+void put_loads(nb::dict& to, Loads&& loads) {
+  const std::size_t rows = loads.link.size(), bins = loads.bytes.bins;
+  to["bin_width"] = loads.bytes.width;
+  to["bin_link"] = array_of(std::move(loads.link));
+  to["bin_bytes"] = array_of(std::move(loads.bytes.values), {rows, bins});
+  to["bin_queue"] = array_of(std::move(loads.queue.values), {rows, bins});
+  to["tag_link"] = array_of(std::move(loads.tag_link));
+  to["tag"] = array_of(std::move(loads.tag));
+  to["tag_bytes"] = array_of(std::move(loads.tag_bytes));
+}
+
 nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict& options, const nb::dict& faults,
                     const nb::object& progress) {
   const GraphColumns columns(graph);
@@ -246,6 +260,7 @@ nb::dict packet_run(const nb::dict& graph, const nb::dict& lanes, const nb::dict
   out["rate"] = array_of(std::move(r.rate), {pairs, times});
   out["acknowledged"] = array_of(std::move(r.acknowledged), {pairs, times});
   out["cnps"] = array_of(std::move(r.cnps), {pairs, times});
+  put_loads(out, std::move(r.loads));
   return out;
 }
 
@@ -316,6 +331,7 @@ nb::dict plans_of(PlanReport&& r) {
   out["starts"] = array_of(std::move(r.starts));
   out["total"] = array_of(std::move(r.total));
   out["longest"] = array_of(std::move(r.longest));
+  put_loads(out, std::move(r.loads));
   out["now"] = r.now;
   return out;
 }

@@ -35,6 +35,13 @@ def limits(browser: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory, "sensitivity", "llama3-8b-8xh100")
 
 
+@pytest.fixture(scope="module")
+def links(browser: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A collective packet by packet, over links whose load changes."""
+    call = ("--op", "all_reduce", "-n", "16", "-b", "4M", "--network", "packet", "--set", "fabric=roce")
+    return written(tmp_path_factory, "collective", "-c", "h100-ib", *call)
+
+
 def written(folders: pytest.TempPathFactory, *command: str) -> Path:
     file = folders.mktemp("page") / "page.html"
     assert main([*command, "--html", str(file)]) == 0
@@ -66,7 +73,7 @@ class Pipeline:
         return str(tip.inner_text()) if tip.is_visible() else ""
 
 
-@pytest.mark.parametrize("name", ["deep", "flat", "limits"])
+@pytest.mark.parametrize("name", ["deep", "flat", "limits", "links"])
 @pytest.mark.parametrize("dark", [False, True])
 def test_pages_load_without_an_error_and_fit_the_window(
     opened: Open, name: str, dark: bool, request: pytest.FixtureRequest
@@ -226,3 +233,41 @@ def test_tables_of_a_page_without_a_picture_sort_too(opened: Open, limits: Path)
     head = page.locator("table[data-sortable] th[data-sort]").first
     head.click()
     assert head.get_attribute("aria-sort") in ("ascending", "descending")
+
+
+def test_the_slider_shows_the_fabric_at_a_moment(opened: Open, links: Path) -> None:
+    shown = opened(links)
+    page, load = shown.page, shown.data()["load"]
+    colours = "[...document.querySelectorAll('#fabric line')].map(line => [line.dataset.row, line.getAttribute('stroke')])"
+    whole, moment, told = page.evaluate(colours), page.locator("#moment"), page.locator("#moment-told")
+    assert told.inner_text() == "over the whole run" and len(whole) == len(load["edges"])
+    steps = [max(row[at] for row in load["edges"]) for at in range(len(load["times"]) - 1)]
+    busy = steps.index(min(steps))  # the bin of least load
+    moment.fill(str(busy + 1))
+    assert told.inner_text() == f"{load['times'][busy]} to {load['times'][busy + 1]}"
+    now = page.evaluate(colours)
+    assert now == [[row, load["colours"][int(load["edges"][int(row)][busy])]] for row, _ in whole] and now != whole
+    title = str(page.locator("#fabric line title").first.text_content())
+    assert "fullest link" in title and load["times"][busy + 1] in title
+    for heat in page.locator("svg.heat").all():
+        frame = heat.locator("rect.now")
+        assert frame.get_attribute("visibility") == "visible"
+        left, each = (float(str(heat.get_attribute(f"data-{name}"))) for name in ("left", "each"))
+        assert float(str(frame.get_attribute("x"))) == pytest.approx(left + busy * each)
+    moment.fill("0")
+    assert page.evaluate(colours) == whole and page.locator("rect.now").first.get_attribute("visibility") == "hidden"
+
+
+@pytest.mark.parametrize("width", [1000, 1400])
+def test_labels_of_the_load_over_time_do_not_overlap(opened: Open, links: Path, width: int) -> None:
+    page = opened(links).page
+    page.set_viewport_size({"width": width, "height": 900})
+    code = """[...document.querySelectorAll('svg.heat')].flatMap(svg => {
+        const boxes = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]), hits = [];
+        for (let i = 0; i < boxes.length; i++) for (let k = i + 1; k < boxes.length; k++) {
+          const [a, b] = [boxes[i][1], boxes[k][1]];
+          const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+          if (wide > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2) hits.push([boxes[i][0], boxes[k][0]]);
+        }
+        return hits; })"""
+    assert page.locator("svg.heat").count() == 2 and page.evaluate(code) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -101,6 +102,22 @@ def test_a_flap_in_a_step_costs_what_its_timers_say_in_flows_and_packets() -> No
         assert packet.faults.cost_s == pytest.approx(flow.faults.cost_s, rel=0.01)
         assert packet.faults.counts["timeouts"] >= 1
         assert flow.step_time_s == pytest.approx(flow.faults.whole_step_time_s + flow.faults.cost_s)
+
+
+@pytest.mark.parametrize("network", ["flow", "packet"])
+def test_bins_of_a_link_show_the_stall_and_add_up(network: str) -> None:
+    at = busy_moment("flow")
+    fault = f"{NIC}:down={at!r}s,up={at + 1e-4!r}s"
+    job = load("llama3-8b-8xh100", [*SMALL, f'cluster.fabric.faults=["{fault}"]', "cluster.node.nic.timeouts=[0.5]"])
+    seen = predict(job, network, loads=True).traffic
+    assert seen is not None and seen.over_time is not None
+    over, edges = seen.over_time, np.arange(len(seen.over_time.mean[0]) + 1) * seen.over_time.width
+    for hot, moved in zip(seen.hot, over.hot_bytes, strict=True):
+        assert sum(moved) == pytest.approx(hot.bytes, rel=1e-3)
+    stalled = (edges[:-1] > at + 0.05) & (edges[1:] < at + 0.45)
+    assert stalled.any()
+    for level, mean in zip(seen.levels, over.mean, strict=True):
+        assert sum(mean) > 0 and not np.array(mean)[stalled].any(), level.name  # the whole step waits for the cable
 
 
 def test_a_flap_while_nothing_is_on_the_cable_costs_nothing() -> None:

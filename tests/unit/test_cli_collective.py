@@ -48,3 +48,28 @@ def test_what_is_wrong_is_said(capsys: pytest.CaptureFixture[str], words: list[s
     assert code == 2
     assert not out
     assert err.startswith("windtunnel:") and "Traceback" not in err
+
+
+@pytest.mark.parametrize("network", ["flow", "packet"])
+def test_an_engine_says_which_links_are_hottest_and_draws_them(
+    network: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, table = tmp_path / "page.html", tmp_path / "table.json"
+    call = ["collective", "-c", "h100-ib", "-n", "16", "-b", "1M,64K", "--network", network]
+    code, printed, _ = answer(capsys, *call, "--html", str(page), "--json", str(table))
+    assert code == 0
+    assert "# Hottest links, 1 MiB: " in printed and "by rank " in printed
+    text = page.read_text(encoding="utf-8")
+    assert "The network during the call of 1 MiB" in text and 'id="moment"' in text and "Load over time" in text
+    assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org", "")
+    data = json.loads(table.read_text(encoding="utf-8"))
+    assert data["traffic_size"] == 2**20 and data["traffic"]["engine"] == network and "boxes" not in data["traffic"]
+    for hot, moved in zip(data["traffic"]["hot"], data["traffic"]["over_time"]["hot_bytes"], strict=True):
+        assert sum(moved) == pytest.approx(hot["bytes"], rel=1e-3)
+
+
+@pytest.mark.parametrize(("more", "say"), [([], "--network flow"), (["--network", "packet", "--skip"], "no --skip")])
+def test_a_page_that_cannot_be_is_refused(more: list[str], say: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    code, _, told = answer(capsys, "collective", "-c", "h100-ib", "-n", "16", "-b", "1M", "--html", str(page), *more)
+    assert code == 2 and say in told and not page.exists()

@@ -103,3 +103,13 @@ def test_calls_show_the_dimensions_that_they_run_over(tmp_path: Path) -> None:
         assert shown["tp"] == ("ring", "x4")
         assert ("torus", "y4 z4") in shown.values()
         assert all(call["channels"] == 0 for call in answer.collectives)
+
+
+@pytest.mark.parametrize("network", ["flow", "packet"])
+def test_a_single_call_shows_its_links(network: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["collective", "--cluster", "tpu-v5p", "--gpus", "64", "--op", "all_gather", "--bytes", "1M", "--network", network]
+    assert main([*call, "--json", str(tmp_path / "links.json")]) == 0
+    assert "Hottest links, 1 MiB: gpu0.0.0 → gpu1.0.0" in capsys.readouterr().out
+    for refused in (["--per-node", "4"], ["--algorithm", "ring"], ["--dims", "4,16"], ["--show-transfers"]):
+        assert main([*call, *refused]) == 2
+        assert refused[0] in capsys.readouterr().err

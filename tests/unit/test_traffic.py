@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from windtunnel.engine.graph import Graph, NodeKind
-from windtunnel.network.simulate.traffic import link_name, tiers, traffic
+from windtunnel.engine.loads import LinkLoads, Sent
+from windtunnel.network.simulate.drawing import tiers
+from windtunnel.network.simulate.traffic import Traffic, link_name, traffic
 from windtunnel.report.page.fabric import colour, fabric
-from windtunnel.report.words.network import network_sentence
+from windtunnel.report.page.load import load_data, network_part
+from windtunnel.report.words.network import filled_by, network_sentence, shown_hot
 
 
 def small() -> Graph:
@@ -56,3 +59,66 @@ def test_the_drawing_has_a_row_for_each_tier() -> None:
 
 def test_no_time_no_load() -> None:
     assert traffic(small(), "flow", np.zeros(8), seconds=0.0).hot == ()
+
+
+def over_time() -> Traffic:
+    """a sends 40 B to b in four bins of a second, the first and the last of them half; they wait at the top."""
+    moved = np.array([40.0, 0, 40, 0, 0, 40, 0, 40])
+    rows = np.where(moved > 0, 0, -1).astype(np.int32)
+    loads = LinkLoads(1.0, rows, np.array([[5.0, 10, 10, 10, 5]]), np.array([[0, 20_000, 300_000, 0, 0]]))
+    up = np.nonzero(moved)[0]
+    sent = Sent(np.concatenate([up, up]), np.repeat([0, 1], len(up)), np.repeat([30.0, 10.0], len(up)))
+    return traffic(small(), "packet", moved, 5.0, sent=sent, names=["gather <b>", "reduce"], loads=loads, note="3 of 4 recalled")
+
+
+def test_hot_links_say_what_fills_them() -> None:
+    found = over_time()
+    assert [(c.name, c.share) for c in found.hot[0].calls] == [("gather <b>", 0.75), ("reduce", 0.25)]
+    assert filled_by(found.hot[0], 1) == "gather <b> 75 %, 1 more 25 %"
+    assert {h.level for h in found.hot} == {level.name for level in found.levels}
+    assert len(shown_hot(found, 9, 1)) == len(found.levels)
+
+
+def test_calls_of_one_name_are_one() -> None:
+    sent = Sent(np.zeros(3, np.int64), np.array([0, 1, -1]), np.array([1.0, 2.0, 1.0]))
+    found = traffic(small(), "packet", np.array([4.0, 0, 0, 0, 0, 0, 0, 0]), 1.0, sent=sent, names=["same", "same"])
+    assert [(c.name, c.share) for c in found.hot[0].calls] == [("same", 0.75), ("pauses and credits", 0.25)]
+
+
+def test_each_level_shows_its_fullest_link() -> None:
+    moved = np.array([40.0, 0, 4, 0, 0, 3, 0, 2])
+    found = traffic(small(), "flow", moved, seconds=4.0, most=1)
+    assert [h.name for h in found.hot] == ["a → left", "left → top", "right → b", "top → right"]
+
+
+def test_load_over_time_is_that_of_the_fullest() -> None:
+    over = over_time().over_time
+    assert over is not None and over.width == 1.0 and over.note
+    host = [level.name for level in over_time().levels].index("host → leaf")
+    assert over.mean[host] == pytest.approx((0.25, 0.5, 0.5, 0.5, 0.25))  # the other host sends nothing
+    assert over.fullest[host] == pytest.approx((0.5, 1, 1, 1, 0.5)) and over.queue[host] == (0, 20_000, 300_000, 0, 0)
+    assert len(over.boxes) == 5 and len(over.edges) == 4 and over.edges[0] == pytest.approx((0.5, 1, 1, 1, 0.5))
+
+
+def test_the_page_draws_time() -> None:
+    found = over_time()
+    text = str(network_part(found))
+    assert text.count('class="heat"') == 2 and "Load over time" in text and "Queues over time" in text and "3 of 4 recalled" in text
+    assert "gather &lt;b&gt; 75 %" in text and "<b>" not in text
+    assert 'id="moment" type="range" min="0" max="5"' in text
+    data = load_data(found)["load"]
+    assert data["times"] == ["0", "1 s", "2 s", "3 s", "4 s", "5 s"]
+    assert data["edges"] == ["56665"] * 4 and data["boxes"][0] == "56665" and data["boxes"][1] == "00000"
+    assert len(data["colours"]) == len(data["words"]) == 1 + max(map(int, "".join(data["edges"])))
+
+
+def test_without_bins_there_is_no_time() -> None:
+    found = traffic(small(), "flow", np.full(8, 39.0), seconds=4.0)
+    text = str(network_part(found))
+    assert load_data(found) == {} and 'class="heat"' not in text and 'id="moment"' not in text and "Load by level" in text
+
+
+def test_a_run_that_queues_nowhere_says_so() -> None:
+    loads = LinkLoads(1.0, np.zeros(8, np.int32), np.array([[5.0, 10]]), np.zeros((1, 2), np.int64))
+    text = str(network_part(traffic(small(), "packet", np.full(8, 15.0), 2.0, loads=loads)))
+    assert "No packet waited for a link." in text and text.count('class="heat"') == 1

@@ -106,6 +106,11 @@ const std::vector<Meter::Link>& Fluid::metered() {
   return solver_.meter().links();
 }
 
+const std::vector<Meter::OverTime>& Fluid::over_time() {
+  static_cast<void>(metered());
+  return solver_.meter().bins();
+}
+
 std::int32_t Fluid::stalled() const {
   for (std::size_t c = 0; c < clocks_.size(); ++c)
     if (clocks_[c].members > 0 && solver_.level(static_cast<std::int32_t>(c)) == 0.0) return static_cast<std::int32_t>(c);

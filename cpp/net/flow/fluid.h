@@ -47,6 +47,9 @@ class Fluid {
   [[nodiscard]] const Solver& solver() const { return solver_; }
   // Bytes, busy and full seconds of each link so far.
   [[nodiscard]] const std::vector<Meter::Link>& metered();
+  // Their bytes over time, from the beginning if it is asked for there.
+  void keep_bins() { solver_.meter().keep_bins(); }
+  [[nodiscard]] const std::vector<Meter::OverTime>& over_time();
   // An unknown whose members stand still, or kOwnBound if all move.
   [[nodiscard]] std::int32_t stalled() const;
 
@@ -120,7 +123,7 @@ void Fluid::end_next(double until, Done&& done) {
   std::erase_if(late_, [this](const Late& l) { return l.end >= now_; });
   for (const Late& l : late_)
     solver_.each_link(l.unknown, [&](std::int32_t link, double demand) {
-      solver_.meter().give_back(index(link), demand * l.weight * (now_ - l.end));
+      solver_.meter().give_back(index(link), demand * l.weight, l.end, now_);
     });
   late_.clear();
 }

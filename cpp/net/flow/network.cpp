@@ -51,7 +51,7 @@ Variables FlowNetwork::variables() const {
   return v;
 }
 
-FlowNetwork::FlowNetwork(PlanTable table, double tolerance)
+FlowNetwork::FlowNetwork(PlanTable table, double tolerance, bool bins)
     : table_(checked(std::move(table))),
       kinds_(compress(table_.capacity, Demands{table_.row_start, table_.row_links, table_.demand},
                       Changes{table_.change_time, table_.change_link, table_.change_capacity})),
@@ -64,6 +64,7 @@ FlowNetwork::FlowNetwork(PlanTable table, double tolerance)
       total_(starts_.size(), 0.0),
       longest_(starts_.size(), 0.0) {
   if (!(tolerance >= 0.0) || tolerance >= 1.0) fail("tolerance is ", tolerance, ", must be 0 or more and below 1");
+  if (bins) fluid_.keep_bins();
   plan_of_.reserve(table_.key.size());
   for (std::size_t k = 0; k < table_.key.size(); ++k)
     if (!plan_of_.emplace(table_.key[k], table_.key_plan[k]).second) fail("key ", table_.key[k], " occurs twice");
@@ -223,16 +224,7 @@ double FlowNetwork::alone(Fluid& fluid, std::size_t plan) const {
 
 PlanReport FlowNetwork::report() {
   PlanReport out;
-  const std::size_t links = table_.capacity.size();
-  const auto& metered = fluid_.metered();
-  for (std::vector<double>* column : {&out.use.bytes, &out.use.busy, &out.use.full}) column->assign(links, 0.0);
-  for (std::size_t l = 0; l < links; ++l) {
-    if (kinds_.kind[l] < 0) continue;
-    const Meter::Link& m = metered[static_cast<std::size_t>(kinds_.kind[l])];
-    out.use.bytes[l] = m.bytes;
-    out.use.busy[l] = m.busy;
-    out.use.full[l] = m.full;
-  }
+  out.use = link_use(fluid_, kinds_.kind, table_.capacity.size());
   out.starts = starts_;
   out.total = total_;
   out.longest = longest_;

@@ -48,7 +48,8 @@ struct PlanReport {
 
 class FlowNetwork final : public Network {
  public:
-  explicit FlowNetwork(PlanTable table, double tolerance = kTolerance);
+  // `bins`: its report has bytes over time.
+  explicit FlowNetwork(PlanTable table, double tolerance = kTolerance, bool bins = false);
   FlowNetwork(const FlowNetwork&) = delete;
   FlowNetwork& operator=(const FlowNetwork&) = delete;
 

@@ -1,6 +1,7 @@
 #include "net/flow/run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <queue>
@@ -105,6 +106,37 @@ double memory_estimate(std::size_t links, const Demands& demands, const Variable
   return bytes + static_cast<double>(v.deps.size()) * 12;
 }
 
+LinkUse link_use(Fluid& fluid, std::span<const std::int32_t> kind, std::size_t links) {
+  LinkUse use;
+  const auto& metered = fluid.metered();
+  for (std::vector<double>* column : {&use.bytes, &use.busy, &use.full}) column->assign(links, 0.0);
+  for (std::size_t l = 0; l < links; ++l) {
+    const std::int32_t k = kind.empty() ? static_cast<std::int32_t>(l) : kind[l];
+    if (k < 0) continue;
+    const Meter::Link& m = metered[static_cast<std::size_t>(k)];
+    use.bytes[l] = m.bytes;
+    use.busy[l] = m.busy;
+    use.full[l] = m.full;
+  }
+  const std::vector<Meter::OverTime>& bins = fluid.over_time();
+  if (bins.empty()) return use;
+  std::vector<std::int32_t> row(bins.size(), -1);
+  const auto [shift, most] = common(bins, [](const Meter::OverTime& b) -> const Meter::OverTime& { return b; });
+  use.series.width = std::ldexp(1e-12, shift);
+  use.series.bins = most;
+  std::int32_t rows = 0;
+  for (std::size_t k = 0; k < bins.size(); ++k) {
+    if (bins[k].values().empty()) continue;
+    row[k] = rows++;
+    use.series.add(bins[k], shift);
+  }
+  for (std::size_t l = 0; l < links; ++l) {
+    const std::int32_t k = kind.empty() ? static_cast<std::int32_t>(l) : kind[l];
+    use.row.push_back(k < 0 ? -1 : row[static_cast<std::size_t>(k)]);
+  }
+  return use;
+}
+
 Outcome run(std::span<const double> capacity, const Demands& demands, const Variables& v, const Changes& changes,
             const Options& options) {
   if (!(options.tolerance >= 0.0) || options.tolerance >= 1.0)
@@ -125,6 +157,7 @@ Outcome run(std::span<const double> capacity, const Demands& demands, const Vari
   const Grouped grouped = group(over, v);
   Fluid fluid(over, grouped.unknowns, kinds ? std::span<const double>(kinds->capacity) : capacity,
               kinds ? kinds->passive : std::vector<std::uint8_t>{}, options.tolerance, n);
+  if (options.bins) fluid.keep_bins();
   Arrivals arrivals(v);
   Outcome out;
   out.start.assign(n, kNever);
@@ -175,16 +208,7 @@ Outcome run(std::span<const double> capacity, const Demands& demands, const Vari
     ++out.events;
   }
 
-  const auto& metered = fluid.metered();
-  for (std::vector<double>* column : {&out.use.bytes, &out.use.busy, &out.use.full}) column->assign(capacity.size(), 0.0);
-  for (std::size_t l = 0; l < capacity.size(); ++l) {
-    const std::int32_t k = kinds ? kinds->kind[l] : static_cast<std::int32_t>(l);
-    if (k < 0) continue;
-    const Meter::Link& m = metered[static_cast<std::size_t>(k)];
-    out.use.bytes[l] = m.bytes;
-    out.use.busy[l] = m.busy;
-    out.use.full[l] = m.full;
-  }
+  out.use = link_use(fluid, kinds ? std::span<const std::int32_t>(kinds->kind) : std::span<const std::int32_t>{}, capacity.size());
   out.solver = fluid.solver().stats();
   return out;
 }

@@ -32,6 +32,7 @@ Result collect(const World& w, Stats stats, Time end) {
     r.link_peak.push_back(link.peak);
     r.link_paused.push_back(seconds(link.stopped_for));
   }
+  if (w.counts) r.loads = loads_of(w.loads);
   if (w.options.sample <= 0) return r;
   const auto samples = static_cast<std::size_t>(end / static_cast<Time>(w.options.sample / kPicosecond + 0.5)) + 1;
   for (std::size_t i = 0; i < samples; ++i) r.sample_time.push_back(static_cast<double>(i) * w.options.sample);

@@ -75,6 +75,8 @@ void Part::forward(std::uint32_t out, Frame frame, std::int32_t in) {
     commit(out, link, now_);
   } else {
     link.peak = std::max(link.peak, link.joined - link.left);
+    if (w_.counts) [[unlikely]]
+      w_.loads[out].waits(now_, link.joined - link.left);
   }
   if (link.due == kForever) arm(out, link);
   if (w_.nodes[w_.info[out].from].watched) [[unlikely]]
@@ -98,6 +100,8 @@ void Part::commit(std::uint32_t l, Link& link, Time start) {
   link.left += slot.frame.size;
   if (link.joined - link.left > link.kmin) mark(l, link, start, slot);
   if (w_.telemetry) note(l, link, start, slot.frame);
+  if (w_.counts) [[unlikely]]
+    count(l, link, start, slot.frame);
   ++link.data.sent;
   link.free = start + serial(link.cost, slot.frame.size);
   slot.time = link.free + link.latency;
@@ -183,6 +187,8 @@ void Part::send_control(std::uint32_t out, Frame frame) {
   advance(out, link, now_);
   link.free = std::max(link.free, now_) + serial(link.cost, frame.size);
   link.control_bytes += frame.size;
+  if (w_.counts) [[unlikely]]
+    count_control(out, frame);
   const bool first = !link.control.on_wire();
   const Time time = link.free + link.latency;
   push(out, link.control, time, frame);

@@ -36,11 +36,20 @@ PlanTable shifted(PlanTable t) {
   return t;
 }
 
+// Lanes are for their plan.
+Options tagged(Options options, const PlanTable& t) {
+  if (!options.loads) return options;
+  options.tags.resize(t.src.size());
+  for (std::size_t p = 0; p + 1 < t.plan_start.size(); ++p)
+    for (std::int64_t lane = t.plan_start[p]; lane < t.plan_start[p + 1]; ++lane) options.tags[lane] = static_cast<std::int32_t>(p);
+  return options;
+}
+
 }  // namespace
 
 PacketNetwork::PacketNetwork(PlanTable table, const Options& options, const Faults& faults)
     : table_(shifted(std::move(table))),
-      world_(graph_of(table_), Paths{table_.path_start, table_.path_links}, lanes_of(table_), options, faults),
+      world_(graph_of(table_), Paths{table_.path_start, table_.path_links}, lanes_of(table_), tagged(options, table_), faults),
       part_(world_, 0, world_.span()) {
   world_.make_patterns();
   const std::size_t plans = table_.plan_start.size() - 1;
@@ -143,7 +152,7 @@ void PacketNetwork::collect() {
   part_.finished_instances.clear();
 }
 
-PlanReport PacketNetwork::report() const {
+PlanReport PacketNetwork::report(bool with_loads) const {
   PlanReport r;
   r.stats = part_.stats;
   for (const Link& link : world_.links) {
@@ -155,6 +164,7 @@ PlanReport PacketNetwork::report() const {
   r.starts = starts_;
   r.total = total_;
   r.longest = longest_;
+  if (world_.counts && with_loads) r.loads = loads_of(world_.loads);
   r.now = seconds(part_.now());
   return r;
 }

@@ -42,6 +42,7 @@ struct PlanReport {
   std::vector<double> link_paused;
   std::vector<std::int64_t> starts;    // [P]
   std::vector<double> total, longest;  // [P] s from launch to delivery: sum, most
+  Loads loads;                         // if they are counted; tags are plans
   double now = 0.0;
 };
 
@@ -68,7 +69,9 @@ class PacketNetwork final : public Network {
     const std::size_t named = table_.key.size();
     return named == 0 ? 1.0 : (static_cast<double>(instances_.size()) - static_cast<double>(flying_)) / static_cast<double>(named);
   }
-  [[nodiscard]] PlanReport report() const;
+  [[nodiscard]] PlanReport report(bool with_loads = true) const;
+  // [L] what the links carry, where it is counted.
+  [[nodiscard]] const std::vector<LinkLoad>& loads() const { return world_.loads; }
 
  private:
   struct Instance {

@@ -9,6 +9,7 @@
 
 #include "net/packet/cc/registry.h"
 #include "net/packet/frame.h"
+#include "net/packet/load.h"
 
 namespace wt::net::packet {
 
@@ -64,6 +65,8 @@ struct Options {
   bool skip = false;       // fast-forward steady states of collectives (skip.h); one thread
   double sample = 0;       // s between samples of the series; 0: none
   std::vector<std::int32_t> sample_links, sample_lanes;
+  bool loads = false;              // count what links carry over time and for whom
+  std::vector<std::int32_t> tags;  // [K] whom a lane is for; empty: each for itself
 };
 
 struct Flap {  // of a cable, named by either of its links
@@ -133,6 +136,7 @@ struct Result {
   std::vector<double> rate;                // [lanes x T] B/s that congestion control permits
   std::vector<std::int64_t> acknowledged;  // [lanes x T] bytes
   std::vector<std::int64_t> cnps;          // [lanes x T] heard so far
+  Loads loads;                             // if asked for; a lane's tag
 };
 
 // Called now and then with the share of bytes delivered; true stops the run.

@@ -141,6 +141,8 @@ class Part {
       free_traces_.push_back(frame.stamp);
   }
   void sample();
+  void count(std::uint32_t l, const Link& link, Time start, const Frame& frame);
+  void count_control(std::uint32_t l, const Frame& frame);
 
   // gates.cpp: slices
   void open(std::uint32_t lane);

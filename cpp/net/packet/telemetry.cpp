@@ -1,4 +1,4 @@
-// What is written down on the way: in-band telemetry of packets, and series at an interval.
+// What is written down on the way: in-band telemetry of packets, series at an interval, and what links carry over time.
 #include "base/check.h"
 #include "net/packet/part.h"
 
@@ -26,6 +26,17 @@ void Part::note(std::uint32_t l, const Link& link, Time start, const Frame& fram
   Trace& t = trace(frame.stamp);
   if (t.count == Trace::kMost) return;
   t.hops[t.count++] = {.time = start, .sent = link.left, .queue = behind(link, start), .rate = link.rate};
+}
+
+// A data frame's service begins; of what waits it is no part any more.
+void Part::count(std::uint32_t l, const Link& link, Time start, const Frame& frame) {
+  w_.loads[l].sent(start, frame.size, w_.tag_of(frame.pair));
+  w_.loads[l].waits(start, link.joined - link.left);
+}
+
+void Part::count_control(std::uint32_t l, const Frame& frame) {
+  const bool of_lane = frame.kind == Kind::kAck || frame.kind == Kind::kNack || frame.kind == Kind::kNotify;
+  w_.loads[l].sent(now_, frame.size, of_lane ? w_.tag_of(frame.pair) : LinkLoad::kNobody);
 }
 
 // State at next_sample_: everything before it has happened.

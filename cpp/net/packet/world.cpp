@@ -82,6 +82,10 @@ World::World(const fabric::Graph& g, const Paths& p, const Lanes& l, const Optio
     if (link < 0 || static_cast<std::size_t>(link) >= graph.links()) fail("packet engine: the series name link ", link);
   for (const std::int32_t lane : options.sample_lanes)
     if (lane < 0 || static_cast<std::size_t>(lane) >= lanes.src.size()) fail("packet engine: the series name lane ", lane);
+  if (!options.tags.empty() && options.tags.size() != lanes.src.size())
+    fail("packet engine: ", options.tags.size(), " tags of ", lanes.src.size(), " lanes");
+  counts = options.loads;
+  if (counts) loads.resize(graph.links());
   link_tracks.resize(options.sample_links.size());
   lane_tracks.resize(options.sample_lanes.size());
   build_links();

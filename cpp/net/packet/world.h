@@ -295,6 +295,12 @@ struct World {
   static constexpr std::uint32_t kAtEnd = UINT32_MAX;
   std::vector<std::unique_ptr<Traces>> traces;  // [partitions] with telemetry
   std::vector<Track> link_tracks, lane_tracks;
+  std::vector<LinkLoad> loads;  // [L] if they are counted
+  bool counts = false;          // whether they are
+  [[nodiscard]] std::int32_t tag_of(std::uint32_t pair) const {
+    const std::uint32_t lane = lane_of(pair);
+    return options.tags.empty() ? static_cast<std::int32_t>(lane) : options.tags[lane];
+  }
 
  private:
   void build_links();

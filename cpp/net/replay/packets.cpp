@@ -193,7 +193,7 @@ std::optional<double> ReplayPackets::start(const Flow& flow) {
 
 void ReplayPackets::over(packet::PacketNetwork& network) {
   network.finish();
-  const packet::PlanReport r = network.report();
+  const packet::PlanReport r = network.report(false);
   Tally t;
   t.stats = r.stats;
   for (std::size_t l = 0; l < r.link_data.size(); ++l) {
@@ -203,8 +203,25 @@ void ReplayPackets::over(packet::PacketNetwork& network) {
     t.control.push_back(r.link_control[l]);
     t.peak.push_back(r.link_peak[l]);
     t.paused.push_back(r.link_paused[l]);
+    if (network.loads().empty()) continue;
+    t.loads.push_back(network.loads()[l]);
+    int shift = 0;  // at most an eighth of the shortest bin that the step can have
+    while ((picoseconds(replay_.now()) >> (shift + 1)) >= 8 * Bins<std::int64_t, Sum>::kMost) ++shift;
+    t.loads.back().lengthen(shift);
   }
   tallies_.push_back(std::move(t));
+}
+
+packet::Loads ReplayPackets::loads() const {
+  std::vector<packet::LinkLoad> step(table_.link_from.size());
+  for (std::size_t i = 0; i < tallies_.size(); ++i)
+    for (std::size_t k = 0; k < tallies_[i].loads.size(); ++k)
+      step[static_cast<std::size_t>(tallies_[i].link[k])].add_tags(tallies_[i].loads[k], replay_.uses()[i]);
+  for (const Replay::Use& use : replay_.episodes()) {
+    const Tally& t = tallies_[static_cast<std::size_t>(use.pattern)];
+    for (std::size_t k = 0; k < t.loads.size(); ++k) step[static_cast<std::size_t>(t.link[k])].add_bins(t.loads[k], use.begin);
+  }
+  return packet::loads_of(step);
 }
 
 PacketReport ReplayPackets::report() const {
@@ -236,6 +253,7 @@ PacketReport ReplayPackets::report() const {
     step.longest.push_back(of.longest);
   }
   step.now = replay_.now();
+  if (options_.loads) step.loads = loads();
   r.replay = replay_.report();
   if (step.stats.data_hops > 0)
     r.skipped_hops = 1.0 - static_cast<double>(r.simulated.data_hops) / static_cast<double>(step.stats.data_hops);

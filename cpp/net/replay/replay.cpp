@@ -305,6 +305,7 @@ void Replay::close(Episode& e) {
     report_.skipped += static_cast<std::int64_t>(e.launches.size());
   }
   ++uses_[static_cast<std::size_t>(memory_[e.node].pattern)];
+  closed_.push_back({memory_[e.node].pattern, e.begin});
   report_.error_total += seconds(e.worst);
 }
 

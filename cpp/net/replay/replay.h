@@ -84,6 +84,12 @@ class Replay final : public Network {
   [[nodiscard]] Report report() const;
   [[nodiscard]] std::int64_t flows() const { return report_.flows; }             // launched so far
   [[nodiscard]] const std::vector<std::int64_t>& uses() const { return uses_; }  // of each pattern, the simulated one included
+  // When each episode began and which pattern it followed, in the order in which they ended.
+  struct Use {
+    std::int32_t pattern;
+    Time begin;
+  };
+  [[nodiscard]] const std::vector<Use>& episodes() const { return closed_; }
   [[nodiscard]] const std::unordered_map<std::int32_t, Launches>& launches() const { return launches_; }
   [[nodiscard]] double now() const { return seconds(now_); }
 
@@ -127,6 +133,7 @@ class Replay final : public Network {
   Over over_;
   Memory memory_;
   std::vector<std::int64_t> uses_;
+  std::vector<Use> closed_;
 
   std::priority_queue<Pending, std::vector<Pending>, std::greater<>> pending_;
   std::int64_t orders_ = 0, episodes_ = 0;

@@ -29,6 +29,7 @@ def predict(
     factors: Factors | None = None,
     skip: bool = False,
     progress: Callable[[float], object] | None = None,
+    loads: bool = False,
 ) -> Answer:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
@@ -36,7 +37,8 @@ def predict(
     its file, used before fitted curves. `kernels`: a .json file of curves from `windtunnel fit kernels`, in place of the
     catalogue's; `calibration`: of `calibrate`, or the file that `windtunnel calibrate` wrote; `factors`: training factors in
     place of the stored ones. `skip`: for packet, replay repeated patterns of transfers instead of simulating them again.
-    `progress` is called with the finished share of a packet step. Raises WindtunnelError for a job that cannot be predicted.
+    `progress` is called with the finished share of a packet step. `loads`: flow and packet count the links over time
+    (`traffic.over_time`), which the page draws. Raises WindtunnelError for a job that cannot be predicted.
     """
     from windtunnel.predict.step import predict as run
     from windtunnel.report.answer import Answer
@@ -45,7 +47,7 @@ def predict(
         job = _with_kernels(job, str(kernels))
     if calibration is not None:
         job = _with_calibration(job, calibration)
-    return Answer.of(run(job, network, factors, seed, skip, progress, profile))
+    return Answer.of(run(job, network, factors, seed, skip, progress, profile, loads))
 
 
 def goodput(

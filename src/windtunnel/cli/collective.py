@@ -11,6 +11,7 @@ import typer
 from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
+from windtunnel.cli.collective_links import Largest, check_page_of
 from windtunnel.cli.collective_listing import as_csv, as_json, listing
 from windtunnel.cli.shared.common import Fault, Json, Sets, fault_sets, notes, writable, write, write_json
 from windtunnel.cli.shared.progress import stoppable
@@ -83,6 +84,9 @@ def command(  # long: one option a line
     mtu: Annotated[
         int | None, typer.Option("--mtu", min=256, max=65535, help="Bytes of a packet; default: depends on the size.")
     ] = None,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="flow, packet: a page of the links during the largest size.")
+    ] = None,
     json: Json = None,
 ) -> None:
     if env and "help" in env:
@@ -90,7 +94,8 @@ def command(  # long: one option a line
         write("\n".join(f"{name:<28} {does}" for name, does in names.items()), "-", "--env")
         return
     check_fidelity(network)
-    writable(("--json", json), ("--csv", csv))
+    writable(("--json", json), ("--csv", csv), ("--html", html))
+    check_page_of(html, network, skip)
     name = op_of(op, "--op")
     machine = load_cluster(cluster, [*(sets or ()), *fault_sets(fault, "fabric.faults")])
     chosen_sizes, variables = sizes_of(sizes), variables_of(env or ())
@@ -119,6 +124,7 @@ def command(  # long: one option a line
             dims=shape,
         )
         return
+    largest = Largest()
     with stoppable(f"{len(chosen_sizes)} sizes") as progress:
         rows = sweep(
             machine,
@@ -131,6 +137,8 @@ def command(  # long: one option a line
             skip=skip,
             threads=threads,
             progress=progress,
+            watch=largest,
+            loads=network != "closed" and not skip and (html is not None or json is not None),
             algorithm=chosen,
             sends=sends,
             per_node=per_node,
@@ -140,9 +148,12 @@ def command(  # long: one option a line
     finished = len(rows) == len(chosen_sizes)
     if json is not None:
         about = {"cluster": machine.id, "op": name, "gpus": gpus, "network": network, "finished": finished}
-        write_json({**about, "rows": rows}, json)
+        write_json({**about, "rows": rows, **largest.table()}, json)
     if json != "-":
-        write(table(name, gpus, machine.id, rows, network), "-", "--bytes")
+        write("\n".join([table(name, gpus, machine.id, rows, network), *largest.lines()]), "-", "--bytes")
+    if html is not None and largest.seen is not None:
+        largest.write_page(html, name, gpus, machine, network, rows)
+        notes().print(f"{html}: the links during the call as a page", markup=False)
     if not finished:
         notes().print(f"{len(rows)} of {len(chosen_sizes)} sizes are done.")
         raise typer.Exit(INTERRUPTED)
@@ -186,6 +197,9 @@ def _show(
     dims: tuple[int, ...],
 ) -> None:
     """Lists the transfers of one call."""
+    if machine.fabric.is_grid:
+        option = "--show-transfers" if csv is None else "--csv"
+        raise SpecError(option, op, "a cluster with switches: transfers along dimensions are not listed")
     settings = parse_settings(variables, "--env")
     routed = route_call(
         as_set(machine, settings),

@@ -95,12 +95,13 @@ def command(  # long: one option a line
     if calibration is not None:
         loaded = replace(loaded, job=with_calibration(loaded.job, calibration))
     what = f"predicting {loaded.job.name}"
+    loads = html is not None or json is not None
     if fidelity == "packet":
         with bar(what) as progress:
-            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile, progress=progress)
+            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile, progress=progress, loads=loads)
     else:
         with show_spinner(what):
-            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile)
+            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile, loads=loads)
     tell_assumed(loaded)
     if json is not None:
         from windtunnel.report.json import to_json

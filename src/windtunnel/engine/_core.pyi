@@ -1,7 +1,7 @@
 """Types of the C++ module; see `windtunnel.engine.program.Program` for shapes."""
 
 from collections.abc import Callable
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -135,12 +135,17 @@ def spread(
 def closed_flows(*, graph: dict[str, npt.NDArray[Any]], start: _Longs, links: _Ints, bytes: _Floats, begin: _Floats) -> _Floats: ...
 def check_graph(*, graph: dict[str, npt.NDArray[Any]]) -> None: ...
 
-class RawFlows(TypedDict):
-    start: _Floats
-    end: _Floats
+class RawUse(TypedDict):
     link_bytes: _Floats
     link_busy: _Floats
     link_full: _Floats
+    bin_width: NotRequired[float]
+    bin_row: NotRequired[_Ints]
+    bin_bytes: NotRequired[_Floats]
+
+class RawFlows(RawUse):
+    start: _Floats
+    end: _Floats
     cpu_s: float
     last: float
     events: int
@@ -172,16 +177,14 @@ def flow_run(
     change_capacity: _Floats,
     tolerance: float,
     memory: float,
+    bins: bool,
     progress: Callable[[float], None] | None,
 ) -> RawFlows: ...
 def flow_latency(
     *, row_start: _Longs, row_links: _Ints, wait: _Floats, rate: _Floats, size: _Floats, mtu: float, ack: float
 ) -> tuple[_Floats, _Floats]: ...
 
-class RawPlans(TypedDict):
-    link_bytes: _Floats
-    link_busy: _Floats
-    link_full: _Floats
+class RawPlans(RawUse):
     starts: _Longs
     total: _Floats
     longest: _Floats
@@ -218,6 +221,7 @@ class FlowNetwork(Network):
         change_capacity: _Floats,
         epochs: _Floats,
         tolerance: float,
+        bins: bool,
     ) -> None: ...
     def report(self) -> RawPlans: ...
 

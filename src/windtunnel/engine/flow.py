@@ -17,6 +17,7 @@ from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
 from windtunnel.engine.graph import Graph, Paths
+from windtunnel.engine.loads import LinkLoads
 
 TOLERANCE = 1e-9
 """Ends closer than this share of a flow's age are one event: ties up to rounding."""
@@ -79,11 +80,13 @@ class Changes:
 
 @dataclass(frozen=True)
 class LinkUse:
-    """For each link [L]: bytes moved, seconds with any traffic, seconds at 99 % of its capacity or more."""
+    """For each link [L]: bytes moved, seconds with any traffic, seconds at 99 % of its capacity or more; `loads`: bytes over
+    time."""
 
     bytes: Floats
     busy: Floats
     full: Floats
+    loads: LinkLoads | None = None
 
 
 @dataclass(frozen=True)
@@ -128,13 +131,14 @@ def run(
     tolerance: float = TOLERANCE,
     memory: float | None = None,
     progress: Callable[[float], None] | None = None,
+    loads: bool = False,
 ) -> FlowRun:
     """Runs all variables to their ends over links of `capacity` [L] B/s.
 
     `tolerance`: ends no later than this share of a flow's age join one event, so its bandwidth is released that much later;
-    0.01 makes runs with millions of distinct ends possible. `memory`: bytes that it may use (default: the machine's).
-    `progress` is called about every 50 ms with the share of variables that have ended. Raises EngineError for invalid input, for a
-    cycle of dependencies, and for variables that can never finish, naming the link.
+    0.01 makes runs with millions of distinct ends possible. `memory`: bytes that it may use (default: the machine's). `loads`:
+    count bytes over time, too. `progress` is called about every 50 ms with the share of variables that have ended. Raises
+    EngineError for invalid input, for a cycle of dependencies, and for variables that can never finish, naming the link.
     """
     changed = changes or Changes()
     limit = _machine_memory() if memory is None else memory
@@ -147,7 +151,7 @@ def run(
             bound=_floats(variables.bound), latency=_floats(variables.latency), delay=_floats(variables.delay),
             dep_start=_longs(variables.dep_start), deps=_ints(variables.deps), change_time=_floats(changed.time),
             change_link=_ints(changed.link), change_capacity=_floats(changed.capacity), tolerance=float(tolerance),
-            memory=float(limit), progress=progress,
+            memory=float(limit), bins=loads, progress=progress,
         )  # fmt: skip
     except _core.CoreError as error:
         raise EngineError(f"flow engine: {error}") from None
@@ -156,7 +160,7 @@ def run(
         raise EngineError(f"flow engine: no memory for {what}") from None
     delivered = raw["end"] if not len(variables.latency) else raw["end"] + variables.latency
     stats = {name: float(raw[name]) for name in (*_STATS, "cpu_s")}  # type: ignore[literal-required]
-    return FlowRun(raw["start"], delivered, raw["last"], LinkUse(raw["link_bytes"], raw["link_busy"], raw["link_full"]), stats)
+    return FlowRun(raw["start"], delivered, raw["last"], _use(raw), stats)
 
 
 def network(
@@ -169,6 +173,7 @@ def network(
     changes: Changes | None = None,
     tolerance: float = TOLERANCE,
     epochs: Floats = _NO_FLOATS,
+    loads: bool = False,
 ) -> _core.FlowNetwork:
     """A network for `engine.run`: each key that a program's transfers name launches the plan `key_plan` of the same place.
 
@@ -176,7 +181,7 @@ def network(
     row v of the demands; a plan ends when all are delivered. Their `begin`, `row` and dependencies are not used. Transfers with
     other keys take the seconds that their participants state. One network serves one run. With n rising `epochs` (s) there are
     n + 1 equal shares of plans, and `key_plan` counts within a share: what is launched after the i-th epoch takes the i + 1-th.
-    Raises EngineError for invalid input.
+    `loads`: count bytes over time, too. Raises EngineError for invalid input.
     """
     changed = changes or Changes()
     if len(variables.row) or len(variables.deps):
@@ -188,7 +193,7 @@ def network(
             plan_start=_longs(plan_start), size=_floats(variables.size), weight=_floats(variables.weight),
             bound=_floats(variables.bound), latency=_floats(variables.latency), delay=_floats(variables.delay), key=_longs(key),
             key_plan=_ints(key_plan), change_time=_floats(changed.time), change_link=_ints(changed.link),
-            change_capacity=_floats(changed.capacity), epochs=_floats(epochs), tolerance=float(tolerance),
+            change_capacity=_floats(changed.capacity), epochs=_floats(epochs), tolerance=float(tolerance), bins=loads,
         )  # fmt: skip
     except _core.CoreError as error:
         raise EngineError(f"flow engine: {error}") from None
@@ -198,8 +203,7 @@ def report(network: _core.FlowNetwork) -> PlanUse:
     """Traffic on the links and times of plans, up to now."""
     raw = network.report()
     stats = {name: float(raw[name]) for name in (*_STATS, "active_constraints")}  # type: ignore[literal-required]
-    use = LinkUse(raw["link_bytes"], raw["link_busy"], raw["link_full"])
-    return PlanUse(use, raw["starts"], raw["total"], raw["longest"], raw["alone"], raw["now"], stats)
+    return PlanUse(_use(raw), raw["starts"], raw["total"], raw["longest"], raw["alone"], raw["now"], stats)
 
 
 def latency(graph: Graph, paths: Paths, size: Floats, mtu: float, ack: float = 0.0) -> tuple[Floats, Floats]:
@@ -216,6 +220,10 @@ def latency(graph: Graph, paths: Paths, size: Floats, mtu: float, ack: float = 0
         )  # fmt: skip
     except _core.CoreError as error:
         raise EngineError(f"flow engine: {error}") from None
+
+
+def _use(raw: _core.RawUse) -> LinkUse:
+    return LinkUse(raw["link_bytes"], raw["link_busy"], raw["link_full"], LinkLoads.of_flows(raw))
 
 
 def _machine_memory() -> float:

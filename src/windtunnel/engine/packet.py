@@ -23,6 +23,7 @@ from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
 from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.loads import LinkLoads, Sent
 from windtunnel.engine.routes import RouteOptions, route
 
 Progress = Callable[[float], bool | None]
@@ -149,6 +150,10 @@ class PacketOptions:
     """Above 0: interval of the series of `sample_links` and `sample_lanes`."""
     sample_links: Sequence[int] = ()
     sample_lanes: Sequence[int] = ()
+    loads: bool = False
+    """Count what links carry over time, and for whom."""
+    tags: Sequence[int] = ()
+    """[K] whom each lane is for; left out: each for itself. Those of a network's lanes are its plans."""
 
     def columns(self) -> dict[str, Any]:
         """As the core takes them."""
@@ -163,6 +168,7 @@ class PacketOptions:
         out["parameters"] = [(name, float(value)) for name, value in self.parameters.items()]
         out["timeouts"] = [float(t) for t in self.timeouts]
         out["sample_links"], out["sample_lanes"] = [int(i) for i in self.sample_links], [int(i) for i in self.sample_lanes]
+        out["tags"] = [int(i) for i in self.tags]
         return out
 
 
@@ -217,6 +223,10 @@ class PacketResult:
     skip_error: float
     """Estimated error of `end` in seconds."""
     series: PacketSeries
+    loads: LinkLoads | None = None
+    """Data and control frames over time, if they are counted."""
+    sent: Sent | None = None
+    """Whose they are."""
 
 
 class SmallBuffer(EngineError):
@@ -282,6 +292,7 @@ def run_packets(
         link_data=raw["link_data"], link_control=raw["link_control"], link_peak=raw["link_peak"], link_paused=raw["link_paused"],
         end=raw["end"], partitions=raw["partitions"], stopped=raw["stopped"], skipped_share=raw["skipped_share"],
         skipped_time=raw["skipped_time"], skip_error=raw["skip_error"], series=series,
+        loads=LinkLoads.of_packets(raw), sent=Sent.of_packets(raw),
     )  # fmt: skip
 
 

@@ -14,9 +14,9 @@ from windtunnel.network.flows.run import FlowOptions, run_flows
 from windtunnel.network.flows.run import FlowsResult as FlowsResult
 from windtunnel.network.lanes.algorithms import LOWERINGS
 from windtunnel.network.lanes.send_files import Sends, read_sends
-from windtunnel.network.simulate.collective import engine_sweep
+from windtunnel.network.simulate.collective import Watch, engine_sweep
 from windtunnel.network.simulate.fabric_faults import check_faults
-from windtunnel.network.simulate.grid_sweep import grid_sweep
+from windtunnel.network.simulate.grid_sweep import EngineOptions, grid_sweep, refuse_on_grid
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.network.sizes import sizes_of
 from windtunnel.spec import load_cluster
@@ -66,6 +66,8 @@ def collective(
     skip: bool = False,
     threads: int = 1,
     progress: Callable[[float], bool] | None = None,
+    watch: Watch | None = None,
+    loads: bool = False,
 ) -> list[dict[str, object]]:
     """The table that nccl-tests prints for a call on `gpus` ranks of `cluster` (a name, a file or as read): a row for each size.
 
@@ -74,8 +76,9 @@ def collective(
     `network`: closed, flow or packet. `algorithm`: a name, or a file of sends (.csv, .json, .toml, MSCCL's .xml), run over links.
     `settings`: NCCL's variables. `per_node`: ranks in each node, left out: as many as fit; `dims`: ranks of each dimension, the
     innermost first. `seed`, `mtu` (bytes), `skip` and `threads` are options of the engines: threads of packets change no result,
-    and `skip` takes one. `progress` is called with the finished share; if it returns True, the rows so far are returned. Raises
-    SpecError, UnknownName or FileError.
+    and `skip` takes one. `progress` is called with the finished share; if it returns True, the rows so far are returned. `watch`:
+    called with each row of an engine and its `Traffic`: hot links, the ranks that fill them, and with `loads` the links over time.
+    Raises SpecError, UnknownName or FileError.
     """
     machine = load_cluster(cluster) if isinstance(cluster, str) else cluster
     check_threads(threads)
@@ -102,6 +105,8 @@ def collective(
         skip=skip,
         threads=threads,
         progress=progress,
+        watch=watch,
+        loads=loads,
     )
 
 
@@ -129,27 +134,26 @@ def sweep(
     skip: bool = False,
     threads: int = 1,
     progress: Callable[[float], bool] | None = None,
+    watch: Watch | None = None,
+    loads: bool = False,
 ) -> list[dict[str, object]]:
     """The table of nccl-tests, a row per size in bytes: `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, …
 
     `op` as `windtunnel collective --op` takes it; `network` closed, flow or packet; `settings` NCCL's variables; `per_node` ranks
     in each domain (left out: as many as fit). The closed form prices NCCL's choice by formula; an `algorithm`, a `protocol` or
     `sends` from a file are lowered to lanes. `seed`, `mtu`, `skip` and `threads` are options of the engines. `progress` is called
-    with the finished share; if it returns True, the sweep stops and returns the rows so far. Raises SpecError and UnknownName.
+    with the finished share; if it returns True, the sweep stops and returns the rows so far. `watch` and `loads`: see `collective`.
+    Raises SpecError and UnknownName.
     """
     call = OPS[op_of(op)] if isinstance(op, str) else op
     check_faults(cluster.fabric, network)
+    if cluster.fabric.is_grid:
+        refuse_on_grid({"--per-node": per_node, "--algorithm": algorithm or protocol or sends, "--dims": dims})
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
         return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
     if cluster.fabric.is_grid:
-        if per_node is not None:
-            raise SpecError("--per-node", per_node, "nothing on a torus, mesh or ndim: accelerators have no nodes there")
-        if algorithm is not None or sends is not None or protocol is not None or dims:
-            name = "--dims" if dims else "--algorithm"
-            raise SpecError(
-                name, dims or algorithm or protocol or "a file", "none on a torus, mesh or ndim: calls run along its dimensions"
-            )
-        return grid_sweep(cluster, call, gpus, sizes, network=network, mtu=mtu, threads=threads, skip=skip, progress=progress)
+        options = EngineOptions(mtu, threads, skip, loads)
+        return grid_sweep(cluster, call, gpus, sizes, network=network, options=options, progress=progress, watch=watch)
     return engine_sweep(
         cluster,
         call,
@@ -167,6 +171,8 @@ def sweep(
         skip=skip,
         threads=threads,
         progress=progress,
+        watch=watch,
+        loads=loads,
     )
 
 

@@ -31,6 +31,7 @@ def predict(
     skip: bool = False,
     progress: Callable[[float], object] | None = None,
     profile: Profile | Dataset | str | Path | None = None,
+    loads: bool = False,
 ) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
@@ -38,14 +39,14 @@ def predict(
     ways by hash, `seed`. `skip`: the packet engine replays repeated patterns of transfers; `traffic.events` states the share, and a
     bound of the error. `progress`: the packet engine calls it with the share of transfers that have ended. `factors` replace the
     stored training factors, for their fit. `profile`: a dataset of measurements on the job's GPU, or its file; curves cover all
-    other kernels. Raises PlanError for a job that contradicts itself, SpecError for an unknown `network`, a step of too many
-    packets or passes, and a profile of another GPU.
+    other kernels. `loads`: the engines count links over time (`traffic.over_time`). Raises PlanError for a job that contradicts
+    itself, SpecError for an unknown `network`, a step of too many packets or passes, and a profile of another GPU.
     """
     if network not in FIDELITIES:
         raise UnknownName("network", network, list(FIDELITIES))
     if profile is not None:
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
-    setting = Setting(network, seed, skip, factors, profile, progress)
+    setting = Setting(network, seed, skip, factors, profile, progress, loads)
     workload = build(check(job))
     check_faults(job.cluster.fabric, network)
     ran = run_step(workload, setting.price(workload), setting)

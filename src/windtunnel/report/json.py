@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from windtunnel.base.json_text import json_text, plain_data
+from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.words.whole_run import whole_run
 
@@ -32,12 +33,24 @@ def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
     if not detail:
         for stage in table["memory"]:
             stage.pop("curve", None)
-        for drawing in ("boxes", "edges"):
-            (table["traffic"] or {}).pop(drawing, None)
+        _drop_drawing(table["traffic"] or {})
     if (run := whole_run(prediction)) is not None:
         table["whole_run"] = plain_data(run)
     table["schema"] = SCHEMA
     return table
+
+
+def traffic_table(traffic: Traffic) -> dict[str, Any]:
+    """Plain data of what a run did to the links, without its drawing."""
+    table: dict[str, Any] = plain_data(traffic)
+    _drop_drawing(table)
+    return table
+
+
+def _drop_drawing(traffic: dict[str, Any]) -> None:
+    for drawn in (traffic, traffic.get("over_time") or {}):
+        for drawing in ("boxes", "edges"):
+            drawn.pop(drawing, None)
 
 
 def dumps(data: Prediction | Mapping[str, Any], indent: int | None = 2) -> str:

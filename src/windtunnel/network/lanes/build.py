@@ -160,17 +160,18 @@ def call_of(
 
 
 def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int:
-    """Channels of the kernel: fewer if a thread would have too few bytes (`scheduleCollTasksToPlan` and its predecessors)."""
+    """Channels of the kernel: fewer if a thread would have too few bytes (`scheduleCollTasksToPlan` and its predecessors), but one
+    for each NIC: the closed form, on which hops were fitted, has a small message on all of them too."""
     if algorithm in OTHERS or algorithm == "p2p":
         return 1
     if algorithm in (c.NVLS, c.NVLS_TREE):
         return max(1, setup.graph.nvls_running)
     least = c.THREAD_BYTES[protocol] * (setup.group.ranks if protocol == c.LL and algorithm == c.RING else 1)
     threads = setup.settings.threads or c.THREADS[protocol]
-    most = max(1, min(setup.graph.running, int(size // (threads * least))))
-    # As many on each NIC: the rate is that of NICs which share a call evenly.
     nics = max(1, round(setup.links.nics)) if setup.group.nodes > 1 else 1
-    return most - most % nics if most > nics else most
+    most = min(setup.graph.running, max(nics, int(size // (threads * least))))
+    # As many on each NIC: the rate is that of NICs which share a call evenly.
+    return most - most % nics if most > nics else max(1, most)
 
 
 def step_of(settings: Settings, protocol: str) -> float:

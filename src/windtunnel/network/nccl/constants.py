@@ -118,6 +118,8 @@ THREADS = {LL: 512, LL128: 640, SIMPLE: 512}
 DATA_ON_WIRE = (0.5, 120.0 / 128.0, 1.0)  # LL pairs each 4 bytes with a flag, LL128 gives 8 of 128 bytes to it
 STEPS = 8  # of a connection's buffer
 STEP_BYTES = {LL: 32 * 2.0**10, LL128: 562.5 * 2.0**10, SIMPLE: 512 * 2.0**10}  # data in one of a connection's 8 steps
+SWEEPS = {LL: 512 * 8.0, LL128: 640 * 15.0}
+"""Bytes that a block's threads pass on at a time with a flag per line: the next rank need not wait for the full step."""
 RING_SLICE = 2.0**20  # two steps of Simple
 
 # Fabrics whose NICs do not keep the order of 128 bytes: the vendor's plug-in then allows Simple alone (aws-ofi-nccl on p4,

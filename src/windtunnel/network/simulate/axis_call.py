@@ -29,3 +29,5 @@ class AxisCall:
     """The part of `latency` before the first byte."""
     extra: float
     """Seconds of links between switches, which the closed form's hops do not contain."""
+    spine: bool = False
+    """Whether they do contain them."""

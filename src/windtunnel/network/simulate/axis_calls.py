@@ -26,7 +26,6 @@ from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
 from windtunnel.network.lanes.queue_pairs import split
-from windtunnel.network.lanes.timing import slices_of
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.axis_call import AxisCall as AxisCall
@@ -36,6 +35,7 @@ from windtunnel.network.simulate.grid_calls import GridPlace, grid_faults, grid_
 from windtunnel.network.simulate.packets import packet_options, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (
     between_switches,
+    contains_spine,
     latencies,
     planes_apart,
     relay_paths,
@@ -166,11 +166,12 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
         ]
         relays = tuple(((int(of[a]), int(of[b])), int(of[c])) for of in ends for (a, b), c in local_relays)
         paths = relay_paths(on.graph, relays, lanes, way, options, paths)
-    _, above = latencies(on.graph, paths)
-    steps = float(slices_of(one).max()) if len(one.dep_lane) and not (one.group == np.arange(len(one))).all() else 1.0
+    spine = contains_spine(on.cluster, group)
+    _, above = latencies(on.graph, paths, spine)
+    steps = max(1, lowered.pattern.net_steps)
     wait = float(one.begin.min(initial=np.inf))
     extra = steps * float(above.max(initial=0.0))
-    call = AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, extra)
+    call = AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, extra, spine)
     return call if group.nodes < 2 else _all_at_once(on, comm, size, group, call)
 
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from windtunnel.base.arrays import Floats, Int32s
+from windtunnel.base.arrays import Floats, Int32s, Int64s
+from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import CLOSED, FLOW, PACKET, check_fidelity
 from windtunnel.engine import flow
 from windtunnel.engine.graph import Graph, Paths
 from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.loads import LinkLoads, Sent
 from windtunnel.engine.packet import run_packets
 from windtunnel.network.closed.collective import bus_factor, in_words_of, prepare
 from windtunnel.network.groups.bandwidth import GroupLinks
@@ -26,6 +28,7 @@ from windtunnel.network.simulate.fluid import at_once, fluid
 from windtunnel.network.simulate.packets import packet_options, packet_size, settle_delays, small_buffers_named, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (
     PlacedRanks,
+    contains_spine,
     lane_paths,
     latencies,
     narrow_lanes,
@@ -34,6 +37,7 @@ from windtunnel.network.simulate.paths import (
     planes_apart,
     route_options,
 )
+from windtunnel.network.simulate.traffic import Traffic, traffic
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -56,6 +60,8 @@ class RoutedCall:
     extra: Floats
     old: Int32s
     comm: Comm
+    spine: bool
+    """Whether the fitted hops contain the links between switches."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,26 @@ class CallResult:
     link_bytes: Floats
     mtu: int
     stats: Mapping[str, float]
+    routed: RoutedCall
+    link_control: Floats | None = None
+    """[L] bytes of ACKs and other control frames."""
+    sent: Sent | None = None
+    """Bytes by link and pair of ranks, if they were counted."""
+    loads: LinkLoads | None = None
+    """The links over time, if they were counted."""
+
+    def traffic(self, network: str) -> Traffic | None:
+        """What the links carried and for which ranks; None in closed form."""
+        if not len(self.link_bytes):
+            return None
+        counts = ("pfc_pauses", "ecn_marks", "cnps", "drops", "skipped_share") if self.mtu else ()
+        events = {name: float(self.stats[name]) for name in counts}
+        moved = self.link_bytes if self.link_control is None else self.link_bytes + self.link_control
+        pair, names = _pairs(self.routed)
+        return traffic(
+            self.graph, network, moved, self.seconds, events=events, names=names, loads=self.loads,
+            sent=self.sent if self.sent is not None else lambda links: find_sent(self.routed.lanes, self.routed.paths, pair, links),
+        )  # fmt: skip
 
 
 def run_collective(
@@ -89,12 +115,13 @@ def run_collective(
     skip: bool = False,
     threads: int = 1,
     progress: Callable[[float], None] | None = None,
+    loads: bool = False,
 ) -> CallResult:
     """Runs `comm` of `size` bytes over consecutive GPUs of `cluster`, shaped as `group`.
 
     `network`: a name of `FIDELITIES`. `algorithm` and `protocol` instead of NCCL's choice, or `sends` from a file. `seed` salts the
-    hashes of routes. `mtu`: bytes of a packet (left out: `packet_size`). `skip`: packets' steady states are fast-forwarded, on one
-    thread; `threads` of packets change no result. Raises as `lanes_of` and the engines do.
+    hashes of routes. `mtu`: bytes of a packet (left out: `packet_size`). `loads`: count links over time. `skip`: packets'
+    steady states are fast-forwarded, on one thread; `threads` of packets change no result. Raises as `lanes_of` and the engines do.
     """
     check_fidelity(network, "network")
     check_faults(cluster.fabric, network)
@@ -113,7 +140,7 @@ def run_collective(
         speeds=speeds,
         paths=paths_each(machine, comm, group, network),
     )
-    return _RUN[network](routed, machine, RunOptions(settings, seed, mtu, skip, threads, progress))
+    return _RUN[network](routed, machine, RunOptions(settings, seed, mtu, skip, threads, progress, loads))
 
 
 def route_call(
@@ -165,8 +192,9 @@ def route_call(
     key = pattern.channel[old] * pairs + part
     routes = route_options(cluster, comm, settings, seed)
     paths_of_lanes = lane_paths(links, lanes, key, routes, part, nics, ports, planes_apart(cluster))
-    own, extra = latencies(links.graph, paths_of_lanes)
-    return RoutedCall(lowered, links, lanes, paths_of_lanes, own, extra, old, comm)
+    spine = contains_spine(cluster, group)
+    own, extra = latencies(links.graph, paths_of_lanes, spine)
+    return RoutedCall(lowered, links, lanes, paths_of_lanes, own, extra, old, comm, spine)
 
 
 def paths_each(cluster: Cluster, comm: Comm, group: Group, network: str) -> int:
@@ -189,10 +217,11 @@ class RunOptions:
     skip: bool
     threads: int
     progress: Callable[[float], None] | None
+    loads: bool = False
 
 
 def _run_closed(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
-    return CallResult(routed.lowered.seconds, routed.lowered, routed.links.graph, np.zeros(0), 0, {})
+    return CallResult(routed.lowered.seconds, routed.lowered, routed.links.graph, np.zeros(0), 0, {}, routed)
 
 
 def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
@@ -207,25 +236,57 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
         narrow = narrow_lanes(routed.links.graph, routed.paths, lanes)
         slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
         in_delays = min(slower, float((lanes.delay - narrow.delay).max()))
-        demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays)
-    run = flow.run(graph.link_rate * graph.link_up, demands, variables, changes, progress=options.progress)
-    return CallResult(run.last, routed.lowered, routed.links.graph, run.use.bytes, 0, run.stats)
+        demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays, pattern.net_steps)
+    run = flow.run(graph.link_rate * graph.link_up, demands, variables, changes, progress=options.progress, loads=options.loads)
+    return CallResult(run.last, routed.lowered, graph, run.use.bytes, 0, run.stats, routed, loads=run.use.loads)
 
 
 def _packet(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResult:
     graph, mtu = routed.links.graph, options.mtu or packet_size(float(routed.lanes.bytes.sum()))
-    packets = replace(packet_options(cluster, mtu, options.settings, options.seed), skip=options.skip, threads=options.threads)
-    lanes = settle_delays(graph, routed.paths, routed.lanes, mtu)
+    packets = replace(packet_options(cluster, mtu, options.settings, options.seed), skip=options.skip, threads=options.threads,
+                      loads=options.loads, tags=_pairs(routed)[0].tolist() if options.loads else ())  # fmt: skip
+    lanes = settle_delays(graph, routed.paths, routed.lanes, mtu, routed.spine)
     stated = faults_of(cluster, timeouts_of(cluster, options.settings), options.settings.ib_retries)
     routes = route_options(cluster, routed.comm, options.settings, options.seed)
     paths, faults = packet_faults(graph, routed.paths, lanes, stated, routes, sprays(cluster))
     with small_buffers_named(graph, "cluster.fabric.buffer"):
         run = run_packets(graph, paths, lanes, packets, faults, progress=options.progress)
     stats = {**run.stats, "skipped_share": run.skipped_share, "skip_error_s": run.skip_error}
-    return CallResult(float(run.delivered.max()), routed.lowered, graph, run.link_data.astype(np.float64), mtu, stats)
+    data, control = run.link_data.astype(np.float64), run.link_control.astype(np.float64)
+    return CallResult(
+        float(run.delivered.max()), routed.lowered, graph, data, mtu, stats, routed, control, run.sent, run.loads
+    )  # fmt: skip
+
+
+def _pairs(routed: RoutedCall) -> tuple[Int32s, tuple[str, ...]]:
+    return name_pairs(routed.lanes, routed.links.ranks, routed.links.graph.endpoints)
+
+
+def name_pairs(lanes: Lanes, ranks: Int32s, endpoints: int) -> tuple[Int32s, tuple[str, ...]]:
+    """For each lane the number of its pair of ranks, and the names of these; `ranks`: the endpoint of each."""
+    rank = np.full(endpoints, -1, np.int64)
+    rank[ranks] = np.arange(len(ranks))
+    src, dst = rank[lanes.src], rank[lanes.dst]
+    pairs, number = np.unique(np.stack([src, dst]), axis=1, return_inverse=True)
+    named = [tuple("switch" if end < 0 else f"rank {end}" for end in pair) for pair in pairs.T.tolist()]
+    return number.reshape(-1).astype(np.int32), tuple(" → ".join(pair) for pair in named)
+
+
+def find_sent(lanes: Lanes, paths: Paths, pair: Int32s, links: Int64s) -> Sent:
+    """Bytes of each pair of ranks on these of the links of its lanes' paths."""
+    lane = np.repeat(np.arange(len(lanes)), np.diff(paths.start))
+    at = np.isin(paths.links, links)
+    lane, link, width = lane[at], paths.links[at].astype(np.int64), int(pair.max(initial=0)) + 1
+    key, number = np.unique(link * width + pair[lane], return_inverse=True)
+    moved = np.bincount(number, lanes.bytes[lane].astype(np.float64), len(key)).astype(np.float64)
+    return Sent(key // width, key % width, moved)
 
 
 _RUN: dict[str, Callable[[RoutedCall, Cluster, RunOptions], CallResult]] = {CLOSED: _run_closed, FLOW: _flow, PACKET: _packet}
+
+
+Watch = Callable[[dict[str, object], Traffic], object]
+"""Is given a row of a sweep and what its run did to the links."""
 
 
 class _Stopped(Exception):
@@ -250,12 +311,18 @@ def engine_sweep(
     skip: bool = False,
     threads: int = 1,
     progress: Callable[[float], bool] | None = None,
-) -> list[dict[str, object]]:
+    watch: Watch | None = None,
+    loads: bool = False,
+) -> list[dict[str, object]]:  # long: one argument a line
     """The rows of `sweep`, run over links, with `lanes` and, for packets, `mtu` and `packet_hops`; where the fabric states faults,
     `whole_us` is the time without them.
 
+    `watch` is given each row and the traffic of its run, with `loads` over time too. Raises SpecError for `loads` with `skip`.
+
     `progress` is called with the finished share; if it returns True, the sweep stops and returns the rows so far.
     """
+    if loads and skip:
+        raise SpecError("--skip", True, "no --skip", "What is skipped has no place in the load over time.")
     shape, options = flat_group(cluster, gpus, per_node), parse_settings(settings)
     ready = prepare(as_set(cluster, options), comm, shape, options)
     rows: list[dict[str, object]] = []
@@ -265,21 +332,24 @@ def engine_sweep(
         if progress is not None and progress((len(rows) + share) / len(all_sizes)):
             raise _Stopped
 
-    def run(on: Cluster, size: float) -> CallResult:
+    def run(on: Cluster, size: float, loads: bool) -> CallResult:
         return run_collective(
             on, comm, size, shape, network=network, algorithm=algorithm, protocol=protocol, sends=sends, settings=options,
-            seed=seed, dims=dims, mtu=mtu, skip=skip, threads=threads, progress=report_progress,
+            seed=seed, dims=dims, mtu=mtu, skip=skip, threads=threads, progress=report_progress, loads=loads,
         )  # fmt: skip
 
     whole = without_faults(cluster) if cluster.fabric.faults else None
     for size in all_sizes:
         try:
-            ran = run(cluster, size)
+            ran = run(cluster, size, loads)
+            whole_us = None if whole is None else run(whole, size, loads=False).seconds * 1e6
         except _Stopped:
             break
         basis = {"provenance": ready.provenance, "relative_error": ready.relative_error}
-        cost = {} if whole is None else {"whole_us": run(whole, size).seconds * 1e6}
+        cost = {} if whole_us is None else {"whole_us": whole_us}
         rows.append(_row(ran, comm, size, gpus, ready.links) | basis | cost)
+        if watch is not None and (seen := ran.traffic(network)) is not None:
+            watch(rows[-1], seen)
         if progress is not None and progress(len(rows) / len(all_sizes)):
             break
     return rows

@@ -11,11 +11,12 @@ from windtunnel.engine.lanes import Lanes
 from windtunnel.network.lanes.timing import slices_of
 
 
-def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = None) -> tuple[Demands, Variables]:
+def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = None, crossings: int = 1) -> tuple[Demands, Variables]:
     """One variable per group: a single lane moves its bytes along its path, lanes that advance together move one unit.
 
     `paths`: row k is the path of lane k; `extra` [K]: seconds in addition to the delays. `latency`: for a call whose
     groups do not wait for each other, the seconds that do not move bytes (launch, steps, fill); by default those of its delays.
+    `crossings`: its slices between nodes that follow each other, each of which takes `extra`.
     """
     count = len(lanes)
     groups = int(lanes.group.max()) + 1 if count else 0
@@ -43,7 +44,7 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
     delay, begin = _most(lanes.delay, lanes.group, groups), np.full(groups, np.inf)
     np.minimum.at(begin, lanes.group, lanes.begin)
     if not len(pairs) and latency is not None:
-        late = np.maximum(0.0, latency - begin) + steps * _most(extra, lanes.group, groups)
+        late = np.maximum(0.0, latency - begin) + max(1, crossings) * _most(extra, lanes.group, groups)
         delay = np.zeros(groups)
     else:
         late = (steps - 1) * delay + steps * _most(extra, lanes.group, groups)

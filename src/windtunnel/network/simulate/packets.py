@@ -95,12 +95,13 @@ def timeouts_of(cluster: Cluster, settings: Settings) -> tuple[float, ...]:
     return nic.timeouts if nic is not None and nic.timeouts else (4.096e-6 * 2.0**settings.ib_timeout,)
 
 
-def settle_delays(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
+def settle_delays(graph: Graph, paths: Paths, lanes: Lanes, mtu: int, spine: bool = False) -> Lanes:
     """Lanes whose delays exclude what the engine simulates, so that it is not counted twice.
 
     A fitted hop contains the latency of the cables and the queueing between the library's own channels, which run at the same pace
     in parallel. Simulated packets are longer than the units that links interleave, so they queue a little longer. A slice therefore
-    starts earlier by that time, and is delivered at its time (`hold`) unless it is late even so. Seconds, for lane k:
+    starts earlier by that time, and is delivered at its time (`hold`) unless it is late even so. `spine`: the fitted hops contain
+    links between switches too. Seconds, for lane k:
 
         way     from the departure of a slice's last packet to its arrival on idle links; the last but one may delay it, if that one
                 takes longer over all links than the pace leaves between the two
@@ -109,7 +110,7 @@ def settle_delays(graph: Graph, paths: Paths, lanes: Lanes, mtu: int) -> Lanes:
         hold    = delay - delay' + latency between switches, which the fitted hop does not contain
     """
     lanes = narrow_lanes(graph, paths, lanes)
-    own, extra = latencies(graph, paths)
+    own, extra = latencies(graph, paths, spine)
     slow = 1.0 / graph.link_rate
     users = np.bincount(paths.links, minlength=len(slow))
     packets = -(-lanes.slice // mtu)

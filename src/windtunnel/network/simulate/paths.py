@@ -16,6 +16,7 @@ from windtunnel.network.closed.collective import ClusterKey
 from windtunnel.network.fabrics import cluster_graph
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.lanes.mesh_rings import MOST_IN_MESH, MeshRings, mesh_rings
+from windtunnel.network.nccl.rails import may_relay
 from windtunnel.network.nccl.settings import Settings
 from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.machine.cluster import Cluster
@@ -197,11 +198,20 @@ def between_switches(graph: Graph) -> Bools:
     return both
 
 
-def latencies(graph: Graph, paths: Paths) -> tuple[Floats, Floats]:
+def contains_spine(cluster: Cluster, group: Group) -> bool:
+    """Whether the fitted hops of a group below one leaf contain the links between switches: where messages between rails always
+    cross them, since nothing can relay them inside a node (RCCL, PCIe), they were measured so."""
+    return group.span in ("node", "leaf") and not may_relay(cluster)
+
+
+def latencies(graph: Graph, paths: Paths, spine: bool = False) -> tuple[Floats, Floats]:
     """(own, extra) latency of each path in seconds.
 
-    Own: links that a fitted hop contains, since it was measured below one leaf. Extra: links between switches.
+    Own: links that a fitted hop contains, since it was measured below one leaf, and where it contains the `spine` all others.
+    Extra: links between switches.
     """
+    if spine:
+        return path_sums(graph.link_latency[paths.links], paths), np.zeros(len(paths))
     between = between_switches(graph)
     own = path_sums(np.where(between, 0.0, graph.link_latency)[paths.links], paths)
     extra = path_sums(np.where(between, graph.link_latency, 0.0)[paths.links], paths)

@@ -1,18 +1,16 @@
-"""Traffic of a run: bytes and load by level of the fabric, the hottest links, and boxes and edges for a drawing."""
+"""Traffic of a run: bytes and load by level of the fabric, the hottest links and what fills them, and a drawing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.engine.graph import Graph, NodeKind
-
-MOST_BOXES = 48
-"""Maximum of boxes in one row of the drawing; neighbouring nodes share a box if there are more nodes."""
+from windtunnel.engine.loads import LinkLoads, Sent
+from windtunnel.network.simulate.drawing import TIERS, Drawing, draw, tiers
 
 _INSIDE = {
     NodeKind.HOST: "host",
@@ -22,7 +20,8 @@ _INSIDE = {
     NodeKind.CPU: "CPU",
     NodeKind.NVSWITCH: "NVSwitch",
 }
-_TIERS = ("leaf", "spine", "core")
+FLOW_CONTROL = "pauses and credits"
+"""What fills links without being of any call."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,17 @@ class Level:
 
 
 @dataclass(frozen=True)
+class CallShare:
+    """A call's share of a link's bytes."""
+
+    name: str
+    share: float
+
+
+@dataclass(frozen=True)
 class HotLink:
-    """One link: bytes moved, utilisation over the run, and the share of the run in which it was full (if the engine reports it)."""
+    """One link: bytes moved, utilisation over the run, and the share of the run in which it was full (if the engine reports it).
+    `level`: the name of its level; `calls`: what fills it, the most first; shares add up to 1 where they are known."""
 
     link: int
     name: str
@@ -47,6 +55,34 @@ class HotLink:
     bytes: float
     utilisation: float
     full: float | None = None
+    level: str = ""
+    calls: tuple[CallShare, ...] = ()
+
+
+Rows = tuple[tuple[float, ...], ...]
+"""A row for each level, link, box or edge; a column for each bin."""
+
+
+@dataclass(frozen=True)
+class LoadOverTime:
+    """Load in bins of `width` seconds from the begin of the run on. Rows are in the order of the traffic's levels, hot links, boxes
+    and edges. Utilisation is bytes over rate x width, so that of the last bin, which the run may end in, too.
+
+    `mean`, `fullest`: utilisation of each level's links; `hot`: of hot links, `hot_bytes` their bytes; `queue`, `hot_queue`: most
+    bytes that waited for a link of the level, and for the hot link (empty for fluids); `boxes`, `edges`: of their fullest link.
+    `note`: what is exact.
+    """
+
+    width: float
+    mean: Rows
+    fullest: Rows
+    hot: Rows
+    hot_bytes: Rows
+    queue: Rows = ()
+    hot_queue: Rows = ()
+    boxes: Rows = ()
+    edges: Rows = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,18 +126,8 @@ class Traffic:
     """What moved bytes without meeting others: priced by formula, its bytes not on the links."""
     boxes: tuple[Box, ...] = ()
     edges: tuple[Edge, ...] = ()
-
-
-def tiers(graph: Graph) -> Int64s:
-    """Row of each node [N]: 0 inside servers and for endpoints, above that the number of links to the nearest of these."""
-    tier_of = np.where((graph.node_site >= 0) | (graph.node_kind != NodeKind.SWITCH), 0, -1).astype(np.int64)
-    tier_of[graph.endpoint] = 0
-    for tier in range(1, 64):
-        near = graph.link_to[(tier_of[graph.link_from] == tier - 1) & (tier_of[graph.link_to] < 0)]
-        if not len(near):
-            break
-        tier_of[near] = tier
-    return np.maximum(tier_of, 0)
+    over_time: LoadOverTime | None = None
+    """Where it was asked for."""
 
 
 def node_name(graph: Graph, node: int) -> str:
@@ -124,21 +150,103 @@ def traffic(
     events: Mapping[str, float] | None = None,
     slowest: tuple[Mapping[str, object], ...] = (),
     most: int = 20,
+    *,
+    sent: Sent | Callable[[Int64s], Sent] | None = None,
+    names: Sequence[str] = (),
+    loads: LinkLoads | None = None,
+    note: str = "",
 ) -> Traffic:
-    """Traffic from `link_bytes` [L] moved in `seconds`; `full` [L]: seconds in which a link was full."""
+    """Traffic from `link_bytes` [L] moved in `seconds`; `full` [L]: seconds in which a link was full.
+
+    `sent`: bytes by link and number of a call (or a function of the links wanted), with the `names` of these; calls of one name are
+    one. `loads`: the links over time, and in a `note` what of it is exact. Hot links: the `most` hottest, and each level's fullest.
+    """
     load = link_bytes / (graph.link_rate * seconds) if seconds > 0.0 else np.zeros(graph.links)
     tier = tiers(graph)
-    order = np.lexsort((np.arange(graph.links), -load))[:most]
-    hot = tuple(
-        HotLink(int(i), link_name(graph, int(i)), float(graph.link_rate[i]), float(link_bytes[i]), float(load[i]),
-                None if full is None else float(full[i] / seconds))
-        for i in order if link_bytes[i] > 0.0
+    groups = _groups(graph, tier, link_bytes)
+    hot = _hot(graph, load, link_bytes, groups, most)
+    fills = _fills(hot, sent(hot) if callable(sent) else sent, names)
+    level_of = {int(i): name for name, links in groups for i in np.intersect1d(links, hot)}
+    hot_links = tuple(
+        HotLink(i, link_name(graph, i), float(graph.link_rate[i]), float(link_bytes[i]), float(load[i]),
+                None if full is None else float(full[i] / seconds), level_of[i], fills.get(i, ()))
+        for i in hot.tolist()
     )  # fmt: skip
-    boxes, edges = _drawing(graph, tier, load)
+    drawing = draw(graph, tier)
+    of_boxes, of_edges = drawing.fullest(load)
+    boxes = tuple(Box(*box, float(of_boxes[i])) for i, box in enumerate(drawing.boxes))
+    edges = tuple(Edge(*edge, float(of_edges[i])) for i, edge in enumerate(drawing.edges))
+    levels = tuple(
+        Level(name, len(at), float(graph.link_rate[at].min()), float(link_bytes[at].sum()), float(load[at].mean()),
+              float(load[at].max()))
+        for name, at in groups
+    )  # fmt: skip
+    switches = int(((graph.node_kind == NodeKind.SWITCH) & (graph.node_site < 0)).sum())
     return Traffic(
-        engine, seconds, graph.endpoints, int(((graph.node_kind == NodeKind.SWITCH) & (graph.node_site < 0)).sum()), graph.links,
-        _levels(graph, tier, link_bytes, load), hot, dict(collisions or {}), dict(events or {}), slowest, (), boxes, edges,
+        engine, seconds, graph.endpoints, switches, graph.links, levels, hot_links, dict(collisions or {}), dict(events or {}),
+        slowest, (), boxes, edges, None if loads is None else _over_time(graph, loads, groups, hot, drawing, note),
     )  # fmt: skip
+
+
+Groups = list[tuple[str, Int64s]]
+"""Levels that carried something: their names and links."""
+
+
+def _hot(graph: Graph, load: Floats, link_bytes: Floats, groups: Groups, most: int) -> Int64s:
+    """The hottest links, the hottest first."""
+    order = np.lexsort((np.arange(graph.links), -load))
+    first = [int(at[np.argmax(load[at])]) for _, at in groups]
+    chosen = np.zeros(graph.links, np.bool_)
+    chosen[order[:most]] = chosen[first] = True
+    hot: Int64s = order[chosen[order] & (link_bytes[order] > 0.0)]
+    return hot
+
+
+def _fills(hot: Int64s, sent: Sent | None, names: Sequence[str]) -> dict[int, tuple[CallShare, ...]]:
+    """What fills each of these links."""
+    if sent is None:
+        return {}
+    by_link: dict[int, dict[str, float]] = {}
+    at = np.isin(sent.link, hot) & (sent.bytes > 0)
+    for link, tag, moved in zip(sent.link[at].tolist(), sent.tag[at].tolist(), sent.bytes[at].tolist(), strict=True):
+        name = names[tag] if tag >= 0 else FLOW_CONTROL
+        of_link = by_link.setdefault(link, {})
+        of_link[name] = of_link.get(name, 0.0) + moved
+    fills = {}
+    for link, of_link in by_link.items():
+        total = sum(of_link.values())
+        ordered = sorted(of_link.items(), key=lambda item: (-item[1], item[0]))
+        fills[link] = tuple(CallShare(name, moved / total) for name, moved in ordered)
+    return fills
+
+
+def _over_time(graph: Graph, loads: LinkLoads, groups: Groups, hot: Int64s, drawing: Drawing, note: str) -> LoadOverTime:
+    hot_bytes, of_links = loads.bytes_of(hot), np.arange(graph.links)
+    mean, fullest, boxes, edges = [], [], [], []
+    for part in range(loads.bins):  # bin by bin: links x bins would not fit for a large fabric
+        load = loads.bin_bytes(part, of_links) / (graph.link_rate * loads.width)
+        mean.append([float(load[at].mean()) for _, at in groups])
+        fullest.append([float(load[at].max()) for _, at in groups])
+        of_boxes, of_edges = drawing.fullest(load)
+        boxes.append(of_boxes.tolist())
+        edges.append(of_edges.tolist())
+    queue: Rows = ()
+    hot_queue: Rows = ()
+    if loads.queue is not None:
+        queue = tuple(tuple(loads.queue_of(at).max(axis=0).tolist()) for _, at in groups)
+        hot_queue = _as_rows(loads.queue_of(hot))
+    return LoadOverTime(
+        loads.width, _transpose(mean), _transpose(fullest), _as_rows(hot_bytes / (graph.link_rate[hot, None] * loads.width)),
+        _as_rows(hot_bytes), queue, hot_queue, _transpose(boxes), _transpose(edges), note,
+    )  # fmt: skip
+
+
+def _transpose(columns: Sequence[Sequence[float]]) -> Rows:
+    return tuple(zip(*columns, strict=True))
+
+
+def _as_rows(table: Floats) -> Rows:
+    return tuple(tuple(row) for row in table.tolist())
 
 
 def _kinds(graph: Graph, tier: Int64s) -> tuple[Int64s, list[str]]:
@@ -147,64 +255,16 @@ def _kinds(graph: Graph, tier: Int64s) -> tuple[Int64s, list[str]]:
     code = np.where(inside, graph.node_kind.astype(np.int64), len(NodeKind) + tier)
     names = [_INSIDE.get(kind, "switch") for kind in NodeKind] + ["switch"]
     top = int(tier.max())
-    names += [_TIERS[t] if top <= len(_TIERS) else f"tier {t + 1}" for t in range(top)]
+    names += [TIERS[t] if top <= len(TIERS) else f"tier {t + 1}" for t in range(top)]
     return code, names
 
 
-def _levels(graph: Graph, tier: Int64s, link_bytes: Floats, load: Floats) -> tuple[Level, ...]:
+def _groups(graph: Graph, tier: Int64s, link_bytes: Floats) -> Groups:
     code, names = _kinds(graph, tier)
     pair = code[graph.link_from] * len(names) + code[graph.link_to]
-    levels = []
+    groups = []
     for value in np.unique(pair):
-        at = pair == value
+        at = np.nonzero(pair == value)[0]
         if link_bytes[at].any():
-            name = f"{names[value // len(names)]} → {names[value % len(names)]}"
-            rate = float(graph.link_rate[at].min())
-            moved = float(link_bytes[at].sum())
-            levels.append(Level(name, int(at.sum()), rate, moved, float(load[at].mean()), float(load[at].max())))
-    return tuple(levels)
-
-
-def _drawing(graph: Graph, tier: Int64s, load: Floats) -> tuple[tuple[Box, ...], tuple[Edge, ...]]:
-    """Servers, or endpoints of a plain fabric, as the lowest row, then a row for each tier of switches; no links inside servers."""
-    unit = np.where(graph.node_site >= 0, graph.node_site, -1).astype(np.int64)
-    lone = (tier == 0) & (unit < 0)
-    unit[lone] = (int(unit.max()) + 1) + np.arange(int(lone.sum()))
-    box = np.full(graph.nodes, -1, np.int64)
-    boxes: list[Box] = []
-    outward = _max_at(graph.nodes, graph.link_from, np.where(_leaves(graph, tier, unit), load, 0.0))
-    for row in range(int(tier.max()) + 1):
-        nodes = np.nonzero(tier == row)[0]
-        members = unit[nodes] if row == 0 else np.arange(len(nodes))
-        distinct, index = np.unique(members, return_inverse=True)
-        count = min(len(distinct), MOST_BOXES)
-        place = index * count // max(1, len(distinct))
-        box[nodes] = len(boxes) + place
-        name = "server" if row == 0 and (graph.node_site >= 0).any() else "host" if row == 0 else _TIERS[min(row, 3) - 1]
-        for i in range(count):
-            first, last = -(-i * len(distinct) // count), -(-(i + 1) * len(distinct) // count) - 1
-            label = f"{name} {first}" if first == last else f"{name} {first}–{last}"
-            boxes.append(Box(row, label, last - first + 1, float(outward[nodes[place == i]].max())))
-    ends = np.sort(np.stack([box[graph.link_from], box[graph.link_to]]), axis=0)
-    crosses = _leaves(graph, tier, unit) & (ends[0] != ends[1])
-    key = ends[0][crosses] * len(boxes) + ends[1][crosses]
-    distinct, index, times = np.unique(key, return_inverse=True, return_counts=True)
-    most = _max_at(len(distinct), index, load[crosses])
-    edges = tuple(
-        Edge(int(k) // len(boxes), int(k) % len(boxes), int(n) // 2, float(most[i]))
-        for i, (k, n) in enumerate(zip(distinct, times, strict=True))
-    )
-    return tuple(boxes), edges
-
-
-def _leaves(graph: Graph, tier: Int64s, unit: Int64s) -> npt.NDArray[np.bool_]:
-    """Links that are not inside one server."""
-    a, b = graph.link_from, graph.link_to
-    outside: npt.NDArray[np.bool_] = (tier[a] > 0) | (tier[b] > 0) | (unit[a] != unit[b])
-    return outside
-
-
-def _max_at(size: int, index: npt.NDArray[np.integer], values: Floats) -> Floats:
-    out = np.zeros(size)
-    np.maximum.at(out, index, values)
-    return out
+            groups.append((f"{names[value // len(names)]} → {names[value % len(names)]}", at))
+    return groups

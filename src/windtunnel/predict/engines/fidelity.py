@@ -32,8 +32,8 @@ class EngineStep(Protocol):
     def traffic(self, ran: Any, seconds: float, seen: Executions) -> Traffic: ...
 
 
-ENGINES: dict[str, Callable[[Machine, CallBook, list[NetworkCall], bool], EngineStep]] = {
-    "flow": lambda on, book, calls, skip: FlowStep(on, book, calls),
+ENGINES: dict[str, Callable[[Machine, CallBook, list[NetworkCall], bool, bool], EngineStep]] = {
+    "flow": lambda on, book, calls, skip, loads: FlowStep(on, book, calls, loads),
     "packet": PacketStep,
 }
 """The engines among `predict.NETWORKS`."""
@@ -41,23 +41,24 @@ ENGINES: dict[str, Callable[[Machine, CallBook, list[NetworkCall], bool], Engine
 
 @dataclass(frozen=True)
 class Fidelity:
-    """A network engine under one job; `machine` is the cluster's graph."""
+    """A network engine under one job; `machine` is the cluster's graph; `loads`: links are counted over time."""
 
     name: str
     machine: Machine
     skip: bool = False
+    loads: bool = False
 
     @classmethod
-    def of(cls, name: str, book: CallBook, seed: int, skip: bool, slow: SlowNics = ()) -> Fidelity:
+    def of(cls, name: str, book: CallBook, seed: int, skip: bool, slow: SlowNics = (), loads: bool = False) -> Fidelity:
         """`seed` draws the routes of flows; `slow` NICs are part of the graph."""
         on = machine(book.job.cluster, book.job.cluster.gpus, book.settings, seed, axes=axes_of(book.job))
         for ranks, rate in slow:
             on = with_slow_nics(on, ranks, rate)
-        return cls(name, on, skip)
+        return cls(name, on, skip, loads)
 
     def step(self, book: CallBook, calls: Iterable[NetworkCall]) -> EngineStep:
         """`calls` over the engine."""
-        return ENGINES[self.name](self.machine, book, list(calls), self.skip)
+        return ENGINES[self.name](self.machine, book, list(calls), self.skip, self.loads)
 
 
 class EngineRun:

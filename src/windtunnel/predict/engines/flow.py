@@ -11,10 +11,10 @@ from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.engine import flow
 from windtunnel.engine._core import FlowNetwork
 from windtunnel.engine.flow import Changes, Demands, Variables
-from windtunnel.network.simulate.axis_calls import AxisCall, Machine, demand_of
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine
 from windtunnel.network.simulate.fabric_faults import Stall, capacity_changes, changes_of, stalls_of
 from windtunnel.network.simulate.traffic import Traffic, traffic
-from windtunnel.predict.engines.traffic import Executions, collision_ratios, plans, slowed_calls
+from windtunnel.predict.engines.traffic import Executions, collision_ratios, demands_of, names_of, plans, sent_by, slowed_calls
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall
 
@@ -28,26 +28,21 @@ class FlowStep:
 
     engine = "flow"
 
-    def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall]) -> None:
+    def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall], loads: bool = False) -> None:
+        self.loads = loads
         self._set_up(on, calls, plans(on, book, calls))
 
     @classmethod
     def of_plans(cls, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall]) -> FlowStep:
         """Calls whose traffic is known already."""
         step = cls.__new__(cls)
+        step.loads = False
         step._set_up(on, calls, traffic)
         return step
 
     def _set_up(self, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall]) -> None:
         self.on, self.calls, self.plans = on, list(calls), list(traffic)
-        loads = [demand_of(on, plan) for plan in self.plans]
-        links = [np.nonzero(load)[0] for load in loads]
-        none = np.zeros(0)
-        self.demands = Demands(
-            np.concatenate([[0], np.cumsum([len(at) for at in links])]).astype(np.int64),
-            np.concatenate([none, *links]).astype(np.int32),
-            np.concatenate([none, *(load[at] for load, at in zip(loads, links, strict=True))]),
-        )
+        self.demands = demands_of(on, self.plans)
         self.variables = Variables(
             begin=np.zeros(len(self.plans)),
             size=np.ones(len(self.plans)),
@@ -68,7 +63,8 @@ class FlowStep:
         copies = len(epochs) + 1
         starts = np.arange(len(self.plans) * copies + 1, dtype=np.int64)
         variables = replace(self.variables, **{name: np.tile(getattr(self.variables, name), copies) for name in COLUMNS})
-        return flow.network(capacity, demands, starts, variables, key, plan.astype(np.int32), changes, epochs=epochs)
+        plans = plan.astype(np.int32)
+        return flow.network(capacity, demands, starts, variables, key, plans, changes, epochs=epochs, loads=self.loads)
 
     def read_executions(self, ran: FlowNetwork) -> Executions:
         """Number of runs and mean seconds of each call."""
@@ -78,9 +74,12 @@ class FlowStep:
 
     def traffic(self, ran: FlowNetwork, seconds: float, seen: Executions) -> Traffic:
         """The run's traffic on the links."""
-        use, links = flow.report(ran).use, self.on.graph.links
-        return traffic(self.on.placed.graph, self.engine, use.bytes[:links], seconds, use.full[:links],
-                       collision_ratios(self.on, self.plans), slowest=slowed_calls(self.calls, self.plans, seen))  # fmt: skip
+        use, links = flow.report(ran).use, self.on.graph.links  # links behind these are timers of cables that flap
+        return traffic(
+            self.on.placed.graph, self.engine, use.bytes[:links], seconds, use.full[:links], collision_ratios(self.on, self.plans),
+            slowest=slowed_calls(self.calls, self.plans, seen), sent=sent_by(self.demands, seen), names=names_of(self.calls),
+            loads=use.loads,
+        )  # fmt: skip
 
 
 def _with_timers(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +14,13 @@ from windtunnel.base.errors import SpecError
 from windtunnel.engine._core import PacketNetwork, ReplayNetwork
 from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
+from windtunnel.engine.loads import LinkLoads, Sent
 from windtunnel.engine.packet import packet_network
 from windtunnel.network.simulate.axis_calls import AxisCall, Machine, connections_of
 from windtunnel.network.simulate.fabric_faults import packet_faults
 from windtunnel.network.simulate.packets import packet_size, settle_delays, small_buffers_named
 from windtunnel.network.simulate.traffic import Traffic, traffic
-from windtunnel.predict.engines.traffic import Executions, collision_ratios, plans, slowed_calls
+from windtunnel.predict.engines.traffic import Executions, collision_ratios, demands_of, names_of, plans, sent_by, slowed_calls
 from windtunnel.predict.price.calls import CallBook
 from windtunnel.predict.program.calls import NetworkCall
 
@@ -35,7 +38,8 @@ class PacketStep:
 
     engine = "packet"
 
-    def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall], skip: bool = False) -> None:
+    def __init__(self, on: Machine, book: CallBook, calls: Sequence[NetworkCall], skip: bool = False, loads: bool = False) -> None:
+        self.loads = loads
         self.on, self.calls, self.skip = on, list(calls), SKIP if skip else 0.0
         self.plans = [connections_of(on, plan) for plan in plans(on, book, self.calls)]
 
@@ -43,6 +47,7 @@ class PacketStep:
     def of_plans(cls, on: Machine, calls: Sequence[NetworkCall], traffic: Sequence[AxisCall], skip: bool = False) -> PacketStep:
         """Calls whose traffic is known already."""
         step = cls.__new__(cls)
+        step.loads = False
         step.on, step.calls, step.skip = on, list(calls), SKIP if skip else 0.0
         step.plans = [connections_of(on, plan) for plan in traffic]
         return step
@@ -86,7 +91,7 @@ class PacketStep:
                 f"This step has {hops:.1e}, {hops / SPEED / 3600:.0f} hours: write --network flow. --skip may take long too.",
             )
         lanes = _join_lanes(
-            [settle_delays(self.on.graph, p.paths, p.lanes, mtu) for p in self.plans], [call.extra for call in self.calls]
+            [settle_delays(self.on.graph, p.paths, p.lanes, mtu, p.spine) for p in self.plans], [call.extra for call in self.calls]
         )
         starts = np.concatenate([[0], np.cumsum([len(p.lanes) for p in self.plans])]).astype(np.int64)
         paths, faults = packet_faults(
@@ -99,19 +104,11 @@ class PacketStep:
         )
         total = int(launches.sum())
         told = None if progress is None else lambda share: progress(min(1.0, share * len(key) / total))
+        options, plans = replace(self.on.packets(mtu), loads=self.loads), plan.astype(np.int32)
         with small_buffers_named(self.on.graph, "cluster.fabric.buffer"):
             return packet_network(
-                self.on.graph,
-                paths,
-                lanes,
-                starts,
-                key,
-                plan.astype(np.int32),
-                self.on.packets(mtu),
-                faults,
-                skip=self.skip,
-                progress=told,
-            )
+                self.on.graph, paths, lanes, starts, key, plans, options, faults, skip=self.skip, progress=told
+            )  # fmt: skip
 
     def read_executions(self, ran: PacketNetwork | ReplayNetwork) -> Executions:
         """Number of runs and mean seconds of each call."""
@@ -125,8 +122,22 @@ class PacketStep:
         events = {name: float(number) for name, number in raw["stats"].items() if name not in ("events", "cpu_s")}
         replay = raw.get("replay", {})
         events |= {f"{name} by replay": float(replay[name]) for name in ("skipped_share", "error_share") if name in replay}
-        return traffic(self.on.placed.graph, self.engine, moved, seconds, None, collision_ratios(self.on, self.plans), events,
-                       slowed_calls(self.calls, self.plans, seen))  # fmt: skip
+        sent = Sent.of_packets(raw) or sent_by(demands_of(self.on, self.plans), seen)
+        return traffic(
+            self.on.placed.graph, self.engine, moved, seconds, None, collision_ratios(self.on, self.plans), events,
+            slowed_calls(self.calls, self.plans, seen), sent=sent, names=names_of(self.calls), loads=LinkLoads.of_packets(raw),
+            note=_note(replay),
+        )  # fmt: skip
+
+
+def _note(replay: Mapping[str, Any]) -> str:
+    """What is exact of the load over time where episodes are recalled."""
+    if not replay.get("replayed"):
+        return ""
+    return (
+        f"{replay['replayed']:,} of {replay['episodes']:,} episodes of calls were recalled, not simulated: each has the bytes and "
+        "queues of the simulated one from its own begin on. Bytes of a link are exact; when they moved is, to within one bin"
+    )
 
 
 def _join_lanes(parts: Sequence[Lanes], extra: Sequence[float]) -> Lanes:

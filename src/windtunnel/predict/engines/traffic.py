@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
+from windtunnel.engine.flow import Demands
+from windtunnel.engine.loads import Sent
 from windtunnel.network.groups.ranks import members
-from windtunnel.network.simulate.axis_calls import AxisCall, Machine, plan_of, slow_down
+from windtunnel.network.simulate.axis_calls import AxisCall, Machine, demand_of, plan_of, slow_down
 from windtunnel.network.simulate.collisions import collisions
 from windtunnel.predict.price.calibrated import call_factor
 from windtunnel.predict.price.calls import CallBook
@@ -43,6 +45,30 @@ def _members(job: Job, call: NetworkCall) -> Int64s:
     if call.other is None:
         return members(job, call.axis, call.stage)
     return np.stack([members(job, Axis.PP, stage)[:, 0] for stage in (call.stage, call.other)], axis=1)
+
+
+def names_of(calls: Sequence[NetworkCall]) -> list[str]:
+    """Each call's name."""
+    return [name_of(call) for call in calls]
+
+
+def sent_by(demands: Demands, seen: Executions) -> Sent:
+    """Bytes of all runs of each call on its links, where row p of the demands is one run of call p."""
+    each = np.diff(demands.start)
+    times = np.array([times for times, _ in seen], np.float64)
+    return Sent(demands.links, np.repeat(np.arange(len(each)), each), demands.demand * np.repeat(times, each))
+
+
+def demands_of(on: Machine, plans: Sequence[AxisCall]) -> Demands:
+    """Bytes of one run of each call on its links."""
+    loads = [demand_of(on, plan) for plan in plans]
+    links = [np.nonzero(load)[0] for load in loads]
+    none = np.zeros(0)
+    return Demands(
+        np.concatenate([[0], np.cumsum([len(at) for at in links])]).astype(np.int64),
+        np.concatenate([none, *links]).astype(np.int32),
+        np.concatenate([none, *(load[at] for load, at in zip(loads, links, strict=True))]),
+    )
 
 
 def slowed_calls(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: Executions) -> tuple[dict[str, object], ...]:

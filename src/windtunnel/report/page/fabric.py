@@ -15,9 +15,20 @@ _STEPS = (
 MOST_EDGES = 1200
 
 
+COLOURS = tuple(shade for _, shade in _STEPS)
+"""Of each step of load, from the least."""
+LOAD_WORDS = ("under 1%", "to 5%", "to 10%", "to 25%", "to 50%", "to 75%", "over 75%")
+"""What each step says."""
+
+
+def step_of(load: float) -> int:
+    """The step of a link that is used `load` (0..1) of the time."""
+    return next((i for i, (most, _) in enumerate(_STEPS) if load < most), len(_STEPS) - 1)
+
+
 def colour(load: float) -> str:
-    """Colour of a link that is used `load` (0..1) of the time."""
-    return next((c for most, c in _STEPS if load < most), _STEPS[-1][1])
+    """Its colour."""
+    return COLOURS[step_of(load)]
 
 
 def fabric(traffic: Traffic) -> str:
@@ -32,22 +43,24 @@ def fabric(traffic: Traffic) -> str:
         wide = (_WIDE - _LEFT) / count
         y = tall - (row + 1) * _ROW + (_ROW - _BOX) / 2
         where += [(_LEFT + i * wide, y, wide) for i in range(count)]
-    out = [f'<svg viewBox="0 0 {_WIDE:.0f} {tall:.0f}" role="img" aria-label="The fabric and the load of its links">']
-    for edge in sorted(traffic.edges, key=lambda e: e.load)[-MOST_EDGES:]:
+    out = [f'<svg id="fabric" viewBox="0 0 {_WIDE:.0f} {tall:.0f}" role="img" aria-label="The fabric and the load of its links">']
+    for number, edge in sorted(enumerate(traffic.edges), key=lambda e: e[1].load)[-MOST_EDGES:]:
         (x0, y0, w0), (x1, y1, w1) = where[edge.low], where[edge.high]
         cables = f"{edge.cables} cable{'s' if edge.cables != 1 else ''}"
         low, high = traffic.boxes[edge.low].label, traffic.boxes[edge.high].label
         down = 0.0 if y0 > y1 else _BOX  # from the top of the lower box to the bottom of the upper one
         out.append(
-            f'<line x1="{x0 + w0 / 2:.1f}" y1="{y0 + down:.1f}" x2="{x1 + w1 / 2:.1f}" y2="{y1 + _BOX - down:.1f}" '
+            f'<line data-row="{number}" data-name="{escape(low)} – {escape(high)}" '
+            f'x1="{x0 + w0 / 2:.1f}" y1="{y0 + down:.1f}" x2="{x1 + w1 / 2:.1f}" y2="{y1 + _BOX - down:.1f}" '
             f'stroke="{colour(edge.load)}" stroke-width="{0.6 + 2.4 * min(1.0, edge.load):.2f}" '
             f'stroke-opacity="{0.25 + 0.75 * min(1.0, edge.load):.2f}">'
             f"<title>{escape(low)} – {escape(high)}: {cables}, fullest at {say.percent(edge.load)}</title></line>"
         )
-    for box, (x, y, wide) in zip(traffic.boxes, where, strict=True):
+    for number, (box, (x, y, wide)) in enumerate(zip(traffic.boxes, where, strict=True)):
         gap = min(3.0, wide * 0.15)
         out.append(
-            f'<rect x="{x + gap / 2:.1f}" y="{y:.1f}" width="{wide - gap:.1f}" height="{_BOX:.0f}" rx="3" '
+            f'<rect data-row="{number}" data-name="{escape(box.label)}" '
+            f'x="{x + gap / 2:.1f}" y="{y:.1f}" width="{wide - gap:.1f}" height="{_BOX:.0f}" rx="3" '
             f'fill="{colour(box.load)}"><title>{escape(box.label)}: fullest link at {say.percent(box.load)}</title></rect>'
         )
     for row in range(rows):
@@ -56,12 +69,8 @@ def fabric(traffic: Traffic) -> str:
         y = tall - (row + 1) * _ROW + _ROW / 2
         out.append(f'<text x="0" y="{y - 3:.0f}">{total:,}</text>')
         out.append(f'<text x="0" y="{y + 13:.0f}">{escape(_plural(name, total))}</text>')
-    edges = [0.0, *(most for most, _ in _STEPS)]
-    key = []
-    for (most, shade), least in zip(_STEPS, edges, strict=False):
-        text = f"under {most:.0%}" if least == 0.0 else f"over {least:.0%}" if most > 1 else f"to {most:.0%}"
-        key.append(f'<span><i style="background:{shade}"></i>{text}</span>')
-    return "".join(out) + f'</svg><div class="key">{"".join(key)}<span>load of the fullest link over the run</span></div>'
+    key = [f'<span><i style="background:{shade}"></i>{text}</span>' for shade, text in zip(COLOURS, LOAD_WORDS, strict=True)]
+    return "".join(out) + f'</svg><div class="key">{"".join(key)}<span>load of the fullest link</span></div>'
 
 
 def _plural(name: str, number: int) -> str:

@@ -9,11 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from windtunnel.compute import PROVENANCES
-from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.prediction import Prediction, UnequalResult
 from windtunnel.report.page import frame
-from windtunnel.report.page.fabric import fabric
 from windtunnel.report.page.frame import Cell
+from windtunnel.report.page.load import load_data, network_part
 from windtunnel.report.page.pipeline import KINDS, memory_bars, memory_curves, pipeline
 from windtunnel.report.page.unequal import replica_maps
 from windtunnel.report.words import numbers as say
@@ -21,7 +20,6 @@ from windtunnel.report.words.bill import bill_lines
 from windtunnel.report.words.evidence import closing_sentence, evidence_sentence, profile_lines
 from windtunnel.report.words.faults import faults_sentence
 from windtunnel.report.words.headline import headline_figures, parameters_of
-from windtunnel.report.words.network import network_sentence
 from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.words.published import bias_sentence
@@ -52,14 +50,16 @@ def page(prediction: Prediction, command: str = "") -> str:
     if prediction.collectives:
         sections.append(section("Communication calls", _collectives(prediction)))
     if prediction.traffic is not None:
-        sections.append(section("The network over one step", _traffic(prediction.traffic)))
+        sections.append(section("The network over one step", network_part(prediction.traffic)))
     if prediction.critical_path:
         sections.append(section("Critical path", _critical_path(prediction)))
     if bill := bill_lines(prediction):
         sections.append(section("Power and money", Markup().join(Markup("<p>{}</p>").format(line) for line in bill)))
     sections.append(section("What this rests on", _evidence(prediction)))
     body = Markup().join(sections)
-    return frame.page(prediction.job.name, _subtitle(prediction), _cards(prediction), body, picture or {}, command)
+    loads = load_data(prediction.traffic)
+    data, script = (picture or {}) | loads, "load.js" if loads else ""
+    return frame.page(prediction.job.name, _subtitle(prediction), _cards(prediction), body, data, command, script)
 
 
 def section(title: str, body: Markup) -> Markup:
@@ -255,34 +255,6 @@ def _unequal(result: UnequalResult, step: float) -> Markup:
     return (
         Markup("<p>{}</p>").format(unequal_sentence(result, step)) + Markup(replica_maps(result)) + _table("unequal", heads, rows)
     )
-
-
-def _traffic(traffic: Traffic) -> Markup:
-    """The drawing, load by level, hot links, the transfers slowed most by contention, and counters of the fabric."""
-    levels: list[list[Cell]] = [
-        [(v.name, None), (f"{v.links:,}", float(v.links)), (say.rate(v.rate), v.rate), (say.size(v.bytes), v.bytes),
-         (say.percent(v.mean_utilisation), v.mean_utilisation), (say.percent(v.max_utilisation), v.max_utilisation)]
-        for v in traffic.levels
-    ]  # fmt: skip
-    hot: list[list[Cell]] = [
-        [(h.name, None), (say.rate(h.rate), h.rate), (say.size(h.bytes), h.bytes), (say.percent(h.utilisation), h.utilisation)]
-        for h in traffic.hot[:12]
-    ]
-    slow: list[list[Cell]] = [
-        [(str(t["name"]), None), (f"{_number(t['count']):,.0f}", _number(t["count"])),
-         (say.seconds(_number(t["seconds"])), _number(t["seconds"])), (f"{_number(t['slowdown']):.2f}", _number(t["slowdown"]))]
-        for t in traffic.slowest
-    ]  # fmt: skip
-    loads = [("load", True), ("fullest", True)]
-    carried = [("rate each", True), ("bytes", True)]
-    parts = [Markup(fabric(traffic)), Markup('<p class="soft">{}</p>').format(network_sentence(traffic))]
-    parts.append(_table("levels", [("from → to", False), ("links", True), *carried, *loads], levels))
-    if hot:
-        parts.append(_HEAD.format("Hot links") + _table("hot", [("link", False), *carried, ("load", True)], hot))
-    if slow:
-        heads = [("transfer", False), ("times", True), ("mean time", True), ("over its time alone", True)]
-        parts.append(_HEAD.format("Slowed most by others") + _table("slowed", heads, slow))
-    return Markup().join(parts)
 
 
 def _critical_path(prediction: Prediction) -> Markup:

@@ -10,7 +10,7 @@ from rich.text import Text
 from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.report.text.table import listing
 from windtunnel.report.words import numbers as say
-from windtunnel.report.words.network import network_sentence
+from windtunnel.report.words.network import filled_by, network_sentence, shown_hot
 
 
 def traffic(measured: Traffic, rows: int, width: int) -> RenderableType:
@@ -23,9 +23,11 @@ def traffic(measured: Traffic, rows: int, width: int) -> RenderableType:
                        say.percent(v.max_utilisation))  # fmt: skip
     lines: list[RenderableType] = [Text(network_sentence(measured)), Text(), levels]
     if measured.hot:
-        hot = listing(("hot link", "left"), ("rate", "right"), ("bytes", "right"), ("load", "right"), wraps=("hot link",))
-        for h in measured.hot[: max(3, rows // 2)]:
-            hot.add_row(Text(say.clean(h.name)), say.rate(h.rate), say.size(h.bytes), say.percent(h.utilisation))
+        hot = listing(("hottest of its level", "left"), ("rate", "right"), ("load", "right"), ("filled by", "left"),
+                      wraps=("hottest of its level", "filled by"))  # fmt: skip
+        for h in shown_hot(measured, max(3, rows // 2), 1):
+            calls = Text(say.clean(filled_by(h, 2)))
+            hot.add_row(Text(say.clean(h.name)), say.rate(h.rate), say.percent(h.utilisation), calls)
         lines += [Text(), hot]
     if measured.slowest:
         slow = listing(("slowed by others", "left"), ("times", "right"), ("mean time", "right"), ("over alone", "right"),

@@ -60,10 +60,18 @@ class CollectiveCall:
         nics = max(1, min(self.nics, self.per_node))
         return (np.arange(self.channels, dtype=np.int64) % nics) * self.per_node // nics
 
-    def orders(self, start: Int64s) -> Int32s:
-        """[channels, ranks] ranks node by node, each node's from local rank `start` of the channel on, around."""
+    def orders(self, start: Int64s, back: bool = False) -> Int32s:
+        """[channels, ranks] ranks node by node, each node's from local rank `start` of the channel on, around.
+
+        In a full mesh each channel has links of its own. `back`: every other node is passed in the opposite direction, so that a
+        channel enters it by the NIC on the rail by which it left the node before.
+        """
         here, full_nodes = self.per_node, self.ranks // self.per_node
         local = (start[:, None] + np.arange(here)) % here
+        if self._in_full_mesh:
+            ways = (start[:, None] + _zigzag(here)) % here
+            nodes = [ways[:, ::-1] if back and node % 2 else ways for node in range(full_nodes)]
+            return np.concatenate([way + node * here for node, way in enumerate(nodes)], axis=1).astype(np.int32)
         if self.rings and len(self.rings[0]) == here:
             rings = np.array(self.rings)[np.arange(self.channels) % len(self.rings)]
             first = np.argmax(rings == start[:, None], axis=1)[:, None]
@@ -74,6 +82,13 @@ class CollectiveCall:
             tail = full_nodes * here + (start[:, None] + np.arange(remaining)) % remaining
             order = np.concatenate([order, tail], axis=1)
         return order.astype(np.int32)
+
+    @property
+    def _in_full_mesh(self) -> bool:
+        """Whether each pair of a node's GPUs has a link, each GPU a NIC, and every node an even number of GPUs, all alike."""
+        here = self.per_node
+        even = here > 2 and here % 2 == 0 and self.ranks % here == 0
+        return even and self.nodes > 1 and self.nics >= here and len(self.rings) >= here - 1
 
     def node_of(self, rank: Int32s) -> Int32s:
         """Node of each rank or NVSwitch; -1 for switches of the fabric."""
@@ -122,6 +137,13 @@ class Pattern:
     def slices(self) -> Int64s:
         """[K] slices of each lane."""
         return -(-self.bytes // self.slice)
+
+
+def _zigzag(count: int) -> Int64s:
+    """A way 0, 1, count - 1, 2, … through an even `count` of GPUs. Its rotations use each directed link of a full mesh once
+    (Walecki's)."""
+    step = np.arange(count, dtype=np.int64)
+    return np.where(step % 2, (step + 1) // 2, -step // 2) % count
 
 
 def cut(size: float, parts: int, most: float) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from windtunnel.workload.ops import Comm
 
 _STEPS = 8
 _LEAST = 512  # bytes
+_PASSED = 4096.0  # bytes
 _CALLS = (Comm.ALL_REDUCE, Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.BROADCAST, Comm.REDUCE)
 
 
@@ -30,7 +31,7 @@ def ring(call: CollectiveCall) -> Pattern:
     if call.comm in (Comm.BROADCAST, Comm.REDUCE):
         return chain(call, reduces=call.comm == Comm.REDUCE)
     n, channels = call.ranks, call.channels
-    order = call.orders((call.exits() + 1) % call.per_node)
+    order = call.orders((call.exits() + 1) % call.per_node, back=True)
     together = 4 if call.protocol == c.SIMPLE else 1
     chunk, loops = cut(call.size, channels * n, together * call.step)
     rounds = 2 if call.comm == Comm.ALL_REDUCE else 1
@@ -77,20 +78,23 @@ def ring(call: CollectiveCall) -> Pattern:
 def chain(call: CollectiveCall, reduces: bool) -> Pattern:
     """Broadcast from `call.root` along each channel's ring, or the reduction to it in the opposite direction."""
     n, channels = call.ranks, call.channels
-    order = call.orders((call.exits() + 1) % call.per_node)
+    order = call.orders((call.exits() + 1) % call.per_node, back=True)
     at = np.argmax(order == call.root, axis=1)
     order = np.take_along_axis(order, (at[:, None] + np.arange(n)) % n, axis=1)
     if reduces:
         order = np.roll(order, -1, axis=1)
-    # At least n chunks, so that a short message also uses all links; the closed form's fill corresponds to about that.
-    chunk, slices = cut(call.size, channels, min(call.step, max(_LEAST, call.size / channels / n)))
+    # At least n chunks, so that a short message also uses all links. A rank passes on what its threads read at a time, where lines
+    # have flags, or a packet; 64 n chunks are enough, since they fill the chain in a sixty-fourth of its time.
+    share = call.size / channels
+    passed = max(c.SWEEPS.get(call.protocol, _PASSED), share / (64 * n))
+    chunk, slices = cut(call.size, channels, min(call.step, passed, max(_LEAST, share / n)))
     lanes = channels * (n - 1)
     position = np.tile(np.arange(n - 1), channels)
     later = np.nonzero(position)[0]
     start, lane, lead = deps(lanes, later, later - 1, 0)
     bytes_ = np.full(lanes, slices * chunk, dtype=np.int64)
     src, dst = order[:, :-1].ravel(), order[:, 1:].ravel()
-    net = int((call.node_of(src[: n - 1]) != call.node_of(dst[: n - 1])).sum())
+    net = int((call.node_of(src) != call.node_of(dst)).reshape(channels, n - 1).sum(axis=1).max())
     return Pattern(
         src,
         dst,

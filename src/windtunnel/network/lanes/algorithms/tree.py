@@ -18,9 +18,6 @@ from windtunnel.network.lanes.algorithms.pattern import Cargo, CollectiveCall, P
 from windtunnel.network.nccl import constants as c
 from windtunnel.workload.ops import Comm
 
-SWEEPS = {c.LL: 512 * 8.0, c.LL128: 640 * 15.0}
-"""Bytes that a block's threads pass on at a time with a flag per line: the next rank need not wait for the full step."""
-
 
 def binary_tree(nodes: int) -> list[int]:
     """Parent of each node in NCCL's tree, -1 for the root (node 0). A node's lowest set bit is its height; its parent has the next
@@ -79,7 +76,7 @@ def tree(call: CollectiveCall) -> Pattern:
         raise SpecError("algorithm", "tree", "an algorithm that has this call", "NCCL's trees reduce; ring does all calls.")
     n, channels = call.ranks, call.channels
     order = call.orders(call.exits())
-    chunk, slices = cut(call.size, channels, min(tree_chunk(call), SWEEPS.get(call.protocol, math.inf)))
+    chunk, slices = cut(call.size, channels, min(tree_chunk(call), c.SWEEPS.get(call.protocol, math.inf)))
     shapes = [_shape(n, call.per_node, which) for which in (0, 1)]
     half = -(-channels // 2)
     each = 2 * (n - 1)
@@ -94,7 +91,7 @@ def tree(call: CollectiveCall) -> Pattern:
     dep_start = np.concatenate([[0], np.cumsum(np.concatenate(starts))]).astype(np.int64)
     dep_lane = np.concatenate(on).astype(np.int32)
     bytes_ = np.full(lanes, slices * chunk, dtype=np.int64)
-    inside, between = 2 * (min(n, call.per_node) - 1), 2 * max(depth(p) for p in double_tree(call.nodes))
+    inside, between = max(_longest_way(n, call.per_node, which) for which in (0, 1))[::-1]
 
     def carries(lane: int, slice: int) -> Cargo:
         channel, at = divmod(lane, each)
@@ -126,21 +123,39 @@ def tree(call: CollectiveCall) -> Pattern:
 
 
 @lru_cache(maxsize=16)
+def _longest_way(ranks: int, per_node: int, which: int) -> tuple[int, int]:
+    """Sends (between nodes, inside nodes) from the last result's farthest rank up to the root and down again: most between nodes,
+    and of these most inside."""
+    up = _parents(ranks, per_node, which)
+    farthest = (0, 0)
+    for position in {min(node + per_node, ranks) - 1 for node in range(0, ranks, per_node)}:  # the last of each chain
+        crossed = stayed = 0
+        while (parent := int(up[position])) >= 0:
+            same = parent // per_node == position // per_node
+            crossed, stayed, position = crossed + (not same), stayed + same, parent
+        farthest = max(farthest, (crossed, stayed))
+    return 2 * farthest[0], 2 * farthest[1]
+
+
+def _parents(ranks: int, per_node: int, which: int) -> Int64s:
+    """[ranks] the position to which each position sends sums; -1 for the root."""
+    parents = double_tree(-(-ranks // per_node))[which]
+    up = np.arange(-1, ranks - 1, dtype=np.int64)  # the one before it in the node's chain
+    children = [0] * len(parents)
+    for node, parent in enumerate(parents):
+        up[node * per_node] = -1
+        if parent >= 0:
+            size = min(per_node, ranks - per_node * parent)
+            up[node * per_node] = parent * per_node + min(children[parent], size - 1)
+            children[parent] += 1
+    return up
+
+
+@lru_cache(maxsize=16)
 def _shape(ranks: int, per_node: int, which: int) -> tuple[Int32s, Int32s, Int64s, Int32s]:
     """(src, dst, dep_start, dep_lane) of one channel in positions (node after node, the chain's first GPU first): n - 1 lanes up,
     in the order of the position that sends, then those down, in the order of the position that receives."""
-    nodes = -(-ranks // per_node)
-    parents = double_tree(nodes)[which]
-    size = [min(per_node, ranks - per_node * i) for i in range(nodes)]
-    up = np.full(ranks, -1, dtype=np.int64)
-    for position in range(ranks):
-        if position % per_node:
-            up[position] = position - 1
-    children = [0] * nodes
-    for node, parent in enumerate(parents):
-        if parent >= 0:
-            up[node * per_node] = parent * per_node + min(children[parent], size[parent] - 1)
-            children[parent] += 1
+    up = _parents(ranks, per_node, which)
     root = int(np.argmin(up))
     sends = np.nonzero(up >= 0)[0]
     lane = np.full(ranks, -1, dtype=np.int64)  # lane up from this position; the one down to it comes ranks - 1 later
