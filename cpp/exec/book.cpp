@@ -14,8 +14,9 @@ Book::Book(const Program& program, net::Network& network, bool times)
   streams_count_ = static_cast<std::size_t>(layout_.streams);
   categories_ = static_cast<std::size_t>(options.categories);
   window_ = static_cast<std::uint32_t>(std::min<std::int64_t>(options.host_window, std::int64_t{1} << 31));
-  rate_ = 1.0 - options.compute_tax;
-  tax_ = options.compute_tax > 0.0;
+  rates_.assign(ranks, 1.0 - options.compute_tax);
+  for (std::size_t r = 0; r < options.taxes.size(); ++r) rates_[r] = 1.0 - options.taxes[r];
+  tax_ = std::any_of(rates_.begin(), rates_.end(), [](double rate) { return rate < 1.0; });
   remaining_ = program.instances.tmpl.size();
   states_.resize(remaining_);
   ranks_.resize(ranks);

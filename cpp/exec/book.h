@@ -141,7 +141,7 @@ class Book {
   Layout layout_;
   std::size_t streams_count_, categories_;
   std::uint32_t window_;
-  double rate_;
+  std::vector<double> rates_;  // [R] of computing beside communication
   bool tax_;
   std::size_t remaining_;  // instances that are not done
   std::vector<State> states_;

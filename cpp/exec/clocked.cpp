@@ -217,7 +217,7 @@ void Clocked::begin_op(Rank& rank, std::int32_t stream, const Item& item, double
     c.computing |= std::uint64_t{1} << stream;
     on.left = on.seconds;
     on.since = start;
-    on.rate = c.earliest < item.event ? rate_ : 1.0;
+    on.rate = c.earliest < item.event ? rates_[static_cast<std::size_t>(rank.index)] : 1.0;
     if (on.rate > 0.0) schedule(start + on.left / on.rate, What::kEnd, rank.index, stream, ++on.version);
     return;
   }
@@ -359,7 +359,7 @@ void Clocked::settle(Rank& rank, double at) {
   for (std::uint64_t mask = c.computing; mask != 0; mask &= mask - 1) {
     const std::int32_t stream = std::countr_zero(mask);
     Line& on = line(rank, stream);
-    const double rate = c.earliest < on.event ? rate_ : 1.0;
+    const double rate = c.earliest < on.event ? rates_[static_cast<std::size_t>(rank.index)] : 1.0;
     if (rate == on.rate) continue;
     on.left = std::max(0.0, on.left - (at - on.since) * on.rate);
     on.since = at;

@@ -14,7 +14,7 @@ namespace wt::exec {
     else
       rank.flights.hold(i, start, end);
   } else if (op.comm == kComputes) {
-    const double taxed = rank.flights.compute(start, seconds, rate_);
+    const double taxed = rank.flights.compute(start, seconds, rates_[static_cast<std::size_t>(rank.index)]);
     if (taxed > end) {
       stretch_[static_cast<std::size_t>(rank.index) * categories_ + static_cast<std::size_t>(op.category)].add(taxed - end);
       return taxed;

@@ -71,6 +71,8 @@ struct Options {
   std::span<const std::uint8_t> record;  // [R] 1: keep the times of every operator of the rank
   std::int64_t live_key = 0;             // key of live call n of rank r: live_key + r * live_calls + n
   std::int64_t live_calls = 0;
+  std::span<const double> taxes =
+      {};  // [R] in place of compute_tax, where ranks belong to several jobs; empty: compute_tax for all
 };
 
 struct Program {

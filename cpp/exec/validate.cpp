@@ -245,6 +245,9 @@ Layout validate(const Program& program) {
   lay_out_instances(program, out);
   lay_out_rendezvous(program, out);
   check_size(options.record.size(), static_cast<std::size_t>(out.ranks), "record");
+  if (!options.taxes.empty()) check_size(options.taxes.size(), static_cast<std::size_t>(out.ranks), "taxes");
+  for (const double tax : options.taxes)
+    if (!(tax >= 0.0 && tax <= 1.0)) fail("taxes has ", tax, "; allowed: 0 to 1");
   return out;
 }
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from windtunnel import load
 from windtunnel.base.errors import SpecError
+from windtunnel.engine.packet import plain_lanes, run_packets
+from windtunnel.engine.routes import route
+from windtunnel.network import load_flows, parse_fabric
 from windtunnel.network.api import collective, flows
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.predict import predict
@@ -52,3 +56,24 @@ def test_a_step_names_the_field_and_other_fidelities_say_that_they_do_not_read_i
         predict(job, "packet")
     for network in ("closed", "flow"):
         assert any("cluster.fabric.buffer" in note for note in predict(job, network).assumptions)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from([1, 64, 512, 1024]), st.sampled_from([256, 1024]), st.sampled_from([1, 4]),
+    st.sampled_from(["all_to_all:bytes=64KiB", "all_to_all:bytes=300B", "incast:senders=15,bytes=64KiB"]), st.booleans(),
+)  # fmt: skip
+@example(1024, 256, 4, "all_to_all:bytes=64KiB", False)
+@example(1024, 256, 1, "all_to_all:bytes=64KiB", True)
+def test_a_lossless_fabric_drops_nothing_whatever_the_size_of_its_control_frames(
+    control: int, mtu: int, over: int, pattern: str, fixed: bool
+) -> None:
+    """ACKs as large as packets fill the way back, on which a pause waits for its turn."""
+    graph = parse_fabric(f"fat_tree:k=4,oversubscription={over}")
+    chosen = PacketSettings(cc="none", buffer=1e6, thresholds=(20e3, 12e3) if fixed else None)
+    options = replace(chosen.options("ecmp", mtu, 1)[0], control=control)
+    traffic = load_flows(pattern, graph.endpoints)
+    lanes = plain_lanes(traffic.src, traffic.dst, traffic.bytes, traffic.start)
+    run = run_packets(graph, route(graph, traffic.src, traffic.dst), lanes, options)
+    assert run.stats["drops"] == 0 and run.stats["retransmits"] == 0
+    assert not any(value != value for value in run.delivered)

@@ -46,4 +46,4 @@ def test_a_file_with_a_cluster(tmp_path: Path) -> None:
 def test_a_format_of_jobs_needs_one() -> None:
     told = CliRunner().invoke(app, ["export", "megatron", "h100-ib"])
     assert isinstance(told.exception, SpecError)
-    assert "nccl-topology, simai-topology, astra-sim" in str(told.exception)
+    assert "nccl-topology, nccl-graph, simai-topology, graph, astra-sim" in str(told.exception)

@@ -11,11 +11,12 @@ import windtunnel as wt
 from windtunnel.base.errors import SpecError
 from windtunnel.goodput import run_of
 from windtunnel.goodput.answer import _whole_steps, exposed_share, goodput
-from windtunnel.goodput.checkpoint import BESIDE, STOP, checkpoint_cost, state_bytes_of
+from windtunnel.goodput.checkpoint import BESIDE, STOP, checkpoint_cost
 from windtunnel.goodput.of_job import conditions_of
 from windtunnel.goodput.reasons import reasons
 from windtunnel.memory import memory_of
 from windtunnel.memory.host_copies import legs
+from windtunnel.memory.saved_state import state_bytes_of
 from windtunnel.predict import predict
 from windtunnel.report.json import dumps
 from windtunnel.report.text.goodput import report, to_json

@@ -113,3 +113,10 @@ def test_a_single_call_shows_its_links(network: str, tmp_path: Path, capsys: pyt
     for refused in (["--per-node", "4"], ["--algorithm", "ring"], ["--dims", "4,16"], ["--show-transfers"]):
         assert main([*call, *refused]) == 2
         assert refused[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("field", ["cluster.placement=random:1", "cluster.fabric.nodes=64", "cluster.fabric.storage={servers=2}"])
+def test_a_grid_has_one_job_and_no_storage(field: str, tmp_path: Path) -> None:
+    job = wt.load(written(tmp_path, "torus:sizes=8x8"), [field])
+    with pytest.raises(SpecError, match=field.partition("=")[0]):
+        wt.predict(job, network="flow")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.xml_tree import read_xml, xml_text
 from windtunnel.exports.exporters import exporter_of
 from windtunnel.exports.nccl_topology import topology_of
 from windtunnel.formats.door import read_files
 from windtunnel.formats.head import head_of
 from windtunnel.formats.machines.nccl.topology import node_facts, recognises
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.xml_tree import read_xml, xml_text
 from windtunnel.spec import load_job, load_node
 from windtunnel.spec.machine.cluster import Cluster
 

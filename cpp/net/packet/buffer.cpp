@@ -52,7 +52,7 @@ bool Part::admit(std::uint32_t out, const Frame& frame, std::int32_t in) {
 bool Part::admit_closely(Node& node, std::int32_t at, Ingress& in, std::int32_t link, std::int64_t size) {
   settle(at);
   if (in.held + size - w_.reserve > threshold(node)) {
-    if (in.headroom + size > in.room && w_.is_switch(at)) return false;
+    if (in.headroom + size > std::int64_t{in.room} + in.spare && w_.is_switch(at)) return false;
     in.headroom += static_cast<std::int32_t>(size);
   } else {
     hold(node, in, size, w_.reserve);
@@ -66,7 +66,17 @@ bool Part::admit_closely(Node& node, std::int32_t at, Ingress& in, std::int32_t 
     for (std::int32_t i = w_.out_start[at]; i < w_.out_start[at + 1]; ++i)
       watch_from(static_cast<std::uint32_t>(w_.out[i]), w_.links[w_.out[i]]);
   send_control(static_cast<std::uint32_t>(w_.info[link].reverse), local(Kind::kPause));
+  if (w_.is_switch(at)) in.spare = late_bytes(link);
   return true;
+}
+
+// Bytes that the sender of `link` puts on it while a pause waits longer than `room` counts. Switches send a pause before all other
+// frames; here control frames keep their order, and ACKs that are as large as packets fill the way back.
+std::int32_t Part::late_bytes(std::int32_t link) const {
+  const Link& back = w_.links[w_.info[link].reverse];
+  const auto counted = static_cast<Time>(serial(back.cost, static_cast<std::uint64_t>(w_.full + 4 * w_.options.control)));
+  const auto late = static_cast<double>(std::max<Time>(0, back.free - now_ - counted));
+  return static_cast<std::int32_t>(std::min(1e9, late * kPicosecond * w_.links[link].rate));
 }
 
 void Part::release(const Frame& frame, std::int32_t at) {

@@ -89,6 +89,7 @@ class Part {
   // buffer.cpp: what a node admits, pauses and resumes
   [[nodiscard]] bool admit(std::uint32_t out, const Frame& frame, std::int32_t in);
   bool admit_closely(Node& node, std::int32_t at, Ingress& in, std::int32_t link, std::int64_t size);
+  std::int32_t late_bytes(std::int32_t link) const;
   void release(const Frame& frame, std::int32_t at);
   void resume_some(std::int32_t at, Node& node);
   void settle(std::int32_t node);

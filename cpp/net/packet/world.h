@@ -80,6 +80,7 @@ struct Ingress {              // the buffer of what came in over a link
   std::int32_t held = 0;      // bytes, without headroom; with credits: bytes freed that the sender has not been told of
   std::int32_t headroom = 0;  // bytes in headroom
   std::int32_t room = 0;      // bytes that headroom has
+  std::int32_t spare = 0;     // bytes on top of it that came while the last pause waited behind other control frames
   bool paused = false;
   bool down = false;  // packets that still arrive are lost
 };

@@ -35,10 +35,11 @@ def load(
     A job of the catalogue, a job file and a table are not checked for contradictions: `windtunnel.check` does that, and so does
     every prediction. Raises UnknownName, FileError, SpecError or PlanError, each with what to write instead.
     """
+    from windtunnel.jobs.nccl_topology import with_files
     from windtunnel.spec import load_job
 
     if on is None and model is None and flags is None and (isinstance(source, Mapping) or _is_own(source)):
-        return load_job(source, overrides)
+        return with_files(load_job(source, overrides))
     return load_with_notes(source, overrides, on=on, model=model, flags=flags).job
 
 
@@ -56,13 +57,14 @@ def load_with_notes(
     from windtunnel.jobs.imports import put_on_machine
     from windtunnel.jobs.load import load_described_job
     from windtunnel.jobs.loaded import LoadedJob
+    from windtunnel.jobs.nccl_topology import with_files
     from windtunnel.spec import check, load_job
 
     if isinstance(source, Imported):
         return put_on_machine(source, None if on is None else str(on), list(overrides))
     if isinstance(source, Mapping):
         changes: list[str] = []
-        return LoadedJob(check(load_job(source, overrides, changes)), changed=tuple(changes))
+        return LoadedJob(with_files(check(load_job(source, overrides, changes))), changed=tuple(changes))
     words = [None if one is None else str(one) for one in (source, on, model)]
     return load_described_job(words[0], list(overrides), words[1], words[2], flags)
 

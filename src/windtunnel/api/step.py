@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def predict(
     skip: bool = False,
     progress: Callable[[float], object] | None = None,
     loads: bool = False,
+    beside: Sequence[Job] = (),
+    background: Sequence[str] = (),
 ) -> Answer:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
@@ -38,7 +40,9 @@ def predict(
     catalogue's; `calibration`: of `calibrate`, or the file that `windtunnel calibrate` wrote; `factors`: training factors in
     place of the stored ones. `skip`: for packet, replay repeated patterns of transfers instead of simulating them again.
     `progress` is called with the finished share of a packet step. `loads`: flow and packet count the links over time
-    (`traffic.over_time`), which the page draws. Raises WindtunnelError for a job that cannot be predicted.
+    (`traffic.over_time`), which the page draws. `beside`: jobs that run on the same fabric at the same time; `background`: flows
+    on it, a CSV file or a pattern and how often, such as "flows.csv@50ms". `sharing` of the answer states what they cost, all else
+    is of `job` alone. Raises WindtunnelError for a job that cannot be predicted.
     """
     from windtunnel.predict.step import predict as run
     from windtunnel.report.answer import Answer
@@ -47,7 +51,7 @@ def predict(
         job = _with_kernels(job, str(kernels))
     if calibration is not None:
         job = _with_calibration(job, calibration)
-    return Answer.of(run(job, network, factors, seed, skip, progress, profile, loads))
+    return Answer.of(run(job, network, factors, seed, skip, progress, profile, loads, beside, background))
 
 
 def goodput(
@@ -56,18 +60,20 @@ def goodput(
     replicas: int = 1000,
     seed: int = 1,
     *,
+    network: str = "closed",
     threads: int = 1,
     progress: Callable[[float], object] | None = None,
 ) -> Goodput:
     """How much of a run of `job` trains, with the failures of `job.reliability`, how long it takes, and what would help.
 
     The run has `job.tokens`, or takes `days` of wall time. `replicas`: simulated runs, equal for equal `seed`; 0: the closed
-    form alone. `progress` is called with the finished share. SpecError for a job without `reliability` or length, and for what
+    form alone. `network`: of the step, and of saves to storage on its fabric: closed, flow or packet. `progress` is called with the
+    finished share. SpecError for a job without `reliability` or length, and for what
     cannot be.
     """
     from windtunnel.goodput.answer import goodput as run
 
-    return run(job, days, replicas, seed, threads=threads, progress=progress)
+    return run(job, days, replicas, seed, network=network, threads=threads, progress=progress)
 
 
 def memory(job: Job, *, replay: bool = False, over_time: bool = False, stage: int | None = None) -> MemoryReport:

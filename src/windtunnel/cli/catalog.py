@@ -110,6 +110,8 @@ def _node(name: str) -> str:
 
 def _fabric(name: str) -> str:
     fabric = load_fabric(name)
+    if fabric.topology == "graph":
+        return f"{fabric.kind}, {fabric.builder}"
     return f"{fabric.kind}, {fabric.topology}, {fabric.leaf_nodes} nodes below a leaf, oversubscription {fabric.oversubscription:g}"
 
 

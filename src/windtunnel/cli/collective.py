@@ -15,6 +15,7 @@ from windtunnel.cli.collective_links import Largest, check_page_of
 from windtunnel.cli.collective_listing import as_csv, as_json, listing
 from windtunnel.cli.shared.common import Fault, Json, Sets, fault_sets, notes, writable, write, write_json
 from windtunnel.cli.shared.progress import stoppable
+from windtunnel.jobs.machines import load_machine
 from windtunnel.jobs.nccl_topology import with_topology
 from windtunnel.network import flat_group
 from windtunnel.network.api import OPS, algorithm_of, op_of, sweep
@@ -24,7 +25,6 @@ from windtunnel.network.lanes.send_files import Sends, read_sends
 from windtunnel.network.nccl.settings import KNOWN, as_set, parse_settings
 from windtunnel.network.simulate.collective import route_call
 from windtunnel.network.sizes import sizes_of
-from windtunnel.spec import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -97,7 +97,7 @@ def command(  # long: one option a line
     writable(("--json", json), ("--csv", csv), ("--html", html))
     check_page_of(html, network, skip)
     name = op_of(op, "--op")
-    machine = load_cluster(cluster, [*(sets or ()), *fault_sets(fault, "fabric.faults")])
+    machine = load_machine(cluster, [*(sets or ()), *fault_sets(fault, "fabric.faults")])
     chosen_sizes, variables = sizes_of(sizes), variables_of(env or ())
     if (topology := variables.pop("NCCL_TOPO_FILE", None)) is not None:
         machine = with_topology(machine, str(topology), "--env.NCCL_TOPO_FILE")

@@ -7,8 +7,21 @@ from typing import Annotated
 
 import typer
 
+from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.amounts import days as days_of
-from windtunnel.cli.shared.common import Json, Megatron, ModelFile, On, Quiet, Sets, Source, print_list, writable, write_json
+from windtunnel.cli.shared.common import (
+    Json,
+    Megatron,
+    ModelFile,
+    Network,
+    On,
+    Quiet,
+    Sets,
+    Source,
+    print_list,
+    writable,
+    write_json,
+)
 from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.progress import bar
 from windtunnel.goodput import goodput
@@ -42,8 +55,10 @@ def command(
     on: On = None,
     model: ModelFile = None,
     megatron: Megatron = None,
+    network: Network = "closed",
     quiet: Quiet = False,
 ) -> None:
+    check_fidelity(network)
     writable(("--json", json))
     assumed, wall = [], days_of(days, "--days")
     loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
@@ -55,7 +70,13 @@ def command(
         assumed.append(f"{DEFAULT_DAYS:g} days of wall time: the job has no `tokens`")
     with bar(f"simulating runs of {loaded.job.name}") as progress:
         answer = goodput(
-            loaded.job, wall, 0 if closed else replicas, seed, threads=os.cpu_count() or 1, progress=None if closed else progress
+            loaded.job,
+            wall,
+            0 if closed else replicas,
+            seed,
+            network=network,
+            threads=os.cpu_count() or 1,
+            progress=None if closed else progress,
         )
     tell_assumed(loaded)
     print_list(assumed, "assumed")

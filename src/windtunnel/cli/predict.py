@@ -11,6 +11,8 @@ import typer
 
 from windtunnel.base.fidelity import check_fidelity
 from windtunnel.cli.shared.common import (
+    Background,
+    Beside,
     Fault,
     Json,
     Megatron,
@@ -27,7 +29,7 @@ from windtunnel.cli.shared.common import (
     writable,
     write_json,
 )
-from windtunnel.cli.shared.job import job_of, tell_assumed, tell_ignored
+from windtunnel.cli.shared.job import job_beside, job_of, tell_assumed, tell_ignored
 from windtunnel.cli.shared.progress import bar
 from windtunnel.jobs.load import with_calibration
 from windtunnel.predict import predict
@@ -38,6 +40,7 @@ Examples:
   windtunnel predict llama3.1-70b --on h100-ib --set cluster.gpus=512 --set plan.tp=4 --set plan.pp=4
   windtunnel predict config.json --on llama3-8b-8xh100 --json -
   windtunnel predict llama2-70b-64xh100 --network flow --set cluster.fabric.oversubscription=2
+  windtunnel predict a.toml --network flow --beside 'b.toml cluster.placement=nodes:8-15'
 """
 
 
@@ -67,6 +70,8 @@ def command(  # long: one option a line
     ] = None,
     fault: Fault = None,
     seed: Seed = 1,
+    beside: Beside = None,
+    background: Background = None,
     skip: Annotated[bool, typer.Option("--skip", help="packet: reuse the result of transfer patterns that repeat.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -94,14 +99,15 @@ def command(  # long: one option a line
     loaded = job_of(job, sets, on, model, megatron, of_a_run=True)
     if calibration is not None:
         loaded = replace(loaded, job=with_calibration(loaded.job, calibration))
+    others = [job_beside(text, sets) for text in beside or ()]
     what = f"predicting {loaded.job.name}"
     loads = html is not None or json is not None
     if fidelity == "packet":
         with bar(what) as progress:
-            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile, progress=progress, loads=loads)
+            prediction = predict(loaded.job, fidelity, None, seed, skip, progress, profile, loads, others, background or ())
     else:
         with show_spinner(what):
-            prediction = predict(loaded.job, fidelity, seed=seed, skip=skip, profile=profile, loads=loads)
+            prediction = predict(loaded.job, fidelity, None, seed, skip, None, profile, loads, others, background or ())
     tell_assumed(loaded)
     if json is not None:
         from windtunnel.report.json import to_json

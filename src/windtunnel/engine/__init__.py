@@ -10,7 +10,7 @@ import numpy as np
 
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.program import COPY, HOST_SYNC, Program, ProgramBuilder, RankBuilder
+from windtunnel.engine.program import COPY, HOST_SYNC, InstanceColumns, Program, ProgramBuilder, RankBuilder, Rows
 from windtunnel.engine.timeline import HOST, TAIL, Cause, Hop, HopKind, OpTimes, Timeline
 
 __all__ = [
@@ -21,10 +21,12 @@ __all__ = [
     "Cause",
     "Hop",
     "HopKind",
+    "InstanceColumns",
     "OpTimes",
     "Program",
     "ProgramBuilder",
     "RankBuilder",
+    "Rows",
     "Timeline",
     "run",
 ]

@@ -80,6 +80,7 @@ def run(
     critical_path: bool,
     follow_key: _Longs,
     follow_next: _Longs,
+    taxes: _Floats,
     network: Network | None = None,
 ) -> RawTimeline: ...
 

@@ -13,8 +13,8 @@ The engine knows tasks, streams, the host and meetings of ranks. The caller defi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -87,29 +87,95 @@ class Program:
     """Share of its rate that computing loses while communication of the rank is in flight."""
     host_window: int = 0
     """Operators that the host may be ahead of the device; 0: any number."""
+    taxes: Floats = field(default_factory=lambda: np.zeros(0))
+    """[R] the compute tax of each rank, where ranks belong to several jobs; empty: `compute_tax` for all."""
 
     @property
     def ranks(self) -> int:
         return len(self.rank_start) - 1
 
 
+class Rows:
+    """A table [n, width] of numbers that grows by single rows and by tables."""
+
+    def __init__(self, width: int = 1, dtype: type[np.int64] | type[np.float64] = np.int64) -> None:
+        self.width, self.dtype = width, dtype
+        self._tables: list[npt.NDArray[Any]] = []
+        self._rows = 0  # of the tables
+        # a flat list of plain numbers, so that the garbage collector has nothing to traverse in a long program
+        self._new: list[float] = []
+
+    def __len__(self) -> int:
+        return self._rows + len(self._new) // self.width
+
+    def append(self, row: Iterable[float]) -> None:
+        """Adds a row, or several as one sequence of their numbers."""
+        self._new += row
+
+    def extend(self, table: npt.NDArray[Any]) -> None:
+        """Adds the rows of a table [k, width]."""
+        self._close()
+        self._tables.append(table)
+        self._rows += len(table)
+
+    def table(self) -> npt.NDArray[Any]:
+        """All rows so far [n, width]; as a view, which may be changed until the next row is added."""
+        self._close()
+        if len(self._tables) != 1:
+            joined = np.concatenate(self._tables) if self._tables else np.zeros((0, self.width), self.dtype)
+            self._tables = [joined]
+        return self._tables[0]
+
+    def _close(self) -> None:
+        if self._new:
+            self._tables.append(np.array(self._new, self.dtype).reshape(-1, self.width))
+            self._rows += len(self._tables[-1])
+            self._new = []
+
+
+class InstanceColumns:
+    """Instances in columns, which numbers them from 0, to append to a rank in parts."""
+
+    def __init__(
+        self,
+        template: Int64s,
+        flags: Int64s,
+        waits: Int64s,
+        stream: Int64s,
+        key: Int64s,
+        seconds: Floats,
+        participants: int,
+        host: float,
+        cat_wait: int,
+        cat_transfer: int,
+    ) -> None:
+        """`template`, `flags` [n]: a template, or -1 for a rendezvous; HOST_SYNC and JOIN. `waits` [n, w]: instances, -1 for none.
+        `stream`, `key`, `seconds` [n]: of the rendezvous, each of one part; all of them share the other arguments.
+        """
+        given, meets = waits >= 0, template < 0
+        number, same = given.sum(axis=1), np.ones(int(meets.sum()), np.int64)
+        self.rows = np.stack([template, np.ones_like(template), flags, number], axis=1)
+        self.waits = waits[given][:, None]
+        self.waits_start, self.meets_start = _offsets(number), _offsets(meets.astype(np.int64))
+        self.meetings = np.stack([stream[meets], same * cat_wait, same * cat_transfer, same], axis=1)
+        self.hosts, self.seconds = np.full((len(same), 1), host), seconds[meets][:, None]
+        self.keys = np.stack([key[meets], same * participants], axis=1)
+
+
 class RankBuilder:
     """Instances of one rank, in program order. Indices that `add` returns are what later `waits` name."""
 
-    _STRIDE = 4  # numbers of an instance in `rows`
-
     def __init__(self) -> None:
-        # flat lists of plain numbers, so that the garbage collector has nothing to traverse in a long program
-        self.rows: list[int] = []  # four an instance: template, times, flags, number of waits
-        self.waits: list[int] = []
-        self.meetings: list[int] = []  # four a rendezvous: stream, category of waiting, of transfer, number of parts
-        self.hosts: list[float] = []  # one a rendezvous
-        self.keys: list[int] = []  # two a part: key, participants
-        self.seconds: list[float] = []  # one a part
+        self.rows = Rows(4)  # of an instance: template, times, flags, number of waits
+        self.waits = Rows()
+        self.meetings = Rows(4)  # of a rendezvous: stream, category of waiting, of transfer, number of parts
+        self.hosts = Rows(dtype=np.float64)  # of a rendezvous
+        self.keys = Rows(2)  # of a part: key, participants
+        self.seconds = Rows(dtype=np.float64)  # of a part
         self.scales: Int64s | None = None  # [instances] rows of the builder's factors that stretch them; None: the first for all
 
     def __len__(self) -> int:
-        return len(self.rows) // 4
+        return len(self.rows)
 
     def add(self, template: int, waits: Iterable[int] = (), times: int = 1, host_sync: bool = False, join: bool = False) -> int:
         """Runs `template` `times` times in a row once the instances in `waits` have ended; returns the instance's index.
@@ -137,49 +203,33 @@ class RankBuilder:
         """
         before = len(self.seconds)
         for key, seconds, participants in parts:
-            self.keys += (key, participants)
-            self.seconds.append(seconds)
-        self.meetings += (stream, cat_wait, cat_transfer, len(self.seconds) - before)
-        self.hosts.append(host)
+            self.keys.append((key, participants))
+            self.seconds.append((seconds,))
+        self.meetings.append((stream, cat_wait, cat_transfer, len(self.seconds) - before))
+        self.hosts.append((host,))
         return self._append(_RENDEZVOUS, 1, HOST_SYNC if host_sync else 0, waits)
 
-    def extend(
-        self,
-        template: Int64s,
-        flags: Int64s,
-        waits: Int64s,
-        stream: Int64s,
-        key: Int64s,
-        seconds: Floats,
-        participants: int,
-        host: float,
-        cat_wait: int,
-        cat_transfer: int,
-    ) -> None:
-        """Many instances at once, as `add` and `add_rendezvous` one by one would append them.
+    def extend(self, columns: InstanceColumns, begin: int, end: int, waits: Int64s) -> None:
+        """Many instances at once, `begin` to `end` of the columns, as `add` and `add_rendezvous` one by one would append them.
 
-        `template`, `flags` [n]: a template, or -1 for a rendezvous; HOST_SYNC and JOIN. `waits` [n, w]: instances, -1 for none.
-        `stream`, `key`, `seconds` [n]: of the rendezvous, each of one part; all of them share the other arguments.
+        `waits`: `columns.waits` of these, as instances of this rank.
         """
-        given = waits >= 0
-        meets = template < 0
-        count = int(meets.sum())
-        self.rows += np.stack([template, np.ones_like(template), flags, given.sum(axis=1)], axis=1).ravel().tolist()
-        self.waits += waits[given].tolist()
-        same = np.ones(count, np.int64)
-        self.meetings += np.stack([stream[meets], same * cat_wait, same * cat_transfer, same], axis=1).ravel().tolist()
-        self.hosts += [host] * count
-        self.keys += np.stack([key[meets], same * participants], axis=1).ravel().tolist()
-        self.seconds += seconds[meets].tolist()
+        meets = slice(int(columns.meets_start[begin]), int(columns.meets_start[end]))
+        self.rows.extend(columns.rows[begin:end])
+        self.waits.extend(waits)
+        self.meetings.extend(columns.meetings[meets])
+        self.hosts.extend(columns.hosts[meets])
+        self.keys.extend(columns.keys[meets])
+        self.seconds.extend(columns.seconds[meets])
 
     @property
     def templates(self) -> Int64s:
         """Template of each instance so far, -1 for a rendezvous."""
-        return np.array(self.rows[:: self._STRIDE], np.int64)
+        return self.rows.table()[:, 0].copy()
 
     def sync_host(self, instance: int) -> None:
         """Makes the host block until `instance`, which already exists, has ended."""
-        self.rows[self._STRIDE * instance + 2] |= HOST_SYNC
+        self.rows.table()[instance, 2] |= HOST_SYNC
 
     def scale(self, rows: Int64s) -> None:
         """Sets for each instance so far [n] its row of the builder's factors."""
@@ -187,9 +237,9 @@ class RankBuilder:
 
     def _append(self, template: int, times: int, flags: int, waits: Iterable[int]) -> int:
         before = len(self.waits)
-        self.waits += waits
-        self.rows += (template, times, flags, len(self.waits) - before)
-        return len(self.rows) // 4 - 1
+        self.waits.append(waits)
+        self.rows.append((template, times, flags, len(self.waits) - before))
+        return len(self.rows) - 1
 
 
 class ProgramBuilder:
@@ -267,9 +317,10 @@ class ProgramBuilder:
         columns = [np.concatenate(c) for c in zip(*self._columns, strict=True)] if self._columns else [np.zeros(0)] * 10
         stream, seconds, host, category, comm, sync, wait0, wait1, group, live = columns
         ranks = self._ranks
-        rows = np.array([n for r in ranks for n in r.rows], np.int64).reshape(-1, 4)
-        meetings = np.array([n for r in ranks for n in r.meetings], np.int64).reshape(-1, 4)
-        keys = np.array([n for r in ranks for n in r.keys], np.int64).reshape(-1, 2)
+
+        tables = [(r.rows, r.meetings, r.keys, r.waits, r.hosts, r.seconds) for r in ranks or [RankBuilder()]]
+        joined = [np.concatenate([rows.table() for rows in of]) for of in zip(*tables, strict=True)]
+        rows, meetings, keys, waits, hosts, parts = joined
 
         def ints(column: npt.NDArray[np.generic]) -> Int32s:
             return np.ascontiguousarray(column, np.int32)
@@ -281,10 +332,10 @@ class ProgramBuilder:
             op_sync=np.asarray(sync, np.uint8), op_wait0=ints(wait0), op_wait1=ints(wait1),
             rank_start=_offsets([len(r) for r in ranks]),
             template=ints(rows[:, 0]), times=ints(rows[:, 1]), flags=np.ascontiguousarray(rows[:, 2], np.uint8),
-            wait_start=_offsets(rows[:, 3]), waits=np.array([n for r in ranks for n in r.waits], np.int32),
-            rv_stream=ints(meetings[:, 0]), rv_host=np.array([n for r in ranks for n in r.hosts], np.float64),
+            wait_start=_offsets(rows[:, 3]), waits=ints(waits.ravel()),
+            rv_stream=ints(meetings[:, 0]), rv_host=hosts.ravel(),
             rv_cat_wait=ints(meetings[:, 1]), rv_cat_transfer=ints(meetings[:, 2]), part_start=_offsets(meetings[:, 3]),
-            part_key=np.ascontiguousarray(keys[:, 0]), part_seconds=np.array([n for r in ranks for n in r.seconds], np.float64),
+            part_key=np.ascontiguousarray(keys[:, 0]), part_seconds=parts.ravel(),
             part_participants=ints(keys[:, 1]),
             op_group=ints(group), scale=ints(np.concatenate([_scales(r) for r in ranks]) if self._factors else np.zeros(0)),
             scales=np.concatenate(self._factors).ravel() if self._factors else np.zeros(0),

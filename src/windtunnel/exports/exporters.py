@@ -51,6 +51,7 @@ class Exporter:
 
 EXPORTERS: tuple[Exporter, ...] = (
     Exporter("nccl-topology", "nccl_topology", "NCCL topology XML of one node of the cluster", True),
+    Exporter("nccl-graph", "nccl_graph", "NCCL's channels in one node of the cluster: its search, as a graph XML", True),
     Exporter("toml", "job_toml", "a job file that needs no catalogue"),
     Exporter("json", "job_json", "the same as JSON"),
     Exporter("megatron", "megatron", "Megatron-LM's flags as a script", rewrites=True),
@@ -60,6 +61,7 @@ EXPORTERS: tuple[Exporter, ...] = (
     Exporter("chakra", "chakra.traces", "a predicted step as Chakra traces, a file a rank"),
     Exporter("simai", "simai", "a stage of a step as SimAI's workload"),
     Exporter("simai-topology", "simai_topology", "the cluster as SimAI's topology", True),
+    Exporter("graph", "graph", "the cluster's link graph as TOML, for cluster.fabric.builder=file:PATH", True),
     Exporter("goal", "goal", "a predicted step as a GOAL schedule of all ranks"),
     Exporter("astra-sim", "astrasim", "ASTRA-sim's system, network and remote memory files; of a job its groups too", True),
 )

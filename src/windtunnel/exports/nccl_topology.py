@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.xml_tree import XmlNode, xml_text
 from windtunnel.exports.exporters import Written
 from windtunnel.formats.machines.hardware.node import PCI_GPUS
-from windtunnel.formats.text.xml_tree import XmlNode, xml_text
 from windtunnel.spec import Cluster, Job
 from windtunnel.spec.machine.cluster import Node
 

@@ -7,6 +7,7 @@ import math
 from windtunnel.base.errors import SpecError
 from windtunnel.exports.exporters import Written
 from windtunnel.formats.simulators.simai.topology import NODES, SimaiLink, SimaiTopology, links_of, topology_text
+from windtunnel.network.fabrics.drawn import is_drawn
 from windtunnel.spec import Cluster, Job
 
 NVLINK_DELAY = "0.000025ms"
@@ -38,6 +39,9 @@ def export_cluster(cluster: Cluster, options: dict[str, str]) -> Written:
 def topology_of(cluster: Cluster, kind: str) -> SimaiTopology:
     """SpecError for a cluster without NICs or with a part of a node."""
     node, fabric = cluster.node, cluster.fabric
+    if is_drawn(fabric) or fabric.topology == "rail_only":
+        raise SpecError("cluster.fabric", fabric.builder or fabric.topology, "leaves and spines that join all rails",
+                        "`windtunnel export graph` writes any fabric.")  # fmt: skip
     gpus, per = cluster.gpus, min(cluster.gpus, node.gpus)
     if gpus % per or (node.nic is None and gpus > per):
         raise SpecError("cluster", cluster.id, f"whole nodes of {per} GPUs, with NICs where there are several")

@@ -11,7 +11,7 @@ from windtunnel.goodput.choices import IntervalChoice, SpareChoice, interval_cho
 from windtunnel.goodput.closed import Steady, steady
 from windtunnel.goodput.conditions import DAY, Conditions
 from windtunnel.goodput.levers import Lever, levers
-from windtunnel.goodput.of_job import conditions_of
+from windtunnel.goodput.of_job import conditions_of, with_saving
 from windtunnel.goodput.run import expected_seconds, ideal_seconds
 from windtunnel.goodput.simulate import Simulated, simulate
 from windtunnel.predict.category import Category, StepGroup
@@ -72,17 +72,20 @@ def goodput(
     seed: int = 1,
     *,
     prediction: Prediction | None = None,
+    network: str = "closed",
     threads: int = 1,
     progress: Callable[[float], object] | None = None,
 ) -> Goodput:
     """The run of `job` with the failures of `job.reliability`.
 
     The run has `job.tokens`, or takes `days` of wall time. `replicas`: simulated runs, 0 for the closed form alone; equal for
-    equal `seed`, whatever `threads`. `prediction`: of a step, in place of a new one. SpecError for a job without `reliability`,
+    equal `seed`, whatever `threads`. `prediction`: of a step, in place of a new one over `network`.
+    SpecError for a job without `reliability`,
     or without a length, and for what cannot be.
     """
     _check(job, days, replicas)
-    prediction = prediction if prediction is not None else predict(job)
+    prediction = prediction if prediction is not None else predict(job, network)
+    job = with_saving(job, prediction.saving)
     step, exposed = prediction.step_time_s, exposed_share(prediction)
     base = conditions_of(job, step, exposed)
     choice = interval_choice(base)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from windtunnel.base.errors import Nothing, SpecError
-from windtunnel.goodput.checkpoint import checkpoint_cost, nodes_of
+from windtunnel.goodput.checkpoint import BESIDE, checkpoint_cost, nodes_of
 from windtunnel.goodput.conditions import Conditions
 from windtunnel.goodput.stated import conditions_at
 from windtunnel.predict.answer.startup import startup
+from windtunnel.predict.prediction import SaveCost
 from windtunnel.spec.job import Job
 from windtunnel.spec.loading.catalog import names
 
@@ -21,6 +22,16 @@ def conditions_of(job: Job, step_time_s: float, exposed: float = 0.0) -> Conditi
     cost = checkpoint_cost(job, facts.checkpoint, exposed)
     weight = job.cluster.gpus_of_node / facts.gpus_of_node if facts.gpus_of_node is not None else 1.0
     return conditions_at(facts, nodes_of(job), cost, step_time_s, weight, startup(job).seconds)
+
+
+def with_saving(job: Job, saving: SaveCost | None) -> Job:
+    """The job whose flush slows a step, and is written, as a step over an engine saw it; what the job states itself stays."""
+    if saving is None or job.reliability is None:
+        return job
+    policy = job.reliability.checkpoint
+    slower = max(0.0, saving.slowdown) + BESIDE if policy.slowdown is None else policy.slowdown
+    measured = policy.model_copy(update={"slowdown": slower, "write": min(policy.write, saving.bytes / saving.beside_s)})
+    return job.model_copy(update={"reliability": job.reliability.model_copy(update={"checkpoint": measured})})
 
 
 def _example() -> str:

@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from windtunnel.base.errors import Nothing, SpecError, unknown_machine
@@ -18,7 +19,8 @@ from windtunnel.formats.jobs.several import merge_texts
 from windtunnel.formats.own import cluster as cluster_file
 from windtunnel.jobs.imports import apply_deepspeed, import_on_machine, load_model_apart, put_on_machine
 from windtunnel.jobs.loaded import LoadedJob
-from windtunnel.jobs.machines import example_job, is_dataset_file
+from windtunnel.jobs.machines import cluster_table, example_job, foreign_cluster, is_dataset_file
+from windtunnel.jobs.nccl_topology import with_files
 from windtunnel.jobs.sources import check_path, format_of_source, is_deepspeed, is_foreign, leaves_model_open
 from windtunnel.spec import Cluster, Job, check, dump_job, load_cluster, load_job, load_model, names
 from windtunnel.spec.loading.files import SUFFIXES, read_table
@@ -39,6 +41,13 @@ def load_described_job(
     flags of Megatron-LM in place of a file, on the machine of `source`. Raises FileError, UnknownName, SpecError or PlanError with
     what to write instead.
     """
+    loaded = _load_described(source, overrides, on, model, flags)
+    return replace(loaded, job=with_files(loaded.job))
+
+
+def _load_described(
+    source: str | None, overrides: Sequence[str] | None, on: str | None, model: str | None, flags: str | None
+) -> LoadedJob:
     changes = list(overrides or ())
     if model is not None and flags is not None:
         raise SpecError("--megatron", flags, "either --model or --megatron")
@@ -153,7 +162,11 @@ def _load_own(source: str, on: str | None, overrides: list[str]) -> LoadedJob:
     if on in names("clusters"):
         return LoadedJob(check(load_job(source, [f"cluster={on}", *overrides], changes)), changed=tuple(changes))
     if not is_dataset_file(on):
-        raise unknown_machine(on, names("clusters"))
+        if foreign_cluster(on) is None and load_cluster_alone(on) is None:
+            raise unknown_machine(on, names("clusters"))
+        job = load_job(source)
+        table = {**tomllib.loads(dump_job(job)), "cluster": {**cluster_table(on), "gpus": job.cluster.gpus}}
+        return LoadedJob(check(load_job(table, overrides, changes)), changed=tuple(changes))
     from windtunnel.compute.kernel_file import is_path
     from windtunnel.reality.jobs.bench import on_bench
     from windtunnel.reality.score.kernel_rows import gpu_of, gpu_under

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError, Nothing, SpecError, unknown_machine
+from windtunnel.base.link_lines import numbers_of
 from windtunnel.formats.jobs.imported import Imported
-from windtunnel.spec import Job, Noun, load_cluster, load_job, names
+from windtunnel.network.fabrics.drawn.text_topology import load_file
+from windtunnel.spec import Cluster, Job, Noun, load_cluster, load_job, names
 from windtunnel.spec.graph_model import GraphModel
 from windtunnel.spec.loading.files import read_table
 
@@ -21,7 +24,7 @@ def is_job(base: str) -> bool:
     """Whether `--on` names a job, by name or in a file."""
     if base in names("jobs"):
         return True
-    if base in names("clusters") or is_dataset_file(base) or not Path(base).suffix:
+    if base in names("clusters") or is_dataset_file(base) or not Path(base).suffix or foreign_cluster(base) is not None:
         return False
     table = read_table(Path(base))
     return bool({"model", "base", "plan"} & set(table)) and "node" not in table
@@ -37,9 +40,45 @@ def cluster_table(base: str) -> Any:
         from windtunnel.records import read_any
 
         return tables_of(cluster=bench(gpu_of(read_any(base).about)))["cluster"]
+    found = foreign_cluster(base)
+    if found is not None:
+        return tables_of(cluster=found)["cluster"]
     if Path(base).suffix:
         return tables_of(cluster=load_cluster(Path(base)))["cluster"]
     raise unknown_machine(base, [*names("jobs"), *names("clusters")])
+
+
+def foreign_cluster(base: str) -> Cluster | None:
+    """The cluster of a file of another tool, such as a topology of a simulator; None for names and files of ours. Raises as its
+    reader does."""
+    try:
+        if base in names("clusters") or not Path(base).is_file():
+            return None
+    except (OSError, ValueError):
+        return None
+    from windtunnel.formats.door import importer_of, read_files
+    from windtunnel.formats.head import head_of
+    from windtunnel.formats.importers import CONFIGURATIONS, OWN
+
+    head = head_of(Path(base))
+    try:
+        name = importer_of(head).name
+    except SpecError:
+        name = ""
+    if name in OWN:
+        return None
+    reading = read_files([base]) if name and name not in CONFIGURATIONS else None
+    if reading is not None and isinstance(reading.value, Cluster):
+        return reading.value
+    if len(numbers_of(head.lines[0] if head.lines else "")) in (3, 5):
+        load_file(base)  # a topology that is damaged: the line
+    return None
+
+
+def load_machine(source: str, overrides: Sequence[str] = ()) -> Cluster:
+    """The cluster of a name, a file of ours, or a file of another tool, with overrides on top. Raises as `load_cluster` does."""
+    found = foreign_cluster(source)
+    return load_cluster(source if found is None else tables_of(cluster=found)["cluster"], overrides)
 
 
 def machine_job(base: str, overrides: list[str], first: Imported) -> Job:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from windtunnel.base.errors import SpecError
+from windtunnel.base.xml_tree import read_xml
 from windtunnel.formats.machines.hardware.node import NodeFacts
 from windtunnel.formats.machines.nccl.topology import WANTED, node_facts
-from windtunnel.formats.text.xml_tree import read_xml
+from windtunnel.spec import Job
 from windtunnel.spec.machine.cluster import Cluster
+
+VARIABLE = "NCCL_TOPO_FILE"
 
 
 def with_topology(cluster: Cluster, path: str, field: str = "NCCL_TOPO_FILE") -> Cluster:
@@ -34,6 +37,16 @@ def with_topology(cluster: Cluster, path: str, field: str = "NCCL_TOPO_FILE") ->
     if facts.nic_rate is not None and node.nic is not None:
         changed["nic"] = node.nic.model_copy(update={"bandwidth": facts.nic_rate})
     return cluster.model_copy(update={"node": node.model_copy(update=changed)})
+
+
+def with_files(job: Job) -> Job:
+    """The job with NCCL_TOPO_FILE of its NCCL variables put on its cluster's node. Raises as `with_topology`."""
+    path = job.runtime.nccl.get(VARIABLE)
+    if path is None:
+        return job
+    cluster = with_topology(job.cluster, str(path), f"runtime.nccl.{VARIABLE}")
+    rest = {name: value for name, value in job.runtime.nccl.items() if name != VARIABLE}
+    return job.model_copy(update={"cluster": cluster, "runtime": job.runtime.model_copy(update={"nccl": rest})})
 
 
 def _claims(facts: NodeFacts, cluster: Cluster, nics: int) -> list[tuple[str, object, object]]:

@@ -98,6 +98,80 @@ class FaultCost:
 
 
 @dataclass(frozen=True)
+class SharedTraffic:
+    """A job, a list of flows or a save on a shared fabric. Seconds of its step: of the whole list, or of a part of the save."""
+
+    name: str
+    kind: str
+    """`job`, `flows` or `save`."""
+    gpus: int
+    nodes: str
+    """Where it runs, as `cluster.placement` would say it."""
+    alone_s: float
+    """A step without the others, on the same fabric."""
+    mean_s: float
+    """Mean over phases; NaN where no step of it was counted."""
+    worst_s: float
+    best_s: float
+    by_phase: tuple[float, ...]
+    """Mean at each phase."""
+    steps: int
+    """Number of steps that were counted."""
+
+    @property
+    def slowdown(self) -> float:
+        """Mean step beside the others over the step alone."""
+        return self.mean_s / self.alone_s
+
+
+@dataclass(frozen=True)
+class SharedLink:
+    """A link that several traffics use. `load`: the share of its rate that was used; `asked`: the mean share that each asks for
+    alone."""
+
+    name: str
+    rate: float
+    load: float
+    asked: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A step beside other traffic on the same fabric."""
+
+    traffics: tuple[SharedTraffic, ...]
+    """The job that was asked about first."""
+    phases: int
+    """Number of relative starts over which is averaged."""
+    links: tuple[SharedLink, ...]
+    """Shared links, those of which most is asked first."""
+    traffic: Traffic
+    """Links in the run nearest to the mean."""
+
+
+@dataclass(frozen=True)
+class SaveCost:
+    """A checkpoint that is written to storage on the compute fabric while the job trains. Bytes, seconds."""
+
+    bytes: float
+    servers: int
+    alone_s: float
+    """The save without training."""
+    beside_s: float
+    """The save while the job trains."""
+    whole_step_time_s: float
+    """A step without a save."""
+    step_time_s: float
+    """Mean step during a save."""
+    links: tuple[SharedLink, ...]
+
+    @property
+    def slowdown(self) -> float:
+        """How much longer a step takes during a save, as a share."""
+        return self.step_time_s / self.whole_step_time_s - 1.0
+
+
+@dataclass(frozen=True)
 class Prediction:
     """The result of `predict`. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
 
@@ -161,6 +235,10 @@ class Prediction:
     """Which ranks wait for which; None where all ranks are equal."""
     faults: FaultCost | None = None
     """What faults of the fabric cost; None where it states none."""
+    sharing: Sharing | None = None
+    """The step beside other traffic on its fabric; None where the job is alone. All else is of the job alone."""
+    saving: SaveCost | None = None
+    """What a save costs while the job trains; None where storage is not on the fabric of a step over an engine."""
     init_time_s: float = 0.0
     """Seconds until communication groups are set up, once per start."""
     traffic: Traffic | None = None

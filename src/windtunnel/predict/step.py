@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from windtunnel.predict.answer.read import read_off
 from windtunnel.predict.prediction import FaultCost, Prediction
 from windtunnel.predict.runs.run import run_step
 from windtunnel.predict.runs.setting import Setting
+from windtunnel.predict.runs.share import share
 from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.spec import Job, check
 from windtunnel.workload import build
@@ -32,6 +33,8 @@ def predict(
     progress: Callable[[float], object] | None = None,
     profile: Profile | Dataset | str | Path | None = None,
     loads: bool = False,
+    beside: Sequence[Job] = (),
+    background: Sequence[str] = (),
 ) -> Prediction:
     """How long one step of `job` takes, whether it fits, and where the time goes.
 
@@ -39,18 +42,22 @@ def predict(
     ways by hash, `seed`. `skip`: the packet engine replays repeated patterns of transfers; `traffic.events` states the share, and a
     bound of the error. `progress`: the packet engine calls it with the share of transfers that have ended. `factors` replace the
     stored training factors, for their fit. `profile`: a dataset of measurements on the job's GPU, or its file; curves cover all
-    other kernels. `loads`: the engines count links over time (`traffic.over_time`). Raises PlanError for a job that contradicts
-    itself, SpecError for an unknown `network`, a step of too many packets or passes, and a profile of another GPU.
+    other kernels. `loads`: the engines count links over time (`traffic.over_time`). `beside`: jobs that run on the same fabric at
+    the same time, each repeating its step; `background`: flows that meet it, as `runs/background.py` reads them. `sharing` states
+    what both cost, all else is of `job` alone. Raises PlanError for a job that contradicts itself, SpecError for an unknown
+    `network`, a step of too many packets or passes, jobs that cannot share a fabric, and a profile of another GPU.
     """
     if network not in FIDELITIES:
         raise UnknownName("network", network, list(FIDELITIES))
     if profile is not None:
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
     setting = Setting(network, seed, skip, factors, profile, progress, loads)
-    workload = build(check(job))
+    check(job)
     check_faults(job.cluster.fabric, network)
+    job, sharing, saving = share(job, [check(one) for one in beside], background, setting)
+    workload = build(job)
     ran = run_step(workload, setting.price(workload), setting)
-    prediction = read_off(workload, ran, setting)
+    prediction = replace(read_off(workload, ran, setting), sharing=sharing, saving=saving)
     return replace(prediction, faults=_faults(job, ran, setting)) if job.cluster.fabric.faults else prediction
 
 

@@ -18,13 +18,14 @@ SCHEMA = "windtunnel.prediction/1"
 def to_json(prediction: Prediction, detail: bool = False) -> dict[str, Any]:
     """Plain data of `prediction`: its fields by name, SI units, `schema`, and `job` as `load` reads it back.
 
-    `unequal` is there where ranks differ, `faults` where the fabric states some, `whole_run` where the job states `reliability`.
+    `unequal` is there where ranks differ, `faults` where the fabric states some, `sharing` beside other
+    traffic, `saving` where storage is on the fabric, `whole_run` where the job states `reliability`.
     Kernel by kernel the timeline is in the trace only. `detail` adds the timeline's spans and the memory curves, which grow with
     micro batches times stages, and the fabric's drawing. Numbers that are not finite become null.
     """
     answer = {f.name: getattr(prediction, f.name) for f in fields(Prediction)}
     del answer["kernel_timeline"]
-    for part in ("unequal", "faults"):
+    for part in ("unequal", "faults", "sharing", "saving"):
         if answer[part] is None:
             del answer[part]
     if not detail:

@@ -59,6 +59,22 @@ Fault = Annotated[
         help="flow, packet: n0.nic0--leaf*:down=10ms,up=11ms, leaf0.3--spine*:slow=0.5; packet: leaf0.3:loss=1e-5; repeatable.",
     ),
 ]
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--beside",
+        metavar="'JOB [KEY=VALUE]...'",
+        help="flow, packet: a job that runs on the same fabric at the same time, with changes of its fields; repeatable.",
+    ),
+]
+Background = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--background",
+        metavar="FLOWS[@PERIOD]",
+        help="flow, packet: flows between the fabric's GPUs under the step, a CSV file or a pattern as of `flows`; repeatable.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of the hashes that choose among equal-cost paths.")]
 
 

@@ -17,7 +17,7 @@ from windtunnel.network.fabrics.check import check_fabric
 from windtunnel.network.groups.bandwidth import GroupLinks, above_leaf, group_links, hash_gain, uplink_share
 from windtunnel.network.groups.shape import Group, flat_group
 from windtunnel.network.nccl.channels import ChannelSearch, faster_links, graph
-from windtunnel.network.nccl.rails import crosses_rails, may_relay, rails_of, relays_sends
+from windtunnel.network.nccl.rails import crosses_rails, may_relay, on_rails_alone, rails_of, relays_sends
 from windtunnel.network.nccl.sends import LL_BYTES
 from windtunnel.network.nccl.settings import DEFAULT, Settings, as_set, parse_settings
 from windtunnel.network.nccl.tuner import SizeRange, pieces
@@ -325,9 +325,9 @@ def in_words_of(links: GroupLinks, protocol: str, channels: int) -> tuple[str, i
     return (protocol, channels) if own is None else (own, 0)
 
 
-def prepare(cluster: Cluster, comm: Comm, group: Group, settings: Settings = DEFAULT) -> Setup:
-    """Links, channels and constants of `group`, cached between calls."""
-    return _setup(ClusterKey(as_set(cluster, settings)), Comm(comm), group, settings)
+def prepare(cluster: Cluster, comm: Comm, group: Group, settings: Settings = DEFAULT, thin: bool = True) -> Setup:
+    """Links, channels and constants of `group`, cached between calls; not `thin`: with as many up-links as down-links."""
+    return _setup(ClusterKey(as_set(cluster, settings)), Comm(comm), group, settings, thin)
 
 
 class ClusterKey:
@@ -347,7 +347,7 @@ class ClusterKey:
 
 
 @lru_cache(maxsize=1024)
-def _setup(key: ClusterKey, comm: Comm, group: Group, settings: Settings) -> Setup:
+def _setup(key: ClusterKey, comm: Comm, group: Group, settings: Settings, thin: bool) -> Setup:
     cluster = key.cluster
     check_fabric(cluster.fabric)
     links = group_links(cluster, group)
@@ -355,10 +355,11 @@ def _setup(key: ClusterKey, comm: Comm, group: Group, settings: Settings) -> Set
         crosses = comm == Comm.ALL_TO_ALL and crosses_rails(cluster, group, settings)
         if crosses and group.span == "leaf":
             links = above_leaf(cluster, links)
-        share = uplink_share(cluster, group, comm, rails_of(cluster, group) if crosses else 1)
+        share = uplink_share(cluster, group, comm, rails_of(cluster, group) if crosses else 1, thin)
         links = replace(links, inter=links.inter * share * hash_gain(cluster, group, settings.qps))
         if rails_of(cluster, group) > 1 and may_relay(cluster):
-            links = replace(links, relays=relays_sends(cluster, settings), apart=not relays_sends(cluster, settings))
+            relays = relays_sends(cluster, settings)
+            links = replace(links, relays=relays or on_rails_alone(cluster), apart=not relays)
     node, net = NODES[links.generation], NETS[links.fabric]
     exact = links.medium == "nvlink" and bool(node.fitted_on) and (group.nodes == 1 or bool(net.fitted_on))
     error = node.relative_error if group.nodes == 1 else math.hypot(node.relative_error, net.relative_error)

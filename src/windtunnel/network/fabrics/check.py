@@ -7,13 +7,25 @@ from functools import cache
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, FLOW
 from windtunnel.network.congestion import load_congestion
+from windtunnel.network.fabrics.drawn import is_drawn
 from windtunnel.network.fabrics.registry import BUILDERS
 from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.loading.load import load_fabric
 from windtunnel.spec.machine.cluster import Fabric
 
 _UNREAD = {
-    CLOSED: ("topology", "nic_ports", "planes", "uplink_ratio", "routing", "congestion", "flows_per_connection", "buffer"),
+    CLOSED: (
+        "topology",
+        "nic_ports",
+        "planes",
+        "uplink_ratio",
+        "routing",
+        "congestion",
+        "flows_per_connection",
+        "buffer",
+        "nodes",
+        "storage",
+    ),
     FLOW: ("congestion", "buffer"),
 }
 """Fields that a fidelity does not read. In closed form `ecmp_efficiency` replaces them; fluid flows have no packets."""
@@ -29,9 +41,9 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
     """Raises SpecError for fabrics that no step can run on: a builder other than the entry's, planes that the NIC's ports do not
     reach.
 
-    A step builds its graph for the nodes of the job, from `topology`, `leaf_nodes`, `pod_nodes` and the fields beside them.
-    `builder` is what `windtunnel flows --fabric` builds for the catalogue entry, so another one there would change nothing. Also
-    raises what `load_congestion` does.
+    A step builds its graph for the nodes of the job, from `topology`, `leaf_nodes`, `pod_nodes` and the fields beside them, or
+    attaches the job's servers to a dragonfly, dragonfly+ or the graph of a file. Another `builder` is what `windtunnel flows
+    --fabric` builds for the catalogue entry, so changing it there would change nothing. Also raises what `load_congestion` does.
     """
     if fabric.planes not in (1, fabric.nic_ports):
         raise SpecError(
@@ -42,6 +54,8 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
     if fabric.is_grid:
         return
     if fabric.builder in (None, "none"):  # `--set cluster.fabric.builder=none` removes an entry's builder
+        return
+    if is_drawn(fabric):
         return
     entry = _entry(fabric.id)
     known = {entry.builder} if entry is not None else {load_fabric(one).builder for one in names("fabrics")}
@@ -54,8 +68,9 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
         f"{path}.builder",
         fabric.builder,
         f"{entry.builder!r}, as the entry {fabric.id} has it" if entry is not None and entry.builder else "no builder, for a step",
-        f"A step builds its own graph: set {path} to an entry ({', '.join(names('fabrics'))}), or its topology, leaf_nodes, "
-        "pod_nodes, oversubscription, nic_ports and planes. Plain flows run on any builder: windtunnel flows --fabric.",
+        "A step runs on the builders dragonfly and dragonfly_plus and on file:PATH. Otherwise it builds its own graph: set "
+        f"{path} to an entry ({', '.join(names('fabrics'))}), or its topology, leaf_nodes, pod_nodes, oversubscription, nic_ports "
+        "and planes. Plain flows run on any builder: windtunnel flows --fabric.",
     )
 
 

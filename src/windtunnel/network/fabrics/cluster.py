@@ -7,15 +7,16 @@ Up-links are sized for full leaves and pods, also if the job fills only a part o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError
-from windtunnel.engine.graph import Graph
+from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.clos import cores, leaves, spines, up_links
-from windtunnel.network.fabrics.columns import Columns
+from windtunnel.network.fabrics.columns import Columns, with_endpoints
+from windtunnel.network.fabrics.drawn import check_room, drawing_of, levels_of
 from windtunnel.network.fabrics.parameters import Builder, count, word
 from windtunnel.network.fabrics.placement import place
 from windtunnel.network.fabrics.server import Inside, add_servers
@@ -39,12 +40,14 @@ class ClusterGraph:
     """[endpoints] pod of each endpoint."""
     domain: int
     """GPUs that share one site."""
+    storage: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
+    """[servers] endpoints of storage servers, behind those of the GPUs."""
 
 
 def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "packed") -> ClusterGraph:
     """Graph of `nodes` nodes (left out: all of the cluster's), ranks placed as `placement` says (see placement.py).
 
-    Raises SpecError for several nodes of a cluster without NICs or fabric.
+    Raises SpecError for several nodes of a cluster without NICs or fabric, or without ports for them.
     """
     node, fabric = cluster.node, cluster.fabric
     many = nodes if nodes is not None else -(-cluster.gpus // node.gpus)
@@ -56,17 +59,42 @@ def cluster_graph(cluster: Cluster, nodes: int | None = None, placement: str = "
     trays = max(1, inside.domain // inside.gpus)
     if many > trays and (node.nic is None or fabric.topology == "none"):
         raise SpecError("nodes", many, f"at most {trays}: {cluster.id} has no network between nodes")
-    if node.nic is not None and fabric.topology != "none":
-        _fabric(columns, fabric, node.nic.bandwidth * fabric.efficiency, servers.nics)
+    stores = np.zeros(0, np.int32)
+    drawing = drawing_of(cluster) if many > trays else None
+    if drawing is not None and node.nic is not None:
+        check_room(cluster, many)
+        drawing.attach(columns, servers.nics, node.nic.bandwidth, fabric.efficiency)
+    elif node.nic is not None and fabric.topology not in ("none", "graph"):
+        lowest = _fabric(columns, fabric, node.nic.bandwidth * fabric.efficiency, servers.nics)
+        stores = _storage(columns, fabric, lowest)
     graph = ends(columns, servers)
+    gpus = graph.endpoints
+    if len(stores):
+        graph = with_endpoints(graph, stores)
     home = np.repeat(np.arange(many, dtype=np.int32), inside.gpus)
-    leaf, pod = home // fabric.leaf_nodes, home // fabric.pod_nodes
-    return ClusterGraph(graph, place(placement, home, leaf, pod, graph.rail), home, leaf, pod, max(inside.gpus, inside.domain))
+    levels = levels_of(cluster)
+    leaf, pod = home // levels.leaf_nodes, home // levels.pod_nodes
+    ranks = place(placement, home, leaf, pod, graph.rail[:gpus])
+    storage = gpus + np.arange(len(stores), dtype=np.int32)
+    return ClusterGraph(graph, ranks, home, leaf, pod, max(inside.gpus, inside.domain), storage)
 
 
-def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Int32s) -> None:
-    """Leaves, and the tiers above them that the job reaches; each port of a NIC (together `rate` B/s) has leaves of its own."""
-    hop, rail = fabric.hop_latency, fabric.topology == "rail"
+def _storage(columns: Columns, fabric: Fabric, lowest: Int32s) -> Int32s:
+    """Storage servers as hosts on the `lowest` switches [groups, switches of a set], one set after the other."""
+    if fabric.storage is None:
+        return np.zeros(0, np.int32)
+    number = np.arange(fabric.storage.servers)
+    hosts = columns.nodes(NodeKind.HOST, [f"storage{n}" for n in number.tolist()])
+    groups, width = lowest.shape
+    rate = fabric.storage.bandwidth * fabric.efficiency
+    columns.cables(hosts, lowest[number % groups, number // groups % width], rate, fabric.hop_latency)
+    return hosts
+
+
+def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Int32s) -> Int32s:
+    """Leaves, and the tiers above them that the job reaches; each port of a NIC (together `rate` B/s) has leaves of its own.
+    Returns the leaves of the first port [groups, switches of a set]."""
+    hop, rail = fabric.hop_latency, fabric.topology in ("rail", "rail_only")
     ports = fabric.nic_ports
     sets = [
         leaves(columns, nics, fabric.leaf_nodes, rail, rate / ports, hop, "leaf" if ports == 1 else f"leaf{port}-")
@@ -76,10 +104,14 @@ def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Int32s) -> None
     up, up_rate = up_links(below, rate / ports * fabric.uplink_ratio, fabric.oversubscription)
     separate = fabric.planes > 1
     pod_sets = max(1, fabric.pod_nodes // fabric.leaf_nodes)
-    for tag, switches in enumerate(sets if separate else [np.concatenate(sets, axis=1)]):
-        if switches.size == 1:
+    joined = list(enumerate(sets if separate else [np.concatenate(sets, axis=1)]))
+    trees = [(f"{tag}-" if separate else "", switches) for tag, switches in joined]
+    if fabric.topology == "rail_only":  # rail j has column j of every set of leaves, of all ports unless planes are apart
+        width = nics.shape[1]
+        trees = [(f"{label}rail{j}-", switches[:, j::width]) for label, switches in trees for j in range(width)]
+    for label, switches in trees:
+        if len(switches) == 1 and (switches.size == 1 or fabric.topology == "rail_only"):
             continue
-        label = f"{tag}-" if separate else ""
         rows = [switches[i : i + pod_sets].reshape(1, -1) for i in range(0, len(switches), pod_sets)]
         pods = [
             spines(columns, row, up, up_rate, hop, name=f"spine{label}" if len(rows) == 1 else f"pod{p}.spine{label}")
@@ -89,6 +121,7 @@ def _fabric(columns: Columns, fabric: Fabric, rate: float, nics: Int32s) -> None
             full = pod_sets * switches.shape[1] * up_rate
             core_up, core_rate = up_links(full, up_rate, fabric.pod_oversubscription)
             cores(columns, np.concatenate(pods), core_up, core_rate, hop, name=f"core{label}")
+    return sets[0]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,9 @@ class Columns:
         self._kind: list[npt.NDArray[np.uint8]] = []
         self._site: list[Int32s] = []
         self._names: list[str] = []
-        self._links: list[tuple[Int32s, Int32s, npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int16]]] = []
+        self._links: list[
+            tuple[Int32s, Int32s, npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int16], npt.NDArray[np.uint8]]
+        ] = []
 
     def nodes(self, kind: NodeKind | npt.NDArray[np.uint8], names: Sequence[str], site: int | Int32s = -1) -> Int32s:
         """Adds one node for each name; returns their numbers. `kind` and `site`: one for all, or one each."""
@@ -32,15 +35,25 @@ class Columns:
         self._names.extend(names)
         return np.arange(first, self.count, dtype=np.int32)
 
-    def cables(self, a: npt.ArrayLike, b: npt.ArrayLike, rate: Numbers, latency: Numbers, axis: int | npt.ArrayLike = -1) -> None:
-        """A cable from each of `a` to each of `b` (broadcast together): link a -> b, then b -> a; `rate` B/s each way."""
+    def cables(
+        self,
+        a: npt.ArrayLike,
+        b: npt.ArrayLike,
+        rate: Numbers,
+        latency: Numbers,
+        axis: int | npt.ArrayLike = -1,
+        up: npt.NDArray[np.uint8] | None = None,
+    ) -> None:
+        """A cable from each of `a` to each of `b` (broadcast together): link a -> b, then b -> a; `rate` B/s each way; `up`
+        [cables, 2]: 0 for links that are down."""
         ends = np.broadcast_arrays(np.asarray(a, np.int32), np.asarray(b, np.int32))
         one, two = ends[0].ravel(), ends[1].ravel()
         shape = ends[0].shape
         rates = np.repeat(np.broadcast_to(np.asarray(rate, np.float64), shape).ravel(), 2)
         latencies = np.repeat(np.broadcast_to(np.asarray(latency, np.float64), shape).ravel(), 2)
         axes = np.repeat(np.broadcast_to(np.asarray(axis, np.int16), shape).ravel(), 2)
-        self._links.append((_woven(one, two), _woven(two, one), rates, latencies, axes))
+        works = np.ones(2 * len(one), np.uint8) if up is None else up.ravel()
+        self._links.append((_woven(one, two), _woven(two, one), rates, latencies, axes, works))
 
     def graph(
         self,
@@ -60,7 +73,7 @@ class Columns:
             start = np.arange(count + 1, dtype=np.int64) * (flat.shape[1] if flat.ndim == 2 else 0)
         columns = [np.concatenate(column) for column in zip(*self._links, strict=True)] if self._links else None
         empty = np.zeros(0)
-        source, target, rate, latency, axis = columns if columns else (empty, empty, empty, empty, empty)
+        source, target, rate, latency, axis, up = columns if columns else (empty,) * 6
         return Graph(
             node_kind=np.concatenate(self._kind) if self._kind else np.zeros(0, np.uint8),
             node_site=np.concatenate(self._site) if self._site else np.zeros(0, np.int32),
@@ -69,13 +82,24 @@ class Columns:
             link_rate=np.ascontiguousarray(rate, np.float64),
             link_latency=np.ascontiguousarray(latency, np.float64),
             link_axis=np.ascontiguousarray(axis, np.int16),
-            link_up=np.ones(len(source), np.uint8),
+            link_up=np.ascontiguousarray(up, np.uint8),
             endpoint=ends,
             nic_start=start,
             nics=np.ascontiguousarray(flat.ravel()),
             rail=np.ascontiguousarray(np.broadcast_to(np.asarray(rail, np.int32), (count,))),
             names=tuple(self._names),
         )
+
+
+def with_endpoints(graph: Graph, nodes: npt.ArrayLike) -> Graph:
+    """The graph with `nodes` as additional endpoints, without NICs and rails."""
+    added = np.asarray(nodes, dtype=np.int32)
+    return replace(
+        graph,
+        endpoint=np.concatenate([graph.endpoint, added]),
+        rail=np.concatenate([graph.rail, np.full_like(added, -1)]),
+        nic_start=np.concatenate([graph.nic_start, np.full(len(added), graph.nic_start[-1], dtype=np.int64)]),
+    )
 
 
 def _woven(a: Int32s, b: Int32s) -> Int32s:

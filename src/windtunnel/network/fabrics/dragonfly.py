@@ -30,18 +30,28 @@ class Dragonfly(Builder):
     global_latency: float = time("1us", "cables between groups")
 
     def build(self) -> Graph:
-        groups = self.groups or self.a * self.h + 1
+        groups = self.count_groups()
         if groups * self.a * (self.p + 1) > MOST_NODES:
             raise self.wrong("groups", f"a graph of at most {MOST_NODES} nodes")
         columns = Columns()
         hosts = columns.nodes(NodeKind.HOST, numbered_names("host", groups * self.a * self.p))
-        routers = columns.nodes(NodeKind.SWITCH, numbered_names("router", groups, self.a)).reshape(groups, self.a)
+        routers = self.join_switches(columns)
         columns.cables(hosts, np.repeat(routers.ravel(), self.p), self.link, self.latency)
-        one, two = np.triu_indices(self.a, 1)
-        columns.cables(routers[:, one], routers[:, two], self.link, self.latency, 0)
-        a, b = global_cables(self, routers, self.h)
-        columns.cables(a, b, self.link, self.global_latency, 1)
         return columns.graph(hosts)
+
+    def count_groups(self) -> int:
+        """Groups of the fabric."""
+        return self.groups or self.a * self.h + 1
+
+    def join_switches(self, columns: Columns, share: float = 1.0) -> Int32s:
+        """Adds the routers [groups, a] and their cables, which carry `share` of their rate."""
+        groups = self.count_groups()
+        routers = columns.nodes(NodeKind.SWITCH, numbered_names("router", groups, self.a)).reshape(groups, self.a)
+        one, two = np.triu_indices(self.a, 1)
+        columns.cables(routers[:, one], routers[:, two], self.link * share, self.latency, 0)
+        a, b = global_cables(self, routers, self.h)
+        columns.cables(a, b, self.link * share, self.global_latency, 1)
+        return routers
 
 
 def global_cables(builder: Builder, routers: Int32s, h: int) -> tuple[Int32s, Int32s]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from windtunnel.base.arrays import Int32s
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.clos import spines
 from windtunnel.network.fabrics.columns import Columns, numbered_names
@@ -28,14 +29,24 @@ class DragonflyPlus(Builder):
     global_latency: float = time("1us", "cables between groups")
 
     def build(self) -> Graph:
-        groups = self.groups or self.spines * self.h + 1
+        groups = self.count_groups()
         if groups * (self.leaves * (self.p + 1) + self.spines) > MOST_NODES:
             raise self.wrong("groups", f"a graph of at most {MOST_NODES} nodes")
         columns = Columns()
         hosts = columns.nodes(NodeKind.HOST, numbered_names("host", groups * self.leaves * self.p))
-        leaf = columns.nodes(NodeKind.SWITCH, numbered_names("leaf", groups, self.leaves)).reshape(groups, self.leaves)
+        leaf = self.join_switches(columns)
         columns.cables(hosts, np.repeat(leaf.ravel(), self.p), self.link, self.latency)
-        spine = spines(columns, leaf, self.spines, self.link, self.latency)
-        a, b = global_cables(self, spine, self.h)
-        columns.cables(a, b, self.link, self.global_latency, 1)
         return columns.graph(hosts)
+
+    def count_groups(self) -> int:
+        """Groups of the fabric."""
+        return self.groups or self.spines * self.h + 1
+
+    def join_switches(self, columns: Columns, share: float = 1.0) -> Int32s:
+        """Adds leaves [groups, leaves], spines and the cables among them, which carry `share` of their rate; the leaves."""
+        groups = self.count_groups()
+        leaf = columns.nodes(NodeKind.SWITCH, numbered_names("leaf", groups, self.leaves)).reshape(groups, self.leaves)
+        spine = spines(columns, leaf, self.spines, self.link * share, self.latency)
+        a, b = global_cables(self, spine, self.h)
+        columns.cables(a, b, self.link * share, self.global_latency, 1)
+        return leaf

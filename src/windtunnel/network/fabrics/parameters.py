@@ -59,6 +59,20 @@ class Builder(ABC):
         return cls(**found)
 
     @classmethod
+    def of_text(cls, text: str, path: str = "--fabric") -> Self:
+        """The builder of `key=value,...`; SpecError at `path` for text of another form, and as `read`."""
+        values: dict[str, str] = {}
+        for part in text.split(",") if text.strip() else ():
+            key, equals, value = part.partition("=")
+            if not equals:
+                known = ", ".join(f"{name}={default}" for name, default, _ in cls.parameters())
+                raise SpecError(f"{path} {cls.NAME}", part, "key=value, with commas between", f"Parameters: {known}.")
+            if key.strip() in values:
+                raise SpecError(f"{path} {cls.NAME}", part, "each parameter once")
+            values[key.strip()] = value
+        return cls.read(values)
+
+    @classmethod
     def parameters(cls) -> list[tuple[str, str, str]]:
         """(name, default as text, explanation) of each parameter, for help and docs."""
         return [(f.name, f.metadata["shown"], f.metadata["text"]) for f in fields(cls)]

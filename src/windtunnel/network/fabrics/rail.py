@@ -3,11 +3,17 @@
 Defaults are those of SimAI's Spectrum-X template (aliyun/SimAI, inputs/topo/gen_Topo_Template.py: 64 NICs a leaf, 64 spines,
 400 Gb/s, 0.5 us, eight leaves a segment); NVIDIA's reference designs use units of 32 servers with the same wiring (DGX SuperPOD
 H100).
+
+Rail-only (Wang, Ghobadi, Shakeri, Zhang and Hasani, "Rail-only: A Low-Cost High-Performance Network for Training LLMs with Trillion
+Parameters", HOTI 2024) leaves out the switches that join rails: each rail is a network of its own, and what changes rails goes over
+NVLink.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
 
 from windtunnel.engine.graph import Graph
 from windtunnel.network.fabrics.clos import leaves, spines, up_links
@@ -36,4 +42,21 @@ class Rail(Builder):
         leaf = leaves(columns, servers.nics, self.leaf_servers, True, nic_rate, self.latency)
         up, up_rate = up_links(self.leaf_servers * nic_rate, self.link, self.oversubscription)
         spines(columns, leaf.reshape(1, -1), up, up_rate, self.latency)
+        return ends(columns, servers)
+
+
+@dataclass(frozen=True)
+class RailOnly(Rail):
+    """As `rail`, with spines of its own for each rail; flows that change rails need `--nic pxn` or `--nic rail`."""
+
+    NAME = "rail_only"
+
+    def build(self) -> Graph:
+        columns = Columns()
+        inside, nic_rate = node_of(self.node, f"{self.NAME}.node")
+        servers = add_servers(columns, inside, self.servers)
+        leaf = leaves(columns, servers.nics, self.leaf_servers, True, nic_rate, self.latency)
+        if len(leaf) > 1:
+            up, up_rate = up_links(self.leaf_servers * nic_rate, self.link, self.oversubscription)
+            spines(columns, np.ascontiguousarray(leaf.T), up, up_rate, self.latency)
         return ends(columns, servers)

@@ -8,8 +8,8 @@ from windtunnel.network.fabrics.cluster import ClusterFabric
 from windtunnel.network.fabrics.dcn import Dcn
 from windtunnel.network.fabrics.dragonfly import Dragonfly
 from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
+from windtunnel.network.fabrics.drawn.text_topology import load_file
 from windtunnel.network.fabrics.fat_tree import FatTree
-from windtunnel.network.fabrics.graph_file import load_graph
 from windtunnel.network.fabrics.hpn import Hpn
 from windtunnel.network.fabrics.megascale import MegaScale
 from windtunnel.network.fabrics.mesh import Mesh
@@ -17,14 +17,29 @@ from windtunnel.network.fabrics.ndim import NDim
 from windtunnel.network.fabrics.nvlink import NvLink
 from windtunnel.network.fabrics.parameters import Builder
 from windtunnel.network.fabrics.pcie import Pcie
-from windtunnel.network.fabrics.rail import Rail
+from windtunnel.network.fabrics.rail import Rail, RailOnly
 from windtunnel.network.fabrics.torus import Torus
 from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.loading.load import load_fabric
 
 BUILDERS: dict[str, type[Builder]] = {
     b.NAME: b
-    for b in (FatTree, Rail, Hpn, Dcn, MegaScale, Dragonfly, DragonflyPlus, Torus, Mesh, NDim, NvLink, Pcie, ClusterFabric)
+    for b in (
+        FatTree,
+        Rail,
+        RailOnly,
+        Hpn,
+        Dcn,
+        MegaScale,
+        Dragonfly,
+        DragonflyPlus,
+        Torus,
+        Mesh,
+        NDim,
+        NvLink,
+        Pcie,
+        ClusterFabric,
+    )
 }
 """Name -> builder; a new builder needs a file and an entry here."""
 
@@ -36,11 +51,11 @@ def parse_fabric(text: str) -> Graph:
     """
     name, colon, rest = text.strip().partition(":")
     if name == "file" and colon:
-        return load_graph(rest)
+        return load_file(rest)
     if text.endswith((".toml", ".json")):
-        return load_graph(text)
+        return load_file(text)
     if name in BUILDERS:
-        return parse_builder(text).build()
+        return BUILDERS[name].of_text(rest).build()
     if not colon and name in names("fabrics"):
         builder = load_fabric(name).builder
         if builder is None:
@@ -57,20 +72,4 @@ def parse_builder(text: str) -> Builder:
     name, _, rest = text.strip().partition(":")
     if name not in BUILDERS:
         raise UnknownName("--fabric", name, list(BUILDERS))
-    return BUILDERS[name].read(_values(rest, name))
-
-
-def _values(text: str, name: str) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for part in text.split(",") if text.strip() else ():
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise SpecError(f"--fabric {name}", part, "key=value, with commas between", f"Parameters: {_keys(name)}.")
-        if key.strip() in values:
-            raise SpecError(f"--fabric {name}", part, "each parameter once")
-        values[key.strip()] = value
-    return values
-
-
-def _keys(name: str) -> str:
-    return ", ".join(f"{key}={default}" for key, default, _ in BUILDERS[name].parameters())
+    return BUILDERS[name].of_text(rest)

@@ -78,7 +78,7 @@ def add_servers(columns: Columns, inside: Inside, count: int) -> Servers:
     for sites, size in ((full_domains, trays), (1 if rest else 0, rest)):
         if not sites:
             continue
-        kinds, names, cables = _site(inside, size)
+        kinds, names, cables = site_of(inside, size)
         width = len(kinds)
         first = site * trays
         labels = [
@@ -128,7 +128,7 @@ def _width(inside: Inside) -> int:
     return inside.gpus + inside.nics + _switches(inside) + _cpus(inside)
 
 
-def _site(inside: Inside, trays: int) -> tuple[list[int], list[tuple[int, str]], list[Cable]]:
+def site_of(inside: Inside, trays: int) -> tuple[list[int], list[tuple[int, str]], list[Cable]]:
     """(kinds, (tray, name), cables) of one domain: tray by tray GPUs, NICs, PCIe switches, CPUs; then NVSwitches."""
     gpus, nics, switches, cpus, width = inside.gpus, inside.nics, _switches(inside), _cpus(inside), _width(inside)
     kinds: list[int] = []

@@ -175,7 +175,7 @@ def _paths(graph: Graph, flows: Flows, routes: RouteOptions) -> Paths:
         if cut is None:
             raise
         ends = [f"{h} ({graph.name(int(graph.endpoint[int(h)]))})" for h in cut.groups()]
-        hint = "The fabric is partitioned: the links between them are missing or down."
+        hint = "The fabric is partitioned: links are missing or down. Where no switch joins two rails, write --nic pxn."
         flow = f"a flow from {ends[0]} to {ends[1]}"
         raise SpecError(flows.source, flow, "endpoints that links which are up connect", hint) from None
 

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, replace
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.groups.shape import Group
+from windtunnel.network.fabrics.drawn import Levels, levels_of
+from windtunnel.network.groups.group import Group, Span
 from windtunnel.spec.machine.cluster import Cluster, ScaleUp
 from windtunnel.spec.machine.pcie import nearest_pcie
 from windtunnel.workload.ops import Comm
@@ -14,8 +15,6 @@ from windtunnel.workload.ops import Comm
 GENERATIONS = ("volta", "ampere", "hopper", "blackwell")
 """NVIDIA's, as NCCL's tables have them."""
 
-# Switch links between two nodes, beyond the two inside a leaf that the fitted latencies contain.
-_EXTRA_LINKS = {"device": 0, "node": 0, "leaf": 0, "pod": 2, "core": 4}
 # Rings of single NVLinks that fit on the first n GPUs of an eight-GPU hybrid cube mesh (DGX-1V): two directions for each of the
 # edge-disjoint Hamiltonian cycles; a test counts them. Five GPUs have none, and NCCL goes through a neighbour.
 _CUBE_RINGS = {2: 1, 3: 2, 4: 4, 5: 2, 6: 2, 7: 4, 8: 6}
@@ -139,7 +138,7 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
         inter = line * fabric.efficiency
         if group.span in ("pod", "core"):
             inter *= fabric.ecmp_efficiency
-        hop = _EXTRA_LINKS[group.span] * fabric.hop_latency
+        hop = _beyond_leaf(levels_of(cluster), group.span)
         stated = node.nic.latency
     nvls = fast and scale.in_switch_reduction and nvidia
     return GroupLinks(
@@ -164,6 +163,11 @@ def group_links(cluster: Cluster, group: Group) -> GroupLinks:
         better,
         beyond,
     )
+
+
+def _beyond_leaf(levels: Levels, span: Span) -> float:
+    """Seconds of links between switches, beyond the two links inside a leaf that the fitted latencies contain."""
+    return {"pod": levels.near, "core": levels.far}.get(span, 0.0)
 
 
 def _line(devices: float, rate: float, servers: float, group: Group) -> tuple[float, float]:
@@ -203,7 +207,7 @@ def _scale_up(kind: str, bandwidth: float, size: int, links: int, ranks: int) ->
 def above_leaf(cluster: Cluster, links: GroupLinks) -> GroupLinks:
     """Links of a group below one leaf whose messages go through a spine."""
     fabric = cluster.fabric
-    return replace(links, inter=links.inter * fabric.ecmp_efficiency, hop=links.hop + _EXTRA_LINKS["pod"] * fabric.hop_latency)
+    return replace(links, inter=links.inter * fabric.ecmp_efficiency, hop=links.hop + levels_of(cluster).near)
 
 
 def hash_gain(cluster: Cluster, group: Group, pairs: int) -> float:
@@ -219,21 +223,22 @@ def hash_gain(cluster: Cluster, group: Group, pairs: int) -> float:
     return (1.0 - (1.0 - fabric.ecmp_efficiency) / math.sqrt(pairs)) / fabric.ecmp_efficiency
 
 
-def uplink_share(cluster: Cluster, group: Group, comm: Comm, rails: int = 1) -> float:
+def uplink_share(cluster: Cluster, group: Group, comm: Comm, rails: int = 1, thin: bool = True) -> float:
     """Fraction of the NIC rate that the links out of a leaf and out of a pod leave a group (0..1].
 
     All groups of the axis send equally. A ring or tree in rank order leaves each leaf once, so 1 / per_leaf of a leaf's traffic
     goes up; for an all-to-all it is the share of peers below other leaves. Oversubscription limits it to the capacity.
 
     `rails`: leaves that a server's messages to one other server go to, if they change rails: of what would stay below a leaf, only
-    one part of `rails` does. A group below one leaf then has the up-links of the whole leaf for itself.
+    one part of `rails` does. A group below one leaf then has the up-links of the whole leaf for itself. Not `thin`: as if no
+    switch had more bandwidth below than above.
     """
-    fabric, share = cluster.fabric, 1.0
-    levels = (
-        (group.per_leaf, fabric.leaf_nodes, fabric.oversubscription, ("pod", "core"), rails),
-        (group.per_pod, fabric.pod_nodes, fabric.pod_oversubscription, ("core",), 1),
+    share, levels = 1.0, levels_of(cluster)
+    tiers = (
+        (group.per_leaf, levels.leaf_nodes, levels.oversubscription if thin else 1.0, ("pod", "core"), rails),
+        (group.per_pod, levels.pod_nodes, levels.pod_oversubscription if thin else 1.0, ("core",), 1),
     )
-    for below, most, over, spans, parts in levels:
+    for below, most, over, spans, parts in tiers:
         if group.span in spans or parts > 1:
             whole = group.span in spans
             inside = below or float(max(1, min(most, group.nodes - 1)))

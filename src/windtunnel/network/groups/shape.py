@@ -12,6 +12,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
+from windtunnel.network.fabrics.drawn import check_room, levels_of
 from windtunnel.network.groups.grid_shape import flat_grid_group, grid_group, shape_on_grid
 from windtunnel.network.groups.group import Group as Group
 from windtunnel.network.groups.group import Span
@@ -27,11 +28,14 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
     """Shape of the group that a communication row of `axis` runs over.
 
     PP is the pair of neighbouring stages (from `stage` to the next one, or the pair that is farthest apart), EMBEDDING the pair of
-    first and last stage; SHARD the innermost `job.shard_ranks` of dp x cp, REPLICA the rest of dp x cp. Raises SpecError for NONE.
+    first and last stage; SHARD the innermost `job.shard_ranks` of dp x cp, REPLICA the rest of dp x cp. Raises SpecError for NONE,
+    and for a fabric with fewer ports than the job's nodes need.
     """
     plan, cluster = job.plan, job.cluster
     if cluster.fabric.is_grid:
         return grid_group(job, axis, stage)
+    levels = levels_of(cluster)
+    check_room(cluster, -(-cluster.gpus // cluster.node.gpus))
     of_experts = axis in EXPERTS  # other groups are the same whatever the experts' degrees
     return _shape(
         Axis(axis),
@@ -46,8 +50,8 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
         cluster.gpus,
         cluster.node.domain,
         cluster.node.gpus,
-        cluster.fabric.leaf_nodes,
-        cluster.fabric.pod_nodes,
+        levels.leaf_nodes,
+        levels.pod_nodes,
         stage,
         job.cp_sizes[0],
         job.near_ranks,
@@ -64,16 +68,18 @@ def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing
     if gpus < 1 or here < 1:
         raise SpecError("gpus", gpus, "at least 1")
     ids = (np.arange(gpus) // here) * domain + np.arange(gpus) % here
-    return _describe(ids[None, :], sharing, domain, cluster.node.gpus, cluster.fabric.leaf_nodes, cluster.fabric.pod_nodes)
+    levels = levels_of(cluster)
+    check_room(cluster, int(ids[-1]) // cluster.node.gpus + 1)
+    return _describe(ids[None, :], sharing, domain, cluster.node.gpus, levels.leaf_nodes, levels.pod_nodes)
 
 
 def shape_of(cluster: Cluster, rows: Int64s, pair: bool = False) -> Group:
     """Shape of groups given as rank ids [groups, ranks]: all groups that communicate at the same time, so that what they share is
     counted; `pair`: messages from the first rank of each row to the second."""
-    fabric, node = cluster.fabric, cluster.node
-    if fabric.is_grid:
+    if cluster.fabric.is_grid:
         return shape_on_grid(cluster, rows, pair)
-    return _describe(rows, None, node.domain, node.gpus, fabric.leaf_nodes, fabric.pod_nodes, pair)
+    levels, node = levels_of(cluster), cluster.node
+    return _describe(rows, None, node.domain, node.gpus, levels.leaf_nodes, levels.pod_nodes, pair)
 
 
 @lru_cache(maxsize=4096)

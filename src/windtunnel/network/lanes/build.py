@@ -108,6 +108,8 @@ def lanes_of(
     )
     if group.nodes > 1 and group.sharing > 1:  # NICs beside the group's GPUs, including those that other groups share
         call = replace(call, nics=max(1, round(prepare(cluster, comm, replace(group, sharing=1), settings).links.nics)))
+    if setup.graph.file is not None and not rings:
+        call = replace(call, stated=setup.graph.file.of(name).orders)
     if rings:
         # Rings of a mesh share its links evenly if each has as many channels.
         even = len(rings) * max(1, call.channels // len(rings)) if name == c.RING and group.nodes == 1 else call.channels
@@ -169,6 +171,8 @@ def channels_of(setup: Setup, size: float, algorithm: str, protocol: str) -> int
     least = c.THREAD_BYTES[protocol] * (setup.group.ranks if protocol == c.LL and algorithm == c.RING else 1)
     threads = setup.settings.threads or c.THREADS[protocol]
     nics = max(1, round(setup.links.nics)) if setup.group.nodes > 1 else 1
+    if setup.graph.file is not None:
+        nics = len(setup.graph.file.of(algorithm).orders)
     most = min(setup.graph.running, max(nics, int(size // (threads * least))))
     # As many on each NIC: the rate is that of NICs which share a call evenly.
     return most - most % nics if most > nics else max(1, most)
@@ -218,6 +222,8 @@ def put_speed(pattern: Pattern, call: CollectiveCall, speed: Speed, ends: Int32s
     busy = pattern.alone(local, net)
     hops = pattern.local_steps * (speed.local_hop + 1e-9) + pattern.net_steps * (speed.net_hop + 1e-9)
     total = speed.launch + busy + hops if speed.total is None else speed.total
+    if busy > total > 0.0:  # the lanes' fill alone is more than the closed form has: faster by that share
+        local, net, busy = local * total / busy, net * total / busy, total
     remaining = total - speed.launch - busy
     part = max(0.0, remaining) / hops if hops > 0 else 0.0
     between = call.node_of(pattern.src) != call.node_of(pattern.dst)

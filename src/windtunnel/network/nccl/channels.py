@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from windtunnel.base.errors import SpecError
 from windtunnel.network.groups.bandwidth import GroupLinks
 from windtunnel.network.groups.shape import Group
 from windtunnel.network.nccl.constants import (
@@ -24,6 +25,7 @@ from windtunnel.network.nccl.constants import (
     STEP_BYTES,
     STEPS,
 )
+from windtunnel.network.nccl.graph_file import DumpedGraphs
 from windtunnel.network.nccl.sends import SendChannels, send_channels
 from windtunnel.network.nccl.settings import Settings
 
@@ -59,6 +61,8 @@ class ChannelSearch:
     windows: tuple[float, float, float]
     """Bytes of data that a connection's buffer holds, by protocol, where the user has made it smaller than NCCL's; infinite: as in
     NCCL, where the buffer does not limit the rate."""
+    file: DumpedGraphs | None = None
+    """The graph file that the channels are from."""
 
     @property
     def limit(self) -> float:
@@ -66,8 +70,12 @@ class ChannelSearch:
         return math.inf if self.running >= self.usual else self.running * self.each * 1e9
 
     def reach(self, nics: float) -> float:
-        """Share of a group's NICs that its channels use: channel c leaves by NIC c modulo `nics`."""
-        return min(1.0, self.running / max(1.0, round(nics)))
+        """Share of a group's NICs that its channels use evenly: channel c leaves by NIC c modulo `nics`, or by that of a file."""
+        if self.file is None or not self.file.ring.nets:
+            return min(1.0, self.running / max(1.0, round(nics)))
+        entries = [nets[0] for nets in self.file.ring.nets]
+        used = [entries[i % len(entries)] for i in range(self.running)]
+        return min(1.0, len(used) / max(used.count(one) for one in used) / max(1.0, round(nics)))
 
 
 def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
@@ -92,7 +100,32 @@ def graph(group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
     else:
         net = links.line * 1e-9 * NET_COUNTED / usual.channels
         each = usual.each * min(net, counted / usual.channels) / min(net, counted / faster / usual.channels)
-    return replace(usual, each=each)
+    found = replace(usual, each=each)
+    file = settings.graphs
+    whole = file is not None and file.gpus == group.per_node == group.gpus_per_node
+    return _of_file(found, file, group, links, settings) if file is not None and whole else found
+
+
+def _of_file(found: ChannelSearch, file: DumpedGraphs, group: Group, links: GroupLinks, settings: Settings) -> ChannelSearch:
+    """The channels of a dump in place of those of the search; what one of them can move follows from the links.
+
+    SpecError for a call between nodes and a dump of one node.
+    """
+    ring, many = file.ring, group.nodes > 1
+    if many and not ring.nets:
+        raise SpecError(file.field, file.path, "a dump of several nodes", "Channels without <net> do not leave a node.")
+    inter = ring.inter if many else ring.intra
+    channels = len(ring.orders)
+    number = min(MAX_CHANNELS, 2 * channels)
+    if links.generation in ("hopper", "blackwell") and many and min(ring.intra, inter) > 45.0 and number < 16:
+        number *= 2
+    running = _limit_channels(number, settings)
+    tree = file.tree.intra if file.tree is not None else ring.intra
+    nvls = math.ceil(found.nvls * min(1.0, running / found.usual)) if many else found.nvls_running
+    return replace(
+        found, channels=channels, intra=ring.intra, inter=inter, tree=tree, running=running, file=file,
+        nvls_running=min(found.nvls_running, nvls), sends=send_channels(group, links, running, settings),
+    )  # fmt: skip
 
 
 def faster_links(links: GroupLinks) -> float:

@@ -24,6 +24,11 @@ def relays_sends(cluster: Cluster, settings: Settings) -> bool:
     return settings.pxn and settings.p2p_pxn and may_relay(cluster)
 
 
+def on_rails_alone(cluster: Cluster) -> bool:
+    """Whether no switch joins two rails: a message that changes rails does so inside one of its servers."""
+    return cluster.fabric.topology == "rail_only"
+
+
 def rails_of(cluster: Cluster, group: Group) -> int:
     """Rails that the GPUs of the group in one server have their NICs on; 1 inside a domain."""
     nic, gpus = cluster.node.nic, cluster.node.gpus

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.network.nccl.constants import ALGORITHMS, LL, LL128, PROTOCOLS, SIMPLE
+from windtunnel.network.nccl.graph_file import DumpedGraphs, check_graphs, read_graphs
 from windtunnel.spec.machine.cluster import Cluster
 
 _ALIASES = {
@@ -43,11 +44,14 @@ KNOWN = {
     "NCCL_P2P_DISABLE": "1: no NVLink or PCIe peer access: GPUs of a node reach each other through host memory",
     "NCCL_P2P_LEVEL": "LOC: as NCCL_P2P_DISABLE=1; other levels: peer access is on",
     "NCCL_SHM_DISABLE": "1: without peer access, over the network",
+    "NCCL_GRAPH_FILE": "dump of NCCL's search: channels, order of GPUs and NICs of calls that have all GPUs of their nodes",
     "NCCL_IB_TIMEOUT": "first retransmission timeout, 4.096 us x 2^value (packet engine)",
     "NCCL_IB_RETRY_CNT": "retransmissions before a connection fails (packet engine)",
 }
 """Name -> its effect here."""
 IGNORED = {
+    "NCCL_GRAPH_DUMP_FILE": "written by NCCL; windtunnel export nccl-graph writes one",
+    "NCCL_TOPO_DUMP_FILE": "written by NCCL; windtunnel export nccl-topology writes one",
     "NCCL_DEBUG": "prints",
     "NCCL_DEBUG_SUBSYS": "prints",
     "NCCL_DEBUG_FILE": "prints",
@@ -88,6 +92,7 @@ class Settings:
     shared_memory: bool = True
     ib_timeout: int = 20
     ib_retries: int = 7
+    graphs: DumpedGraphs | None = None
 
     @property
     def buffers(self) -> dict[str, int]:
@@ -96,16 +101,20 @@ class Settings:
 
 
 DEFAULT = Settings()
+_GRAPHS = "NCCL_GRAPH_FILE"
 
 
 def parse_settings(variables: Mapping[str, str | int] | None, path: str = "settings") -> Settings:
     """Settings from `{"NCCL_ALGO": "Ring,Tree", ...}`; `^` before a list excludes. `path`: the place in the job, for messages.
 
-    Raises UnknownName or SpecError for variables and values that are not supported.
+    Raises UnknownName or SpecError for variables and values that are not supported, FileError for a file that cannot be read.
     """
     if not variables:
         return DEFAULT
     for name in variables:
+        if name == "NCCL_TOPO_FILE":
+            hint = "windtunnel.load puts it on the node."
+            raise SpecError(f"{path}.{name}", variables[name], "a job that windtunnel.load has read", hint)
         if name not in KNOWN and name not in IGNORED:
             raise UnknownName(path, str(name), [*KNOWN, *IGNORED])
     low, high = _whole_number(path, variables, "NCCL_MIN_NCHANNELS"), _whole_number(path, variables, "NCCL_MAX_NCHANNELS")
@@ -143,6 +152,7 @@ def parse_settings(variables: Mapping[str, str | int] | None, path: str = "setti
         shared_memory=not _switch(path, variables, "NCCL_SHM_DISABLE", False),
         ib_timeout=20 if timeout is None else timeout,
         ib_retries=7 if retries is None else retries,
+        graphs=read_graphs(str(variables[_GRAPHS]), f"{path}.{_GRAPHS}") if _GRAPHS in variables else None,
     )
 
 
@@ -150,8 +160,11 @@ def as_set(cluster: Cluster, settings: Settings) -> Cluster:
     """The cluster as NCCL uses it under these settings. Without peer access GPUs of a node exchange through host memory, at PCIe's
     rate.
 
-    SpecError if shared memory is off, too: every pair would use the network, which is not modelled.
+    SpecError for a graph file of another node, and if shared memory is off, too: every pair would use the network, which is not
+    modelled.
     """
+    if settings.graphs is not None:
+        check_graphs(settings.graphs, cluster)
     if settings.peer_access:
         return cluster
     if not settings.shared_memory:

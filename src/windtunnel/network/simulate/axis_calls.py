@@ -20,18 +20,20 @@ from windtunnel.engine.packet import PacketOptions
 from windtunnel.engine.routes import RouteOptions, route, spread
 from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
+from windtunnel.network.fabrics.columns import with_endpoints
 from windtunnel.network.grids.machine import grid_of
 from windtunnel.network.grids.mapping import Axes
-from windtunnel.network.groups.shape import Group
+from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.network.lanes.build import lanes_of
-from windtunnel.network.lanes.mesh_rings import MeshRings, Pair
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.nccl import constants as c
+from windtunnel.network.nccl.mesh_rings import MeshRings, Pair
 from windtunnel.network.nccl.settings import DEFAULT, Settings
 from windtunnel.network.simulate.axis_call import AxisCall as AxisCall
+from windtunnel.network.simulate.chains import chain_seconds
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
-from windtunnel.network.simulate.grid_calls import GridPlace, grid_faults, grid_packets
+from windtunnel.network.simulate.grid_calls import GridPlace, grid_faults, grid_packets, refuse_sharing
 from windtunnel.network.simulate.packets import packet_options, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (
     between_switches,
@@ -41,9 +43,9 @@ from windtunnel.network.simulate.paths import (
     relay_paths,
     rings_of,
     route_options,
-    with_endpoints,
 )
 from windtunnel.network.simulate.ports import route_by_port
+from windtunnel.network.simulate.tenants import Tenancy, Tenant, settle
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -67,12 +69,6 @@ class Machine:
         """How flows of a call leave their servers and choose among equal ways."""
         return route_options(self.cluster, comm, self.settings, self.seed)
 
-    @cached_property
-    def even(self) -> Cluster:
-        """The cluster with as many up-links as down-links."""
-        fabric = self.cluster.fabric.model_copy(update={"oversubscription": 1.0, "pod_oversubscription": 1.0})
-        return self.cluster.model_copy(update={"fabric": fabric})
-
     @property
     def ports(self) -> int:
         """Ports of a NIC, over which every connection is split (ports.py)."""
@@ -85,6 +81,18 @@ class Machine:
         if self.grid is not None:
             return 1
         return self.ports * max(self.settings.qps, self.cluster.fabric.flows_per_connection)
+
+    @cached_property
+    def is_packed(self) -> bool:
+        """Whether rank r runs on GPU r, as the closed form has it."""
+        return bool((self.placed.endpoint == np.arange(len(self.placed.endpoint))).all())
+
+    def place_group(self, group: Group, rows: Int64s, pair: bool) -> Group:
+        """The shape of a call's group, with the switches that its ranks' places really cross."""
+        if self.is_packed or group.nodes < 2:
+            return group
+        here = shape_of(self.cluster, self.placed.endpoint[rows].astype(np.int64), pair)
+        return replace(group, span=here.span, per_leaf=here.per_leaf, per_pod=here.per_pod) if here.nodes > 1 else group
 
     @property
     def sprays(self) -> bool:
@@ -99,15 +107,19 @@ class Machine:
 
 
 def machine(
-    cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, placement: str = "packed", axes: Axes = ()
+    cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, tenancy: Tenancy | None = None, axes: Axes = ()
 ) -> Machine:
-    """The graph of the nodes that `gpus` ranks fill; `axes`: those of a plan, on a machine of dimensions."""
+    """The graph of a fabric under `gpus` ranks, where `cluster.placement` puts them; `tenancy`: under the first of several jobs;
+    `axes`: those of a plan, on a machine of dimensions."""
     if (dimensions := grid_of(cluster, gpus)) is not None:
+        refuse_sharing(cluster, tenancy)
         place = GridPlace(dimensions, axes)
         placed = place.place_ranks()
         faults = grid_faults(cluster)
         return Machine(cluster, placed, faults.break_links(placed.graph), np.zeros(0, np.int32), settings, seed, faults, place)
-    placed = cluster_graph(cluster, -(-gpus // cluster.node.gpus), placement)
+    if tenancy is None:
+        tenancy = settle([Tenant(cluster.id, cluster.model_copy(update={"gpus": gpus}))])
+    placed = replace(cluster_graph(cluster, tenancy.nodes), endpoint=tenancy.gpus[0])
     faults = faults_of(cluster, timeouts_of(cluster, settings), settings.ib_retries)
     graph = faults.break_links(placed.graph)
     if sprays(cluster) and cluster.fabric.ecmp_efficiency < 1.0:  # what even the best choice of ways loses, as in closed form
@@ -166,13 +178,15 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
         ]
         relays = tuple(((int(of[a]), int(of[b])), int(of[c])) for of in ends for (a, b), c in local_relays)
         paths = relay_paths(on.graph, relays, lanes, way, options, paths)
-    spine = contains_spine(on.cluster, group)
+    here = on.place_group(group, rows, comm == Comm.SEND_RECV)
+    spine = contains_spine(on.cluster, here)
     _, above = latencies(on.graph, paths, spine)
-    steps = max(1, lowered.pattern.net_steps)
     wait = float(one.begin.min(initial=np.inf))
-    extra = steps * float(above.max(initial=0.0))
+    grouped = len(one.dep_lane) and not (one.group == np.arange(len(one))).all()
+    added = chain_seconds(lanes, above, lowered.pattern.local_steps + lowered.pattern.net_steps) if grouped else above
+    extra = float(added.max(initial=0.0))
     call = AxisCall(lanes, options, way, paths, lowered.seconds, lowered.latency, wait, extra, spine)
-    return call if group.nodes < 2 else _all_at_once(on, comm, size, group, call)
+    return call if group.nodes < 2 else _all_at_once(on, comm, size, here, call)
 
 
 def _all_at_once(on: Machine, comm: Comm, size: float, group: Group, call: AxisCall) -> AxisCall:
@@ -183,7 +197,7 @@ def _all_at_once(on: Machine, comm: Comm, size: float, group: Group, call: AxisC
     form's seconds for all of them are the least; what up-links lack is left to the engine.
     """
     near = prepare(on.cluster, comm, replace(group, sharing=1, span="leaf"), on.settings).seconds(size)[0]
-    far = prepare(on.even, comm, group, on.settings).seconds(size)[0]
+    far = prepare(on.cluster, comm, group, on.settings, thin=False).seconds(size)[0]
     if far.seconds <= call.seconds:
         return call
     moved = call.seconds - call.latency

@@ -235,8 +235,11 @@ def _flow(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallResu
     else:
         narrow = narrow_lanes(routed.links.graph, routed.paths, lanes)
         slower = float((lanes.bytes / narrow.rate).max() - (lanes.bytes / lanes.rate).max())
-        in_delays = min(slower, float((lanes.delay - narrow.delay).max()))
-        demands, variables = fluid(narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays, pattern.net_steps)
+        # Lanes without delays have more fill than the closed form, and rates that make up for it: the fluid needs neither.
+        in_delays = min(slower, float((lanes.delay - narrow.delay).max())) if lanes.delay.any() else slower
+        demands, variables = fluid(
+            narrow, routed.paths, routed.extra, routed.lowered.latency - in_delays, pattern.local_steps + pattern.net_steps
+        )
     run = flow.run(graph.link_rate * graph.link_up, demands, variables, changes, progress=options.progress, loads=options.loads)
     return CallResult(run.last, routed.lowered, graph, run.use.bytes, 0, run.stats, routed, loads=run.use.loads)
 

@@ -9,14 +9,15 @@ from windtunnel.engine.flow import Demands, Variables
 from windtunnel.engine.graph import Paths
 from windtunnel.engine.lanes import Lanes
 from windtunnel.network.lanes.timing import slices_of
+from windtunnel.network.simulate.chains import chain_seconds
 
 
-def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = None, crossings: int = 1) -> tuple[Demands, Variables]:
+def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = None, in_turn: int = 1) -> tuple[Demands, Variables]:
     """One variable per group: a single lane moves its bytes along its path, lanes that advance together move one unit.
 
     `paths`: row k is the path of lane k; `extra` [K]: seconds in addition to the delays. `latency`: for a call whose
     groups do not wait for each other, the seconds that do not move bytes (launch, steps, fill); by default those of its delays.
-    `crossings`: its slices between nodes that follow each other, each of which takes `extra`.
+    `in_turn`: its slices that follow each other.
     """
     count = len(lanes)
     groups = int(lanes.group.max()) + 1 if count else 0
@@ -41,13 +42,14 @@ def fluid(lanes: Lanes, paths: Paths, extra: Floats, latency: float | None = Non
     seconds = _most(lanes.bytes / lanes.rate, lanes.group, groups)
     # Slices of a group that waits within itself follow each other, each after its delay.
     steps = np.where(inside, _most(slices_of(lanes).astype(np.float64), lanes.group, groups), 1.0)
+    above = chain_seconds(lanes, extra, in_turn)
     delay, begin = _most(lanes.delay, lanes.group, groups), np.full(groups, np.inf)
     np.minimum.at(begin, lanes.group, lanes.begin)
     if not len(pairs) and latency is not None:
-        late = np.maximum(0.0, latency - begin) + max(1, crossings) * _most(extra, lanes.group, groups)
+        late = np.maximum(0.0, latency - begin) + above
         delay = np.zeros(groups)
     else:
-        late = (steps - 1) * delay + steps * _most(extra, lanes.group, groups)
+        late = (steps - 1) * delay + above
         begin = begin + np.where(np.diff(dep_start) == 0, delay, 0.0)
     bound = np.divide(1.0, seconds, out=np.full(groups, np.inf), where=seconds > 0)
     return _demands(lanes, paths, groups), Variables(

@@ -25,6 +25,7 @@ from windtunnel.network.lanes.grid_lanes import GridLanes, lanes_on_grid, messag
 from windtunnel.network.simulate.axis_call import AxisCall
 from windtunnel.network.simulate.fabric_faults import FIELD, FabricFaults, faults_of, parse_any
 from windtunnel.network.simulate.packets import packet_options
+from windtunnel.network.simulate.tenants import Tenancy
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
 
@@ -67,6 +68,22 @@ def grid_packets(cluster: Cluster, mtu: int, seed: int) -> PacketOptions:
     """Links that lose nothing, without ACKs beside the data: the engine's have one byte. No buffer is ever full, so nothing waits
     for itself in a circle, as virtual channels see to."""
     return replace(packet_options(cluster, mtu, seed=seed), control=1, buffer=BUFFER, inner_buffer=BUFFER, loss=Loss.DROP)
+
+
+def refuse_sharing(cluster: Cluster, tenancy: Tenancy | None) -> None:
+    """SpecError for what needs switches between jobs: other jobs, storage servers, nodes that a job chooses."""
+    fabric, allowed = (
+        cluster.fabric,
+        "nothing on a torus, mesh or ndim: one job has the machine, and plan.placement orders its axes",
+    )
+    given = {
+        "cluster.placement": cluster.placement,
+        "cluster.fabric.nodes": fabric.nodes,
+        "cluster.fabric.storage": fabric.storage and fabric.storage.servers,
+    }
+    for path, value in given.items():
+        if value is not None:
+            raise SpecError(path, value, allowed)
 
 
 def grid_faults(cluster: Cluster) -> FabricFaults:

@@ -14,9 +14,10 @@ from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.routes import NicChoice, Policy, RouteOptions, route
 from windtunnel.network.closed.collective import ClusterKey
 from windtunnel.network.fabrics import cluster_graph
+from windtunnel.network.fabrics.columns import with_endpoints
 from windtunnel.network.groups.shape import Group
-from windtunnel.network.lanes.mesh_rings import MOST_IN_MESH, MeshRings, mesh_rings
-from windtunnel.network.nccl.rails import may_relay
+from windtunnel.network.nccl.mesh_rings import MOST_IN_MESH, MeshRings, mesh_rings
+from windtunnel.network.nccl.rails import may_relay, on_rails_alone
 from windtunnel.network.nccl.settings import Settings
 from windtunnel.network.simulate.ports import route_by_port
 from windtunnel.spec.machine.cluster import Cluster
@@ -70,17 +71,6 @@ def add_switches(graph: Graph, ranks: Int32s, per_node: int, reduces: bool = Fal
     switch_nodes = np.array([*inside, *fabric], dtype=np.int32)
     ends = np.arange(graph.endpoints, graph.endpoints + len(switch_nodes), dtype=np.int32)
     return PlacedRanks(with_endpoints(graph, switch_nodes), ranks, ends, leaves)
-
-
-def with_endpoints(graph: Graph, nodes: npt.ArrayLike) -> Graph:
-    """The graph with `nodes` as additional endpoints, without NICs and rails."""
-    added = np.asarray(nodes, dtype=np.int32)
-    return replace(
-        graph,
-        endpoint=np.concatenate([graph.endpoint, added]),
-        rail=np.concatenate([graph.rail, np.full_like(added, -1)]),
-        nic_start=np.concatenate([graph.nic_start, np.full(len(added), graph.nic_start[-1], dtype=np.int64)]),
-    )
 
 
 def rings_of(graph: Graph, endpoints: Int32s) -> MeshRings:
@@ -143,7 +133,8 @@ def route_options(cluster: Cluster, comm: Comm, settings: Settings, seed: int = 
     sends = comm in (Comm.ALL_TO_ALL, Comm.SEND_RECV, Comm.GATHER, Comm.SCATTER)
     if settings.pxn and (settings.p2p_pxn or not sends) and cluster.node.scale_up.kind == "nvswitch":
         return RouteOptions(Policy.ECMP, NicChoice.PXN, seed)
-    return RouteOptions(Policy.ECMP, NicChoice.RAIL if settings.cross_nic == 0 else NicChoice.NEAREST, seed)
+    keeps = settings.cross_nic == 0 or on_rails_alone(cluster)
+    return RouteOptions(Policy.ECMP, NicChoice.RAIL if keeps else NicChoice.NEAREST, seed)
 
 
 def planes_apart(cluster: Cluster) -> bool:

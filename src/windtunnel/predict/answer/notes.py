@@ -56,6 +56,8 @@ def assumptions(job: Job, network: str = CLOSED) -> tuple[str, ...]:
             f"{job.cluster.slow_nodes:.1%} of nodes run {job.cluster.slow_node_factor - 1:.0%} slow, and a step "
             "waits for its slowest GPU."
         )
+    if job.cluster.placement is not None and network == CLOSED:
+        notes.append("--network closed does not read cluster.placement: nodes count from the first on. --network flow does.")
     unread = unread_fields(job.cluster.fabric, network)
     if unread:
         notes.append(

@@ -134,7 +134,7 @@ def network_of(cluster: Cluster) -> NetworkParts:
         return NetworkParts(0, 0.0, 0.0, 0.0)
     nodes = cluster.gpus / node.gpus
     nics = nodes * node.nic.count
-    leaves, ports = (nodes if fabric.topology == "rail" else nics), fabric.draw.ports
+    leaves, ports = (nodes if fabric.topology in ("rail", "rail_only") else nics), fabric.draw.ports
     tiers = 1 if leaves <= ports else 2 if leaves <= ports**2 / 2 else 3
     upper = (tiers - 1) / fabric.oversubscription
     return NetworkParts(tiers, math.ceil(nics * (1 + 2 * upper) / ports), nics * (1 + upper), nics * (1 + 2 * upper))

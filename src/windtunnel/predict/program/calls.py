@@ -21,7 +21,7 @@ from windtunnel.workload import Axis, Comm
 class NetworkCall(NamedTuple):
     """One kind of traffic: a collective of all groups of `axis` in `stage` (None: of the whole job), or the transfers from a stage
     to the next (`back`: to the one before it). `extra`: seconds before the transfer. `only`: the replicas that take part (None:
-    all). `other`: the groups are the ranks of equal place in `stage` and in this stage."""
+    all). `other`: the groups are the ranks of equal place in `stage` and in this stage. `of`: the job, where there are several."""
 
     comm: Comm
     axis: Axis
@@ -31,10 +31,15 @@ class NetworkCall(NamedTuple):
     extra: float = 0.0
     only: tuple[int, ...] | None = None
     other: int | None = None
+    of: str = ""
 
 
 def name_of(call: NetworkCall) -> str:
     """Label for people."""
+    if call.of:
+        return f"{call.of}: {name_of(call._replace(of=''))}"
+    if call.axis is Axis.NONE:
+        return f"flow {call.stage}"
     if call.comm == Comm.SEND_RECV:
         return f"gradients back to stage {call.stage}" if call.back else f"activations on from stage {call.stage}"
     return f"{call.comm.name.lower()} over {call.axis.name.lower()} of stage {call.stage}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.predict.category import Task
 from windtunnel.predict.program.demands import Moment, Quantity, at, gathered_elements, only_at
 from windtunnel.predict.program.offload import OffloadCopies
@@ -17,7 +20,7 @@ class FullySharded:
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.copies = stage, OffloadCopies(stage)
-        self.whole_passes, self.by_block = False, True
+        self.by_block = True
         rows = only_at(stage.demands.gathers, Moment.BEFORE_FORWARD, Moment.BEFORE_BACKWARD, Moment.AFTER_UPDATE)
         self.gathers = {
             Pass.FORWARD: at(rows, Moment.BEFORE_FORWARD),
@@ -32,6 +35,9 @@ class FullySharded:
         self.pending: list[int] = []
         self.chunks = stage.workload.stages[stage.index]
         self.last = {a.chunk: a.micro_batch for a in stage.workload.schedule[stage.index] if a.direction in WEIGHTS}
+
+    def stops(self, actions: Int64s) -> Bools:
+        return np.ones(len(actions), np.bool_)
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
         """Passes of a pair run one after the other, because both gather and the number of gathered blocks is limited."""

@@ -29,7 +29,7 @@ from windtunnel.predict.program.templates import Templates
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Workload
 from windtunnel.workload.passes.optimizer import shard_elements
-from windtunnel.workload.schedules import Order, table
+from windtunnel.workload.schedules import Action, Order, table
 
 MOST_INSTANCES = 2_000_000
 """Limit of passes, transfers and calls in a step's program over all stages: about 20 s and 2 GB."""
@@ -91,7 +91,7 @@ def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: 
             stage.live.bind_inside(program, rank, stage.index, stage.only)
     return Lowered(
         replace(program, compute_tax=compute_tax(program, stages)),
-        tuple(np.array(s.labels, np.int32).reshape(-1, 3) for s in stages),
+        tuple(s.labels.table().astype(np.int32) for s in stages),
         tuple(s.calls for s in stages),
         tuple(templates.rows),
         templates.category,
@@ -129,16 +129,10 @@ def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
 
 def write_step(stage: Stage, transfers: PipelineTransfers) -> None:
     """Appends a stage's step."""
-    workload = stage.workload
     _wait_for_data(stage)
     sharding = sharding_for(stage)
     _check_size(stage, sharding)
-    if sharding.whole_passes and not (stage.apart and stage.apart.pauses):
-        order = workload.schedule[stage.index]
-        actions = table(order)
-        last = transfers.passes(stage, actions, _runs(order, actions, sharding))
-    else:
-        last = _one_by_one(stage, transfers, sharding)
+    last = _append_passes(stage, transfers, sharding)
     _read_back(stage)
     transfers.count(stage)
     _finish(stage, sharding, sharding.reduce(last))
@@ -161,8 +155,10 @@ def _check_size(stage: Stage, sharding: Sharding) -> None:
         )
 
 
-def _runs(order: Order, actions: npt.NDArray[np.int64], sharding: Sharding) -> npt.NDArray[np.int64]:
+def _runs(order: Sequence[Action], actions: npt.NDArray[np.int64], sharding: Sharding) -> npt.NDArray[np.int64]:
     """Template of each action, -1 for the second of a pair."""
+    if not len(order):
+        return np.zeros(0, np.int64)
     direction, chunk, _, beside = actions.T
     width = int(chunk.max()) + 1
     after = np.append(chunk[1:], 0) * beside  # of a pair: the second action's
@@ -175,20 +171,42 @@ def _runs(order: Order, actions: npt.NDArray[np.int64], sharding: Sharding) -> n
     return runs
 
 
-def _one_by_one(stage: Stage, transfers: PipelineTransfers, sharding: Sharding) -> int:
-    """Appends passes with the gathers and reductions between them; returns the last pass."""
-    actions = stage.workload.schedule[stage.index]
-    last, at = -1, 0
+def _append_passes(stage: Stage, transfers: PipelineTransfers, sharding: Sharding) -> int:
+    """Appends passes: those that calls interrupt one by one, those between them as columns. Returns the last pass."""
+    order = stage.workload.schedule[stage.index]
+    actions = table(order)
+    first = np.flatnonzero(np.append(True, actions[:-1, 3] == 0))  # of each turn: a pass, or a pair
+    interrupted = np.logical_or.reduceat(sharding.stops(actions), first)
+    whole = ~np.repeat(interrupted, np.diff(np.append(first, len(order))))
+    templates = np.full(len(order), -1, np.int64)
+    templates[whole] = _runs([order[at] for at in np.flatnonzero(whole).tolist()], actions[whole], sharding)
+    breaks = np.append(True, interrupted[1:] != interrupted[:-1]) | stage.paused_in(first / len(order))
+    columns = transfers.columns(stage, actions, templates)
+    last = -1
     sent: tuple[int, ...] = ()
-    while at < len(actions):
-        turn = actions[at : at + 1 + actions[at].beside_next]
-        if stage.apart is not None:
-            stage.pause(at / len(actions), (at + len(turn)) / len(actions))
+    for begin, end in pairwise([*np.flatnonzero(breaks).tolist(), len(first)]):
+        since, until = (int(first[turn]) if turn < len(first) else len(order) for turn in (begin, end))
+        stage.pause(since / len(order), until / len(order))
+        if whole[since]:
+            last, sent = columns.append(begin, end, sent)
+        else:
+            last, sent = _append_interrupted(stage, transfers, sharding, order[since:until], sent)
+    return last
+
+
+def _append_interrupted(
+    stage: Stage, transfers: PipelineTransfers, sharding: Sharding, order: Order, sent: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]]:
+    """Appends passes with the gathers and reductions inside them, after a turn with the sends `sent`; returns the last pass and its
+    sends."""
+    last, at = -1, 0
+    while at < len(order):
+        turn = order[at : at + 1 + order[at].beside_next]
         at += len(turn)
         received = tuple(r for action in turn if (r := transfers.receive(stage, action)) is not None)
         last = sharding.run(turn, received + (sent if transfers.waits else ()))
         sent = tuple(s for action in turn if (s := transfers.send(stage, action, last)) is not None)
-    return last
+    return last, sent
 
 
 def _finish(stage: Stage, sharding: Sharding, reduced: tuple[int, ...]) -> None:
@@ -231,7 +249,7 @@ def _read_back(stage: Stage) -> None:
     chunks = [chunk for chunk, part in enumerate(job.places[stage.index]) if part in ends]
     if not job.runtime.data.read_back or not chunks or job.plan.schedule_name in SENDS_CROSS:
         return
-    labels = np.array(stage.labels, np.int64).reshape(-1, 3)
+    labels = stage.labels.table()
     passes = np.flatnonzero(np.isin(labels[:, 0], (*PASSES, Task.FORWARD_AND_BACKWARD)))
     forward = np.isin(labels[:, 0], (Task.FORWARD, Task.FORWARD_AND_BACKWARD)) & np.isin(labels[:, 2], chunks)
     for before, current in pairwise(passes.tolist()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
-from windtunnel.engine import HOST_SYNC
+from windtunnel.engine import HOST_SYNC, InstanceColumns
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
@@ -134,40 +134,36 @@ class PipelineTransfers:
             sync,
         )
 
-    def passes(self, stage: Stage, actions: Int64s, runs: Int64s) -> int:
-        """All actions of a schedule and their transfers at once, as runs of templates; returns the last run.
+    def columns(self, stage: Stage, actions: Int64s, templates: Int64s) -> PassColumns:
+        """The columns of a schedule's turns, each a run with its transfers.
 
-        `actions` [n, 4] is `schedules.table`; `runs` [n]: the action's template, or -1 if the run before it covers it too (a
-        pair). Builds the same program as the loop in `lower._one_by_one`, but faster, for passes with nothing else between them.
+        `actions` [n, 4] is `schedules.table`; `templates` [n]: the action's template, or -1 if the run before it covers it too (the
+        second of a pair).
         """
-        direction, chunk, micro_batch, _ = actions.T
+        direction, chunk, micro_batch, beside = actions.T
         gradient = (direction != Pass.FORWARD).astype(np.int64)
         part = self.places[stage.index, chunk]
         beyond, ahead = part - gradient, part - 1 + gradient  # boundaries that are sent over and received over
         crosses = np.append(self.crosses, False)  # the last column is for boundaries beyond either end
         moves = direction != Pass.WEIGHT_GRADIENT
         sends, receives = (moves & crosses[np.where((b >= 0) & (b < self.boundaries), b, -1)] for b in (beyond, ahead))
-        # one turn per run; in order: its receives, the run, its sends
-        opens = runs >= 0
-        turn = np.cumsum(opens) - 1
-        first = np.flatnonzero(opens)
-        receives_of_run, sends_of_run = (np.add.reduceat(mask.astype(np.int64), first) for mask in (receives, sends))
-        size = receives_of_run + 1 + sends_of_run
-        base, total = len(stage.rank), int(size.sum())
-        start = np.cumsum(size) - size
-        run = start + receives_of_run
-        paired = ~opens
+        paired = np.append(False, beside[:-1] > 0)
+        turn, first = np.cumsum(~paired) - 1, np.flatnonzero(~paired)
+        # of each turn, in order: its receives, the run, its sends
+        receives_of_turn, sends_of_turn = (np.add.reduceat(mask.astype(np.int64), first) for mask in (receives, sends))
+        start = np.append(0, np.cumsum(receives_of_turn + 1 + sends_of_turn))
+        run, total = start[:-1] + receives_of_turn, int(start[-1])
         received = start[turn] + np.where(paired, np.append(False, receives[:-1]), 0)
         sent = run[turn] + 1 + np.where(paired, np.append(False, sends[:-1]), 0)
         template, flags, stream, key = (np.full(total, fill, np.int64) for fill in (-1, 0, 0, 0))
         seconds = np.full(total, self.seconds)
         waits = np.full((total, 4), -1, np.int64)  # waits of a run: its receives, then the sends of the turn before
         labels = np.empty((total, 3), np.int64)
-        template[run] = runs[first]
-        waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives] + base
+        template[run] = templates[first]
+        waits[run[turn[receives]], paired[receives].astype(np.int64)] = received[receives]
         if self.waits:
             followed = sends & (turn + 1 < len(run))
-            waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed] + base
+            waits[run[turn[followed] + 1], 2 + paired[followed].astype(np.int64)] = sent[followed]
         kind = np.where(np.append(paired[1:], False), int(Task.FORWARD_AND_BACKWARD), PASSES[direction])
         labels[run] = np.stack([kind, micro_batch, chunk], axis=1)[first]
         ways = ((sent, sends, beyond, _SEND, _SENT), (received, receives, ahead, _RECEIVE, _RECEIVED))
@@ -177,13 +173,11 @@ class PipelineTransfers:
             key[place] = keys.transfer(boundary[mask], gradient[mask], micro_batch[mask], self.micro_batches, self.group)
             seconds[place] += np.array(self.polls)[gradient[mask]]
             labels[place] = np.stack([np.full(len(place), task), micro_batch[mask], chunk[mask]], axis=1)
-        waits[sent[sends], 0] = run[turn[sends]] + base
+        waits[sent[sends], 0] = run[turn[sends]]
         flags[received[receives]] = HOST_SYNC if self.sync else 0
-        stage.labels += labels.ravel().tolist()
-        stage.sent += int(sends.sum())
-        stage.received += int(receives.sum())
-        stage.rank.extend(template, flags, waits, stream, key, seconds, 2, stage.call_host, _WAITING, _MOVING)
-        return base + int(run[-1])
+        moved = np.stack([receives_of_turn, sends_of_turn], axis=1)
+        columns = InstanceColumns(template, flags, waits, stream, key, seconds, 2, stage.call_host, _WAITING, _MOVING)
+        return PassColumns(stage, columns, labels, start, moved, self.waits)
 
     def count(self, stage: Stage) -> None:
         """Books the sends of a stage, and the gathers after its receives, among its communication calls."""
@@ -191,3 +185,31 @@ class PipelineTransfers:
             stage.calls[self.sent] = stage.sent
         if stage.received and self.gathered is not None:
             stage.calls[self.gathered] = stage.received
+
+
+class PassColumns:
+    """Turns of a stage's schedule as columns, numbered as if nothing came between them; `append` takes some that do follow each
+    other into the program, as `lower._append_interrupted` would, but faster."""
+
+    def __init__(
+        self, stage: Stage, columns: InstanceColumns, labels: Int64s, start: Int64s, moved: Int64s, senders_wait: bool
+    ) -> None:
+        """`start` [turns + 1]: first instance of each turn; `moved` [turns, 2]: its receives and sends."""
+        self.stage, self.columns, self.labels = stage, columns, labels
+        self.start, self.moved, self.senders_wait = start.tolist(), moved.tolist(), senders_wait
+        self.total = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(moved, axis=0)]).tolist()  # before each turn
+
+    def append(self, begin: int, end: int, sent: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        """Appends turns `begin` to `end` after one with the sends `sent`; returns the last run and its sends."""
+        stage, columns, first, behind = self.stage, self.columns, self.start[begin], self.start[end]
+        shift, at = len(stage.rank) - first, columns.waits_start
+        waits = columns.waits[at[first] : at[behind]] + shift
+        if self.senders_wait and sent:  # they are the last that the first run waits for
+            last = at[first + self.moved[begin][0] + 1] - at[first]
+            waits[last - len(sent) : last, 0] = sent
+        stage.received += self.total[end][0] - self.total[begin][0]
+        stage.sent += self.total[end][1] - self.total[begin][1]
+        stage.labels.extend(self.labels[first:behind])
+        stage.rank.extend(columns, first, behind, waits)
+        sends = behind + shift - self.moved[end - 1][1]
+        return sends - 1, tuple(range(sends, behind + shift))

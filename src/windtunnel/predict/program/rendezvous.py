@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.engine import RankBuilder
 from windtunnel.predict.program.keys import GROUP_CALLS
 from windtunnel.predict.program.speeds import Speeds
@@ -52,10 +53,10 @@ class UnequalStage:
         self.calls[axis] += 1
         return self.meetings.key(self.stage, axis, self.partners(axis), self.calls[axis])
 
-    def stretch(self, rank: RankBuilder, labels: list[int]) -> None:
-        """Sets the row of factors of every instance of `rank`; `labels` are those of the instances."""
+    def stretch(self, rank: RankBuilder, labels: Int64s) -> None:
+        """Sets the row of factors of every instance of `rank`; `labels` [n, 3] are those of the instances."""
         template = rank.templates
         runs = template >= 0
         rows = np.zeros(len(template), np.int64)
-        rows[runs] = self.speeds.rows(template[runs], np.array(labels, np.int64).reshape(-1, 3)[runs])
+        rows[runs] = self.speeds.rows(template[runs], labels[runs])
         rank.scale(rows)

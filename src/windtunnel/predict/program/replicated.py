@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.predict.category import Task
 from windtunnel.predict.program.demands import Moment, Quantity, at, only_at
 from windtunnel.predict.program.offload import OffloadCopies
@@ -20,7 +23,7 @@ from windtunnel.predict.program.shards import (
 )
 from windtunnel.predict.program.stage import HOST, Stage
 from windtunnel.workload import Axis
-from windtunnel.workload.schedules import Action, Order, Pass
+from windtunnel.workload.schedules import Action, Order, Pass, table
 
 
 class Replicated:
@@ -47,13 +50,13 @@ class Replicated:
         self.overlap_gather = bool(self.gathers_first) and self.several
         self.empty = [not chunk.blocks for chunk in self.chunks]
         self.pending: list[int] = []
-        self.whole_passes = not (self.overlap_gather or self.overlap_reduce or self.partitions or self.copies.of_layers)
         self.by_block = self.partitions or self.copies.of_layers
-        actions = () if self.whole_passes else stage.workload.schedule[stage.index]
-        self.last = {
-            a.chunk: a.micro_batch for a in actions if a.direction in WEIGHTS
-        }  # by chunk: the micro batch whose gradients come last
-        self.first = {a.chunk: a.micro_batch for a in reversed(actions) if a.direction is Pass.FORWARD}
+        interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
+        actions = table(stage.workload.schedule[stage.index] if interrupted else ())
+        weights = np.isin(actions[:, 0], WEIGHTS)
+        # by chunk: the micro batch whose gradients come last, and the one that runs first
+        self.last = dict(actions[weights, 1:3].tolist())
+        self.first = dict(actions[actions[:, 0] == Pass.FORWARD, 1:3][::-1].tolist())
         self.gathers: dict[tuple[int, int], tuple[int, ...]] = {}
         if self.overlap_gather:
             for chunk in (c for c, empty in enumerate(self.empty) if not empty):
@@ -64,24 +67,28 @@ class Replicated:
                     self.gathers[chunk, group] = () if last is None else (last,)
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
-        """Runs the passes of a pair one after the other if parameters are gathered or gradients reduced during them."""
-        if not any(self._stops(action) for action in turn):
-            beside = turn[1] if len(turn) > 1 else None
-            kind, *names = label_of(turn[0])
-            label = (int(Task.FORWARD_AND_BACKWARD) if beside else kind, names[0], names[1])
-            return self.stage.run(self.pass_template(turn[0], beside), label, waits)
+        """Runs the passes of a pair one after the other, since parameters are gathered or gradients reduced during them."""
         last = -1
         for action in turn:
             last, waits = self._in_groups(action, waits), ()
         return last
 
-    def _stops(self, action: Action) -> bool:
-        return self._gathers(action) or self._combines(action) or self.copies.of_layers and not self.empty[action.chunk]
+    def stops(self, actions: Int64s) -> Bools:
+        direction, chunk, micro_batch, _ = actions.T
+        whole = np.array(self.empty)[chunk]
+        forward, weights = direction == Pass.FORWARD, np.isin(direction, WEIGHTS)
+        gathers = forward & (self._of_chunk(self.first)[chunk] == micro_batch) if self.overlap_gather else np.zeros_like(whole)
+        last = self._of_chunk(self.last)[chunk] == micro_batch if self.overlap_reduce else np.zeros_like(whole)
+        stopped: Bools = ~whole & (gathers | weights & (last | self.partitions) | self.copies.of_layers)
+        return stopped
+
+    def _of_chunk(self, micro_batch: dict[int, int]) -> Int64s:
+        return np.array([micro_batch.get(chunk, -1) for chunk in range(len(self.chunks))], np.int64)
 
     def _gathers(self, action: Action) -> bool:
         if not self.overlap_gather or action.direction is not Pass.FORWARD or self.empty[action.chunk]:
             return False
-        return action.micro_batch == self.first[action.chunk]
+        return bool(action.micro_batch == self.first[action.chunk])
 
     def _combines(self, action: Action) -> bool:
         last = self.overlap_reduce and action.micro_batch == self.last[action.chunk]

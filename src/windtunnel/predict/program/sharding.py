@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from windtunnel.base.arrays import Bools, Int64s
 from windtunnel.predict.program import demands
 from windtunnel.predict.program.fully_sharded import FullySharded
 from windtunnel.predict.program.offload import OffloadCopies
@@ -16,16 +17,18 @@ class Sharding(Protocol):
     """Appends passes and, at the end of the step, gradient reductions."""
 
     copies: OffloadCopies
-    whole_passes: bool
-    """Whether every pass of the step is one run of `pass_template`, so that all can be appended at once."""
     by_block: bool
     """Whether every pass is run block by block."""
+
+    def stops(self, actions: Int64s) -> Bools:
+        """[n] whether each action of `schedules.table` is more than one run of `pass_template`: calls or copies interrupt it."""
 
     def pass_template(self, action: Action, beside: Action | None = None) -> int:
         """Template of a whole pass of a virtual stage, or of a forward pass and the backward pass `beside` it."""
 
     def run(self, turn: Order, waits: tuple[int, ...]) -> int:
-        """Append one pass, or a forward pass and the backward pass beside it; returns the instance that transfers wait for."""
+        """Append one pass that `stops`, or a forward pass and the backward pass beside it of which one does; returns the instance
+        that transfers wait for."""
 
     def reduce(self, last: int) -> tuple[int, ...]:
         """Append the remaining gradient reductions after pass `last`; returns what the update waits for."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from windtunnel.engine import RankBuilder
+from windtunnel.base.arrays import Bools, Floats
+from windtunnel.engine import RankBuilder, Rows
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
@@ -49,7 +50,7 @@ class Stage:
         self.live, self.apart = live, apart
         self.group = 0 if apart is None else apart.number  # number of the group of equal replicas; each group has its own keys
         self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
-        self.labels: list[int] = []  # flat, three numbers an instance
+        self.labels = Rows(3)  # of each instance
         self.calls: Counter[CallKey] = Counter()
         self.collectives: list[tuple[int, CallKey]] = []  # collectives between passes: (instance, call)
         self.sent = self.received = 0  # pipeline transfers
@@ -68,8 +69,15 @@ class Stage:
 
     def run(self, template: int, label: Label, waits: tuple[int, ...] = ()) -> int:
         """Append rows of a template; returns the instance."""
-        self.labels += label
+        self.labels.append(label)
         return self.rank.add(template, waits)
+
+    def paused_in(self, turns: Floats) -> Bools:
+        """[n] whether the host pauses in each turn, given by its begin in the order of passes, from 0 to 1."""
+        places = [place for place, _ in self.apart.pauses] if self.apart is not None else []
+        mask = np.zeros(len(turns), np.bool_)
+        mask[np.searchsorted(turns, places, side="right") - 1] = True
+        return mask
 
     def pause(self, begin: float, end: float) -> None:
         """Append the host's pauses between these places in the order of passes, from 0 to 1."""
@@ -92,7 +100,7 @@ class Stage:
     ) -> int:
         """Append a transfer among `ranks` stages, or a collective of `axis`; returns its instance. Its time is booked as `waiting`,
         then `moving`."""
-        self.labels += label
+        self.labels.append(label)
         host = self.call_host if axis is Axis.NONE else self.call_host + self._check(axis)
         return self.rank.add_rendezvous(stream, ((key, seconds, ranks),), waits, host, waiting, moving, host_sync)
 

@@ -61,7 +61,7 @@ def lower_unequal(
             apart = UnequalStage(meetings, index, group, stage, speeds)
             written = Stage(stage, builder.rank(), templates[pace.kinds], group_workload, priced, live, apart)
             write_step(written, transfers[pace.kinds])
-            apart.stretch(written.rank, written.labels)
+            apart.stretch(written.rank, written.labels.table())
             stages.append(written)
     return finish_program(builder, stages, tuple(name_of(group) for group in groups))
 

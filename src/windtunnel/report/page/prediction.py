@@ -14,6 +14,7 @@ from windtunnel.report.page import frame
 from windtunnel.report.page.frame import Cell
 from windtunnel.report.page.load import load_data, network_part
 from windtunnel.report.page.pipeline import KINDS, memory_bars, memory_curves, pipeline
+from windtunnel.report.page.sharing import sharing
 from windtunnel.report.page.unequal import replica_maps
 from windtunnel.report.words import numbers as say
 from windtunnel.report.words.bill import bill_lines
@@ -24,6 +25,7 @@ from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.words.published import bias_sentence
 from windtunnel.report.words.reason import reasons
+from windtunnel.report.words.sharing import saving_sentence, sharing_sentence
 from windtunnel.report.words.unequal import HEADS, class_cells, unequal_sentence
 
 MOST_ROWS = 400
@@ -51,6 +53,8 @@ def page(prediction: Prediction, command: str = "") -> str:
         sections.append(section("Communication calls", _collectives(prediction)))
     if prediction.traffic is not None:
         sections.append(section("The network over one step", network_part(prediction.traffic)))
+    if prediction.sharing is not None:
+        sections.append(section("Beside other traffic", sharing(prediction.sharing)))
     if prediction.critical_path:
         sections.append(section("Critical path", _critical_path(prediction)))
     if bill := bill_lines(prediction):
@@ -94,6 +98,8 @@ def _cards(prediction: Prediction) -> list[tuple[str, str, str]]:
 def _reasons(prediction: Prediction) -> Markup:
     bias = bias_sentence(prediction)
     cost = [faults_sentence(prediction.faults)] if prediction.faults is not None else []
+    cost += [sharing_sentence(prediction.sharing)] if prediction.sharing is not None else []
+    cost += [saving_sentence(prediction.saving)] if prediction.saving is not None else []
     return frame.part("reasons", ([bias] if bias else []) + cost + reasons(prediction, 6), prediction.warnings)
 
 

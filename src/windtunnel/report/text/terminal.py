@@ -12,6 +12,7 @@ from rich.text import Text
 from windtunnel.compute import PROVENANCES
 from windtunnel.memory import StageMemory
 from windtunnel.predict.prediction import Prediction
+from windtunnel.report.text.sharing import sharing
 from windtunnel.report.text.table import listing
 from windtunnel.report.text.traffic import traffic
 from windtunnel.report.text.unequal import unequal
@@ -24,6 +25,7 @@ from windtunnel.report.words.offload import tier_lines
 from windtunnel.report.words.parts import COLOUR, MEMORY_COLOUR, MEMORY_PARTS, each_of, group_sums, label_of, parts_of
 from windtunnel.report.words.published import bias_sentence
 from windtunnel.report.words.reason import reasons
+from windtunnel.report.words.sharing import saving_sentence, sharing_sentence
 from windtunnel.report.words.start import start_line
 
 BLOCKS = "▏▎▍▌▋▊▉█"
@@ -52,6 +54,8 @@ def render(prediction: Prediction, width: int = 100, rows: int = 10) -> Group:
         sections.append(_section("Communication calls", collectives(prediction, rows, width)))
     if prediction.traffic is not None:
         sections.append(_section("The network over one step", traffic(prediction.traffic, rows, width)))
+    if prediction.sharing is not None:
+        sections.append(_section("Beside other traffic", sharing(prediction.sharing, rows)))
     if bill := bill_lines(prediction):
         sections.append(_section("Power and money", Group(*(Text(line) for line in bill))))
     sections.append(_section("What this rests on", evidence(prediction, width)))
@@ -105,6 +109,10 @@ def _reasons(prediction: Prediction) -> RenderableType:
         table.add_row(Text(f"{number}.", style="bold yellow"), Text(sentence))
     if prediction.faults is not None:
         table.add_row(Text("!", style="bold yellow"), Text(faults_sentence(prediction.faults)))
+    if prediction.sharing is not None:
+        table.add_row(Text("!", style="bold yellow"), Text(sharing_sentence(prediction.sharing)))
+    if prediction.saving is not None:
+        table.add_row(Text("!", style="bold yellow"), Text(saving_sentence(prediction.saving)))
     for warning in prediction.warnings:
         table.add_row(Text("!", style="bold red"), Text(warning, style="red"))
     if (start := start_line(prediction)) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from windtunnel.base.errors import SpecError
 from windtunnel.goodput.answer import exposed_share
+from windtunnel.goodput.of_job import with_saving
 from windtunnel.goodput.run import WholeRun, run_of
 from windtunnel.predict.prediction import Prediction
 
@@ -13,6 +14,6 @@ def whole_run(prediction: Prediction) -> WholeRun | None:
     if prediction.job.reliability is None:
         return None
     try:
-        return run_of(prediction.job, prediction.step_time_s, exposed_share(prediction))
+        return run_of(with_saving(prediction.job, prediction.saving), prediction.step_time_s, exposed_share(prediction))
     except SpecError:  # `windtunnel goodput` says what is wrong; the step is right all the same
         return None

@@ -206,12 +206,17 @@ def _looks_like_file(text: str) -> bool:
 
 
 def override(text: object) -> dict[str, Any]:
-    """`plan.tp=4` as nested tables; the value is a TOML value if it parses as one, else text."""
+    """`plan.tp=4` as nested tables; the value is a TOML value if it parses as one, else text.
+
+    A fabric with a colon, such as `cluster.fabric=file:PATH` or `dragonfly:p=8`, is its builder: the other fields stay.
+    """
     key, equals, value = text.partition("=") if isinstance(text, str) else ("", "", "")
     key = key.strip()
     if not equals or not _KEY.fullmatch(key):
         raise SpecError("override", text, "path.to.field=value, such as plan.tp=4")
     parts = key.split(".")
+    if parts[-1] == "fabric" and re.match(r"\s*\w+:\S", value):
+        parts.append("builder")
     as_text = parts[-1] in _TEXT_FIELDS
     scalar = _scalar(value.strip(), as_text)
     nested = {parts[-1]: scalar if as_text or value.strip()[:1] in ("'", '"') else spelled_number(parts, scalar)}

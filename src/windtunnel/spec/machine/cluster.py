@@ -100,12 +100,22 @@ class Node(Noun):
         return max(self.gpus, self.scale_up.size)
 
 
+class StorageServers(Noun):
+    """Storage servers on the leaves of the compute fabric, in turn."""
+
+    servers: PositiveInt
+    bandwidth: NicBandwidth = Field(50e9, description="line rate of a server's link to its leaf")
+    source: str = ""
+
+
 class Fabric(Noun):
     """The scale-out network between nodes."""
 
     id: Name
     kind: Literal["infiniband", "roce", "efa", "opa", "ethernet", "ici", "none"]
-    topology: Literal["fat_tree", "rail", "none"] = "fat_tree"
+    topology: Literal["fat_tree", "rail", "rail_only", "graph", "none"] = Field(
+        "fat_tree", description="rail_only: no switch joins two rails; graph: the switches of `builder`"
+    )
     leaf_nodes: PositiveInt = Field(32, description="nodes that share one set of leaf switches")
     pod_nodes: PositiveInt = Field(1024, description="nodes below one set of spine switches")
     oversubscription: PositiveFloat = Field(1.0, description="down-link / up-link bandwidth of a leaf switch")
@@ -134,6 +144,12 @@ class Fabric(Noun):
     )
     faults: tuple[str, ...] = Field(
         (), description="links that are down, slow, flap or lose packets, as in `predict --fault`; times count from a step's begin"
+    )
+    nodes: PositiveInt | None = Field(
+        None, description="nodes that the fabric connects, other jobs' among them; default: as many as the jobs on it need"
+    )
+    storage: StorageServers | None = Field(
+        None, description="storage servers on this fabric; default: storage has a network of its own, which meets nothing of a step"
     )
     convergence: Seconds = Field(1e-3, description="time until routing avoids a cable that went down")
     hop_latency: Seconds = 1e-6
@@ -176,6 +192,11 @@ class Cluster(Noun):
     node: Node
     fabric: Fabric
     gpus: int = Field(ge=1, le=10**7, strict=True, description="published size; a job says how many it uses")
+    placement: str | None = Field(
+        None,
+        description="nodes of the job over flows and packets: packed, leaf, pod, random:SEED, nodes:0-3,8 or list:GPU,...; "
+        "default: the first free ones",
+    )
     memory_pool: MemoryPool | None = Field(None, description="memory that all nodes share")
     achieved: Achieved | None = Field(None, description="what measured collectives of this cluster achieve")
     price_per_gpu_hour: NonNegativeFloat | None = Field(None, description="US dollars")

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.base.errors import FileError
+from windtunnel.base.xml_tree import XmlNode, read_xml
 from windtunnel.formats.head import Head
 from windtunnel.formats.machines.hardware.node import PCI_GPUS, NodeFacts, cluster_of, gpu_of_name
 from windtunnel.formats.reading import Content, Context, Reading
-from windtunnel.formats.text.xml_tree import XmlNode, read_xml
 
 WANTED = "an XML of hwloc's lstopo"
 _PCI_GENERATION = ((0.9, 1), (1.8, 2), (3.6, 3), (7.2, 4), (14.0, 5), (28.0, 6))

@@ -57,6 +57,6 @@ def _topology(path: Path) -> Reading:
     from windtunnel.formats.simulators.simai import topology
 
     source = topology.read_topology(path)
-    cluster, assumed = topology.cluster_of(source)
+    cluster, assumed = topology.cluster_of(source, str(path))
     built = ("a cluster: links of a GPU, nodes below a leaf, its up links",)
     return Reading("SimAI topology", Content.CLUSTER, cluster, topology.facts_of(source), built, (), assumed, source.broken)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, SpecError
+from windtunnel.base.link_lines import TopologyLink, link_of
 from windtunnel.base.text_files import lines_of
 from windtunnel.base.units import parse_time
 
@@ -17,25 +17,10 @@ if TYPE_CHECKING:
     from windtunnel.spec.machine.cluster import Cluster
 
 NODES = {"A100": "hgx-a100-80gb", "A800": "hgx-a800-80gb", "H100": "hgx-h100", "H800": "hgx-h800", "H20": "hgx-h20"}
-_LINK = re.compile(
-    r"(\d{1,9})\s+(\d{1,9})\s+(\d+(?:\.\d+)?)([KMGT]?)bps\s+(\d+(?:\.\d+)?(?:e-?\d+)?)(ns|us|ms|s)\s+(\d+(?:\.\d+)?)\s*$"
-)
-_RATE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_TIME = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 MOST_LINKS = 20_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class SimaiLink:
-    """An undirected link, both ways at once. Bits/s and seconds, and as they are written."""
-
-    source: int
-    target: int
-    rate: float
-    delay: float
-    rate_text: str
-    delay_text: str
-    error: str = "0"
+SimaiLink = TopologyLink
 
 
 @dataclass(frozen=True)
@@ -62,9 +47,7 @@ def is_topology(lines: Sequence[str]) -> bool:
     if len(lines) < 3:
         return False
     head = lines[0].split()
-    return (
-        len(head) == 6 and all(one.isdigit() for one in head[:5]) and not head[5].isdigit() and bool(_LINK.match(lines[2].strip()))
-    )
+    return len(head) == 6 and all(one.isdigit() for one in head[:5]) and not head[5].isdigit() and link_of(lines[2]) is not None
 
 
 def read_topology(path: Path) -> SimaiTopology:
@@ -80,14 +63,11 @@ def read_topology(path: Path) -> SimaiTopology:
     found: list[SimaiLink] = []
     lost = 0
     for line in lines:
-        match = _LINK.match(line.strip())
-        if match is None or max(int(match[1]), int(match[2])) >= nodes or len(found) >= MOST_LINKS:
+        link = link_of(line)
+        if link is None or max(link.source, link.target) >= nodes or len(found) >= MOST_LINKS:
             lost += 1
             continue
-        rate, delay = float(match[3]) * _RATE[match[4]], float(match[5]) * _TIME[match[6]]
-        found.append(
-            SimaiLink(int(match[1]), int(match[2]), rate, delay, f"{match[3]}{match[4]}bps", f"{match[5]}{match[6]}", match[7])
-        )
+        found.append(link)
     broken = [f"{lost} lines are no links between nodes of the first line"] if lost else []
     if len(found) != links:
         broken.append(f"{len(found)} links follow where the first line says {links}")
@@ -117,8 +97,11 @@ def facts_of(topology: SimaiTopology) -> dict[str, Any]:
     }
 
 
-def cluster_of(topology: SimaiTopology) -> tuple[Cluster, tuple[str, ...]]:
-    """The cluster: what hangs on each GPU, and how many nodes share the first tier of switches. SpecError for unequal GPUs."""
+def cluster_of(topology: SimaiTopology, file: str | None = None) -> tuple[Cluster, tuple[str, ...]]:
+    """The cluster: what hangs on each GPU, and how many nodes share the first tier of switches. SpecError for unequal GPUs.
+
+    `file`: where the topology was read; its switches and cables are then the fabric, as they are.
+    """
     first_switch = topology.gpus + topology.nvswitches
     inside: Counter[int] = Counter()
     rates: dict[int, list[SimaiLink]] = {}
@@ -138,19 +121,28 @@ def cluster_of(topology: SimaiTopology) -> tuple[Cluster, tuple[str, ...]]:
         base = NODES["H100"]
         assumed.append(f"GPU and host of {base}: {topology.gpu_type} is none that SimAI knows")
     node: dict[str, object] = {"base": base, "gpus": topology.gpus_per_server}
-    if nvlink:
-        node["scale_up"] = {"size": topology.gpus_per_server, "bandwidth": f"{nvlink / 8!r}B/s per GPU each way"}
+    rate = {"bandwidth": f"{nvlink / 8!r}B/s per GPU each way"} if nvlink else {}
+    node["scale_up"] = {"size": topology.gpus_per_server, **rate}
+    if not nvlink and topology.gpus_per_server > 1:
+        assumed.append(f"NVLink of {base}: the file has no NVSwitches")
     hops = [link.delay for links in rates.values() for link in links]
     table: dict[str, object] = {
         "base": "a100-ib" if topology.gpu_type.upper() in ("A100", "A800") else "h100-roce",
         "id": "simai", "name": "SimAI topology", "gpus": topology.gpus, "node": node, "source": "a topology file of SimAI",
     }  # fmt: skip
+    drawn = {} if file is None else {"builder": f"file:{file}"}
     if ports:
         node["nic"] = {"count": topology.gpus_per_server, "bandwidth": f"{sum(ports) / 8!r}B/s per NIC each way"}
-        table["fabric"] = {"base": "roce", "hop_latency": f"{sum(hops) / len(hops)!r}s", **_fabric(topology, rates, len(ports))}
+        table["fabric"] = {
+            "base": "roce",
+            "hop_latency": f"{sum(hops) / len(hops)!r}s",
+            **_fabric(topology, rates, len(ports)),
+            **drawn,
+        }
         if len(ports) > 1:
             assumed.append(f"{len(ports)} links of a GPU to switches are ports of one NIC")
-    assumed.append("leaf switches and their up links as two tiers; host, routing and efficiency as in the catalogue's roce")
+    tiers = "leaf switches and their up links as two tiers" if file is None else f"the fabric is read from {file} when a job runs"
+    assumed.append(f"{tiers}; host, routing and efficiency as in the catalogue's roce")
     from windtunnel.spec.loading.load import load_cluster
 
     return load_cluster(table), tuple(assumed)

@@ -48,6 +48,8 @@ class CollectiveCall:
     """For each node its group of leaf switches (CollNet)."""
     rings: tuple[tuple[int, ...], ...] = ()
     """Cycles of a node's local ranks, if its links do not allow every order (a mesh)."""
+    stated: tuple[tuple[int, ...], ...] = ()
+    """Order of a node's local ranks in each channel, from the one where it enters, if a file states it."""
     at_once: int = 8
     """Peers with which a rank exchanges at the same time (all-to-all)."""
 
@@ -61,7 +63,7 @@ class CollectiveCall:
         return (np.arange(self.channels, dtype=np.int64) % nics) * self.per_node // nics
 
     def orders(self, start: Int64s, back: bool = False) -> Int32s:
-        """[channels, ranks] ranks node by node, each node's from local rank `start` of the channel on, around.
+        """[channels, ranks] ranks node by node, each node's from local rank `start` of the channel on, around, or as stated.
 
         In a full mesh each channel has links of its own. `back`: every other node is passed in the opposite direction, so that a
         channel enters it by the NIC on the rail by which it left the node before.
@@ -76,6 +78,8 @@ class CollectiveCall:
             rings = np.array(self.rings)[np.arange(self.channels) % len(self.rings)]
             first = np.argmax(rings == start[:, None], axis=1)[:, None]
             local = np.take_along_axis(rings, (first + np.arange(here)) % here, axis=1)
+        if self.stated and len(self.stated[0]) == here:
+            local = np.array(self.stated)[np.arange(self.channels) % len(self.stated)]
         order = (np.arange(full_nodes)[None, :, None] * here + local[:, None, :]).reshape(self.channels, -1)
         remaining = self.ranks - full_nodes * here
         if remaining:
