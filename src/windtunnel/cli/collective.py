@@ -197,6 +197,9 @@ def _show(
     dims: tuple[int, ...],
 ) -> None:
     """Lists the transfers of one call."""
+    if machine.fabric.is_grid:
+        option = "--show-transfers" if csv is None else "--csv"
+        raise SpecError(option, op, "a cluster with switches: transfers along dimensions are not listed")
     settings = parse_settings(variables, "--env")
     routed = route_call(
         as_set(machine, settings),

@@ -16,6 +16,7 @@ from windtunnel.network.lanes.algorithms import LOWERINGS
 from windtunnel.network.lanes.send_files import Sends, read_sends
 from windtunnel.network.simulate.collective import Watch, engine_sweep
 from windtunnel.network.simulate.fabric_faults import check_faults
+from windtunnel.network.simulate.grid_sweep import EngineOptions, grid_sweep, refuse_on_grid
 from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.network.sizes import sizes_of
 from windtunnel.spec import load_cluster
@@ -146,8 +147,13 @@ def sweep(
     """
     call = OPS[op_of(op)] if isinstance(op, str) else op
     check_faults(cluster.fabric, network)
+    if cluster.fabric.is_grid:
+        refuse_on_grid({"--per-node": per_node, "--algorithm": algorithm or protocol or sends, "--dims": dims})
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
         return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
+    if cluster.fabric.is_grid:
+        options = EngineOptions(mtu, threads, skip, loads)
+        return grid_sweep(cluster, call, gpus, sizes, network=network, options=options, progress=progress, watch=watch)
     return engine_sweep(
         cluster,
         call,

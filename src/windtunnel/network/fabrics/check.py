@@ -51,6 +51,8 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
         )
     if fabric.congestion is not None:
         load_congestion(fabric.congestion, path=f"{path}.congestion")
+    if fabric.is_grid:
+        return
     if fabric.builder in (None, "none"):  # `--set cluster.fabric.builder=none` removes an entry's builder
         return
     if is_drawn(fabric):
