@@ -124,4 +124,6 @@ def test_a_grid_has_one_job_and_no_storage(field: str, tmp_path: Path) -> None:
 
 def test_switches_have_no_slices() -> None:
     with pytest.raises(SpecError, match=r"cluster\.fabric\.slices.*no torus or mesh"):
-        wt.predict(wt.load("llama3-8b-8xh100", ["cluster.gpus=16", "plan.dp=16", "cluster.fabric.slices=true"]))
+        wt.predict(
+            wt.load("llama3-8b-8xh100", ["cluster.gpus=16", "plan.dp=16", "plan.global_batch=16", "cluster.fabric.slices=true"])
+        )
