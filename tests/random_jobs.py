@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from windtunnel.base.errors import PlanError
 from windtunnel.spec import Job, check, load_job, names
+from windtunnel.spec.loading.load import load_fabric
 
 SHARDINGS = ("none", "zero1", "zero2", "zero3", "fsdp", "hsdp")
 RECOMPUTES = ("none", "selective", "ops", "full")
@@ -49,6 +50,8 @@ SWITCHES = (
     "p2p_scatter",
     "p2p_sync",
 )
+FABRICS = [name for name in names("fabrics") if name != "none" and not load_fabric(name).is_grid]
+"""Machines of dimensions are drawn by `grid_jobs.py`."""
 NODES = (
     "dgx-a100-80gb",
     "hgx-a100-80gb-4nic",
@@ -169,7 +172,7 @@ def tables(draw: st.DrawFn, pp: int | None = None, tp: int | None = None, dp: in
     cluster: dict[str, Any] = {
         "id": "random",
         "node": {"base": node},
-        "fabric": draw(st.sampled_from([f for f in names("fabrics") if f != "none"])),
+        "fabric": draw(st.sampled_from(FABRICS)),
         "gpus": gpus,
         "gpu_spread": draw(st.sampled_from([0.0, 0.02])),
         "price_per_gpu_hour": draw(st.sampled_from([0.0, 2.0])),

@@ -46,7 +46,7 @@ def _table(rng: random.Random) -> dict[str, Any]:
     entry = _entry("models", model)
     tp, pp, cp = rng.choice([1, 1, 2, 4, 8]), rng.choice([1, 1, 1, 2, 4]), rng.choice([1, 1, 1, 1, 2])
     ep = rng.choice([1, 2, 4, 8]) if entry.get("experts") else 1
-    cluster = rng.choice(_names("clusters"))
+    cluster = rng.choice(_switched("clusters"))
     per_node = _per_node(cluster)
     split = tp * pp * cp
     dp = rng.choice([1, 2, 4, 8, 16, 32]) * (ep if rng.random() < 0.7 else 1)
@@ -79,7 +79,7 @@ def _table(rng: random.Random) -> dict[str, Any]:
         runtime["moe_dispatch"] = rng.choice(["alltoall", "allgather", "deepep"])
     machine: dict[str, Any] = {"base": cluster, "gpus": split * dp}
     if rng.random() < 0.15:
-        machine["fabric"] = rng.choice([name for name in _names("fabrics") if name != "none"])
+        machine["fabric"] = rng.choice([name for name in _switched("fabrics") if name != "none"])
     if rng.random() < 0.2 and _watts(cluster):
         machine["node"] = {"gpu": {"power_cap_w": round(rng.uniform(0.5, 1.0) * _watts(cluster))}}
     table = {"model": {"base": model} | _fewer_layers(rng, entry, pp * vpp), "plan": plan, "runtime": runtime, "cluster": machine}
@@ -97,6 +97,16 @@ def _fewer_layers(rng: random.Random, entry: dict[str, Any], stages: int) -> dic
 @cache
 def _names(kind: str) -> tuple[str, ...]:
     return tuple(names(kind))
+
+
+@cache
+def _switched(kind: str) -> tuple[str, ...]:
+    """Those without dimensions: `grid_jobs.py` draws the others."""
+    from windtunnel.spec import load_cluster
+    from windtunnel.spec.loading.load import load_fabric
+
+    of = {"clusters": lambda name: load_cluster(name).fabric, "fabrics": load_fabric}[kind]
+    return tuple(name for name in _names(kind) if not of(name).is_grid)
 
 
 @cache

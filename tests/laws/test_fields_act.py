@@ -80,6 +80,7 @@ FOR_OTHER_ANSWERS: dict[str, str] = {
     "cluster.fabric.flows_per_connection": _ENGINES,
     "cluster.fabric.nic_ports": _ENGINES,
     "cluster.fabric.planes": _ENGINES,
+    "cluster.fabric.slices": "lets a job have a part of a torus; without it another number of accelerators is refused",
     "cluster.fabric.uplink_ratio": _ENGINES,
     "runtime.cp_kind": "taken over into plan.cp_kind while a job is loaded, and acts there",
     "model.attention_sinks": "names a model; a logit a head costs nothing that could be measured",

@@ -13,7 +13,7 @@ from windtunnel.spec.loading.load import load_cluster, load_fabric
 JOB = "llama2-70b-64xh100"
 
 
-@pytest.mark.parametrize("builder", ["torus", "ndim:sizes=4x4", "fat_tree:k=8", "rail:servers=8"])
+@pytest.mark.parametrize("builder", ["hpn:servers=4", "fat_tree:k=8", "rail:servers=8"])
 @pytest.mark.parametrize("network", ["closed", "flow"])
 def test_a_step_refuses_another_builder(builder: str, network: str) -> None:
     with pytest.raises(SpecError, match=r"cluster\.fabric\.builder.*windtunnel flows --fabric"):

@@ -202,6 +202,9 @@ def _show(
     from windtunnel.network.nccl.settings import as_set, parse_settings
     from windtunnel.network.simulate.collective import route_call
 
+    if machine.fabric.is_grid:
+        option = "--show-transfers" if csv is None else "--csv"
+        raise SpecError(option, op, "a cluster with switches: transfers along dimensions are not listed")
     settings = parse_settings(variables, "--env")
     routed = route_call(
         as_set(machine, settings),

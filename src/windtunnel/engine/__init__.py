@@ -10,7 +10,7 @@ import numpy as np
 
 from windtunnel.base.errors import EngineError
 from windtunnel.engine import _core
-from windtunnel.engine.program import COPY, HOST_SYNC, InstanceColumns, Program, ProgramBuilder, RankBuilder, Rows
+from windtunnel.engine.program import COPY, HOST_SYNC, GrowingTable, InstanceColumns, Program, ProgramBuilder, RankBuilder
 from windtunnel.engine.timeline import HOST, TAIL, Cause, Hop, HopKind, OpTimes, Timeline
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "Program",
     "ProgramBuilder",
     "RankBuilder",
-    "Rows",
+    "GrowingTable",
     "Timeline",
     "run",
 ]

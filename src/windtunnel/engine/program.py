@@ -95,7 +95,7 @@ class Program:
         return len(self.rank_start) - 1
 
 
-class Rows:
+class GrowingTable:
     """A table [n, width] of numbers that grows by single rows and by tables."""
 
     def __init__(self, width: int = 1, dtype: type[np.int64] | type[np.float64] = np.int64) -> None:
@@ -166,12 +166,12 @@ class RankBuilder:
     """Instances of one rank, in program order. Indices that `add` returns are what later `waits` name."""
 
     def __init__(self) -> None:
-        self.rows = Rows(4)  # of an instance: template, times, flags, number of waits
-        self.waits = Rows()
-        self.meetings = Rows(4)  # of a rendezvous: stream, category of waiting, of transfer, number of parts
-        self.hosts = Rows(dtype=np.float64)  # of a rendezvous
-        self.keys = Rows(2)  # of a part: key, participants
-        self.seconds = Rows(dtype=np.float64)  # of a part
+        self.rows = GrowingTable(4)  # of an instance: template, times, flags, number of waits
+        self.waits = GrowingTable()
+        self.meetings = GrowingTable(4)  # of a rendezvous: stream, category of waiting, of transfer, number of parts
+        self.hosts = GrowingTable(dtype=np.float64)  # of a rendezvous
+        self.keys = GrowingTable(2)  # of a part: key, participants
+        self.seconds = GrowingTable(dtype=np.float64)  # of a part
         self.scales: Int64s | None = None  # [instances] rows of the builder's factors that stretch them; None: the first for all
 
     def __len__(self) -> int:

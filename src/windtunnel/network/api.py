@@ -160,8 +160,15 @@ def sweep(
         from windtunnel.network.simulate.fabric_faults import check_faults
 
         check_faults(cluster.fabric, network)
+    if cluster.fabric.is_grid:
+        from windtunnel.network.simulate.grid_sweep import EngineOptions, grid_sweep, refuse_on_grid
+
+        refuse_on_grid({"--per-node": per_node, "--algorithm": algorithm or protocol or sends, "--dims": dims})
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
         return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
+    if cluster.fabric.is_grid:
+        options = EngineOptions(mtu, threads, skip, loads)
+        return grid_sweep(cluster, call, gpus, sizes, network=network, options=options, progress=progress, watch=watch)
     from windtunnel.network.simulate.collective import engine_sweep
 
     return engine_sweep(

@@ -88,7 +88,7 @@ def live_network(
     plans, named, live = [], [], []
     for index, key in enumerate(calls.keys):
         shape = group_of(placed, key)
-        if shape.nodes < 2 or key[1] <= 0:
+        if (shape.nodes < 2 and shape.grid is None) or shape.ranks < 2 or key[1] <= 0:
             continue
         if key[0] == Comm.SEND_RECV:
             rows = np.array([key[2:]], np.int64) if placed.has_all_ranks else placed.pairs(key[2], key[3])

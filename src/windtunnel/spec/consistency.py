@@ -177,7 +177,7 @@ def _check_machine(job: Job) -> None:
         raise PlanError("cluster.node.scale_up.size", node.scale_up.size, f"a divisor or multiple of the node's {node.gpus} GPUs")
     if gpus > node.gpus and gpus % node.gpus:
         raise PlanError("cluster.gpus", gpus, f"whole nodes of {node.gpus} GPUs", f"Try {math.ceil(gpus / node.gpus) * node.gpus}.")
-    if gpus > node.domain:
+    if gpus > node.domain and not job.cluster.fabric.is_grid:
         if node.nic is None:
             raise PlanError("cluster.gpus", gpus, f"at most {node.domain}: node {node.id!r} has no NIC")
         if job.cluster.fabric.kind == "none":

@@ -22,6 +22,7 @@ from windtunnel.spec.data import Data
 from windtunnel.spec.plan import CpKind
 from windtunnel.spec.startup import Startup
 
+DimensionOrder = Literal["rotated", "innermost", "themis"]
 StateDtype = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 
 
@@ -219,6 +220,17 @@ class Runtime(Noun):
         "block", description="what fills a bucket: whole blocks, or whole tensors, as in PyTorch's DDP"
     )
     nccl: dict[str, str | int] = Field({}, description="NCCL_* variables of the job; `windtunnel collective --help` lists them")
+    dimension_order: DimensionOrder | None = Field(
+        None,
+        description="torus, mesh, ndim: order in which parts of a collective pass the dimensions; rotated: each part begins with "
+        "another one; innermost: all alike; themis: part by part the least loaded first; default: rotated, of ndim innermost",
+    )
+    dimension_chunks: PositiveInt | None = Field(
+        None,
+        le=256,
+        description="parts of a collective, which pass the dimensions one after the other; default: one for each "
+        "dimension if rotated, else 8",
+    )
     host: Host
     data: Data = Field(default_factory=lambda: Data.model_validate({}))
     startup: Startup = Field(default_factory=Startup)

@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from windtunnel.base.errors import SpecError
 from windtunnel.network.closed.cost import CallParts, Cost, nvls_cuts, parts_of
 from windtunnel.network.closed.fitted import NETS, NODES, NetConstants, NodeConstants
+from windtunnel.network.closed.grid import GRID_ERROR, describe_spans, greatest_grid_rate, grid_call
 from windtunnel.network.closed.measured import scale_constants
 from windtunnel.network.fabrics.check import check_fabric
 from windtunnel.network.groups.bandwidth import GroupLinks, above_leaf, group_links, hash_gain, uplink_share
@@ -39,6 +40,8 @@ class CommEstimate:
     relative_error: float
     held: float | None = None
     """SMs that its channels need, where that is less than all of them (`Setup.count_held`)."""
+    dimensions: str = ""
+    """The parts of a machine's dimensions that it runs over (`grid.describe_spans`)."""
 
 
 @dataclass(frozen=True)
@@ -281,6 +284,8 @@ def collective(
         raise SpecError("bytes", bytes, "a finite number of bytes, not negative")
     if group.ranks <= 1 or comm == Comm.NONE:
         return NOTHING
+    if group.grid is not None:
+        return _estimate_on_grid(cluster, comm, bytes, group)
     options = settings if isinstance(settings, Settings) else parse_settings(settings)
     prepared = prepare(cluster, comm, group, options)
     cost, algorithm, protocol, channels = prepared.best(bytes)
@@ -290,6 +295,23 @@ def collective(
         cost.seconds, algorithm, protocol, channels, rate, cost.latency, prepared.provenance, prepared.relative_error,
         prepared.count_held(bytes) if channels else None,
     )  # fmt: skip
+
+
+def _estimate_on_grid(cluster: Cluster, comm: Comm, size: float, group: Group) -> CommEstimate:
+    call = grid_call(cluster, comm, group)
+    seconds, latency = call.cost(size)
+    rate = size * bus_factor(comm, group.ranks) / seconds if seconds > 0 else 0.0
+    dimensions = describe_spans(call.machine, call.grid, comm)
+    return CommEstimate(
+        seconds, call.algorithm, call.machine.medium, 0, rate, latency, "assumed", GRID_ERROR, dimensions=dimensions
+    )  # fmt: skip
+
+
+def greatest_rate(cluster: Cluster, comm: Comm, group: Group, size: float, settings: Settings = DEFAULT) -> float:
+    """The greatest rate of a call of at most `size` bytes, B/s."""
+    if group.grid is not None:
+        return greatest_grid_rate(cluster, comm, group, size)
+    return prepare(cluster, comm, group, settings).greatest_rate(size)
 
 
 _WITHOUT_CHANNELS = {"tpu": "ICI", "gaudi": "HCCL", "other": "-"}
@@ -379,6 +401,7 @@ def sweep(
                 "algorithm": estimate.algorithm,
                 "protocol": estimate.protocol,
                 "channels": estimate.channels,
+                **({"dimensions": estimate.dimensions} if estimate.dimensions else {}),
                 "provenance": estimate.provenance,
                 "relative_error": estimate.relative_error,
             }

@@ -17,7 +17,7 @@ from typing import Literal
 from windtunnel.base.errors import SpecError
 from windtunnel.workload.ops import Comm
 
-Kind = Literal["ring", "fully_connected", "switch"]
+Kind = Literal["ring", "both_ways", "line", "fully_connected", "switch"]
 Schedule = Literal["plain", "themis"]
 CHUNKS = 64
 """Chunks of a collective, as in ASTRA-sim's case studies; more chunks cost more latency."""
@@ -26,8 +26,9 @@ CHUNKS = 64
 @dataclass(frozen=True)
 class Dimension:
     """One dimension: `size` accelerators along it; `bandwidth`: B/s of one accelerator each way over all its links of the
-    dimension; `latency`: seconds of a hop. Ring algorithms run on rings, direct ones on fully connected dimensions, halving on
-    switches."""
+    dimension (of a line: over one, as its ends have no other); `latency`: seconds of a hop. Ring algorithms run on rings, direct
+    ones on fully connected dimensions, halving on switches. A ring sends one way; `both_ways` sends halves either way round, each
+    half way; a line passes what comes from one side on to the other."""
 
     kind: Kind
     size: int
@@ -46,6 +47,8 @@ class Dimension:
         """Seconds of a reduce-scatter of `size` bytes on each, or an all-gather to as many: all algorithms send (n-1)/n of them."""
         if self.size == 1:
             return 0.0
+        if self.kind == "both_ways":
+            return self._halves(size)
         return STEPS[self.kind](self.size) * self.latency + size * (self.size - 1) / self.size / self.bandwidth
 
     def exchange(self, size: float) -> float:
@@ -53,13 +56,24 @@ class Dimension:
         if self.size == 1:
             return 0.0
         n = self.size
-        if self.kind != "ring":
+        if self.kind == "line":
+            return (n - 1) * self.latency + size / n * (n * n // 4) / self.bandwidth
+        if self.kind not in ("ring", "both_ways"):
             return self.latency + size * (n - 1) / n / self.bandwidth
         return n // 2 * self.latency + size / n * (n * n // 4) / self.bandwidth
+
+    def _halves(self, size: float) -> float:
+        """Halves of shares in pairs: the first ones of a pair leave as soon as those of the pair before have come."""
+        each = size / self.size / self.bandwidth
+        pairs, one = divmod(self.size - 1, 2)
+        period = max(2 * each, each + self.latency)
+        return (pairs + one - 1) * period + (each if one else 2 * each) + self.latency
 
 
 STEPS: dict[str, Callable[[int], int]] = {
     "ring": lambda n: n - 1,
+    "both_ways": lambda n: n // 2,
+    "line": lambda n: n - 1,
     "fully_connected": lambda n: 1,
     "switch": lambda n: math.ceil(math.log2(n)),
 }

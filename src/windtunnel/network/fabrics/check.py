@@ -38,7 +38,7 @@ def _entry(name: str) -> Fabric | None:
 
 def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
     """Raises SpecError for fabrics that no step can run on: a builder other than the entry's, planes that the NIC's ports do not
-    reach.
+    reach, slices of what is no torus.
 
     A step builds its graph for the nodes of the job, from `topology`, `leaf_nodes`, `pod_nodes` and the fields beside them, or
     attaches the job's servers to a dragonfly, dragonfly+ or the graph of a file. Another `builder` is what `windtunnel flows
@@ -50,6 +50,11 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
         )
     if fabric.congestion is not None:
         load_congestion(fabric.congestion, path=f"{path}.congestion")
+    if fabric.is_grid:
+        return
+    if fabric.slices:
+        allowed = "false for a fabric whose builder is no torus or mesh"
+        raise SpecError(f"{path}.slices", True, allowed, "A job on switches fills as many of their ports as it needs.")
     if fabric.builder in (None, "none"):  # `--set cluster.fabric.builder=none` removes an entry's builder
         return
     if is_drawn(fabric):

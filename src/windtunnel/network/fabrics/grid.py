@@ -30,5 +30,10 @@ def lines(points: Int32s, axis: int) -> Int32s:
 def chain(columns: Columns, along: Int32s, rate: float, latency: float, axis: int, wrap: bool) -> None:
     """Cables between neighbours on each line of `along` [lines, size]; `wrap` joins the ends of lines of three and more."""
     columns.cables(along[:, :-1], along[:, 1:], rate, latency, axis)
-    if wrap and along.shape[1] > 2:
+    if wrap and joins(along.shape[1]):
         columns.cables(along[:, -1], along[:, 0], rate, latency, axis)
+
+
+def joins(size: int) -> bool:
+    """Whether a line of so many accelerators can be a ring: the ends of a shorter one are neighbours anyway."""
+    return size > 2

@@ -14,7 +14,7 @@ import numpy as np
 from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.network.fabrics.columns import Columns, numbered_names
 from windtunnel.network.fabrics.grid import accelerators, chain, lines
-from windtunnel.network.fabrics.parameters import Builder, per_dimension, rates, sizes, times, words
+from windtunnel.network.fabrics.parameters import Builder, per_dimension, rates, sizes, time, times, words
 
 KINDS = ("ring", "fully_connected", "switch")
 
@@ -28,11 +28,15 @@ class NDim(Builder):
     sizes: tuple[int, ...] = sizes("4x8x2", "accelerators along each dimension")
     link: tuple[float, ...] = rates("200GB/s+100GB/s+50GB/s", "a cable, each way; one for all, or one each with + between")
     latency: tuple[float, ...] = times("50ns+500ns+2us", "a cable, one way; likewise")
+    launch: float = time("0us", "of a call of a step, before its first byte")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.kinds) != len(self.sizes):
+            raise self.wrong("kinds", f"{len(self.sizes)} names, one for each of the sizes {'x'.join(map(str, self.sizes))}")
 
     def build(self) -> Graph:
         dimensions = len(self.sizes)
-        if len(self.kinds) != dimensions:
-            raise self.wrong("kinds", f"{dimensions} names, one for each of the sizes {'x'.join(map(str, self.sizes))}")
         rates = per_dimension(self.link, dimensions, f"{self.NAME}.link")
         latencies = per_dimension(self.latency, dimensions, f"{self.NAME}.latency")
         columns = Columns()

@@ -65,3 +65,11 @@ def parse_fabric(text: str) -> Graph:
             )  # fmt: skip
         return parse_fabric(builder)
     raise UnknownName("--fabric", name, [*BUILDERS, "file", *(f for f in names("fabrics") if load_fabric(f).builder)])
+
+
+def parse_builder(text: str) -> Builder:
+    """The builder that `name:key=value,...` names, with its parameters. Raises UnknownName and SpecError."""
+    name, _, rest = text.strip().partition(":")
+    if name not in BUILDERS:
+        raise UnknownName("--fabric", name, list(BUILDERS))
+    return BUILDERS[name].of_text(rest)

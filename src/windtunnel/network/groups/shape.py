@@ -6,15 +6,17 @@ are compared, and the shape returned is that of the group that spans most nodes,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.fabrics.drawn import check_room, levels_of
+from windtunnel.network.groups.grid_shape import flat_grid_group, grid_group, shape_on_grid
+from windtunnel.network.groups.group import Group as Group
+from windtunnel.network.groups.group import Span
 from windtunnel.network.groups.ranks import EXPERTS, rows_of
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Axis
@@ -22,31 +24,7 @@ from windtunnel.workload.ops import Axis
 if TYPE_CHECKING:
     from windtunnel.spec.job import Job
 
-Span = Literal["device", "node", "leaf", "pod", "core"]
 _ORDER: tuple[Span, ...] = ("node", "leaf", "pod", "core")
-
-
-@dataclass(frozen=True)
-class Group:
-    """Shape of one communication group. A domain is a node, or a scale-up domain that spans several."""
-
-    ranks: int
-    """GPUs of the group."""
-    per_node: int
-    """Most GPUs of the group in one domain."""
-    nodes: int
-    """Domains that the group spans."""
-    sharing: int = 1
-    """Groups of the same axis that send through the NICs of one domain at the same time."""
-    gpus_per_node: int = 8
-    """GPUs in a domain."""
-    span: Span = "node"
-    """The farthest switch level that the group crosses."""
-    per_leaf: float = 0.0
-    """Domains of the group below one leaf (0: as many as fit). Of a pair: how many of the GPUs there send for each one whose
-    message leaves the leaf."""
-    per_pod: float = 0.0
-    """The same of a pod."""
 
 
 def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
@@ -57,6 +35,8 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
     and for a fabric with fewer ports than the job's nodes need.
     """
     plan, cluster = job.plan, job.cluster
+    if cluster.fabric.is_grid:
+        return grid_group(job, axis, stage)
     levels = levels_of(cluster)
     check_room(cluster, -(-cluster.gpus // cluster.node.gpus))
     of_experts = axis in EXPERTS  # other groups are the same whatever the experts' degrees
@@ -84,6 +64,8 @@ def group(job: Job, axis: Axis, stage: int | None = None) -> Group:
 
 def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing: int = 1) -> Group:
     """Group of `gpus` consecutive GPUs, or of the first `per_node` of each domain (what nccl-tests runs)."""
+    if cluster.fabric.is_grid:
+        return flat_grid_group(cluster, gpus)
     domain = cluster.node.domain
     here = min(gpus, domain, per_node or domain)
     if gpus < 1 or here < 1:
@@ -97,6 +79,8 @@ def flat_group(cluster: Cluster, gpus: int, per_node: int | None = None, sharing
 def shape_of(cluster: Cluster, rows: Int64s, pair: bool = False) -> Group:
     """Shape of groups given as rank ids [groups, ranks]: all groups that communicate at the same time, so that what they share is
     counted; `pair`: messages from the first rank of each row to the second."""
+    if cluster.fabric.is_grid:
+        return shape_on_grid(cluster, rows, pair)
     levels, node = levels_of(cluster), cluster.node
     return _describe(rows, None, node.domain, node.gpus, levels.leaf_nodes, levels.pod_nodes, pair)
 

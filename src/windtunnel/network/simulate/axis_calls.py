@@ -11,26 +11,29 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from windtunnel.base.arrays import Floats, Int32s, Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.engine.graph import Graph, NodeKind, Paths
+from windtunnel.engine.graph import Graph, NodeKind
 from windtunnel.engine.lanes import Lanes
 from windtunnel.engine.packet import PacketOptions
 from windtunnel.engine.routes import RouteOptions, route, spread
 from windtunnel.network.closed.collective import prepare
 from windtunnel.network.fabrics import ClusterGraph, cluster_graph
 from windtunnel.network.fabrics.columns import with_endpoints
+from windtunnel.network.grids.machine import grid_of
+from windtunnel.network.grids.mapping import Axes
 from windtunnel.network.groups.shape import Group, shape_of
 from windtunnel.network.lanes.build import lanes_of
 from windtunnel.network.lanes.queue_pairs import split
 from windtunnel.network.nccl import constants as c
 from windtunnel.network.nccl.mesh_rings import MeshRings, Pair
 from windtunnel.network.nccl.settings import DEFAULT, Settings
+from windtunnel.network.simulate.axis_call import AxisCall as AxisCall
 from windtunnel.network.simulate.chains import chain_seconds
 from windtunnel.network.simulate.collisions import loads
 from windtunnel.network.simulate.fabric_faults import FabricFaults, faults_of
+from windtunnel.network.simulate.grid_calls import GridPlace, grid_faults, grid_packets, refuse_sharing
 from windtunnel.network.simulate.packets import packet_options, sprays, timeouts_of
 from windtunnel.network.simulate.paths import (
     between_switches,
@@ -59,6 +62,8 @@ class Machine:
     seed: int = 1
     faults: FabricFaults = FabricFaults()
     """Of the fabric; those that stand all the time are in the graph."""
+    grid: GridPlace | None = None
+    """Where ranks are on a machine of dimensions."""
 
     def options(self, comm: Comm) -> RouteOptions:
         """How flows of a call leave their servers and choose among equal ways."""
@@ -73,6 +78,8 @@ class Machine:
     def flows(self) -> int:
         """Parallel flows of one connection, each with its own hash: its queue pairs on each port, or the fabric's number of
         paths."""
+        if self.grid is not None:
+            return 1
         return self.ports * max(self.settings.qps, self.cluster.fabric.flows_per_connection)
 
     @cached_property
@@ -90,36 +97,26 @@ class Machine:
     @property
     def sprays(self) -> bool:
         """Whether packets of one flow take all equal ways."""
-        return sprays(self.cluster)
+        return self.grid is None and sprays(self.cluster)
 
     def packets(self, mtu: int) -> PacketOptions:
         """The fabric's congestion control and flow control."""
+        if self.grid is not None:
+            return grid_packets(self.cluster, mtu, self.seed)
         return packet_options(self.cluster, mtu, self.settings, self.seed)
 
 
-@dataclass(frozen=True)
-class AxisCall:
-    """A call of several equal groups: K lanes in all."""
-
-    lanes: Lanes
-    options: RouteOptions
-    way: npt.NDArray[np.uint64]
-    """[K] keys of the lanes' connections."""
-    paths: Paths
-    seconds: float
-    """The closed form's for one group without other traffic."""
-    latency: float
-    """The part that moves no bytes."""
-    wait: float
-    """The part of `latency` before the first byte."""
-    extra: float
-    """Seconds of links between switches, which the closed form's hops do not contain."""
-    spine: bool
-    """Whether they do contain them."""
-
-
-def machine(cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, tenancy: Tenancy | None = None) -> Machine:
-    """The graph of a fabric under `gpus` ranks, where `cluster.placement` puts them; `tenancy`: under the first of several jobs."""
+def machine(
+    cluster: Cluster, gpus: int, settings: Settings = DEFAULT, seed: int = 1, tenancy: Tenancy | None = None, axes: Axes = ()
+) -> Machine:
+    """The graph of a fabric under `gpus` ranks, where `cluster.placement` puts them; `tenancy`: under the first of several jobs;
+    `axes`: those of a plan, on a machine of dimensions."""
+    if (dimensions := grid_of(cluster, gpus)) is not None:
+        refuse_sharing(cluster, tenancy)
+        place = GridPlace(dimensions, axes)
+        placed = place.place_ranks()
+        faults = grid_faults(cluster)
+        return Machine(cluster, placed, faults.break_links(placed.graph), np.zeros(0, np.int32), settings, seed, faults, place)
     if tenancy is None:
         tenancy = settle([Tenant(cluster.id, cluster.model_copy(update={"gpus": gpus}))])
     placed = replace(cluster_graph(cluster, tenancy.nodes), endpoint=tenancy.gpus[0])
@@ -152,6 +149,8 @@ def plan_of(on: Machine, comm: Comm, size: float, rows: Int64s, group: Group) ->
 
     SpecError if NCCL would use the fabric's switches for reduction (SHARP), which is not modelled for whole jobs.
     """
+    if on.grid is not None:
+        return on.grid.call(on.cluster, on.graph, comm, size, rows, group)
     count, ranks = rows.shape
     chosen = prepare(on.cluster, comm, group, on.settings).choose(size)[0]
     if chosen in (c.COLLNET_DIRECT, c.COLLNET_CHAIN) or chosen == c.NVLS and group.nodes > 1:

@@ -93,7 +93,7 @@ class CallResult:
         pair, names = _pairs(self.routed)
         return traffic(
             self.graph, network, moved, self.seconds, events=events, names=names, loads=self.loads,
-            sent=self.sent if self.sent is not None else lambda links: _find_sent(self.routed, pair, links),
+            sent=self.sent if self.sent is not None else lambda links: find_sent(self.routed.lanes, self.routed.paths, pair, links),
         )  # fmt: skip
 
 
@@ -262,22 +262,26 @@ def _packet(routed: RoutedCall, cluster: Cluster, options: RunOptions) -> CallRe
 
 
 def _pairs(routed: RoutedCall) -> tuple[Int32s, tuple[str, ...]]:
-    """For each lane the number of its pair of ranks, and the names of these."""
-    rank = np.full(routed.links.graph.endpoints, -1, np.int64)
-    rank[routed.links.ranks] = np.arange(len(routed.links.ranks))
-    src, dst = rank[routed.lanes.src], rank[routed.lanes.dst]
+    return name_pairs(routed.lanes, routed.links.ranks, routed.links.graph.endpoints)
+
+
+def name_pairs(lanes: Lanes, ranks: Int32s, endpoints: int) -> tuple[Int32s, tuple[str, ...]]:
+    """For each lane the number of its pair of ranks, and the names of these; `ranks`: the endpoint of each."""
+    rank = np.full(endpoints, -1, np.int64)
+    rank[ranks] = np.arange(len(ranks))
+    src, dst = rank[lanes.src], rank[lanes.dst]
     pairs, number = np.unique(np.stack([src, dst]), axis=1, return_inverse=True)
     named = [tuple("switch" if end < 0 else f"rank {end}" for end in pair) for pair in pairs.T.tolist()]
     return number.reshape(-1).astype(np.int32), tuple(" → ".join(pair) for pair in named)
 
 
-def _find_sent(routed: RoutedCall, pair: Int32s, links: Int64s) -> Sent:
+def find_sent(lanes: Lanes, paths: Paths, pair: Int32s, links: Int64s) -> Sent:
     """Bytes of each pair of ranks on these of the links of its lanes' paths."""
-    lane = np.repeat(np.arange(len(routed.lanes)), np.diff(routed.paths.start))
-    at = np.isin(routed.paths.links, links)
-    lane, link, width = lane[at], routed.paths.links[at].astype(np.int64), int(pair.max(initial=0)) + 1
+    lane = np.repeat(np.arange(len(lanes)), np.diff(paths.start))
+    at = np.isin(paths.links, links)
+    lane, link, width = lane[at], paths.links[at].astype(np.int64), int(pair.max(initial=0)) + 1
     key, number = np.unique(link * width + pair[lane], return_inverse=True)
-    moved = np.bincount(number, routed.lanes.bytes[lane].astype(np.float64), len(key)).astype(np.float64)
+    moved = np.bincount(number, lanes.bytes[lane].astype(np.float64), len(key)).astype(np.float64)
     return Sent(key // width, key % width, moved)
 
 
@@ -367,14 +371,15 @@ def _row(ran: CallResult, comm: Comm, size: float, gpus: int, links: GroupLinks)
         "protocol": protocol,
         "channels": channels,
         "lanes": len(ran.lowered.lanes),
-    } | (_of_packets(ran) if ran.mtu else {})
+    } | (count_packets(ran.stats, ran.mtu) if ran.mtu else {})
 
 
-def _of_packets(ran: CallResult) -> dict[str, object]:
+def count_packets(stats: Mapping[str, float], mtu: int) -> dict[str, object]:
+    """What a row says of packets of `mtu` bytes, from an engine's counters."""
     names = ("pfc_pauses", "host_pauses", "ecn_marks", "cnps", "drops", "losses", "timeouts", "retransmits")
-    counts = {name: int(ran.stats[name]) for name in names}
-    skipped = {"skipped_share": ran.stats["skipped_share"], "skip_error_us": 1e6 * ran.stats["skip_error_s"]}
-    return {"mtu": ran.mtu, "packet_hops": int(ran.stats["data_packet_hops"]), **counts, **skipped}
+    counts = {name: int(stats[name]) for name in names}
+    skipped = {"skipped_share": stats["skipped_share"], "skip_error_us": 1e6 * stats["skip_error_s"]}
+    return {"mtu": mtu, "packet_hops": int(stats["data_packet_hops"]), **counts, **skipped}
 
 
-__all__ = ["LOWERINGS", "CallResult", "RoutedCall", "engine_sweep", "route_call", "run_collective"]
+__all__ = ["LOWERINGS", "CallResult", "RoutedCall", "count_packets", "engine_sweep", "route_call", "run_collective"]

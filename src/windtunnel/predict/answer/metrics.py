@@ -132,6 +132,7 @@ def collective_rows(ran: StepRun) -> tuple[dict[str, object], ...]:
             "algorithm": price.algorithm,
             "protocol": price.protocol,
             "channels": price.channels,
+            **({"dimensions": price.dimensions} if price.dimensions else {}),
             "time_us": price.seconds * 1e6,
             "busbw_GBs": price.bus_bandwidth / 1e9,
             "count": count,

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.engine import _core
+from windtunnel.network.grids.mapping import axes_of
 from windtunnel.network.simulate.axis_calls import Machine, machine, with_slow_nics
 from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.engines.flow import FlowStep
@@ -50,7 +51,7 @@ class Fidelity:
     @classmethod
     def of(cls, name: str, book: CallBook, seed: int, skip: bool, slow: SlowNics = (), loads: bool = False) -> Fidelity:
         """`seed` draws the routes of flows; `slow` NICs are part of the graph."""
-        on = machine(book.job.cluster, book.job.cluster.gpus, book.settings, seed)
+        on = machine(book.job.cluster, book.job.cluster.gpus, book.settings, seed, axes=axes_of(book.job))
         for ranks, rate in slow:
             on = with_slow_nics(on, ranks, rate)
         return cls(name, on, skip, loads)

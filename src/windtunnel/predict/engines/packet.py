@@ -57,6 +57,8 @@ class PacketStep:
         """[calls] whether a call stays inside servers, where the same one usually finds its links as it left them and is simulated
         once."""
         graph = self.on.graph
+        if self.on.grid is not None:  # calls along a dimension, which meet few others
+            return np.ones(len(self.plans), np.bool_)
         leaves = (graph.node_site[graph.link_from] != graph.node_site[graph.link_to]) | (graph.node_site[graph.link_from] < 0)
         return np.array([not leaves[p.paths.links].any() for p in self.plans], np.bool_)
 

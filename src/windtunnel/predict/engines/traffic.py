@@ -85,7 +85,7 @@ def slowed_calls(calls: Sequence[NetworkCall], plans: Sequence[AxisCall], seen: 
 
 def collision_ratios(on: Machine, plans: Sequence[AxisCall]) -> dict[str, float]:
     """Hash collisions of the worst call: load over that of an even spread, for the worst link and for the mean byte."""
-    if on.sprays or on.flows > 1:
+    if on.sprays or on.flows > 1 or on.grid is not None:
         return {}
     most = (1.0, 1.0)
     for size in sorted({float(p.lanes.bytes.sum()) for p in plans})[-LARGEST:]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from windtunnel.base.arrays import Bools, Floats
-from windtunnel.engine import RankBuilder, Rows
+from windtunnel.engine import GrowingTable, RankBuilder
 from windtunnel.predict.category import Category, Task
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
@@ -50,7 +50,7 @@ class Stage:
         self.live, self.apart = live, apart
         self.group = 0 if apart is None else apart.number  # number of the group of equal replicas; each group has its own keys
         self.index, self.rank, self.templates, self.workload, self.costs = index, rank, templates, workload, costs
-        self.labels = Rows(3)  # of each instance
+        self.labels = GrowingTable(3)  # of each instance
         self.calls: Counter[CallKey] = Counter()
         self.collectives: list[tuple[int, CallKey]] = []  # collectives between passes: (instance, call)
         self.sent = self.received = 0  # pipeline transfers

@@ -232,7 +232,7 @@ def _collectives(prediction: Prediction) -> Markup:
     rows: list[list[Cell]] = []
     for call in [call for call in prediction.collectives if _number(call.get("count", 1)) > 0][:MOST_ROWS]:
         n = {k: _number(call.get(k)) for k in ("ranks", "nodes", "bytes", "channels", "time_us", "busbw_GBs", "count")}
-        text = {k: str(call.get(k) or "") for k in ("name", "axis", "algorithm", "protocol")}
+        text = {k: str(call.get(k) or "") for k in ("name", "axis", "algorithm", "protocol", "dimensions")}
         rows.append(
             [
                 (text["name"], None),
@@ -241,7 +241,7 @@ def _collectives(prediction: Prediction) -> Markup:
                 (f"{n['nodes']:.0f}", n["nodes"]),
                 (say.size(n["bytes"]), n["bytes"]),
                 (text["algorithm"], None),
-                (text["protocol"], None),
+                (f"{text['protocol']} {text['dimensions']}".strip(), None),
                 (f"{n['channels']:.0f}", n["channels"]),
                 (say.seconds(n["time_us"] * 1e-6), n["time_us"]),
                 (f"{n['busbw_GBs']:.1f}", n["busbw_GBs"]),

@@ -298,7 +298,7 @@ def collectives(prediction: Prediction, rows: int, width: int) -> RenderableType
             str(call.get("name", "")),
             f"{_number(call.get('ranks')):.0f} on {_number(call.get('nodes')):.0f}",
             say.size(_number(call.get("bytes"))),
-            "/".join(str(call[k]) for k in ("algorithm", "protocol") if call.get(k)),
+            "/".join(str(call[k]) for k in ("algorithm", "protocol", "dimensions") if call.get(k)),
             *([f"{_number(call.get('channels')):.0f}"] if wide else []),
             say.seconds(_number(call.get("time_us")) * 1e-6),
             f"{_number(call.get('busbw_GBs')):.1f}",

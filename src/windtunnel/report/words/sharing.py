@@ -36,7 +36,7 @@ def traffic_cells(one: SharedTraffic) -> list[str]:
     unit = _WHAT[one.kind]
     name = one.name if one.kind == "job" else f"{one.name} ({unit})"
     where = one.nodes.removeprefix("nodes:") or "-"
-    slower = f"{one.slowdown - 1.0:+.1%}" if one.steps else "not counted"
+    slower = f"{one.slowdown - 1.0:+z.1%}" if one.steps else "not counted"
     return [say.clean(name), where, *(say.seconds(value) for value in (one.alone_s, one.mean_s, one.worst_s)), slower]
 
 

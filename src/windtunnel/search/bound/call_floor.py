@@ -13,7 +13,7 @@ import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
 from windtunnel.network import Group
-from windtunnel.network.closed.collective import prepare
+from windtunnel.network.closed.collective import greatest_rate
 from windtunnel.network.nccl.settings import Settings
 from windtunnel.spec import Cluster
 from windtunnel.workload import Comm
@@ -69,4 +69,4 @@ class CallFloor:
         if call is None or call[1].ranks <= 1:
             return math.inf
         comm, group = call
-        return max(prepare(each, comm, group, self.settings).greatest_rate(size) for each in self.clusters)
+        return max(greatest_rate(each, comm, group, size, self.settings) for each in self.clusters)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from windtunnel.base.arrays import Floats, Int64s
+from windtunnel.base.errors import SpecError
 from windtunnel.network.groups.shape import group
 from windtunnel.predict.price.calibrated import call_factor
 from windtunnel.predict.program import demands
@@ -116,7 +117,7 @@ class DemandFloor:
         if call not in known:
             known[call] = self.calls.no_call()
             if row.axis:
-                with suppress(ValueError):  # no such groups: the plan contradicts itself, as its prediction would say
+                with suppress(ValueError, SpecError):  # no such groups: the plan contradicts itself, as its prediction would say
                     known[call] = self.calls.number(row.comm, group(self.jobs[place], row.axis))
         return known[call]
 

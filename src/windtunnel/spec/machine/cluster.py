@@ -12,6 +12,9 @@ from windtunnel.spec.machine.economics import Economics, Region
 from windtunnel.spec.machine.host import Expansion, HostLink, MemoryPool, Storage
 from windtunnel.spec.machine.power import GpuDraw, NodeDraw, SwitchDraw
 
+GRIDS = ("torus", "mesh", "ndim")
+"""Builders of machines with dimensions, on which a step runs."""
+
 
 class GPU(Noun):
     """One accelerator as its driver reports it (a GCD of an MI250X is one GPU).
@@ -134,6 +137,8 @@ class Fabric(Noun):
         1, ge=1, le=64, strict=True, description="hash values that one connection spreads over (E-ECMP)"
     )
     builder: str | None = Field(None, description="topology builder with parameters, as in `windtunnel flows --fabric`")
+    slices: Flag = Field(False, description="a job gets a part of the torus that `builder` describes, with as many accelerators")
+    slice: str | None = Field(None, description="sizes of that part, such as 4x8x8; default: the part nearest to a cube")
     buffer: Size | None = Field(
         None, gt=0, description="shared buffer of a switch; default: what its ports fill in 25.8 us, and at least 32 MB"
     )
@@ -153,6 +158,11 @@ class Fabric(Noun):
     in_network_reduction: Flag = False
     draw: SwitchDraw = SwitchDraw()
     source: str = ""
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether accelerators are joined to each other along dimensions, without servers and leaves."""
+        return self.builder is not None and self.builder.strip().partition(":")[0] in GRIDS
 
 
 class Achieved(Noun):
