@@ -156,17 +156,12 @@ def sweep(
     Raises SpecError and UnknownName.
     """
     call = OPS[op_of(op)] if isinstance(op, str) else op
-    if cluster.fabric.faults:
-        from windtunnel.network.simulate.fabric_faults import check_faults
-
-        check_faults(cluster.fabric, network)
-    if cluster.fabric.is_grid:
-        from windtunnel.network.simulate.grid_sweep import EngineOptions, grid_sweep, refuse_on_grid
-
-        refuse_on_grid({"--per-node": per_node, "--algorithm": algorithm or protocol or sends, "--dims": dims})
+    _check_fabric(cluster, network, {"--per-node": per_node, "--algorithm": algorithm or protocol or sends, "--dims": dims})
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
         return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
     if cluster.fabric.is_grid:
+        from windtunnel.network.simulate.grid_sweep import EngineOptions, grid_sweep
+
         options = EngineOptions(mtu, threads, skip, loads)
         return grid_sweep(cluster, call, gpus, sizes, network=network, options=options, progress=progress, watch=watch)
     from windtunnel.network.simulate.collective import engine_sweep
@@ -191,6 +186,18 @@ def sweep(
         watch=watch,
         loads=loads,
     )
+
+
+def _check_fabric(cluster: Cluster, network: str, not_on_grid: dict[str, object]) -> None:
+    """SpecError for faults that the fidelity cannot show, and on a machine joined along dimensions for options that it has not."""
+    if cluster.fabric.faults:
+        from windtunnel.network.simulate.fabric_faults import check_faults
+
+        check_faults(cluster.fabric, network)
+    if cluster.fabric.is_grid:
+        from windtunnel.network.simulate.grid_sweep import refuse_on_grid
+
+        refuse_on_grid(not_on_grid)
 
 
 def flows(
