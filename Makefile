@@ -15,7 +15,7 @@ PIP = $(BIN)/python -m $(INSTALL)
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser test-wheel wheels changelog coverage mutants against fresh lint lint-imports format examples laws bench sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
+.PHONY: help setup demo docs test test-cpp test-python torch test-torch test-slurm test-browser test-wheel wheels changelog coverage mutants against fresh lint lint-imports format examples laws bench bench-short sanitize sanitize-short fuzz fuzz-short fleet-faults fleet-faults-short clean
 
 help:
 	@echo "setup           .venv with the package and everything that its tests need"
@@ -39,7 +39,7 @@ help:
 	@echo "mutants         a sample of wrong formulas against their tests; writes docs/mutants.md"
 	@echo "against         REV=<commit>: what moved in the predictions of random jobs since then"
 	@echo "coverage        lines and branches that the tests run, by room"
-	@echo "bench           speeds; asserts nothing"
+	@echo "bench           speeds, and whole commands against REV=<commit> or the last tag; asserts nothing; bench-short is CI's"
 	@echo "clean           remove build/ and out/"
 
 setup: $(VENV)/.installed
@@ -128,6 +128,11 @@ bench: setup
 	build/module/cc_bench
 	$(BIN)/python -m pytest benchmarks --benchmark-only -q
 	$(BIN)/python benchmarks/network_bars.py
+	$(BIN)/python -m tests.against.speed $(REV)
+
+# Whole commands of a second or so, before (the last tag, or REV=<commit>) and now. It fails by no figure.
+bench-short: setup
+	$(BIN)/python -m tests.against.speed $(REV) --short --rounds 3
 
 # Outputs that examples/ and the documents show, written anew; the tests compare them.
 examples: setup

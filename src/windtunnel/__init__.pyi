@@ -42,10 +42,10 @@ from .goodput.answer import Goodput as Goodput
 from .jobs.loaded import LoadedJob as LoadedJob
 from .memory.result import StageMemory as StageMemory
 from .memory.stage import memory_of as memory_of
-from .network.api import FlowsResult as FlowsResult
 from .network.api import collective as collective
 from .network.api import flows as flows
 from .network.api import sweep as sweep
+from .network.flows.run import FlowsResult as FlowsResult
 from .network.simulate.traffic import Traffic as Traffic
 from .predict.prediction import KernelRow as KernelRow
 from .predict.prediction import Prediction as Prediction

@@ -92,8 +92,22 @@ def test_a_training_script_gets_the_monitor_without_the_simulator() -> None:
 @pytest.mark.parametrize("first", ["import windtunnel.{0}", "from windtunnel.{0} import *", "getattr(wt, '{0}')", ""])
 def test_the_function_stays_when_its_room_is_imported(name: str, first: str) -> None:
     code = f"import windtunnel as wt\n{first.format(name)}\nimport windtunnel.{name}, sys\n"
-    told = run(f"{code}print(type(wt.{name}).__name__, type(sys.modules['windtunnel.{name}']).__name__)")
-    assert told == "function module"
+    code += (
+        f"from types import ModuleType\nprint(type(wt.{name}).__name__, isinstance(sys.modules['windtunnel.{name}'], ModuleType))"
+    )
+    assert run(code) == "function True"
+
+
+FUNCTIONS_BY_FILES_NAME = (
+    ("memory", "over_time"), ("memory", "replay"), ("memory", "snapshot"), ("memory", "why"), ("workload", "build"),
+    ("compute", "describe"), ("compute", "estimate"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("room", "name"), FUNCTIONS_BY_FILES_NAME)
+def test_a_function_stays_when_the_file_of_its_name_is_imported(room: str, name: str) -> None:
+    for first in (f"import windtunnel.{room}.{name}", f"from windtunnel.{room} import {name}", ""):
+        assert run(f"{first}\nfrom windtunnel.{room} import {name}\nprint(type({name}).__name__)") == "function"
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 
 class WindtunnelError(Exception):
     """Root of the tree; `exit_code` is what the command line returns."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes as they are; their classes are made of other arguments than Exception keeps."""
+        return _with_state, (type(self), self.args, self.__dict__)
+
+
+def _with_state(kind: type[WindtunnelError], args: tuple[Any, ...], state: dict[str, Any]) -> WindtunnelError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class SpecError(WindtunnelError):

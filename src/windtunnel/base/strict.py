@@ -8,4 +8,4 @@ from pydantic import BaseModel, ConfigDict
 class Strict(BaseModel):
     """A table of a file. Unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from xml.etree.ElementTree import Element as Parsed
-from xml.etree.ElementTree import ParseError
-from xml.sax.saxutils import quoteattr
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import FileError
 from windtunnel.base.files import MIB, read_plain
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element as Parsed
 
 LARGEST = 64 * MIB
 DEEPEST = 64
@@ -47,6 +48,8 @@ class XmlNode:
 
 def read_xml(path: Path, wanted: str) -> XmlNode:
     """The root of a file. FileError for what is no XML, is cut off, is larger than 64 MiB or declares entities."""
+    from xml.etree.ElementTree import ParseError
+
     from defusedxml.common import DefusedXmlException
     from defusedxml.ElementTree import fromstring
 
@@ -71,6 +74,8 @@ def xml_text(root: XmlNode) -> str:
 
 
 def _lines(node: XmlNode, depth: int) -> Iterator[str]:
+    from xml.sax.saxutils import quoteattr  # imported here: it imports urllib
+
     start = "  " * depth + "<" + " ".join([node.tag, *(f"{name}={quoteattr(value)}" for name, value in node.attributes.items())])
     if not node.children:
         yield start + "/>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import errno
+import gc
 import os
 import re
 import sys
@@ -44,6 +45,10 @@ VERBS: Verbs = {
 
 INTERRUPTED, BROKEN_PIPE = 130, 1
 """Exit codes after SIGINT (as in shells) and after a closed pipe (as in rich and click)."""
+
+
+GARBAGE = 100_000
+"""Objects that a command makes between two searches for dead circles of them: the imports of most verbs fit below it."""
 
 
 _USAGE: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -99,6 +104,8 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; returns the exit code. Each user error is one message on standard error."""
+    if arguments is None:
+        _settle_process()
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the shell closed it: `>&-`
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 of the process, to its end
@@ -127,6 +134,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter reports it again at exit
         return BROKEN_PIPE if error.errno == errno.EPIPE else _fail(f"standard output: {error.strerror}.", 2)
+
+
+def _settle_process() -> None:
+    """What holds for a process that is one command: no plugins of pydantic, and fewer searches for circles of dead objects."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    gc.set_threshold(GARBAGE)
 
 
 def _usage(error: Any) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,21 +11,17 @@ from windtunnel.base.errors import SpecError
 from windtunnel.base.fidelity import FIDELITIES, check_fidelity
 from windtunnel.cli import INTERRUPTED
 from windtunnel.cli.collective_links import Largest, check_page_of
-from windtunnel.cli.collective_listing import as_csv, as_json, listing
 from windtunnel.cli.shared.common import Fault, Json, Sets, fault_sets, notes, writable, write, write_json
 from windtunnel.cli.shared.progress import stoppable
 from windtunnel.jobs.machines import load_machine
-from windtunnel.jobs.nccl_topology import with_topology
-from windtunnel.network import flat_group
-from windtunnel.network.api import OPS, algorithm_of, op_of, sweep
+from windtunnel.network.api import OPS, algorithm_of, op_of, sends_of, sweep
 from windtunnel.network.lanes.algorithms import LOWERINGS
-from windtunnel.network.lanes.listing import transfers
-from windtunnel.network.lanes.send_files import Sends, read_sends
-from windtunnel.network.nccl.settings import KNOWN, as_set, parse_settings
-from windtunnel.network.simulate.collective import route_call
 from windtunnel.network.sizes import sizes_of
-from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
+
+if TYPE_CHECKING:
+    from windtunnel.network.lanes.send_files import Sends
+    from windtunnel.spec.machine.cluster import Cluster
 
 SPLIT = frozenset({Comm.ALL_GATHER, Comm.REDUCE_SCATTER, Comm.ALL_TO_ALL, Comm.GATHER, Comm.SCATTER})
 """Calls whose `count` column nccl-tests gives per rank."""
@@ -90,6 +85,8 @@ def command(  # long: one option a line
     json: Json = None,
 ) -> None:
     if env and "help" in env:
+        from windtunnel.network.nccl.settings import KNOWN
+
         names = KNOWN | {"NCCL_TOPO_FILE": "XML of a node of this cluster: rates of its NICs and PCIe lanes"}
         write("\n".join(f"{name:<28} {does}" for name, does in names.items()), "-", "--env")
         return
@@ -100,10 +97,12 @@ def command(  # long: one option a line
     machine = load_machine(cluster, [*(sets or ()), *fault_sets(fault, "fabric.faults")])
     chosen_sizes, variables = sizes_of(sizes), variables_of(env or ())
     if (topology := variables.pop("NCCL_TOPO_FILE", None)) is not None:
+        from windtunnel.jobs.nccl_topology import with_topology
+
         machine = with_topology(machine, str(topology), "--env.NCCL_TOPO_FILE")
     if per_node is not None and per_node > machine.node.domain:
         raise SpecError("--per-node", per_node, f"at most {machine.node.domain}, as many GPUs as a node of {machine.id} joins")
-    sends = read_sends(algorithm) if algorithm is not None and Path(algorithm).suffix else None
+    sends = None if algorithm is None else sends_of(algorithm)
     chosen = algorithm_of(algorithm) if sends is None else None
     if sends is not None and sends.size is None and len(chosen_sizes) > 1:
         raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
@@ -197,6 +196,12 @@ def _show(
     dims: tuple[int, ...],
 ) -> None:
     """Lists the transfers of one call."""
+    from windtunnel.cli.collective_listing import as_csv, as_json, listing
+    from windtunnel.network import flat_group
+    from windtunnel.network.lanes.listing import transfers
+    from windtunnel.network.nccl.settings import as_set, parse_settings
+    from windtunnel.network.simulate.collective import route_call
+
     if machine.fabric.is_grid:
         option = "--show-transfers" if csv is None else "--csv"
         raise SpecError(option, op, "a cluster with switches: transfers along dimensions are not listed")

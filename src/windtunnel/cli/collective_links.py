@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError
-from windtunnel.network.simulate.traffic import Traffic
-from windtunnel.spec.machine.cluster import Cluster
 
-Seen = tuple[dict[str, object], Traffic]
-"""A row of the table and what its run did to the links."""
+if TYPE_CHECKING:
+    from windtunnel.network.simulate.traffic import Traffic
+    from windtunnel.spec.machine.cluster import Cluster
+
+    Seen = tuple[dict[str, object], Traffic]
+    """A row of the table and what its run did to the links."""
 
 MOST_LINES = 4
 """Hottest links below the table."""

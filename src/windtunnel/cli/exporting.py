@@ -12,7 +12,7 @@ from windtunnel.base.errors import FileError, SpecError
 from windtunnel.cli.shared.common import Megatron, ModelFile, On, Sets, Source, notes, print_list, writable
 from windtunnel.cli.shared.job import job_of, tell_source
 from windtunnel.exports.exporters import EXPORTERS, cluster_exporter_of, export_job, exporter_of, save
-from windtunnel.jobs.load import load_cluster_alone
+from windtunnel.jobs.own import load_cluster_alone
 
 EXAMPLES = """\b
 Examples:

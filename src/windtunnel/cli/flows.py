@@ -114,15 +114,17 @@ def command(  # long: one option a line
         began = time.process_time()
         result = run_flows(graph, flow_list, options, progress)
         result.stats["cpu_s"] = time.process_time() - began
-    from windtunnel.report.text.flows import flows_json, flows_report
-
     if series is not None:
         from windtunnel.report.series import series_text
 
         write(series_text(result, series), series, "--series")
     if json is not None:
+        from windtunnel.report.text.flows import flows_json
+
         write(flows_json(result, fabric), json, "--json")
     if not quiet and json != "-":
+        from windtunnel.report.text.flows import flows_report
+
         flows_report(result, fabric)
     if not result.finished:
         raise typer.Exit(INTERRUPTED)

@@ -35,6 +35,7 @@ def command(
     kernels: Annotated[
         str | None, typer.Option("--kernels", metavar="FILE.json", help="Curves of `fit kernels` instead of the catalogue's.")
     ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help="Processes; default: one for each core.")] = None,
     quiet: Quiet = False,
 ) -> None:
     writable(("--json", json), ("--markdown", markdown), ("--html", html), ("--record", record))
@@ -57,7 +58,8 @@ def command(
         def step(done: int, total: int, row: str) -> None:
             shown.update(task, completed=done, total=total)
 
-        report = validate(list(tables) if tables else None, family=family, progress=step, gpu=gpu, dtype=dtype, kernels=kernels)
+        chosen = list(tables) if tables else None
+        report = validate(chosen, family, step, gpu=gpu, dtype=dtype, kernels=kernels, processes=jobs)
     if json is not None:
         write_json(report.as_dict(), json)
     if markdown is not None:

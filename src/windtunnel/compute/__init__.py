@@ -1,23 +1,14 @@
-"""Device seconds of operators: tile/wave model of matrix products, fused attention, and kernels that move bytes."""
+"""Device seconds of operators: tile/wave model of matrix products, fused attention, and kernels that move bytes.
 
-from windtunnel.compute.curves import PROVENANCES, Provenance
-from windtunnel.compute.describe import describe
-from windtunnel.compute.estimate import Estimate, estimate
-from windtunnel.compute.measured import Measured
-from windtunnel.compute.modules import Modules, in_modules
-from windtunnel.compute.profile import Profile
-from windtunnel.compute.training import Factors, TrainingFactor
+Names are imported on first use.
+"""
 
-__all__ = [
-    "PROVENANCES",
-    "Estimate",
-    "Factors",
-    "Measured",
-    "Modules",
-    "Profile",
-    "Provenance",
-    "TrainingFactor",
-    "describe",
-    "estimate",
-    "in_modules",
-]
+from __future__ import annotations
+
+import lazy_loader
+
+from windtunnel.base.lazy import functions_before_packages
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+functions_before_packages(__name__, ("describe", "estimate"))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from windtunnel.formats.jobs.harmless_keys import split as split_ignored
-from windtunnel.formats.jobs.imported import Imported
 from windtunnel.spec import Job
+
+if TYPE_CHECKING:
+    from windtunnel.formats.jobs.imported import Imported
 
 
 def summarise_ignored(ignored: Sequence[str], form: str) -> list[str]:
     """Ignored keys: first those that may matter, one a line; those without effect are in one line at the end."""
+    if not ignored:
+        return []
+    from windtunnel.formats.jobs.harmless_keys import split as split_ignored
+
     matter, without = split_ignored(ignored, form)
     line = [f"{', '.join(without)} (without effect on time or memory)"] if without else []
     return [f"{key} (may matter)" for key in matter] + line

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.base.errors import FileError, Nothing, SpecError, unknown_machine
 from windtunnel.base.link_lines import numbers_of
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.network.fabrics.drawn.text_topology import load_file
-from windtunnel.spec import Cluster, Job, Noun, load_cluster, load_job, names
-from windtunnel.spec.graph_model import GraphModel
+from windtunnel.spec import Cluster, Noun, load_cluster, load_job, names
 from windtunnel.spec.loading.files import read_table
+
+if TYPE_CHECKING:
+    from windtunnel.formats.jobs.imported import Imported
+    from windtunnel.spec import Job
 
 
 def is_dataset_file(path: str) -> bool:
@@ -71,6 +72,8 @@ def foreign_cluster(base: str) -> Cluster | None:
     if reading is not None and isinstance(reading.value, Cluster):
         return reading.value
     if len(numbers_of(head.lines[0] if head.lines else "")) in (3, 5):
+        from windtunnel.network.fabrics.drawn.text_topology import load_file
+
         load_file(base)  # a topology that is damaged: the line
     return None
 
@@ -85,6 +88,8 @@ def machine_job(base: str, overrides: list[str], first: Imported) -> Job:
     """The job whose machine is used; for a bare cluster, a job with the imported model. Not checked: the plan is not final yet."""
     if is_job(base):
         return load_job(base if base in names("jobs") else Path(base), overrides)
+    from windtunnel.spec.graph_model import GraphModel
+
     runtime: Any = {"framework": "fsdp" if isinstance(first.model, GraphModel) else "megatron-core"}
     if first.runtime is not None:
         runtime = {"base": "none", **tables_of(runtime=first.runtime)["runtime"]}

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, check_fidelity
 from windtunnel.network.closed.collective import sweep as closed_sweep
-from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault
-from windtunnel.network.flows.flow_list import load_flows
-from windtunnel.network.flows.run import FlowOptions, run_flows
-from windtunnel.network.flows.run import FlowsResult as FlowsResult
-from windtunnel.network.lanes.algorithms import LOWERINGS
-from windtunnel.network.lanes.send_files import Sends, read_sends
-from windtunnel.network.simulate.collective import Watch, engine_sweep
-from windtunnel.network.simulate.fabric_faults import check_faults
-from windtunnel.network.simulate.grid_sweep import EngineOptions, grid_sweep, refuse_on_grid
-from windtunnel.network.simulate.packet_settings import PacketSettings
 from windtunnel.network.sizes import sizes_of
 from windtunnel.spec import load_cluster
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Comm
+
+if TYPE_CHECKING:
+    from windtunnel.network.flows.run import FlowsResult
+    from windtunnel.network.lanes.send_files import Sends
+    from windtunnel.network.simulate.collective import Watch
+    from windtunnel.network.simulate.packet_settings import PacketSettings
 
 OPS = {comm.name.lower(): comm for comm in Comm if comm is not Comm.NONE}
 """Name of each call -> the call."""
@@ -43,6 +40,8 @@ def algorithm_of(name: str | None) -> str | None:
     """The name in `LOWERINGS` of an algorithm in any spelling; None for None. Raises UnknownName."""
     if name is None:
         return None
+    from windtunnel.network.lanes.algorithms import LOWERINGS
+
     by_plain_name = {key.replace("_", ""): key for key in LOWERINGS}
     plain = name.strip().lower().replace("-", "").replace("_", "")
     if plain not in by_plain_name:
@@ -85,8 +84,8 @@ def collective(
     if per_node is not None and per_node > machine.node.domain:
         raise SpecError("--per-node", per_node, f"at most {machine.node.domain}, as many GPUs as a node of {machine.id} joins")
     chosen = sizes_of(sizes) if isinstance(sizes, str) else [sizes] if isinstance(sizes, (int, float)) else list(sizes)
-    named = None if isinstance(algorithm, Sends) or algorithm is None else str(algorithm)
-    sends = algorithm if isinstance(algorithm, Sends) else read_sends(named) if named and Path(named).suffix else None
+    named = str(algorithm) if isinstance(algorithm, (str, Path)) else None
+    sends = None if algorithm is None else sends_of(algorithm)
     if sends is not None and sends.size is None and len(chosen) > 1:
         raise SpecError("--bytes", sizes, "one size", "The file does not say what size it is for, so it does not scale.")
     return sweep(
@@ -108,6 +107,17 @@ def collective(
         watch=watch,
         loads=loads,
     )
+
+
+def sends_of(algorithm: str | Path | Sends) -> Sends | None:
+    """The sends that an algorithm is or whose file it names; None for a name."""
+    if not isinstance(algorithm, (str, Path)):
+        return algorithm
+    if not Path(algorithm).suffix:
+        return None
+    from windtunnel.network.lanes.send_files import read_sends
+
+    return read_sends(str(algorithm))
 
 
 def check_threads(threads: int) -> None:
@@ -136,7 +146,7 @@ def sweep(
     progress: Callable[[float], bool] | None = None,
     watch: Watch | None = None,
     loads: bool = False,
-) -> list[dict[str, object]]:
+) -> list[dict[str, object]]:  # long: one argument a line
     """The table of nccl-tests, a row per size in bytes: `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, …
 
     `op` as `windtunnel collective --op` takes it; `network` closed, flow or packet; `settings` NCCL's variables; `per_node` ranks
@@ -146,14 +156,23 @@ def sweep(
     Raises SpecError and UnknownName.
     """
     call = OPS[op_of(op)] if isinstance(op, str) else op
-    check_faults(cluster.fabric, network)
+    if cluster.fabric.faults:
+        from windtunnel.network.simulate.fabric_faults import check_faults
+
+        check_faults(cluster.fabric, network)
     if cluster.fabric.is_grid:
+        from windtunnel.network.simulate.grid_sweep import refuse_on_grid
+
         refuse_on_grid({"--per-node": per_node, "--algorithm": algorithm or protocol or sends, "--dims": dims})
     if network == CLOSED and algorithm is None and protocol is None and sends is None:
         return closed_sweep(cluster, call, gpus, sizes, per_node=per_node, settings=settings)
     if cluster.fabric.is_grid:
+        from windtunnel.network.simulate.grid_sweep import EngineOptions, grid_sweep
+
         options = EngineOptions(mtu, threads, skip, loads)
         return grid_sweep(cluster, call, gpus, sizes, network=network, options=options, progress=progress, watch=watch)
+    from windtunnel.network.simulate.collective import engine_sweep
+
     return engine_sweep(
         cluster,
         call,
@@ -202,6 +221,11 @@ def flows(
     The result has `fct` (seconds until each sender has its last ACK), `summary()`, `stats`, `hot_links()` and `collisions`. Raises
     SpecError, UnknownName and FileError.
     """
+    from windtunnel.network.fabrics import apply_faults, parse_fabric, parse_fault
+    from windtunnel.network.flows.flow_list import load_flows
+    from windtunnel.network.flows.run import FlowOptions, run_flows
+    from windtunnel.network.simulate.packet_settings import PacketSettings
+
     graph = apply_faults(parse_fabric(fabric), [parse_fault(text) for text in faults])
     options = FlowOptions(network, routing, nic, seed, mtu, until, packet or PacketSettings(cc=cc, threads=threads))
     return run_flows(graph, load_flows(flows, graph.endpoints), options, progress)

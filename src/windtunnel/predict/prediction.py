@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from windtunnel.memory import StageMemory
-from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.published import PublishedSteps
 from windtunnel.spec.job import Job
+
+if TYPE_CHECKING:
+    from windtunnel.network.simulate.traffic import Traffic
 
 
 @dataclass(frozen=True)

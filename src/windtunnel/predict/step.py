@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.base.errors import UnknownName
-from windtunnel.base.fidelity import FIDELITIES
+from windtunnel.base.fidelity import CLOSED, FIDELITIES
 from windtunnel.compute import Factors, Profile
-from windtunnel.network.simulate.fabric_faults import check_faults, without_faults
 from windtunnel.predict.answer.read import read_off
 from windtunnel.predict.prediction import FaultCost, Prediction
 from windtunnel.predict.runs.run import run_step
@@ -18,7 +17,7 @@ from windtunnel.predict.runs.setting import Setting
 from windtunnel.predict.runs.share import share
 from windtunnel.predict.runs.step_run import StepRun
 from windtunnel.spec import Job, check
-from windtunnel.workload import build
+from windtunnel.workload import Workload, build
 
 if TYPE_CHECKING:
     from windtunnel.records import Dataset
@@ -53,7 +52,10 @@ def predict(
         profile = (profile if isinstance(profile, Profile) else Profile.of(profile)).on(job.cluster.gpu)
     setting = Setting(network, seed, skip, factors, profile, progress, loads)
     check(job)
-    check_faults(job.cluster.fabric, network)
+    if job.cluster.fabric.faults:
+        from windtunnel.network.simulate.fabric_faults import check_faults
+
+        check_faults(job.cluster.fabric, network)
     job, sharing, saving = share(job, [check(one) for one in beside], background, setting)
     workload = build(job)
     ran = run_step(workload, setting.price(workload), setting)
@@ -61,8 +63,21 @@ def predict(
     return replace(prediction, faults=_faults(job, ran, setting)) if job.cluster.fabric.faults else prediction
 
 
+def predict_built(workload: Workload) -> Prediction:
+    """The closed-form prediction of a workload whose job has been checked, as `predict` makes it. Raises as `predict`."""
+    fabric = workload.job.cluster.fabric
+    if fabric.faults:
+        from windtunnel.network.simulate.fabric_faults import check_faults
+
+        check_faults(fabric, CLOSED)
+    setting = Setting(CLOSED)
+    return read_off(workload, run_step(workload, setting.price(workload), setting), setting)
+
+
 def _faults(job: Job, ran: StepRun, setting: Setting) -> FaultCost:
     """What the fabric's faults cost: the same step on a whole fabric beside it."""
+    from windtunnel.network.simulate.fabric_faults import without_faults
+
     workload = build(job.model_copy(update={"cluster": without_faults(job.cluster)}))
     whole = run_step(workload, setting.price(workload), setting).step
     events = ran.traffic.events if ran.traffic is not None else {}

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from windtunnel.base.errors import FileError, SpecError, nearest
+from windtunnel.base.processes import OrderedMap, count_cores, ordered_map
 from windtunnel.compute.power import statics
 from windtunnel.predict import predict as _predict
 from windtunnel.predict.prediction import Prediction
@@ -23,7 +25,7 @@ from windtunnel.reality.rows import measurements
 from windtunnel.reality.rows.conventions import mfu_pct
 from windtunnel.reality.rows.measurements import Fitted
 from windtunnel.reality.rows.skipped import Skipped
-from windtunnel.reality.rows.table import MeasuredTable, TrainingRow, header_of, parse, read_text
+from windtunnel.reality.rows.table import CollectiveRow, MeasuredTable, TrainingRow, header_of, parse, read_text
 from windtunnel.reality.score.bars import of_scores
 from windtunnel.reality.score.choices import choices, set_aside
 from windtunnel.reality.score.collectives import score_collective
@@ -57,10 +59,12 @@ def validate(
     gpu: str | None = None,
     dtype: str | None = None,
     kernels: str | None = None,
+    processes: int | None = 1,
 ) -> Report:
     """Score the rows of `paths` (left out: the measurements in the catalogue), only those of `family` if given.
 
     `gpu` and `dtype` are those of kernel tables that do not state them; `kernels` is a file that `fit kernels` wrote, for them.
+    `processes` score rows side by side (None: one for each core); the report is the same for any number.
 
     Raises `SpecError` for a table of unknown columns, for a family that no row has, and for `gpu`, `dtype` or `kernels` without a
     kernel table. A row that the model refuses is skipped with the refusal; any other exception is a bug and is raised.
@@ -69,7 +73,15 @@ def validate(
     if not listed:
         raise FileError("validate", "no table", "at least one CSV file")
     fitted = measurements.fitted_families()
-    tables, timed = _read(listed, predict, fitted, gpu, dtype, kernels)
+    how = _Scoring(predict, fitted, gpu, dtype, kernels)
+    _begin(how)
+    with ordered_map(processes or count_cores(), _begin, how) as over:
+        return _validate(listed, paths is None, family, progress, over)
+
+
+def _validate(listed: Sequence[Path], own: bool, family: str | None, progress: Progress | None, over: OrderedMap) -> Report:
+    """`own`: whether the tables are the catalogue's."""
+    tables, timed = _read(listed, over)
     known = sorted({name for table in tables for name in table.families} | {score.family for score in timed})
     if family is not None and family not in known:
         near = nearest(family, known)
@@ -77,18 +89,18 @@ def validate(
     total = sum(family in (None, name) for table in tables for name in table.row_families)
     scores = [score for score in timed if family in (None, score.family)]
     done = 0
-    for table in tables:
-        for row_id, row_scores in _scores(table, family, fitted, predict):
-            scores += [replace(score, table=Path(table.path).stem) for score in row_scores]
-            if row_id is not None:
-                done += 1
-                if progress is not None:
-                    progress(done, total, row_id)
+    pieces = [piece for table in tables for piece in _pieces(table, family)]
+    for piece, row_scores in zip(pieces, over(_score_piece, pieces, at_once=16), strict=True):
+        scores += row_scores
+        if piece.row_id is not None:
+            done += 1
+            if progress is not None:
+                progress(done, total, piece.row_id)
     ignored = tuple(dict.fromkeys(name for table in tables for name in table.ignored))
     rows = [row for table in tables for row in table.training]
     bars = tuple(of_scores(rows, scores)) if family is None else ()
     chosen = [row for row in rows if family in (None, row.family)]
-    whole_runs = goodput_scores() if paths is None and family is None else ()
+    whole_runs = goodput_scores() if own and family is None else ()
     return Report(
         rows=tuple(scores),
         ignored_columns=ignored,
@@ -102,26 +114,58 @@ def validate(
     )
 
 
-def _read(
-    paths: Sequence[Path], predict: Predict, fitted: Fitted, gpu: str | None, dtype: str | None, kernels: str | None
-) -> tuple[list[MeasuredTable], list[Score]]:
-    """Tables of runs, and the scores of all others; the last three as `validate` has them."""
+class _Scoring(NamedTuple):
+    """How rows are scored, in all processes; as `validate` has them."""
+
+    predict: Predict
+    fitted: Fitted
+    gpu: str | None
+    dtype: str | None
+    kernels: str | None
+
+
+_HOW = _Scoring(_predict, frozenset(), None, None, None)
+
+
+def _begin(how: _Scoring) -> None:
+    """What a process keeps between rows."""
+    global _HOW  # one scoring a process
+    _HOW = how
+
+
+class _Piece(NamedTuple):
+    """A row of a table. `row_id` is None for one that cannot be read."""
+
+    row_id: str | None
+    row: TrainingRow | CollectiveRow | Score
+    assumed: tuple[str, ...]
+    table: str
+
+
+def _read(paths: Sequence[Path], over: OrderedMap) -> tuple[list[MeasuredTable], list[Score]]:
+    """Tables of runs, and the scores of all others."""
     tables: list[MeasuredTable] = []
     timed: list[Score] = []
     of_kernels = False
-    for path in paths:
-        from_kernels = kernel_scores(path, fitted, gpu, dtype, kernels)
-        if from_kernels is not None:
-            of_kernels = True
-            timed += [replace(score, table="kernels") for score in from_kernels]
-        elif (other := _other_scores(text := read_text(path), predict, fitted)) is not None:
-            timed += other
+    for found in over(_read_or_score, paths):
+        if isinstance(found, MeasuredTable):
+            tables.append(found)
         else:
-            tables.append(parse(text, str(path)))
-    for option, value in (("--gpu", gpu), ("--dtype", dtype), ("--kernels", kernels)):
+            of_kernels, timed = of_kernels or found[0], timed + found[1]
+    for option, value in (("--gpu", _HOW.gpu), ("--dtype", _HOW.dtype), ("--kernels", _HOW.kernels)):
         if value is not None and not of_kernels:
             raise SpecError(option, value, "a table of kernels, which it is for", "None of these tables has one.")
     return tables, timed
+
+
+def _read_or_score(path: Path) -> MeasuredTable | tuple[bool, list[Score]]:
+    """A table of runs; of another one its scores, and whether it is of kernels."""
+    from_kernels = kernel_scores(path, _HOW.fitted, _HOW.gpu, _HOW.dtype, _HOW.kernels)
+    if from_kernels is not None:
+        return True, [replace(score, table="kernels") for score in from_kernels]
+    text = read_text(path)
+    other = _other_scores(text, _HOW.predict, _HOW.fitted)
+    return parse(text, str(path)) if other is None else (False, other)
 
 
 def _other_scores(text: str, predict: Predict, fitted: Fitted) -> list[Score] | None:
@@ -159,18 +203,31 @@ def score_training(row: TrainingRow, predict: Predict = _predict, fitted: Fitted
     return scores
 
 
-def _scores(table: MeasuredTable, family: str | None, fitted: Fitted, predict: Predict) -> Iterator[tuple[str | None, list[Score]]]:
-    for row in table.training:
+def _pieces(table: MeasuredTable, family: str | None) -> Iterator[_Piece]:
+    """The rows of a table, or those of a family."""
+    fitted, name, assumed = _HOW.fitted, Path(table.path).stem, tuple(table.assumed)
+    rows: tuple[TrainingRow | CollectiveRow, ...] = (*table.training, *table.collective)
+    for row in rows:
         if family in (None, row.family):
-            scores = score_training(row, predict, fitted)
-            yield row.id, [replace(score, assumptions=(*table.assumed, *score.assumptions)) for score in scores]
-    for call in table.collective:
-        if family in (None, call.family):
-            yield call.id, [score_collective(call, (call.family, "time_us") in fitted)]
+            yield _Piece(row.id, row, assumed, name)
     quantity = "time_us" if table.kind == "collective" else "step_time_s"
     for bad in table.unreadable:
         if family in (None, bad.family):
-            yield None, [Score(bad.id, bad.family, quantity, skipped=bad.reason, fitted=(bad.family, quantity) in fitted)]
+            score = Score(bad.id, bad.family, quantity, skipped=bad.reason, fitted=(bad.family, quantity) in fitted)
+            yield _Piece(None, score, (), name)
+
+
+def _score_piece(piece: _Piece) -> list[Score]:
+    """The scores of a row."""
+    row = piece.row
+    if isinstance(row, TrainingRow):
+        found = score_training(row, _HOW.predict, _HOW.fitted)
+        scores = [replace(score, assumptions=(*piece.assumed, *score.assumptions)) for score in found]
+    elif isinstance(row, Score):
+        scores = [row]
+    else:
+        scores = [score_collective(row, (row.family, "time_us") in _HOW.fitted)]
+    return [replace(score, table=piece.table) for score in scores]
 
 
 def _measured_quantities(row: TrainingRow) -> list[tuple[str, float]]:

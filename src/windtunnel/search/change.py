@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import StageMemory, memory_of
-from windtunnel.predict import predict
-from windtunnel.predict.prediction import Prediction
+from windtunnel.search.facts import StepFacts, facts_of
 from windtunnel.spec import Job, Noun, check, dump_job, load_job
 from windtunnel.workload import build
 
@@ -98,11 +97,11 @@ def apply_or_none(job: Job, change: Change) -> Job | None:
         return None
 
 
-def predict_or_none(job: Job, change: Change) -> Prediction | None:
-    """The closed-form prediction of the job with the change, or None if it cannot be predicted."""
+def predict_or_none(job: Job, change: Change) -> StepFacts | None:
+    """The closed-form facts of the job with the change, or None if it cannot be predicted."""
     after = apply_or_none(job, change)
     try:
-        return None if after is None else predict(after)
+        return None if after is None else facts_of(after)
     except WindtunnelError:
         return None
 

@@ -135,7 +135,7 @@ def _decisions(search: Search, best: Candidate, stop: Callable[[], bool]) -> tup
         if not len(rows):
             continue
         value = plans.columns[best.frame].of(path, int(plans.row[best.row]))
-        ranked, left = search.run(rows, SearchLimits(predictions=TRIES))
+        ranked, left = search.run(rows, SearchLimits(predictions=TRIES), known_first=True)
         least = float(plans.bound[rows, 0].min())
         if not ranked:
             if left == 0:
@@ -190,7 +190,7 @@ def _best_with_spare_memory(search: Search, best: Candidate) -> Roomier | None:
     roomy = plans.may_fit & (plans.bytes <= _rooms(plans) - spare[plans.frame])
     for number, outcome in search.known.items():
         roomy[number] &= -outcome.missing >= spare[plans.frame[number]]
-    ranked, _ = search.run(np.flatnonzero(roomy), SearchLimits(predictions=TRIES))
+    ranked, _ = search.run(np.flatnonzero(roomy), SearchLimits(predictions=TRIES), known_first=True)
     for one in ranked:
         if -one.outcome.missing >= spare[one.frame]:
             return Roomier(one, -best.outcome.missing, one.values[0] / best.values[0] - 1.0)
@@ -210,7 +210,7 @@ def _best_without_limits(search: Search, best: Candidate) -> Unlimited | None:
     free = Search(replace(plans, constraints=()), search.objectives, search.workers, search.store)
     free.known = search.known
     rows = np.flatnonzero((plans.bytes <= _rooms(plans)) & (plans.bound[:, 0] < best.values[0]))
-    ranked, _ = free.run(rows, SearchLimits(predictions=TRIES))
+    ranked, _ = free.run(rows, SearchLimits(predictions=TRIES), known_first=True)
     if not ranked or ranked[0].values[0] >= best.values[0]:
         return None
     job = ranked[0].change.apply_unchecked(plans.jobs[ranked[0].frame])

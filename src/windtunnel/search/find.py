@@ -180,15 +180,19 @@ class Search:
         stop: Callable[[float], bool] | None = None,
         anyway: bool = False,
         keep: int = 1,
+        known_first: bool = False,
     ) -> tuple[list[Candidate], int]:
         """Predicts plans until no other of `rows` can be better. Returns the predicted plans that fit, best first (with several
         objectives: the undominated ones first), and how many of `rows` were left open. `anyway`: memory does not matter.
-        `keep`: how many of the best plans are looked for, with one objective."""
+        `keep`: how many of the best plans are looked for, with one objective. `known_first`: what was predicted earlier counts from
+        the start, so that its best rules others out."""
         begun = time.perf_counter()
         plans = self.plans
         rows = np.flatnonzero(plans.may_fit) if rows is None else rows
         order = rows[np.lexsort((rows, plans.bound[rows, 0]))]
         best = _Best(len(self.objectives), limits.gap, keep)
+        if known_first:
+            order = self._record_known(order, best)
         left, tried = 0, 0
         under_way = 0
         place = 0
@@ -226,6 +230,13 @@ class Search:
                 ended = True
         self.predict_s += time.perf_counter() - begun
         return best.in_order(), left
+
+    def _record_known(self, order: Int64s, best: _Best) -> Int64s:
+        """Records what is known of the plans `order`; returns the others."""
+        for number in order.tolist():
+            if number in self.known:
+                self._record(number, self.known[number], best, anyway=False)
+        return order[[number not in self.known for number in order.tolist()]]
 
     def _known_outcome(self, number: int, anyway: bool) -> PlanOutcome | None:
         outcome = self.known.get(number)

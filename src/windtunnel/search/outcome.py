@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from windtunnel.base.errors import WindtunnelError
 from windtunnel.memory import memory_of
-from windtunnel.predict import predict
 from windtunnel.search.change import Change
+from windtunnel.search.facts import facts_of
 from windtunnel.spec import Job, check
 from windtunnel.workload import build
 
@@ -52,12 +52,13 @@ def outcome_of(job: Job, change: Change, margin: float = 0.0, anyway: bool = Fal
     fit."""
     try:
         tried = check(change.apply_unchecked(job))
-        stages = memory_of(tried, build(tried))
+        workload = build(tried)
+        stages = memory_of(tried, workload)
         missing = max(stage.missing + margin * stage.usable for stage in stages)
         fullest = max(stage.total for stage in stages)
         if missing > 0.0 and not anyway:
             return PlanOutcome(memory=fullest, missing=missing)
-        found = predict(tried)
+        found = facts_of(tried, workload)
     except WindtunnelError as error:
         return PlanOutcome(refused=str(error).split("\n")[0])
     return PlanOutcome(

@@ -24,6 +24,10 @@ Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 """Number format of the linear layers' inputs; accumulation is fp32 in all of them."""
 
 
+KINDS_OF_FAILURE = ("crash", "hang", "slow_node", "bad_node", "storage", "network", "planned")
+"""Fields of `Reliability` that are kinds of failures, in the order of reports."""
+
+
 def _known_precision(name: str) -> str:
     if name not in DTYPE_BYTES:
         raise ValueError("number formats " + ", ".join(DTYPE_BYTES))
@@ -43,7 +47,7 @@ def divisors(number: int) -> list[int]:
 class Noun(BaseModel):
     """Base of the nouns: immutable, hashable, unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), defer_build=True)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, but without cached properties, which belong to the old fields."""

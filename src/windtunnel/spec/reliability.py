@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from windtunnel.base.errors import PlanError
 from windtunnel.base.units import Seconds, Size, StorageBandwidth, parse_time
+from windtunnel.spec.common import KINDS_OF_FAILURE as KINDS_OF_FAILURE
 from windtunnel.spec.common import Flag, Name, NonNegativeFloat, NonNegativeInt, Noun, PositiveFloat, PositiveInt
 
 
@@ -183,10 +184,6 @@ class Reliability(Noun):
         for name in KINDS_OF_FAILURE:
             if (kind := getattr(self, name)) is not None:
                 yield name, kind
-
-
-KINDS_OF_FAILURE = ("crash", "hang", "slow_node", "bad_node", "storage", "network", "planned")
-"""Fields of `Reliability` that are kinds of failures, in the order of reports."""
 
 
 def check_reliability(reliability: Reliability, nodes: int) -> None:

@@ -1,29 +1,11 @@
-"""Job -> operator graph."""
+"""Job -> operator graph. Names are imported on first use."""
 
-from windtunnel.workload.blocks.core import visible
-from windtunnel.workload.build import Written, build, build_together, shares_units
-from windtunnel.workload.flops import active_parameters, hardware_flops, model_flops, parameter_count
-from windtunnel.workload.graph import Block, Chunk, Workload
-from windtunnel.workload.ops import Axis, Comm, Kind, Op, OpTable, Phase, Stream
+from __future__ import annotations
 
-__all__ = [
-    "Axis",
-    "Block",
-    "Chunk",
-    "Comm",
-    "Kind",
-    "Op",
-    "OpTable",
-    "Phase",
-    "Stream",
-    "Workload",
-    "Written",
-    "active_parameters",
-    "build",
-    "build_together",
-    "hardware_flops",
-    "model_flops",
-    "parameter_count",
-    "shares_units",
-    "visible",
-]
+import lazy_loader
+
+from windtunnel.base.lazy import functions_before_packages
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+functions_before_packages(__name__, ("build",))

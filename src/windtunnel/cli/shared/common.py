@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from windtunnel.cli.shared import complete
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
 Sets = Annotated[
     list[str] | None,
@@ -134,6 +136,15 @@ def notes() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def is_terminal() -> bool:
+    """Whether standard error may be a terminal, asked without rich: it is one, or the environment says that it counts as one."""
+    forced = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE"))
+    try:
+        return forced or sys.stderr.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
 def print_list(lines: Sequence[str], title: str, most: int = 12) -> None:
     """A short list on standard error; nothing for an empty one."""
     if lines:
@@ -148,16 +159,24 @@ def print_list(lines: Sequence[str], title: str, most: int = 12) -> None:
 @contextmanager
 def show_spinner(what: str) -> Iterator[None]:
     """A spinner on standard error once the work has taken a second, if standard error is a terminal."""
-    console = notes()
-    if not console.is_terminal:
+    if not is_terminal():
         yield
         return
-    status = console.status(what)
-    timer = threading.Timer(1.0, status.start)
+    shown: list[Status] = []
+
+    def begin() -> None:
+        console = notes()
+        if console.is_terminal:  # rich knows more reasons for none, such as TTY_COMPATIBLE=0
+            shown.append(console.status(what))
+            shown[0].start()
+
+    timer = threading.Timer(1.0, begin)
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        status.stop()
+        timer.join()
+        for status in shown:
+            status.stop()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from windtunnel.cli.shared.common import notes
+from windtunnel.cli.shared.common import is_terminal, notes
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,6 +24,9 @@ def bar(what: str) -> Iterator[Callable[[float], None]]:
 
     The bar is drawn on standard error if that is a terminal, from the first report after a second on.
     """
+    if not is_terminal():
+        yield _no_report
+        return
     shown: Progress | None = None
     following = time.monotonic() + 1.0
 
@@ -42,6 +45,10 @@ def bar(what: str) -> Iterator[Callable[[float], None]]:
     finally:
         if shown is not None and shown.live.is_started:
             shown.stop()
+
+
+def _no_report(share: float) -> None:
+    """The report of a share where no terminal shows it."""
 
 
 def _progress(what: str) -> Progress:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from windtunnel.formats.jobs.imported import Imported
-from windtunnel.formats.jobs.overrides import Stated
-from windtunnel.spec import Job, check, load_job
+if TYPE_CHECKING:
+    from windtunnel.formats.jobs.imported import Imported
+    from windtunnel.formats.jobs.overrides import Stated
+    from windtunnel.spec import Job
 
 FORMAT = "job file"
 KEYS = frozenset({"base", "plan", "cluster"})
@@ -21,6 +22,9 @@ def recognises_table(table: Mapping[str, Any]) -> bool:
 
 def import_table(table: Mapping[str, Any], on: Job | None = None, stated: Stated | None = None) -> Imported:
     """The job; with `on`, on that job's cluster. PlanError for a job that contradicts itself."""
+    from windtunnel.formats.jobs.imported import Imported
+    from windtunnel.spec import check, load_job
+
     machine = {} if on is None else {"cluster": on.cluster.model_dump(mode="json", exclude_none=True)}
     job = check(load_job({**table, **machine}))
     return Imported(FORMAT, job.model, job.plan, job.runtime, job)

@@ -8,7 +8,6 @@ from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.fidelity import CLOSED, FLOW
 from windtunnel.network.congestion import load_congestion
 from windtunnel.network.fabrics.drawn import is_drawn
-from windtunnel.network.fabrics.registry import BUILDERS
 from windtunnel.spec.loading.catalog import names
 from windtunnel.spec.loading.load import load_fabric
 from windtunnel.spec.machine.cluster import Fabric
@@ -64,6 +63,8 @@ def check_fabric(fabric: Fabric, path: str = "cluster.fabric") -> None:
     known = {entry.builder} if entry is not None else {load_fabric(one).builder for one in names("fabrics")}
     if fabric.builder in known:
         return
+    from windtunnel.network.fabrics.registry import BUILDERS
+
     name = fabric.builder.partition(":")[0]
     if name not in BUILDERS and not fabric.builder.endswith((".toml", ".json")) and name != "file":
         raise UnknownName(f"{path}.builder", name, list(BUILDERS))

@@ -12,14 +12,16 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.grids.machine import GridDimension, GridMachine, factors
-from windtunnel.spec.job import Job
+
+if TYPE_CHECKING:
+    from windtunnel.spec.job import Job
 
 Axes = tuple[tuple[str, int], ...]
 """(name, ranks) of each axis of a plan, the innermost first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +14,11 @@ from windtunnel.network.grids.mapping import Axes, axes_of
 from windtunnel.network.grids.spans import GridGroup, NotAPart, grid_points, messages_of, spans_of
 from windtunnel.network.groups.group import Group
 from windtunnel.network.groups.ranks import members
-from windtunnel.spec.job import Job
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Axis
+
+if TYPE_CHECKING:
+    from windtunnel.spec.job import Job
 
 _FIELDS = {
     Axis.EP: "ep", Axis.ETP: "etp", Axis.EXPERT_DP: "ep", Axis.EXPERT_SHARD: "ep", Axis.EXPERT_REPLICA: "ep",

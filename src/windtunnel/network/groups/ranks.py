@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import SpecError
-from windtunnel.spec.job import Job
 from windtunnel.workload.ops import Axis
+
+if TYPE_CHECKING:
+    from windtunnel.spec.job import Job
 
 _PLAN_AXES = {Axis.TP: "tp", Axis.CP: "cp", Axis.CP_HEADS: "cp", Axis.CP_RING: "cp", Axis.DP: "dp"}
 _STAGE = ("dp", "cp", "tp")

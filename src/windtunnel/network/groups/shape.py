@@ -7,6 +7,7 @@ are compared, and the shape returned is that of the group that spans most nodes,
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from windtunnel.network.groups.grid_shape import flat_grid_group, grid_group, sh
 from windtunnel.network.groups.group import Group as Group
 from windtunnel.network.groups.group import Span
 from windtunnel.network.groups.ranks import EXPERTS, rows_of
-from windtunnel.spec.job import Job
 from windtunnel.spec.machine.cluster import Cluster
 from windtunnel.workload.ops import Axis
+
+if TYPE_CHECKING:
+    from windtunnel.spec.job import Job
 
 _ORDER: tuple[Span, ...] = ("node", "leaf", "pod", "core")
 

@@ -112,20 +112,23 @@ class KernelTimeline(OnDemand[Span]):
                 f"This step runs {kernels:,}: the timeline of passes is there; for kernels write fewer micro batches.",
             )
         recorded = program.execute(record_ops=range(lowered.stages), critical_path=False)[0].recorded
-        launched = ops.launches > 0
+        shown = ((ops.launches > 0) | (ops.kind == Kind.COMM)).tolist()
+        forward = (ops.phase == Phase.FORWARD).tolist()
         keys = {int(category): category.key.replace("_", " ") for category in Category}
         categories = [keys[c] for c in lowered.categories.tolist()]
         streams = [Stream(int(s)).name.lower() for s in ops.stream]
+        templates, first = lowered.program.template.tolist(), lowered.program.rank_start.tolist()
+        rows_of = [None if rows is None else rows.tolist() for rows in lowered.rows]
+        labels = [stage.tolist() for stage in lowered.labels]
         spans = []
         columns = (recorded.rank, recorded.instance, recorded.op, recorded.start, recorded.end)
         for rank, instance, op, start, end in zip(*(column.tolist() for column in columns), strict=True):
-            template = int(lowered.program.template[lowered.program.rank_start[rank] + instance])
-            rows = lowered.rows[template] if template >= 0 else None
-            if rows is None or rows[op] < 0 or not (launched[rows[op]] or ops.kind[rows[op]] == Kind.COMM):
+            template = templates[first[rank] + instance]
+            rows = rows_of[template] if template >= 0 else None
+            if rows is None or (row := rows[op]) < 0 or not shown[row]:
                 continue
-            row = rows[op]
-            task, micro_batch, chunk = lowered.labels[rank][instance].tolist()
-            if task == Task.FORWARD_AND_BACKWARD and ops.phase[row] != Phase.FORWARD:
+            task, micro_batch, chunk = labels[rank][instance]
+            if task == Task.FORWARD_AND_BACKWARD and not forward[row]:
                 chunk, micro_batch = lowered.partners[rank][chunk, micro_batch]
             spans.append(Span(rank, streams[row], ops.names[row], categories[row], start, end, micro_batch, chunk))
         return tuple(spans)

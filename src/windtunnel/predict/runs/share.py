@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windtunnel.base.fidelity import CLOSED
-from windtunnel.network.fabrics.faults import CableFlap
-from windtunnel.network.simulate.fabric_faults import parse_any
 from windtunnel.predict.prediction import SaveCost, Sharing
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.spec.job import Job
@@ -50,6 +48,9 @@ def saves_beside(job: Job, network: str) -> bool:
     facts, fabric = job.reliability, job.cluster.fabric
     if network == CLOSED or fabric.storage is None or facts is None or job.unequal is not None:
         return False
+    from windtunnel.network.fabrics.faults import CableFlap
+    from windtunnel.network.simulate.fabric_faults import parse_any
+
     if any(isinstance(parse_any(text), CableFlap) for text in fabric.faults):
         return False
     return facts.checkpoint.mode == "background" and facts.checkpoint.flush_over == "training"

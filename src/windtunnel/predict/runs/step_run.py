@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from windtunnel.engine import HOST, TAIL, Timeline
 from windtunnel.memory import StageMemory
-from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.category import COMPUTE, HOST_PART, OVERLAP_SLOWDOWN, SLOWEST_GPU, Category, idle_key
 from windtunnel.predict.prediction import UnequalResult
 from windtunnel.predict.price.calls import CallKey
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.lower import Lowered
 from windtunnel.workload import Stream, Workload
+
+if TYPE_CHECKING:
+    from windtunnel.network.simulate.traffic import Traffic
 
 Breakdown = dict[str, float]
 """Seconds by key of `category.STEP_PARTS`; they add up to the step."""

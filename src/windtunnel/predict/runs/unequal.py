@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from windtunnel.base.errors import PlanError
 from windtunnel.base.units import show_time
 from windtunnel.engine import HopKind, Timeline, run
 from windtunnel.memory import StageMemory, memory_of
-from windtunnel.network.simulate.traffic import Traffic
 from windtunnel.predict.category import Category, idle_key
 from windtunnel.predict.prediction import ReplicaClass, UnequalResult
 from windtunnel.predict.price.calls import CallKey
@@ -29,6 +29,9 @@ from windtunnel.predict.runs.step_run import Breakdown, StepRun, breakdown
 from windtunnel.spec import Job
 from windtunnel.spec.unequal import Unequal
 from windtunnel.workload import Stream, Workload
+
+if TYPE_CHECKING:
+    from windtunnel.network.simulate.traffic import Traffic
 
 BUBBLE, OTHER_STAGES = idle_key(Category.PIPELINE_BUBBLE), idle_key(Category.OTHER_STAGES)
 

@@ -67,22 +67,27 @@ def perfetto(tracks: list[Track], stage_name: dict[int, str] | None = None) -> b
 
     times: list[int] = []
     bodies: list[bytes] = []
+    events: dict[tuple[str, str, int, int], bytes] = {}  # of all tracks
     for number, track in enumerate(tracks):
         uuid = b"\x58" + _varint(number + 1)
-        end = _SEQUENCE + _field(11, uuid + _END)
+        begin, finish, end = uuid + _BEGIN, uuid + _END, _SEQUENCE + _field(11, uuid + _END)
         cache: dict[tuple[str, str, int, int], bytes] = {}
         for position, s in enumerate(track.spans):
             key = (s.name, s.category, s.micro_batch, s.chunk)
-            body = cache.get(key)
-            if body is None or position in track.arrows:
-                annotation = _event_bytes(names[s.name], categories[s.category], s.micro_batch, s.chunk if chunked else -1)
-                leaves, lands = track.arrows.get(position, ((), ()))
-                arrows = _arrow_fields((leaves, () if track.lands_at_end else lands))
-                body = _SEQUENCE + _NEEDS + _field(11, uuid + _BEGIN + annotation + arrows)
-                if not arrows:
-                    cache[key] = body
-            ids = track.arrows[position][1] if track.lands_at_end and position in track.arrows else ()
-            bodies += (body, _SEQUENCE + _field(11, uuid + _END + _arrow_fields(((), ids))) if ids else end)
+            joined = track.arrows.get(position)
+            body = cache.get(key) if joined is None else None
+            if body is None:
+                event = events.get(key)
+                if event is None:
+                    event = _event_bytes(names[s.name], categories[s.category], s.micro_batch, s.chunk if chunked else -1)
+                    events[key] = event
+                if joined is None:
+                    body = cache[key] = _SEQUENCE + _NEEDS + _field(11, begin + event)
+                else:
+                    arrows = _arrow_fields((joined[0], () if track.lands_at_end else joined[1]))
+                    body = _SEQUENCE + _NEEDS + _field(11, begin + event + arrows)
+            ids = joined[1] if joined is not None and track.lands_at_end else ()
+            bodies += (body, _SEQUENCE + _field(11, finish + _arrow_fields(((), ids))) if ids else end)
         both = np.array([track.start, track.end], np.int64).T
         times += both.ravel().tolist()
     order = np.argsort(np.array(times, np.int64), kind="stable").tolist()  # stable: on a track an end stays before the next begin
@@ -114,7 +119,8 @@ def _event_bytes(name: int, category: int, micro_batch: int, chunk: int) -> byte
 
 def _arrow_fields(arrows: Arrows) -> bytes:
     """flow_ids (47) and terminating_flow_ids (48), fixed64; an arrow's direction follows from time."""
-    return b"".join(_tag(number, 1) + i.to_bytes(8, "little") for number, ids in zip((47, 48), arrows, strict=True) for i in ids)
+    leaves, lands = arrows
+    return b"".join([_LEAVES + i.to_bytes(8, "little") for i in leaves] + [_LANDS + i.to_bytes(8, "little") for i in lands])
 
 
 def _intern(texts: Iterable[str]) -> dict[str, int]:
@@ -132,7 +138,7 @@ def _tag(number: int, wire: int) -> bytes:
 
 def _field(number: int, body: bytes) -> bytes:
     """A length-delimited field."""
-    return _tag(number, 2) + _varint(len(body)) + body
+    return _SMALL[number << 3 | 2] + _varint(len(body)) + body
 
 
 _SMALL = [bytes([i]) if i < 128 else bytes([i & 127 | 128, i >> 7]) for i in range(1 << 14)]
@@ -147,6 +153,9 @@ def _varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+_LEAVES, _LANDS = _tag(47, 1), _tag(48, 1)
 
 
 def _varints(numbers: list[int]) -> list[bytes]:

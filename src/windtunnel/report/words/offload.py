@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from windtunnel.memory import NAMES, TIER_PARTS, StageMemory
+from windtunnel.memory import NAMES, StageMemory
+from windtunnel.memory.tiers import PARTS as TIER_PARTS
 from windtunnel.report.words import numbers as say
 
 

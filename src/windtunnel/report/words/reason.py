@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import ref
 
 from windtunnel.predict.prediction import Prediction
 from windtunnel.report.words import numbers as say
@@ -22,11 +23,22 @@ SHOWN_FIXES = 2
 def reasons(prediction: Prediction, limit: int = 4) -> list[str]:
     """At most `limit` sentences, the most important first: memory that does not fit, then changes by their gain.
 
-    Predicts the job again for every change that it prices: 0.1 to 1 s.
+    Predicts the job again for every change that it prices: 0.1 to 1 s, once for a prediction that is shown several times.
     """
-    if prediction.memory and not prediction.fits:
-        return sentences(prediction, advise(prediction), fixes(prediction.job))[:limit]
-    return sentences(prediction, advise(prediction))[:limit]
+    return sentences(prediction, *_price_once(prediction))[:limit]
+
+
+_Priced = tuple[tuple[Advice, ...], tuple[Fix, ...]]
+_last: tuple[ref[Prediction], _Priced] | None = None
+"""The advice and fixes of the last prediction that was shown: the terminal and the page show the same one."""
+
+
+def _price_once(prediction: Prediction) -> _Priced:
+    global _last
+    if _last is None or _last[0]() is not prediction:
+        unfit = bool(prediction.memory) and not prediction.fits
+        _last = ref(prediction), (advise(prediction), tuple(fixes(prediction.job)) if unfit else ())
+    return _last[1]
 
 
 def sentences(prediction: Prediction, advice: Sequence[Advice], fitting: Sequence[Fix] = ()) -> list[str]:

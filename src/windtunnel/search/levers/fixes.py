@@ -89,7 +89,7 @@ def _price_fix(job: Job, change: Change, now: float | None) -> Fix | None:
         return None
     price = now / prediction.tokens_per_s - 1.0 if now else 0.0
     rate = prediction.tokens_per_s
-    return Fix(change, spare_bytes(prediction.memory), prediction.step_time_s, rate, price) if prediction.fits else None
+    return Fix(change, prediction.spare, prediction.step_time_s, rate, price) if prediction.fits else None
 
 
 def _smallest_that_fits(job: Job) -> Iterator[Change]:

@@ -11,9 +11,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.predict import predict
-from windtunnel.predict.prediction import Prediction
 from windtunnel.search.change import Change, predict_or_none
+from windtunnel.search.facts import facts_of
 from windtunnel.search.find import Candidate
 from windtunnel.search.levers.pricing import PricedLever, price_levers
 from windtunnel.search.objective import Most, Objective, values_of
@@ -35,7 +34,7 @@ def set_beforehand(job: Job, fixed: AbstractSet[str]) -> dict[str, Values]:
     """Switches of the runtime that shorten the job's own plan and cost it no memory, each by path with its one value; none of
     `fixed`."""
     try:
-        base = predict(job)
+        base = facts_of(job)
     except WindtunnelError:
         return {}
     step, taken = base.step_time_s, Change(())
@@ -47,14 +46,9 @@ def set_beforehand(job: Job, fixed: AbstractSet[str]) -> dict[str, Values]:
             continue
         both = taken + one.change
         after = predict_or_none(job, both)
-        if after is not None and after.step_time_s < step * (1.0 - LEAST) and _bytes(after) <= _bytes(base):
+        if after is not None and after.step_time_s < step * (1.0 - LEAST) and after.fullest <= base.fullest:
             step, taken = after.step_time_s, both
     return {path: (value,) for path, value in taken.fields}
-
-
-def _bytes(prediction: Prediction) -> float:
-    """Memory of the fullest GPU."""
-    return max((stage.total for stage in prediction.memory), default=0.0)
 
 
 def pull_levers(
@@ -70,7 +64,7 @@ def pull_levers(
     pulled: list[PricedLever] = []
     for _ in range(MOST_PULLED):
         try:
-            base = predict(best.change.apply(job))
+            base = facts_of(best.change.apply(job))
         except WindtunnelError:
             break
         for one in price_levers(base, 0.0):

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from windtunnel.base.errors import WindtunnelError
-from windtunnel.predict import predict
-from windtunnel.predict.prediction import Prediction
 from windtunnel.search.change import Change, apply_or_none, predict_or_none
+from windtunnel.search.facts import Stepped, facts_of
 from windtunnel.search.levers.conditions import can_do
 from windtunnel.search.levers.flags import flags_of
 from windtunnel.search.levers.registry import LEVERS, TRAINING, ListedLever
@@ -58,7 +57,7 @@ def list_offers(job: Job, levers: tuple[ListedLever, ...] = LEVERS) -> Iterator[
                 yield lever, change
 
 
-def price_levers(base: Prediction, least: float = LOSS, progress: Callable[[], object] = lambda: None) -> tuple[PricedLever, ...]:
+def price_levers(base: Stepped, least: float = LOSS, progress: Callable[[], object] = lambda: None) -> tuple[PricedLever, ...]:
     """All levers of a closed-form prediction's job, the largest gain first; those that train otherwise last.
 
     A lever is not predicted where the losses that it is for are below the share `least` of the step. A lever of a job that fits has
@@ -74,7 +73,7 @@ def price_levers(base: Prediction, least: float = LOSS, progress: Callable[[], o
     return tuple(sorted(priced, key=lambda one: (one.trains_otherwise, base.fits and not one.fits, -one.gain)))
 
 
-def _price(base: Prediction, lever: ListedLever, change: Change, other: Prediction) -> PricedLever:
+def _price(base: Stepped, lever: ListedLever, change: Change, other: Stepped) -> PricedLever:
     parts = [part for part in lever.parts if part in base.breakdown]
     if not parts:
         parts = sorted(base.breakdown)
@@ -95,4 +94,4 @@ def first_lever_or_none(job: Job) -> PricedLever | None:
 
 def first_lever(job: Job) -> PricedLever | None:
     """What to change first: the lever that gains most; None if none does."""
-    return next((one for one in price_levers(predict(job)) if one.helps), None)
+    return next((one for one in price_levers(facts_of(job)) if one.helps), None)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from windtunnel.base.errors import SpecError, UnknownName
 from windtunnel.base.files import without_gz
 from windtunnel.spec.common import Noun
-from windtunnel.spec.graph_model import GraphModel
-from windtunnel.spec.job import Job
 from windtunnel.spec.loading.catalog import entry, names
 from windtunnel.spec.loading.degrees import follow, follow_node, names_another_cluster, stated_in
 from windtunnel.spec.loading.explain import explain
@@ -22,23 +21,19 @@ from windtunnel.spec.loading.files import SUFFIXES, check_shape, read_table
 from windtunnel.spec.loading.resolve import NO_BASE, merge, resolve
 from windtunnel.spec.loading.spelled import spelled_number
 from windtunnel.spec.loading.toml import toml_lines
-from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Nic, Node, ScaleUp
+from windtunnel.spec.machine.cluster import GPU, Cluster, Fabric, Node
 from windtunnel.spec.machine.economics import Region
-from windtunnel.spec.model import Model
-from windtunnel.spec.plan import Plan
-from windtunnel.spec.reliability import Reliability
-from windtunnel.spec.runtime import Host, Runtime
-from windtunnel.spec.scaling import LossLaw
+
+if TYPE_CHECKING:
+    from windtunnel.spec.job import Job
+    from windtunnel.spec.model import Model
+    from windtunnel.spec.reliability import Reliability
+    from windtunnel.spec.runtime import Runtime
+    from windtunnel.spec.scaling import LossLaw
 
 Source = str | Path | Mapping[str, Any]
 AnyNoun = TypeVar("AnyNoun", bound=Noun)
 
-_TEXT_FIELDS = frozenset(
-    field
-    for noun in (Job, Model, Plan, Runtime, Host, Cluster, Node, Fabric, GPU, ScaleUp, Nic)
-    for field, info in noun.model_fields.items()
-    if info.annotation is str
-)
 _KEY = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 
 
@@ -48,6 +43,8 @@ def load_job(source: Source, overrides: Sequence[str] = (), changes: list[str] |
     Degrees that the source pins follow the overrides (`spec.degrees`); `changes`, if given, receives one line for each that did.
     Raises SpecError, UnknownName or FileError, and nothing else. `check(job)` finds contradictions between fields.
     """
+    from windtunnel.spec.job import Job
+
     table = _table("jobs", source, "job")
     folder = Path(source).parent if isinstance(source, (str, Path)) else Path()
     stated: dict[str, Any] = {}
@@ -92,6 +89,9 @@ def _pinned_gpus(table: dict[str, Any]) -> object:
 
 def load_model(source: Source, overrides: Sequence[str] = ()) -> Model:
     """A model from a catalogue name, a file or a table, with overrides on top, such as `layers=4`."""
+    from windtunnel.spec.graph_model import GraphModel
+    from windtunnel.spec.model import Model
+
     table = _table("models", source, "model")
     for text in overrides:
         table = merge(table, override(text))
@@ -136,6 +136,8 @@ def load_region(source: Source) -> Region:
 
 def load_law(source: Source, overrides: Sequence[str] = ()) -> LossLaw:
     """A law of the loss from a catalogue name, a file or a table, with overrides on top, such as `E=1.7`."""
+    from windtunnel.spec.scaling import LossLaw
+
     table = _table("laws", source, "law")
     for text in overrides:
         table = merge(table, override(text))
@@ -151,11 +153,15 @@ def load_gpu(source: Source) -> GPU:
 
 def load_reliability(source: Source) -> Reliability:
     """Failures, spares and checkpoints from a catalogue name, a file or a table."""
+    from windtunnel.spec.reliability import Reliability
+
     return _build(Reliability, resolve("reliability", _table("reliability", source, "reliability"), "reliability"), "reliability")
 
 
 def load_runtime(framework: str, **fields: Any) -> Runtime:
     """A framework's defaults with `fields` over them; `host={"launch": "8us"}` overrides only that cost."""
+    from windtunnel.spec.runtime import Runtime
+
     check_shape("runtime", fields)
     return _build(Runtime, resolve("frameworks", {**fields, "framework": framework}, "runtime"), "runtime")
 
@@ -217,12 +223,24 @@ def override(text: object) -> dict[str, Any]:
     parts = key.split(".")
     if parts[-1] == "fabric" and re.match(r"\s*\w+:\S", value):
         parts.append("builder")
-    as_text = parts[-1] in _TEXT_FIELDS
+    as_text = parts[-1] in _text_fields()
     scalar = _scalar(value.strip(), as_text)
     nested = {parts[-1]: scalar if as_text or value.strip()[:1] in ("'", '"') else spelled_number(parts, scalar)}
     for part in reversed(parts[:-1]):
         nested = {part: nested}
     return nested
+
+
+@cache
+def _text_fields() -> frozenset[str]:
+    from windtunnel.spec.job import Job
+    from windtunnel.spec.machine.cluster import Nic, ScaleUp
+    from windtunnel.spec.model import Model
+    from windtunnel.spec.plan import Plan
+    from windtunnel.spec.runtime import Host, Runtime
+
+    nouns = (Job, Model, Plan, Runtime, Host, Cluster, Node, Fabric, GPU, ScaleUp, Nic)
+    return frozenset(field for noun in nouns for field, info in noun.model_fields.items() if info.annotation is str)
 
 
 def _scalar(text: str, as_text: bool) -> object:

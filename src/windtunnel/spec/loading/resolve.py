@@ -9,8 +9,8 @@ import re
 from typing import Any
 
 from windtunnel.base.errors import SpecError
+from windtunnel.spec.common import KINDS_OF_FAILURE
 from windtunnel.spec.loading.catalog import entry
-from windtunnel.spec.reliability import KINDS_OF_FAILURE
 
 NO_BASE = "none"
 """`runtime.base = "none"`: take nothing from the catalogue; every field is in the table."""

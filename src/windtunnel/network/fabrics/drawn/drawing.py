@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from windtunnel.base.arrays import Int32s
 from windtunnel.base.errors import SpecError
 from windtunnel.network.fabrics.columns import Columns
 from windtunnel.network.fabrics.dragonfly import Dragonfly
 from windtunnel.network.fabrics.dragonfly_plus import DragonflyPlus
-from windtunnel.network.fabrics.drawn.file_ports import FilePorts, ports_of
 from windtunnel.network.fabrics.drawn.group_ports import GroupPorts
 from windtunnel.network.fabrics.drawn.levels import Levels
-from windtunnel.network.fabrics.drawn.text_topology import load_file
 from windtunnel.spec.machine.cluster import Cluster, Fabric
+
+if TYPE_CHECKING:
+    from windtunnel.network.fabrics.drawn.file_ports import FilePorts
 
 PATH = "cluster.fabric.builder"
 _BUILDERS: tuple[type[Dragonfly] | type[DragonflyPlus], ...] = (Dragonfly, DragonflyPlus)
@@ -117,4 +118,7 @@ def _of_builder(text: str, nics: int) -> GroupPorts:
 @lru_cache(maxsize=64)
 def _of_file(path: str, nics: int) -> FilePorts:
     """A file is read once in a process, as all caches of calls on it assume."""
+    from windtunnel.network.fabrics.drawn.file_ports import ports_of
+    from windtunnel.network.fabrics.drawn.text_topology import load_file
+
     return ports_of(load_file(path), nics, path)
