@@ -69,6 +69,11 @@ class Lowered:
 
 def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) -> Lowered:
     """The program of one step of every stage; with `live`, a network engine determines the end of its calls."""
+    return finish_program(*write_stages(workload, costs, live))
+
+
+def write_stages(workload: Workload, costs: Costs, live: NetworkCalls | None = None) -> tuple[ProgramBuilder, list[Stage]]:
+    """The stages of `lower`, and the builder that holds their program."""
     job = workload.job
     builder = ProgramBuilder(categories=len(Category), live_key=None if live is None else live.live_key)
     templates = Templates(workload, costs, builder, live=live)
@@ -78,7 +83,7 @@ def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) ->
         stage = Stage(index, builder.rank(), templates, workload, costs, live)
         write_step(stage, transfers)
         stages.append(stage)
-    return finish_program(builder, stages)
+    return builder, stages
 
 
 def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[str, ...] = ("",)) -> Lowered:
