@@ -8,12 +8,13 @@ from functools import cached_property
 from itertools import accumulate
 from typing import overload
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.job import Job
 from windtunnel.workload.identity import BlockKey
 from windtunnel.workload.ops import OpTable
 from windtunnel.workload.optimizers import Matrix
-from windtunnel.workload.schedules import SCHEDULES, Order, overlapped_order
+from windtunnel.workload.schedules import SCHEDULES, Order, overlapped_order, table
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,10 @@ class Workload:
         narrow = self.stage_frozen_quantised[stage] if self.stage_frozen_quantised else 0.0
         return self.stage_quantised[stage] + narrow, frozen
 
+    def passes(self, stage: int) -> Int64s:
+        """[n, 4] the passes of `stage` in order, as `schedules.table` has them; not to be changed."""
+        return self.schedule.tables[stage] if isinstance(self.schedule, Orders) else table(self.schedule[stage])
+
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a share of them under DualPipe."""
         return (self.job.micro_batches // self.job.copies,) * len(self.stages[stage])
@@ -133,6 +138,11 @@ class Orders(Sequence[Order]):
         plan = self.job.plan
         write = overlapped_order if self.job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
         return write(plan.pp, plan.vpp, self.micro_batches)
+
+    @cached_property
+    def tables(self) -> tuple[Int64s, ...]:
+        """`schedules.table` of each stage's order."""
+        return tuple(table(order) for order in self._stages)
 
     def __len__(self) -> int:
         return self.job.plan.pp

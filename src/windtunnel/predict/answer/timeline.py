@@ -198,8 +198,8 @@ class CriticalPath(OnDemand[dict[str, object]]):
 
 
 def timeline_of(ran: StepRun, step: WholeStep) -> StepTimeline:
-    """The timeline of the stages that a run shows; `step`: the same step once more, where the run is folded."""
-    return StepTimeline(step if ran.folded else _stage_times(ran.lowered, ran.timeline))
+    """The timeline of the stages that a run shows; `step`: the same step once more, where the run kept no critical path."""
+    return StepTimeline(_stage_times(ran.lowered, ran.timeline) if ran.timeline.path else step)
 
 
 def path_of(ran: StepRun, step: WholeStep) -> Sequence[dict[str, object]]:
