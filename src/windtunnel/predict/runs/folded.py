@@ -21,7 +21,7 @@ from windtunnel.predict.program.lower import MOST_INSTANCES, MOST_OPERATORS, Low
 from windtunnel.predict.program.periods import Periods, periods_of, without_periods
 from windtunnel.predict.program.pipeline import PipelineTransfers
 from windtunnel.predict.program.stage import Stage
-from windtunnel.predict.runs.steady import Steady, behind_moves, steady_state
+from windtunnel.predict.runs.steady import SteadyPeriods, behind_moves, steady_state
 from windtunnel.workload import Workload
 from windtunnel.workload.graph import Orders
 from windtunnel.workload.schedules import fewer_micro_batches, micro_batches_of_period
@@ -29,7 +29,7 @@ from windtunnel.workload.schedules import fewer_micro_batches, micro_batches_of_
 MOST_TRIED = 0.3
 """Micro batches of all shorter steps that are tried, as a share of the step's: what a step without a steady state costs more."""
 
-PERIODS = (4, 12)
+PERIODS = (2, 12)
 """Periods of the shorter steps that are tried, one after the other."""
 
 
@@ -54,7 +54,7 @@ class _Shorter(NamedTuple):
     whole: Timeline
     less: Timeline
     periods: tuple[Periods, ...]
-    steady: Steady
+    steady: SteadyPeriods
 
 
 def fold(workload: Workload, costs: Costs) -> FoldedStep | None:

@@ -23,14 +23,14 @@ TOGETHER = (1, 2, 3, 4, 6, 8, 12)
 
 
 @dataclass(frozen=True)
-class Steady:
+class SteadyPeriods:
     """`together` periods take `seconds` on every rank."""
 
     together: int
     seconds: float
 
 
-def steady_state(program: Program, timeline: Timeline, periods: tuple[Periods, ...]) -> Steady | None:
+def steady_state(program: Program, timeline: Timeline, periods: tuple[Periods, ...]) -> SteadyPeriods | None:
     """The steady state of a run whose operators were all recorded; None if it had none at the end of its periods."""
     events = _events(program)
     ranks = [_RankTimes(program, timeline, events, rank, of) for rank, of in enumerate(periods)]
@@ -39,11 +39,11 @@ def steady_state(program: Program, timeline: Timeline, periods: tuple[Periods, .
     for together in TOGETHER:
         seconds = ranks[0].advance(together, until)
         if seconds is not None and all(rank.repeats(together, seconds, until, off) for rank in ranks):
-            return Steady(together, seconds)
+            return SteadyPeriods(together, seconds)
     return None
 
 
-def behind_moves(whole: Timeline, fewer: Timeline, periods: tuple[Periods, ...], steady: Steady) -> bool:
+def behind_moves(whole: Timeline, fewer: Timeline, periods: tuple[Periods, ...], steady: SteadyPeriods) -> bool:
     """Whether all that follows the periods is later by the seconds of the periods that a run has more than another."""
     off = TOLERANCE * whole.makespan
     for rank, of in enumerate(periods):
