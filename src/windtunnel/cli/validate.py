@@ -58,8 +58,7 @@ def command(
         def step(done: int, total: int, row: str) -> None:
             shown.update(task, completed=done, total=total)
 
-        chosen = list(tables) if tables else None
-        report = validate(chosen, family, step, gpu=gpu, dtype=dtype, kernels=kernels, processes=jobs)
+        report = validate(tables or None, family, step, gpu=gpu, dtype=dtype, kernels=kernels, processes=jobs)
     if json is not None:
         write_json(report.as_dict(), json)
     if markdown is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from windtunnel.base.errors import PlanError, SpecError
 from windtunnel.search.defaults import default_fields
 from windtunnel.search.explain import explain
-from windtunnel.search.facts import remembered
+from windtunnel.search.facts import remember_facts
 from windtunnel.search.find import NO_LIMITS, Candidate, Plans, Search, SearchLimits, plans_of
 from windtunnel.search.front import front_first
 from windtunnel.search.levers.polish import pull_levers, set_beforehand
@@ -29,7 +29,7 @@ Fields = Mapping[str, Sequence[Any]]
 """Open fields by path, with the values to try."""
 
 
-@remembered()
+@remember_facts()
 def search(  # long: one parameter a line, and their docstring
     job: Job | Sequence[Job],
     space: Fields | Sequence[Fields] | None = None,

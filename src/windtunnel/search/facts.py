@@ -78,7 +78,7 @@ _KNOWN: ContextVar[dict[Job, StepFacts] | None] = ContextVar("_KNOWN", default=N
 
 
 @contextmanager
-def remembered() -> Iterator[None]:
+def remember_facts() -> Iterator[None]:
     """Inside, `facts_of` predicts each job once. Nothing is kept afterwards."""
     if _KNOWN.get() is not None:
         yield

@@ -13,7 +13,7 @@ from windtunnel.network.simulate.fabric_faults import without_faults
 from windtunnel.predict import predict
 from windtunnel.predict.prediction import Prediction
 from windtunnel.search.change import Change, predict_or_none
-from windtunnel.search.facts import remembered
+from windtunnel.search.facts import remember_facts
 from windtunnel.search.levers.pricing import GAIN, price_levers
 from windtunnel.search.levers.registry import LEVERS
 
@@ -42,7 +42,7 @@ class Advice:
     trains_otherwise: bool = False
 
 
-@remembered()
+@remember_facts()
 def advise(prediction: Prediction, limit: int = 5) -> tuple[Advice, ...]:
     """The largest gains first, then losses without a helpful change; at most `limit`.
 
