@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from windtunnel.predict import predict
-from windtunnel.predict.answer.timeline import launches, timeline_of
+from windtunnel.predict.answer.timeline import WholeStep, launches, timeline_of
 from windtunnel.predict.price.costs import price
 from windtunnel.predict.runs.equal import run_closed
+from windtunnel.predict.runs.setting import Setting
 from windtunnel.spec import load_job
 from windtunnel.workload import build
 
@@ -16,7 +17,7 @@ from windtunnel.workload import build
 def test_the_last_launch_ends_when_the_engines_host_does(name: str) -> None:
     workload = build(load_job(name))
     ran = run_closed(workload, price(workload))
-    for stage, times in enumerate(timeline_of(ran).stages):
+    for stage, times in enumerate(timeline_of(ran, WholeStep(workload.job, Setting())).stages):
         rows = list(launches(times))
         assert all(start <= end for _, start, end in rows)
         assert all(before[2] <= after[1] for before, after in zip(rows, rows[1:], strict=False))

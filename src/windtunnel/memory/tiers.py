@@ -16,7 +16,7 @@ from windtunnel.spec.machine.host import Place
 from windtunnel.spec.offload import NO_OFFLOAD
 from windtunnel.workload.graph import Workload
 from windtunnel.workload.passes.optimizer import updated_parameters
-from windtunnel.workload.schedules import Pass, table
+from windtunnel.workload.schedules import Pass
 
 USABLE_HOST = 0.9
 """Share of the node's DRAM that training may pin; the system, the processes and the data loader use the rest. Assumed."""
@@ -95,7 +95,7 @@ def largest_copy(workload: Workload, stage: int) -> float:
 def _activations(workload: Workload, stage: int, needs: Sequence[Needs]) -> float:
     """Most bytes of micro batches in flight."""
     chunk_offloaded = np.array([sum(needs[b].offloaded * times for b, times in chunk.blocks) for chunk in workload.stages[stage]])
-    direction, chunk, _, _ = table(workload.schedule[stage]).T
+    direction, chunk, _, _ = workload.passes(stage).T
     change = np.where(
         direction == Pass.FORWARD, chunk_offloaded[chunk], np.where(direction == Pass.BACKWARD, -chunk_offloaded[chunk], 0.0)
     )

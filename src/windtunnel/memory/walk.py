@@ -25,7 +25,7 @@ from windtunnel.workload.blocks.quantise import copies, recipe
 from windtunnel.workload.graph import Chunk, Workload
 from windtunnel.workload.identity import Role
 from windtunnel.workload.ops import CONTEXT_AXES, DTYPES, Axis, Comm, Kind, OpTable, Phase
-from windtunnel.workload.schedules import Pass, table
+from windtunnel.workload.schedules import Pass
 
 _IS_CONTEXT = np.isin(np.arange(max(Axis) + 1), CONTEXT_AXES)
 _IS_NARROW = np.isin(DTYPES, NARROW)
@@ -195,7 +195,7 @@ def _levels(workload: Workload, stage: int, needs: tuple[Needs, ...]) -> npt.NDA
         np.array(size, np.float64) for size in (chunk_bytes(workload, stage, needs), _late_bytes(workload, stage, needs))
     )
     change = np.stack([saved, -saved, late - saved, -late])  # by `Pass`
-    direction, chunk, _, _ = table(workload.schedule[stage]).T
+    direction, chunk, _, _ = workload.passes(stage).T
     return np.cumsum(change[direction, chunk])
 
 
@@ -208,7 +208,7 @@ def activation_walk(workload: Workload, stage: int) -> npt.NDArray[np.float64]:
 def peak_of(workload: Workload, stage: int, needs: tuple[Needs, ...], raw_gradient: float) -> Peak:
     """Peak of the activations of `stage`; `raw_gradient` bytes per parameter accumulate during one backward pass."""
     before = np.full((len(Pass), len(workload.stages[stage])), -1.0)  # highest level at the start of a pass; -1: no such pass
-    direction, chunk, _, pairs = table(workload.schedule[stage]).T
+    direction, chunk, _, pairs = workload.passes(stage).T
     levels = np.append(0.0, _levels(workload, stage, needs)[:-1])
     if workload.job.runtime.moe_a2a_overlap and pairs.any():
         levels = _in_step(workload, stage, needs, levels, chunk, np.flatnonzero(pairs))

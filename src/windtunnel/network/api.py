@@ -146,7 +146,7 @@ def sweep(
     progress: Callable[[float], bool] | None = None,
     watch: Watch | None = None,
     loads: bool = False,
-) -> list[dict[str, object]]:
+) -> list[dict[str, object]]:  # long: one argument a line
     """The table of nccl-tests, a row per size in bytes: `size`, `time_us`, `algbw_GBs`, `busbw_GBs`, `algorithm`, `protocol`, …
 
     `op` as `windtunnel collective --op` takes it; `network` closed, flow or packet; `settings` NCCL's variables; `per_node` ranks

@@ -178,7 +178,7 @@ class SaveCost:
 class Prediction:
     """The result of `predict`. Seconds, bytes, FLOP/s, US dollars, joules unless a name says otherwise.
 
-    `timeline`, `kernel_timeline` and the stages' memory curves are computed when they are first read.
+    `timeline`, `kernel_timeline`, `critical_path` and the stages' memory curves are computed when they are first read.
     """
 
     job: Job
@@ -204,7 +204,7 @@ class Prediction:
     kernels: tuple[KernelRow, ...]
     collectives: tuple[dict[str, object], ...]
     """One row a call: name, axis, bytes, ranks, nodes, algorithm, protocol, channels, time_us, busbw_GBs, count."""
-    critical_path: tuple[dict[str, object], ...]
+    critical_path: Sequence[dict[str, object]]
     energy_j_per_step: float | None = None
     cost_per_step: float | None = None
     tokens_per_day: float = 0.0

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
+from typing import overload
 
+from windtunnel.base.arrays import Int64s
 from windtunnel.base.errors import PlanError
 from windtunnel.spec.job import Job
 from windtunnel.workload.identity import BlockKey
 from windtunnel.workload.ops import OpTable
 from windtunnel.workload.optimizers import Matrix
-from windtunnel.workload.schedules import SCHEDULES, Order, overlapped_order
+from windtunnel.workload.schedules import SCHEDULES, Order, overlapped_order, table
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class Workload:
     waits: tuple[tuple[int, ...], ...]
     blocks: tuple[Block, ...]
     stages: tuple[tuple[Chunk, ...], ...]
-    schedule: tuple[Order, ...]
+    schedule: Sequence[Order]
     optimizer: tuple[range, ...]
     boundary: float
     stage_parameters: tuple[float, ...]
@@ -109,6 +113,10 @@ class Workload:
         narrow = self.stage_frozen_quantised[stage] if self.stage_frozen_quantised else 0.0
         return self.stage_quantised[stage] + narrow, frozen
 
+    def passes(self, stage: int) -> Int64s:
+        """[n, 4] the passes of `stage` in order, as `schedules.table` has them; not to be changed."""
+        return self.schedule.tables[stage] if isinstance(self.schedule, Orders) else table(self.schedule[stage])
+
     def runs(self, stage: int) -> tuple[int, ...]:
         """Micro batches that each virtual stage of `stage` runs in a step: all, or a share of them under DualPipe."""
         return (self.job.micro_batches // self.job.copies,) * len(self.stages[stage])
@@ -118,7 +126,47 @@ MOST_PASSES = 400_000
 """Limit of passes in a step, over all pipeline stages: such a step takes a few seconds and a few hundred MB."""
 
 
-def schedule_of(job: Job) -> tuple[Order, ...]:
+class Orders(Sequence[Order]):
+    """The order of passes on each stage of a job, written when it is first read: its length grows with micro batches."""
+
+    def __init__(self, job: Job, micro_batches: int | None = None) -> None:
+        """`micro_batches`: of a shorter step with the job's plan."""
+        self.job, self.micro_batches = job, job.micro_batches if micro_batches is None else micro_batches
+
+    @cached_property
+    def _stages(self) -> tuple[Order, ...]:
+        plan = self.job.plan
+        write = overlapped_order if self.job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
+        return write(plan.pp, plan.vpp, self.micro_batches)
+
+    @cached_property
+    def tables(self) -> tuple[Int64s, ...]:
+        """`schedules.table` of each stage's order."""
+        return tuple(table(order) for order in self._stages)
+
+    def __len__(self) -> int:
+        return self.job.plan.pp
+
+    @overload
+    def __getitem__(self, stage: int) -> Order: ...
+    @overload
+    def __getitem__(self, stage: slice) -> tuple[Order, ...]: ...
+    def __getitem__(self, stage: int | slice) -> Order | tuple[Order, ...]:
+        return self._stages[stage]
+
+    def __iter__(self) -> Iterator[Order]:
+        return iter(self._stages)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Orders) and self.micro_batches == other.micro_batches and self.job == other.job:
+            return True
+        return isinstance(other, Sequence) and self._stages == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash((self.job, self.micro_batches))
+
+
+def schedule_of(job: Job) -> Orders:
     """The order of passes on each stage. Raises PlanError for a step of more than MOST_PASSES."""
     plan = job.plan
     most = MOST_PASSES // (2 * plan.pp * plan.vpp)
@@ -130,8 +178,7 @@ def schedule_of(job: Job) -> tuple[Order, ...]:
             f"This plan has {job.micro_batches:,}: raise plan.micro_batch, or write "
             f"--set plan.global_batch={most * plan.micro_batch * job.dp}.",
         )
-    write = overlapped_order if job.runtime.moe_a2a_overlap else SCHEDULES[plan.schedule_name]
-    return write(plan.pp, plan.vpp, job.micro_batches)
+    return Orders(job)
 
 
 def layers_before(job: Job) -> tuple[tuple[int, ...], ...]:

@@ -6,7 +6,7 @@ from windtunnel.predict.answer.metrics import collective_rows, evidence, kernel_
 from windtunnel.predict.answer.money import DAY, bill
 from windtunnel.predict.answer.notes import assumptions, unanswered_notes, warnings
 from windtunnel.predict.answer.startup import startup
-from windtunnel.predict.answer.timeline import KernelTimeline, critical_path, timeline_of, with_curves
+from windtunnel.predict.answer.timeline import KernelTimeline, WholeStep, path_of, timeline_of, with_curves
 from windtunnel.predict.prediction import Prediction
 from windtunnel.predict.published import kind_of_run, like, stated_error
 from windtunnel.predict.runs.setting import Setting
@@ -19,7 +19,8 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
     job, step, stage, profile = workload.job, ran.step, ran.pacing, setting.profile
     tokens = float(job.plan.global_batch * job.plan.seq)
     gpus, model, hardware = job.cluster.gpus, model_flops(job), hardware_flops(workload)
-    timeline = timeline_of(ran)
+    whole = WholeStep(job, setting, ran.draw)
+    timeline = timeline_of(ran, whole)
     memory = with_curves(ran.workload.job, ran.memory, timeline)
     shares, sources, error = evidence(ran.workload, ran.costs[stage], stage, step)
     kind = kind_of_run(job)
@@ -47,7 +48,7 @@ def read_off(workload: Workload, ran: StepRun, setting: Setting) -> Prediction:
         published=like(kind),
         kernels=kernel_rows(ran.workload, ran.costs[stage], stage, step),
         collectives=collective_rows(ran),
-        critical_path=critical_path(ran.lowered, ran.timeline),
+        critical_path=path_of(ran, whole),
         assumptions=assumptions(job, setting.network),
         warnings=warnings(job, memory) + (unanswered_notes(job, profile, sources) if profile is not None else ()),
         parameters=parameter_count(job.model),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,11 +72,58 @@ class StageTimes(NamedTuple):
     partners: dict[tuple[int, int], tuple[int, int]]
 
 
+class WholeStep:
+    """A step that runs once more, in full and with its critical path, when one of them is first read."""
+
+    def __init__(self, job: Job, setting: Setting, draw: int | None = None) -> None:
+        self.job, self.setting, self.draw = job, replace(setting, progress=None), draw
+
+    @cached_property
+    def _read(self) -> tuple[tuple[StageTimes, ...], tuple[dict[str, object], ...]]:
+        program = program_of(self.job, self.setting, self.draw)
+        timeline = program.execute()[0]
+        return _stage_times(program.lowered, timeline), critical_path(program.lowered, timeline)
+
+    @property
+    def stages(self) -> tuple[StageTimes, ...]:
+        """Times of the stages that reports show."""
+        return self._read[0]
+
+    @property
+    def path(self) -> tuple[dict[str, object], ...]:
+        """See `critical_path`."""
+        return self._read[1]
+
+    def key(self) -> Any:
+        """The plain data that equality compares."""
+        return _key_of(self.job, self.setting, self.draw)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WholeStep) and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.job)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"job": self.job, "setting": self.setting, "draw": self.draw}
+
+
+def _key_of(job: Job, setting: Setting, draw: int | None) -> Any:
+    profile = setting.profile
+    measured = None if profile is None else (profile.name, profile.modules.data)
+    return job, replace(setting, profile=None), measured, draw
+
+
 class StepTimeline(OnDemand[Span]):
     """Every pass, transfer and collective of every stage, and the host's launches of passes."""
 
-    def __init__(self, stages: tuple[StageTimes, ...]) -> None:
-        self.stages = stages
+    def __init__(self, times: tuple[StageTimes, ...] | WholeStep) -> None:
+        self.times = times
+
+    @property
+    def stages(self) -> tuple[StageTimes, ...]:
+        """Times of each stage."""
+        return self.times.stages if isinstance(self.times, WholeStep) else self.times
 
     def _make(self) -> tuple[Span, ...]:
         spans = []
@@ -96,9 +144,7 @@ class KernelTimeline(OnDemand[Span]):
         self.job, self.setting, self.draw = job, replace(setting, progress=None), draw
 
     def _key(self) -> Any:
-        profile = self.setting.profile
-        measured = None if profile is None else (profile.name, profile.modules.data)
-        return self.job, replace(self.setting, profile=None), measured, self.draw
+        return _key_of(self.job, self.setting, self.draw)
 
     def _make(self) -> tuple[Span, ...]:
         program = program_of(self.job, self.setting, self.draw)
@@ -137,20 +183,39 @@ class KernelTimeline(OnDemand[Span]):
 class AllocationCurve(OnDemand[tuple[float, float]]):
     """(second in the step, allocated bytes) of one stage after each of its passes."""
 
-    def __init__(self, job: Job, memory: StageMemory, times: StageTimes) -> None:
-        self.job, self.memory, self.times = job, memory, times
+    def __init__(self, job: Job, memory: StageMemory, timeline: StepTimeline) -> None:
+        self.job, self.memory, self.timeline = job, memory, timeline
 
     def _make(self) -> tuple[tuple[float, float], ...]:
-        return curve(build(self.job), self.memory, list(_pass_ends(self.times)))
+        return curve(build(self.job), self.memory, list(_pass_ends(self.timeline.stages[self.memory.stage])))
 
 
-def timeline_of(ran: StepRun) -> StepTimeline:
-    """The timeline of the stages that a run shows."""
-    lowered, timeline, program = ran.lowered, ran.timeline, ran.lowered.program
+class CriticalPath(OnDemand[dict[str, object]]):
+    """The critical path of a step whose run kept none."""
+
+    def __init__(self, step: WholeStep) -> None:
+        self.step = step
+
+    def _make(self) -> tuple[dict[str, object], ...]:
+        return self.step.path
+
+
+def timeline_of(ran: StepRun, step: WholeStep) -> StepTimeline:
+    """The timeline of the stages that a run shows; `step`: the same step once more, where the run kept no critical path."""
+    return StepTimeline(_stage_times(ran.lowered, ran.timeline) if ran.timeline.path else step)
+
+
+def path_of(ran: StepRun, step: WholeStep) -> Sequence[dict[str, object]]:
+    """The critical path of a run; `step`: the same step once more, where the run kept none."""
+    return critical_path(ran.lowered, ran.timeline) if ran.timeline.path else CriticalPath(step)
+
+
+def _stage_times(lowered: Lowered, timeline: Timeline) -> tuple[StageTimes, ...]:
+    program = lowered.program
     starts = program.template_start[:-1]
     host = np.add.reduceat(np.append(program.op_host, 0.0), starts)
     waits = np.add.reduceat(np.append(program.op_sync, 0), starts) > 0
-    return StepTimeline(tuple(_times(lowered, timeline, stage, host, waits) for stage in range(lowered.stages)))
+    return tuple(_times(lowered, timeline, stage, host, waits) for stage in range(lowered.stages))
 
 
 def _times(lowered: Lowered, timeline: Timeline, stage: int, host: Floats, waits: np.ndarray) -> StageTimes:
@@ -168,7 +233,7 @@ def _times(lowered: Lowered, timeline: Timeline, stage: int, host: Floats, waits
 
 def with_curves(job: Job, memory: tuple[StageMemory, ...], timeline: StepTimeline) -> tuple[StageMemory, ...]:
     """The stages' memory with the allocation after each pass. `job` is that of the workload that ran."""
-    return tuple(replace(stage, curve=AllocationCurve(job, stage, timeline.stages[stage.stage])) for stage in memory)
+    return tuple(replace(stage, curve=AllocationCurve(job, stage, timeline)) for stage in memory)
 
 
 def pass_times(timeline: Sequence[Span], order: Sequence[Action], stage: int) -> list[tuple[float, float]]:

@@ -29,7 +29,7 @@ from windtunnel.predict.program.templates import Templates
 from windtunnel.spec.job import Job
 from windtunnel.workload import Axis, Workload
 from windtunnel.workload.passes.optimizer import shard_elements
-from windtunnel.workload.schedules import Action, Order, table
+from windtunnel.workload.schedules import Action, Order
 
 MOST_INSTANCES = 2_000_000
 """Limit of passes, transfers and calls in a step's program over all stages: about 20 s and 2 GB."""
@@ -69,6 +69,11 @@ class Lowered:
 
 def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) -> Lowered:
     """The program of one step of every stage; with `live`, a network engine determines the end of its calls."""
+    return finish_program(*write_stages(workload, costs, live))
+
+
+def write_stages(workload: Workload, costs: Costs, live: NetworkCalls | None = None) -> tuple[ProgramBuilder, list[Stage]]:
+    """The stages of `lower`, and the builder that holds their program."""
     job = workload.job
     builder = ProgramBuilder(categories=len(Category), live_key=None if live is None else live.live_key)
     templates = Templates(workload, costs, builder, live=live)
@@ -78,7 +83,7 @@ def lower(workload: Workload, costs: Costs, live: NetworkCalls | None = None) ->
         stage = Stage(index, builder.rank(), templates, workload, costs, live)
         write_step(stage, transfers)
         stages.append(stage)
-    return finish_program(builder, stages)
+    return builder, stages
 
 
 def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: tuple[str, ...] = ("",)) -> Lowered:
@@ -95,7 +100,7 @@ def finish_program(builder: ProgramBuilder, stages: Sequence[Stage], pipelines: 
         tuple(s.calls for s in stages),
         tuple(templates.rows),
         templates.category,
-        tuple(_partners(s.workload.schedule[s.index]) for s in stages),
+        tuple(_partners(s.workload, s.index) for s in stages),
         pipelines,
     )
 
@@ -121,10 +126,11 @@ def count_executed(program: Program, ranks: int) -> int:
     return int((np.diff(program.template_start)[template[runs]] * program.times[rows][runs]).sum())
 
 
-def _partners(order: Order) -> dict[tuple[int, int], tuple[int, int]]:
-    if not table(order)[:, 3].any():
-        return {}
-    return {(a.chunk, a.micro_batch): (b.chunk, b.micro_batch) for a, b in pairwise(order) if a.beside_next}
+def _partners(workload: Workload, stage: int) -> dict[tuple[int, int], tuple[int, int]]:
+    passes = workload.passes(stage)
+    first = np.flatnonzero(passes[:, 3])
+    keys, others = (map(tuple, passes[at, 1:3].tolist()) for at in (first, first + 1))
+    return dict(zip(keys, others, strict=True))
 
 
 def write_step(stage: Stage, transfers: PipelineTransfers) -> None:
@@ -142,7 +148,7 @@ def _check_size(stage: Stage, sharding: Sharding) -> None:
     """Raises PlanError if a step would have more than about MOST_INSTANCES instances, each a pass or a call."""
     job, chunks = stage.workload.job, stage.workload.stages[stage.index]
     blocks = sum(times for chunk in chunks for _, times in chunk.blocks) / len(chunks) if sharding.by_block else 0.0
-    passes = len(stage.workload.schedule[stage.index]) * job.plan.pp
+    passes = len(stage.workload.passes(stage.index)) * job.plan.pp
     per_pass = 3.0 + 3.0 * blocks
     if passes * per_pass > MOST_INSTANCES:
         most = max(1, int(job.micro_batches * MOST_INSTANCES / (passes * per_pass)))
@@ -174,7 +180,7 @@ def _runs(order: Sequence[Action], actions: npt.NDArray[np.int64], sharding: Sha
 def _append_passes(stage: Stage, transfers: PipelineTransfers, sharding: Sharding) -> int:
     """Appends passes: those that calls interrupt one by one, those between them as columns. Returns the last pass."""
     order = stage.workload.schedule[stage.index]
-    actions = table(order)
+    actions = stage.workload.passes(stage.index)
     first = np.flatnonzero(np.append(True, actions[:-1, 3] == 0))  # of each turn: a pass, or a pair
     interrupted = np.logical_or.reduceat(sharding.stops(actions), first)
     whole = ~np.repeat(interrupted, np.diff(np.append(first, len(order))))

@@ -23,7 +23,7 @@ from windtunnel.predict.program.shards import (
 )
 from windtunnel.predict.program.stage import HOST, Stage
 from windtunnel.workload import Axis
-from windtunnel.workload.schedules import Action, Order, Pass, table
+from windtunnel.workload.schedules import Action, Order, Pass
 
 
 class Replicated:
@@ -52,7 +52,7 @@ class Replicated:
         self.pending: list[int] = []
         self.by_block = self.partitions or self.copies.of_layers
         interrupted = self.overlap_gather or self.overlap_reduce or self.by_block
-        actions = table(stage.workload.schedule[stage.index] if interrupted else ())
+        actions = stage.workload.passes(stage.index)[: None if interrupted else 0]
         weights = np.isin(actions[:, 0], WEIGHTS)
         # by chunk: the micro batch whose gradients come last, and the one that runs first
         self.last = dict(actions[weights, 1:3].tolist())
@@ -159,6 +159,13 @@ class Replicated:
 
     def _groups(self, chunk: int, direction: Pass) -> list[Pieces]:
         """The blocks of a virtual stage in model order (backward: reversed), split where a bucket is full."""
+        held, forward = self.chunks[chunk].blocks, direction is Pass.FORWARD
+        known = self.stage.templates.groups
+        if (held, forward) not in known:
+            known[held, forward] = self._group_blocks(chunk, direction)
+        return known[held, forward]
+
+    def _group_blocks(self, chunk: int, direction: Pass) -> list[Pieces]:
         blocks = self.stage.workload.blocks
         flat = [b for b, times in self.chunks[chunk].blocks for _ in range(times)]
         if direction is not Pass.FORWARD:

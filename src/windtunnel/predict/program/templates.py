@@ -51,6 +51,9 @@ class Templates:
         self.inline: dict[int, tuple[bool, bool]] = {}  # by template: whether it is on the compute stream, and whether it computes
         self.passes: dict[int, PassRows] = {}  # by template, of those that are passes
         self.beside: dict[int, set[CallKey]] = {}
+        self.groups: dict[
+            tuple[Blocks, bool], list[Blocks]
+        ] = {}  # of virtual stages, forward or not: blocks by bucket of gradients
         self.call_of = costs.call_of
         self.demands = StepDemands.of(workload)
 

@@ -11,11 +11,13 @@ from windtunnel.memory import memory_of
 from windtunnel.predict.price.costs import Costs
 from windtunnel.predict.program.calls import NetworkCalls
 from windtunnel.predict.program.lower import Lowered, lower
+from windtunnel.predict.runs.folded import fold
 from windtunnel.predict.runs.setting import Setting
 from windtunnel.predict.runs.step_run import StepRun, breakdown
 from windtunnel.workload import Workload
 
 if TYPE_CHECKING:
+    from windtunnel.network.simulate.traffic import Traffic
     from windtunnel.predict.engines.fidelity import EngineRun
 
 Progress = Callable[[float], object]
@@ -55,8 +57,13 @@ def engine_program(workload: Workload, costs: Costs, setting: Setting) -> StepPr
 
 
 def run_closed(workload: Workload, costs: Costs) -> StepRun:
-    """The run of a `closed_program`."""
-    return _run(closed_program(workload, costs), Setting())
+    """The run of a `closed_program`, of which a steady middle is folded, without its critical path."""
+    folded = fold(workload, costs)
+    if folded is not None:
+        shorter = StepProgram(folded.workload, costs, folded.lowered)
+        return replace(_read(shorter, costs, folded.timeline), workload=workload, folded=True)
+    program = closed_program(workload, costs)
+    return _read(program, costs, program.execute(critical_path=False)[0])
 
 
 def run_engine(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
@@ -65,12 +72,17 @@ def run_engine(workload: Workload, costs: Costs, setting: Setting) -> StepRun:
 
 
 def _run(program: StepProgram, setting: Setting) -> StepRun:
-    workload, costs, job = program.workload, program.costs, program.workload.job
+    costs = program.costs
     timeline, network = program.execute(setting.progress)
     traffic = None
     if program.engine is not None and network is not None:
         traffic, means = program.engine.finish(network, timeline.makespan)
         costs = replace(costs, calls=costs.calls.with_measured(means))
+    return _read(program, costs, timeline, traffic)
+
+
+def _read(program: StepProgram, costs: Costs, timeline: Timeline, traffic: Traffic | None = None) -> StepRun:
+    workload, job = program.workload, program.workload.job
     return StepRun(
         workload=workload,
         costs=(costs,) * job.plan.pp,

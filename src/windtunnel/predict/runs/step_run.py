@@ -23,6 +23,8 @@ Breakdown = dict[str, float]
 
 LAST = (Category.PIPELINE_BUBBLE, Category.SLOWER_RANKS, Category.OTHER_STAGES)
 """Waits that come last in a breakdown."""
+ROUNDING = 1e-9
+"""Waits of stages that differ by less of the step are equal."""
 ALWAYS = (Category.MATMUL.key, idle_key(Category.PIPELINE_BUBBLE), HOST_PART.key)
 """Keys that a breakdown has even if they are 0."""
 
@@ -48,12 +50,16 @@ class StepRun:
     unequal: UnequalResult | None = None
     draw: int | None = None
     """For unequal ranks, the number of the drawn step to which program and timeline belong."""
+    folded: bool = False
+    """Whether `lowered` and the instances of `timeline` are those of a step of fewer micro batches."""
 
     @property
     def pacing(self) -> int:
-        """The stage that waits least for others: it sets the pace."""
-        waits = (idle_key(Category.PIPELINE_BUBBLE), idle_key(Category.OTHER_STAGES))
-        return min(range(len(self.by_stage)), key=lambda s: (sum(self.by_stage[s].get(key, 0.0) for key in waits), s))
+        """The stage that waits least for others, the last of them if several do: it sets the pace."""
+        keys = (idle_key(Category.PIPELINE_BUBBLE), idle_key(Category.OTHER_STAGES))
+        waits = [sum(stage.get(key, 0.0) for key in keys) for stage in self.by_stage]
+        least = min(waits) + ROUNDING * self.step
+        return max(stage for stage, seconds in enumerate(waits) if seconds <= least)
 
     def calls(self) -> Iterator[CallKey]:
         """Every communication call of the step once: inside layers, then between passes."""

@@ -17,6 +17,7 @@ from windtunnel.workload.schedules.interleaved import interleaved_order
 from windtunnel.workload.schedules.interleaved_zb import interleaved_zb
 from windtunnel.workload.schedules.one_f_one_b import one_f_one_b
 from windtunnel.workload.schedules.overlapped import overlapped_order
+from windtunnel.workload.schedules.steady import fewer_micro_batches, micro_batches_of_period
 from windtunnel.workload.schedules.zb_h1 import zb_h1
 from windtunnel.workload.schedules.zb_h2 import zb_h2
 from windtunnel.workload.schedules.zbv import zbv
@@ -36,4 +37,14 @@ SCHEDULES: dict[str, Schedule] = {
     "dualpipev": dualpipev,
 }
 
-__all__ = ["SCHEDULES", "Action", "Order", "Pass", "Schedule", "overlapped_order", "table"]
+__all__ = [
+    "SCHEDULES",
+    "Action",
+    "Order",
+    "Pass",
+    "Schedule",
+    "fewer_micro_batches",
+    "micro_batches_of_period",
+    "overlapped_order",
+    "table",
+]
