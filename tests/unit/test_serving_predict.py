@@ -15,7 +15,7 @@ from windtunnel.cli import main
 from windtunnel.serving import ServePlan, Server, read_trace, serve, server_of
 from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.load import drawn_load
-from windtunnel.serving.step_times import StepTimes
+from windtunnel.serving.step_times import GAP, StepTimes
 from windtunnel.spec import load_model
 
 
@@ -56,13 +56,13 @@ def test_one_user_takes_the_sum_of_its_passes(engine: str) -> None:
 
 
 def test_a_pass_is_the_sum_of_its_blocks() -> None:
-    """A decoding pass: 32 layers' rows and attention, embedding, head."""
+    """A decoding pass: 32 layers' rows and attention, embedding, head, and the gap before the next one."""
     times = StepTimes(small())
     kind = times.graph.kinds[0][0]
     rows = [times.graph.layer(kind, 4), times.graph.embedding(4), times.graph.head(4)]
     layer, embedding, head = times.price_blocks(rows)
     attention = 10e-6 + 4 * 1000 * 8 * 128 * 2 * 2 / (0.85 * 3.35e12)
-    expected = 32 * (layer + attention) + embedding + head
+    expected = 32 * (layer + attention) + embedding + head + GAP
     assert times.seconds(Passing(0, 0, 0.0, 4, 4000.0), 4) == pytest.approx(expected, rel=1e-3)
 
 

@@ -93,7 +93,7 @@ class Graph:
         local = experts // plan.ep
         active = max(1, round(local * (1.0 - (1.0 - chosen / experts) ** everyone)))
         each = max(1, round(everyone * chosen / plan.ep / active))
-        inner = model.expert_width * plan.ep // plan.wide
+        inner = model.expert_width * plan.ep // plan.expert_ranks
         copies = float(everyone * chosen) / plan.ep * model.expert_hidden
         if model.moe_latent is not None:
             replicated_linear(tape, "latent down", model.hidden, model.expert_hidden)
@@ -136,7 +136,7 @@ class Graph:
                     continue
                 narrow = self._format(op)
                 low = low or narrow != "bf16"
-                rows += self._quantised(op, narrow) if narrow != "bf16" else [self._fused(op)]
+                rows += self._quantise(op, narrow) if narrow != "bf16" else [self._fuse(op)]
             narrow = self.server.attention_weights if unit.place in ATTENTION else self.server.weights
             weights += unit.parameters * WIDTHS[narrow if low else "bf16"]
         if self.server.engine.fuses_reduction and any(op.kind is Kind.COMM for op in rows):
@@ -149,18 +149,20 @@ class Graph:
             return "bf16"
         return self.server.attention_weights if op.module in ATTENTION else self.server.weights
 
-    def _fused(self, op: Op) -> Op:
+    def _fuse(self, op: Op) -> Op:
         """A row of 16 bits: one launch, norms add the residual that they read and write."""
         if op.kind is Kind.NORM and op.role in (Role.NORM1, Role.NORM2, Role.FINAL_NORM):
             return op._replace(bytes=2.0 * op.bytes, launches=1)
         return op._replace(launches=min(op.launches, 1)) if op.kind is not Kind.COMM else op
 
-    def _quantised(self, op: Op, narrow: str) -> list[Op]:
+    def _quantise(self, op: Op, narrow: str) -> list[Op]:
         """A product in 8 or 4 bits, after the kernel that quantises its input where no norm or activation writes it so."""
         width = WIDTHS[narrow]
         moved = op.batch * (width * (op.m * op.k + op.k * op.n) + 2.0 * op.m * op.n)
         product = op._replace(dtype=DTYPES.index(narrow), bytes=moved, launches=1)
-        if self.server.engine.fuses_quantising and op.role is not Role.ATTENTION_OUT:
+        engine = self.server.engine
+        fuses = engine.fuses_quantising and (narrow != "nvfp4" or engine.fuses_reduction)
+        if fuses and op.role is not Role.ATTENTION_OUT:
             return [product]
         read = float(op.batch * op.m * op.k) * (2.0 + width)
         return [

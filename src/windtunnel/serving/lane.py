@@ -43,7 +43,7 @@ class Lane:
         """Prompt and emitted tokens of a request."""
         return int(self.load.prompt[request] + self.emitted[request])
 
-    def left(self, request: int) -> int:
+    def tokens_left(self, request: int) -> int:
         """Tokens of a request that are not in the cache."""
         return self.tokens(request) - int(self.computed[request])
 

@@ -46,11 +46,11 @@ class Mixing:
     absorbed: float = 0.0
     scan: bool = False
 
-    def seen(self, pairs: float, prompt: int) -> float:
+    def seen_pairs(self, pairs: float, prompt: int) -> float:
         """`pairs` of `prompt` tokens, under the window."""
         return pairs if self.window is None else min(pairs, float(prompt) * self.window)
 
-    def read(self, cached: float, decodes: int) -> float:
+    def read_tokens(self, cached: float, decodes: int) -> float:
         """Cached tokens that `decodes` requests read, of `cached`."""
         return cached if self.window is None else min(cached, float(decodes) * self.window)
 

@@ -69,7 +69,8 @@ def floor_of(server: Server, times: StepTimes, batch: float, length: float) -> f
         products = [sum(WIDTHS[_narrow(row.dtype)] * row.batch * row.n * row.k for row in block if row.k) for block in rows]
         weights = min(weights, sum(count * size for count, size in zip(counts, products, strict=True)))
     cached = sum(
-        count * mixing.read(batch * length, round(batch)) * mixing.cache * WIDTHS[server.kv] for _, count, mixing in times.kinds
+        count * mixing.read_tokens(batch * length, round(batch)) * mixing.cache * WIDTHS[server.kv]
+        for _, count, mixing in times.kinds
     )
     return float(weights + cached) / server.job.cluster.gpu.memory_bandwidth
 

@@ -35,7 +35,7 @@ class ServePlan:
         return self.tp * self.pp * self.dp
 
     @property
-    def wide(self) -> int:
+    def expert_ranks(self) -> int:
         """Ranks that share a layer's experts."""
         return self.tp * self.dp
 
@@ -118,7 +118,7 @@ def server_of(
     limits = with_limits(engine_of(engine, probe.cluster.gpu, chosen.tp), step_tokens, running, memory)
     check_limits(limits)
     latent = probe.model.latent and weights == "nvfp4"
-    degrees = {"tp": chosen.tp, "pp": 1, "ep": chosen.ep, "etp": chosen.wide // chosen.ep, "sequence_parallel": False}
+    degrees = {"tp": chosen.tp, "pp": 1, "ep": chosen.ep, "etp": chosen.expert_ranks // chosen.ep, "sequence_parallel": False}
     job = with_plan(probe, degrees)
     return Server(job, chosen, limits, weights, attention_weights or ("bf16" if latent else weights), kv)
 
@@ -177,8 +177,8 @@ def check_plan(model: Model, cluster: Cluster, plan: ServePlan) -> None:
         raise PlanError("pp", plan.pp, f"at most {model.layers} layers")
     if plan.ep > 1 and not model.experts:
         raise PlanError("ep", plan.ep, f"1: {model.name} has no experts")
-    if plan.wide % plan.ep or (model.experts or plan.ep) % plan.ep:
-        raise PlanError("ep", plan.ep, f"a divisor of tp x dp = {plan.wide} and of {model.experts} experts")
+    if plan.expert_ranks % plan.ep or (model.experts or plan.ep) % plan.ep:
+        raise PlanError("ep", plan.ep, f"a divisor of tp x dp = {plan.expert_ranks} and of {model.experts} experts")
 
 
 def check_limits(engine: ServeEngine) -> None:

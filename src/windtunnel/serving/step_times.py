@@ -44,6 +44,10 @@ DECODE = (10.0e-6, 0.85)
 """Attention of one new token a request over the cache: seconds of the shortest call, and the share of memory bandwidth that it
 reaches: a line through the tables' bf16 caches (H100, B200, GB200, B300, three engines; median error 6 to 14 %)."""
 
+DECODE_LATENT = (15.0e-6, 0.70)
+"""The same for latent attention (generation_mla of these tables: H100 and B200, SGLang and TensorRT-LLM, 16 and 128 heads; vLLM's rows
+of H100 start at 130 us and are left out)."""
+
 NARROW_CACHE = {"hopper": 0.70}
 """That share for caches of 8 bits, where it differs, by architecture (H100: 0.60 to 0.75 in the tables of three engines)."""
 
@@ -55,6 +59,10 @@ CUSTOM_OTHER = 5.5e-6
 
 CUSTOM_SHARE = 0.65
 """Share of the scale-up bandwidth that these kernels reach (H100 0.55 to 0.68, B200 0.62 to 0.66)."""
+
+GAP = 0.25e-3
+"""Seconds between passes in which the GPU has no kernel: what is left of the host's work where the engine schedules ahead, as all
+three do by default; 200 to 300 us by vllm-project/vllm issue 10634, in which 5 to 6 ms without it were measured."""
 
 GRID = 4
 """Token counts of a table for each octave beyond the captured sizes."""
@@ -106,8 +114,8 @@ class StepTimes:
 
     def seconds(self, one: Passing, sampled: int) -> float:
         """Seconds of the pass `one` that samples `sampled` tokens, through all stages."""
-        tokens = self._padded(one)
-        total = float(np.interp(tokens, self.sizes, self.table))
+        tokens = self._pad_tokens(one)
+        total = GAP + float(np.interp(tokens, self.sizes, self.table))
         total += float(np.interp(max(sampled, 1), *self.heads)) if sampled else 0.0
         for kind, count, mixing in self.kinds:
             if one.prompt:
@@ -132,7 +140,7 @@ class StepTimes:
         products = (ops.kind == Kind.GEMM) | (ops.kind == Kind.GROUPED_GEMM)
         shortest = REPLAYED.get(self.gpu.architecture, kernels.gemm.latency)
         seconds[products] -= max(0.0, kernels.gemm.latency - shortest)
-        seconds[products] = np.minimum(seconds[products], self._streamed(ops, shortest)[products])
+        seconds[products] = np.minimum(seconds[products], self._stream_seconds(ops, shortest)[products])
         moves = ~products & (ops.kind != Kind.COMM) & (ops.launches > 0)
         slow = max((curve.latency for curve in kernels.memory.values()), default=0.0)
         seconds[moves] = np.maximum(seconds[moves] - max(0.0, min(slow, 6e-6) - SHORTEST), SHORTEST)
@@ -141,7 +149,7 @@ class StepTimes:
             seconds[row] = self.call_seconds(CallKey(Comm(int(ops.comm[row])), Axis(int(ops.axis[row])), float(ops.bytes[row])))
         return np.asarray(seconds, np.float64)
 
-    def _streamed(self, ops: OpTable, shortest: float) -> Floats:
+    def _stream_seconds(self, ops: OpTable, shortest: float) -> Floats:
         """[rows] seconds of products that only wait for their weights, as a line in bytes; infinite for others."""
         share = np.where(ops.dtype == DTYPES.index("nvfp4"), STREAM_NARROW, STREAM)
         memory = ops.bytes / (share * self.gpu.memory_bandwidth)
@@ -181,18 +189,18 @@ class StepTimes:
     def _wide_book(self) -> CallBook:
         """Calls over all ranks that share experts, under the axis of tensor parallelism."""
         job = self.server.job
-        return CallBook(with_plan(job, {"tp": self.server.plan.wide, "ep": 1, "etp": 1, "dp": None}))
+        return CallBook(with_plan(job, {"tp": self.server.plan.expert_ranks, "ep": 1, "etp": 1, "dp": None}))
 
-    def _padded(self, one: Passing) -> float:
+    def _pad_tokens(self, one: Passing) -> float:
         """Tokens of the pass, with the padding of its CUDA graph."""
         tokens = one.tokens
         if tokens > self.server.engine.graph_tokens:
             return float(tokens)
-        sizes = self._captured
+        sizes = self._graph_sizes
         return float(sizes[min(int(np.searchsorted(sizes, tokens)), len(sizes) - 1)])
 
     @cached_property
-    def _captured(self) -> Int64s:
+    def _graph_sizes(self) -> Int64s:
         return np.array(captured_sizes(self.server.engine.graph_tokens), np.int64)
 
     def _send(self, size: float) -> float:
@@ -209,7 +217,7 @@ class StepTimes:
         """Seconds of one layer's attention or recurrence over prompts, by buckets of length and pairs; the pairs are exact."""
         if not mixing.queries and not mixing.scan:
             return 0.0
-        pairs = max(mixing.seen(one.pairs, one.prompt), 1.0)
+        pairs = max(mixing.seen_pairs(one.pairs, one.prompt), 1.0)
         each, deep = one.prompt / one.chunks, pairs / one.prompt
         key = (id(mixing), one.chunks, round(4.0 * np.log2(each)), round(8.0 * np.log2(deep)))
         if mixing.scan:
@@ -239,14 +247,14 @@ class StepTimes:
 
     def _decode_seconds(self, mixing: Mixing, one: Passing) -> float:
         """Seconds of one layer's attention or recurrence for one new token of each request."""
-        latency, share = DECODE
+        latency, share = DECODE_LATENT if mixing.absorbed else DECODE
         if mixing.scan:
             return SHORTEST + 2.0 * mixing.state * one.decodes / (share * self.gpu.memory_bandwidth)
         if not mixing.queries:
             return 0.0
-        if self.server.kv != "bf16":
+        if self.server.kv != "bf16" and not mixing.absorbed:
             share = NARROW_CACHE.get(self.gpu.architecture, share)
-        read = mixing.read(one.cached, one.decodes)
+        read = mixing.read_tokens(one.cached, one.decodes)
         memory = read * mixing.cache * WIDTHS[self.server.kv] / (share * self.gpu.memory_bandwidth)
         compute = read * mixing.absorbed / self._latent_rate
         return latency + max(memory, compute)

@@ -70,10 +70,10 @@ class Sglang:
         counts: list[int] = []
         if self.chunked >= 0:
             request = self.chunked
-            count = min(lane.left(request), chunk)
+            count = min(lane.tokens_left(request), chunk)
             if lane.cache.grow(request, int(lane.computed[request]) + count):
                 ids, counts, chunk, whole = [request], [count], chunk - count, whole - count
-                self.chunked = request if lane.left(request) > count else -1
+                self.chunked = request if lane.tokens_left(request) > count else -1
         if lane.waiting and self.chunked < 0:
             self._admit(lane, chunk, whole, ids, counts)
         if not ids:
@@ -88,7 +88,7 @@ class Sglang:
         while lane.waiting and chunk > 0 and whole > 0 and len(lane.running) < self.engine.running:
             request = lane.waiting[0]
             found = lane.reuse(request)
-            extend = lane.left(request)
+            extend = lane.tokens_left(request)
             ahead = min(int(lane.load.output[request] - lane.emitted[request]), CLIP)
             pages = lane.cache.blocks_for(extend) + lane.cache.blocks_for(ahead)
             count = min(extend, chunk)

@@ -34,7 +34,7 @@ class Trtllm:
         room -= len(generating)
         chosen, counts = generating.tolist(), [1] * len(generating)
         for request in ids[left > 1].tolist():
-            wanted = lane.left(request)
+            wanted = lane.tokens_left(request)
             count = wanted if wanted <= room else room - room % lane.cache.block
             if count <= 0:
                 break

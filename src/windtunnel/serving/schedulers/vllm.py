@@ -62,7 +62,7 @@ class Vllm:
         place = 0
         while place < len(lane.running) and budget > 0:
             request = lane.running[place]
-            count = min(lane.left(request), budget)
+            count = min(lane.tokens_left(request), budget)
             if count == 0:
                 place += 1
                 continue
@@ -83,7 +83,7 @@ class Vllm:
         while lane.waiting and budget > 0 and len(lane.running) < self.engine.running:
             request = lane.waiting[0]
             found = lane.reuse(request)
-            count = min(lane.left(request), budget)
+            count = min(lane.tokens_left(request), budget)
             if not lane.cache.grow(request, int(lane.computed[request]) + count):
                 lane.cache.release(request)
                 lane.computed[request] = 0
