@@ -15,6 +15,7 @@ from windtunnel.cli import main
 from windtunnel.serving import ServePlan, Server, read_trace, serve, server_of
 from windtunnel.serving.lengths import Passing, cache_bytes
 from windtunnel.serving.load import drawn_load
+from windtunnel.serving.simulate import FRONT, TOKENISE
 from windtunnel.serving.step_times import GAP, StepTimes
 from windtunnel.spec import load_model
 
@@ -44,15 +45,16 @@ def test_weights_are_the_models_parameters() -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_one_user_takes_the_sum_of_its_passes(engine: str) -> None:
-    """One request at a time: the prompt's pass, then a pass for each further token, each with one token more in the cache."""
+    """One request at a time: its way to the scheduler, the prompt's pass, then one for each further token, with one more cached."""
     server = small(engine)
     times = StepTimes(server)
     answer = serve(server, drawn_load(300, 9, concurrency=1, requests=3), times=times)
     prompt = times.seconds(Passing(300, 1, 300 * 301 / 2, 0, 0.0), 1)
     decode = [times.seconds(Passing(0, 0, 0.0, 1, 300.0 + n), 1) for n in range(1, 9)]
-    assert answer.ttft.mean == pytest.approx(prompt, rel=1e-9)
+    front = FRONT + 300 * TOKENISE
+    assert answer.ttft.mean == pytest.approx(front + prompt, rel=1e-9)
     assert answer.tpot.mean == pytest.approx(sum(decode) / 8, rel=1e-6)
-    assert answer.seconds == pytest.approx(3 * (prompt + sum(decode)), rel=1e-6)
+    assert answer.seconds == pytest.approx(3 * (front + prompt + sum(decode)), rel=1e-6)
 
 
 def test_a_pass_is_the_sum_of_its_blocks() -> None:

@@ -41,36 +41,38 @@ class LaneResult:
     prompt_seconds: float
 
 
+FRONT, TOKENISE = 2.0e-3, 1.0e-6
+"""Seconds from a user's send until the scheduler may see the request: HTTP and processes, and for each prompt token; assumed
+(Hugging Face's tokenizers state 20 s for a GB of text on all of a server's cores: 0.1 us a token, ten times that on one)."""
+
+
 class LaneClock:
-    """Time, arrivals and what is counted while a lane runs."""
+    """Time, arrivals and what is counted while a lane runs. `coming`: (moment at which the scheduler sees it, request)."""
 
     def __init__(self, load: ServeLoad) -> None:
         count = len(load)
         self.load, self.now, self.busy, self.steps, self.batch, self.peak, self.prompts = load, 0.0, 0.0, 0, 0.0, 0.0, 0.0
         self.sent, self.first, self.last = (np.full(count, -1.0) for _ in range(3))
         self.next = 0
-        self.due: list[tuple[float, int]] = []
+        self.coming: list[tuple[float, int]] = []
+        for moment in load.arrival.tolist() if load.is_open else [0.0] * load.concurrency:
+            self.ask(moment)
+
+    def ask(self, moment: float) -> None:
+        """A user sends the next request, if there is one."""
+        if self.next < len(self.load):
+            request, self.next = self.next, self.next + 1
+            self.sent[request] = moment
+            heapq.heappush(self.coming, (moment + FRONT + TOKENISE * float(self.load.prompt[request]), request))
 
     def send(self, lane: Lane) -> None:
-        """Requests that have come wait: the next of the trace, or of users whose last one has ended."""
-        if self.load.is_open:
-            while self.next < len(self.load) and self.load.arrival[self.next] <= self.now:
-                self.sent[self.next] = self.load.arrival[self.next]
-                lane.waiting.append(self.next)
-                self.next += 1
-            return
-        while self.due:
-            moment, _ = heapq.heappop(self.due)
-            if self.next < len(self.load):
-                self.sent[self.next] = moment
-                lane.waiting.append(self.next)
-                self.next += 1
+        """Requests that the scheduler sees now wait."""
+        while self.coming and self.coming[0][0] <= self.now:
+            lane.waiting.append(heapq.heappop(self.coming)[1])
 
     def until_arrival(self) -> float:
-        """Seconds to the next arrival of a trace."""
-        if self.load.is_open and self.next < len(self.load):
-            return float(self.load.arrival[self.next]) - self.now
-        return math.inf
+        """Seconds until the scheduler sees the next request; infinite without one."""
+        return self.coming[0][0] - self.now if self.coming else math.inf
 
     def end(self, ids: Int64s, done: Int64s) -> None:
         """Requests that emitted a token now, and those of them that are done."""
@@ -78,7 +80,8 @@ class LaneClock:
         self.first[new] = self.now
         self.last[done] = self.now
         if not self.load.is_open:
-            self.due += [(self.now, 0)] * len(done)
+            for _ in range(len(done)):
+                self.ask(self.now)
 
 
 def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:
@@ -92,7 +95,6 @@ def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:
         )  # fmt: skip
     lane = Lane(load, PagedCache(tokens // engine.block, engine.block, len(load)))
     rules, clock = rules_of(engine), LaneClock(load)
-    clock.due = [(0.0, 0)] * load.concurrency
     while True:
         clock.send(lane)
         step = rules.next_step(lane)
@@ -100,7 +102,7 @@ def run_lane(times: StepTimes, load: ServeLoad, tokens: int) -> LaneResult:
             wait = clock.until_arrival()
             if not math.isfinite(wait):
                 break
-            clock.now += wait
+            clock.now = clock.coming[0][0]
             continue
         _pass(times, rules, lane, clock, step)
     assert not lane.waiting and not lane.running, "requests were left behind"
@@ -118,10 +120,9 @@ def _pass(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClock,
     one = passing_of(step.counts, computed, prefill | (lane.emitted[step.ids] == 0))
     sampled = int((computed + step.counts == load.prompt[step.ids] + lane.emitted[step.ids]).sum())
     seconds = times.seconds(one, sampled)
-    times_more = 0 if one.prompt else _repeats(rules, lane, clock, step, seconds)
+    times_more = 0 if one.prompt else _repeats(times, rules, lane, clock, step, one)
     if times_more:
-        longer = Passing(0, 0, 0.0, one.decodes, one.cached + one.decodes * times_more / 2.0)
-        seconds = times.seconds(longer, sampled) * (times_more + 1)
+        seconds = run_seconds(times, one, times_more + 1)
         grown = lane.cache.grow_all(step.ids, computed + 1 + times_more)
         assert grown
         lane.emitted[step.ids] += times_more
@@ -137,17 +138,25 @@ def _pass(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClock,
     clock.end(*lane.finish(step))
 
 
-def _repeats(rules: SchedulerRules, lane: Lane, clock: LaneClock, step: ServeStep, seconds: float) -> int:
-    """How many more passes like `step`, which decodes all running requests, come before anything changes."""
+def _repeats(times: StepTimes, rules: SchedulerRules, lane: Lane, clock: LaneClock, step: ServeStep, one: Passing) -> int:
+    """How many more passes like `one` of `step`, which decodes all running requests, come before anything changes."""
     if len(step.ids) != len(lane.running):
         return 0
     left = int((lane.load.output[step.ids] - lane.emitted[step.ids]).min()) - 1
-    coming = clock.until_arrival()
-    most = min(left, RUN, rules.repeats(lane), int(coming / seconds) if math.isfinite(coming) else RUN)
+    most = min(left, RUN, rules.repeats(lane))
     tokens, held, block = lane.computed[step.ids] + 1, lane.cache.held[step.ids], lane.cache.block
-    while most > 0:
-        need = int(np.maximum(-(-(tokens + most) // block) - held, 0).sum())
-        if need <= lane.cache.available:
-            break
+    while most > 0 and int(np.maximum(-(-(tokens + most) // block) - held, 0).sum()) > lane.cache.available:
         most //= 2
-    return max(0, most)
+    coming = clock.until_arrival()
+    if most <= 0 or not math.isfinite(coming):
+        return max(0, most)
+    most = min(most, int(coming / times.seconds(one, one.decodes)))
+    while most > 0 and run_seconds(times, one, most) >= coming:  # it comes before the last of these passes begins
+        most -= 1
+    return most
+
+
+def run_seconds(times: StepTimes, one: Passing, passes: int) -> float:
+    """Seconds of `passes` that decode the same requests, of which `one` is the first."""
+    longer = one._replace(cached=one.cached + one.decodes * (passes - 1) / 2.0)
+    return passes * times.seconds(longer, one.decodes)

@@ -45,8 +45,8 @@ DECODE = (10.0e-6, 0.85)
 reaches: a line through the tables' bf16 caches (H100, B200, GB200, B300, three engines; median error 6 to 14 %)."""
 
 DECODE_LATENT = (15.0e-6, 0.70)
-"""The same for latent attention (generation_mla of these tables: H100 and B200, SGLang and TensorRT-LLM, 16 and 128 heads; vLLM's rows
-of H100 start at 130 us and are left out)."""
+"""The same for latent attention (generation_mla of these tables: H100 and B200, SGLang and TensorRT-LLM, 16 and 128 heads;
+vLLM's rows of H100 start at 130 us and are left out)."""
 
 NARROW_CACHE = {"hopper": 0.70}
 """That share for caches of 8 bits, where it differs, by architecture (H100: 0.60 to 0.75 in the tables of three engines)."""
