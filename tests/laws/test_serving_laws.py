@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -77,6 +78,32 @@ def test_tokens_and_blocks_are_conserved_and_the_cache_never_overflows(
     assert (lane.emitted == load.output).all()
     assert lane.cache.free == lane.cache.total
     assert computed == int((load.prompt + load.output - 1).sum()) + lane.recomputed
+
+
+@settings(max_examples=80, deadline=None)
+@given(LENGTHS, LIMITS, st.integers(14, 40), st.integers(1, 3))
+def test_shared_prompts_lose_no_block_and_no_token(
+    lengths: list[tuple[int, int]], limits: ServeEngine, blocks: int, trees: int
+) -> None:
+    """Prompts of `trees` kinds share their starts: blocks are conserved in each pass, and each token of a prompt is computed or was
+    in the cache."""
+    names = tuple(tuple(1000 * (n % trees) + part for part in range(4)) for n in range(len(lengths)))
+    load = replace(load_of(lengths, 1), blocks=names, block=16)
+    lane = Lane(load, PagedCache(blocks * 16 // limits.block, limits.block, len(load)))
+    lane.waiting.extend(range(len(load)))
+    rules, computed = rules_of(limits), 0
+    for _ in range(20_000):
+        step = rules.next_step(lane)
+        if step is None:
+            break
+        computed += int(step.counts.sum())
+        lane.cache.check()
+        lane.finish(step)
+        lane.cache.check()
+    assert (lane.emitted == load.output).all()
+    assert lane.cache.available == lane.cache.total
+    if not lane.preempted:
+        assert computed + lane.hits == int((load.prompt + load.output - 1).sum())
 
 
 @settings(max_examples=60, deadline=None)

@@ -34,6 +34,7 @@ class Lane:
     hits: int = 0
     preempted: int = 0
     recomputed: int = 0
+    _names: dict[int, list[tuple[int, int]]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         count = len(self.load)
@@ -51,7 +52,10 @@ class Lane:
         """Names of the blocks at the start of a request's prompt."""
         if not self.load.blocks:
             return []
-        return names_of(self.load.blocks[request], self.load.block, self.cache.block, int(self.load.prompt[request]))
+        if request not in self._names:
+            prompt = int(self.load.prompt[request])
+            self._names[request] = names_of(self.load.blocks[request], self.load.block, self.cache.block, prompt)
+        return self._names[request]
 
     def reuse(self, request: int) -> int:
         """Takes what the cache has of a waiting request's prompt; the number of tokens."""
@@ -74,7 +78,7 @@ class Lane:
         self.computed[step.ids] += step.counts
         whole = self.computed[step.ids] == self.load.prompt[step.ids] + self.emitted[step.ids]
         if self.load.blocks:
-            for request in step.ids[self.computed[step.ids] <= self.load.prompt[step.ids]].tolist():
+            for request in step.ids[(step.counts > 1) | (self.emitted[step.ids] == 0)].tolist():
                 self.cache.name(request, self.names(request), int(self.computed[request]))
         out = step.ids[whole]
         self.emitted[out] += 1
@@ -83,5 +87,6 @@ class Lane:
             gone = set(done.tolist())
             for request in done.tolist():
                 self.cache.release(request)
+                self._names.pop(request, None)
             self.running = [request for request in self.running if request not in gone]
         return out, done
