@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from windtunnel.spec import Cluster, Model
 
 
-def serve_predict(
+def serve_predict(  # long: every option of the command line
     model: str | Path | Model,
     on: str | Path | Cluster,
     gpus: int | None = None,

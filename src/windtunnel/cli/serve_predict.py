@@ -19,7 +19,7 @@ Examples:
 """
 
 
-def command(
+def command(  # long: every option
     model: Annotated[
         str | None,
         typer.Argument(metavar="MODEL", help="A model of the catalogue, a config.json, or a name as on a hub."),

@@ -1,5 +1,5 @@
+from .answer import LatencySpread as LatencySpread
 from .answer import Served as Served
-from .answer import Spread as Spread
 from .load import ServeLoad as ServeLoad
 from .predict import serve as serve
 from .server import ServePlan as ServePlan

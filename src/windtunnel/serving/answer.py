@@ -17,7 +17,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class Spread:
+class LatencySpread:
     """A latency over the requests, in seconds."""
 
     mean: float
@@ -26,7 +26,7 @@ class Spread:
     p99: float
 
     @classmethod
-    def of(cls, values: Floats) -> Spread:
+    def of(cls, values: Floats) -> LatencySpread:
         """Mean and quantiles; not a number without values."""
         if not len(values):
             return cls(math.nan, math.nan, math.nan, math.nan)
@@ -34,8 +34,8 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of latency, and what share of the requests keeps them."""
+class LatencyLimits:
+    """LatencyLimits of latency, and what share of the requests keeps them."""
 
     ttft: float | None
     tpot: float | None
@@ -57,9 +57,9 @@ class Served:
     server: Server
     requests: int
     seconds: float
-    ttft: Spread
-    tpot: Spread
-    e2e: Spread
+    ttft: LatencySpread
+    tpot: LatencySpread
+    e2e: LatencySpread
     requests_per_s: float
     tokens_per_s: float
     total_tokens_per_s: float
@@ -75,7 +75,7 @@ class Served:
     floor_tpot: float
     dollars: float | None
     joules: float | None
-    limits: Limits | None
+    limits: LatencyLimits | None
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:

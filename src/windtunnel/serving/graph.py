@@ -37,7 +37,7 @@ class ServedBlock:
 
 
 @dataclass(frozen=True)
-class Graph:
+class PassGraph:
     """Blocks of a server's forward pass."""
 
     server: Server

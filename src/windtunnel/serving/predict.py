@@ -9,7 +9,7 @@ import numpy as np
 from windtunnel.base.arrays import Bools, Floats
 from windtunnel.base.errors import SpecError
 from windtunnel.predict.answer.money import bill
-from windtunnel.serving.answer import Limits, Served, Spread
+from windtunnel.serving.answer import LatencyLimits, LatencySpread, Served
 from windtunnel.serving.load import ServeLoad
 from windtunnel.serving.room import CacheRoom, room_of
 from windtunnel.serving.server import WIDTHS, Server
@@ -104,9 +104,9 @@ def _answer(
         server,
         len(sent),
         seconds,
-        Spread.of(ttft),
-        Spread.of(tpot),
-        Spread.of(e2e),
+        LatencySpread.of(ttft),
+        LatencySpread.of(tpot),
+        LatencySpread.of(e2e),
         len(sent) / seconds,
         share,
         (tokens + float(prompt.sum())) / seconds,
@@ -127,7 +127,9 @@ def _answer(
     )
 
 
-def _limits(ttft: Floats, tpot: Floats, many: Bools, seconds: float, first: float | None, each: float | None) -> Limits | None:
+def _limits(
+    ttft: Floats, tpot: Floats, many: Bools, seconds: float, first: float | None, each: float | None
+) -> LatencyLimits | None:
     """What share of requests keeps the limits, and what the nearest limits are that nine of ten keep."""
     if first is None and each is None:
         return None
@@ -142,7 +144,7 @@ def _limits(ttft: Floats, tpot: Floats, many: Bools, seconds: float, first: floa
     if each is not None and len(tpot) and float(np.quantile(tpot, 0.9)) > each:
         near.append(f"--tpot {np.quantile(tpot, 0.9):.3g}")
     words = f"nine of ten requests keep {' '.join(near)}" if near else ""
-    return Limits(first, each, float(good.mean()), float(good.sum()) / seconds, words)
+    return LatencyLimits(first, each, float(good.mean()), float(good.sum()) / seconds, words)
 
 
 def _price(

@@ -19,7 +19,7 @@ from windtunnel.compute.curves import Choice
 from windtunnel.compute.device import device
 from windtunnel.predict.price.calls import CallBook, CallKey
 from windtunnel.serving.engines import captured_sizes
-from windtunnel.serving.graph import Graph, ServedBlock
+from windtunnel.serving.graph import PassGraph, ServedBlock
 from windtunnel.serving.lengths import Mixing, Passing, mixing_of, scan_row
 from windtunnel.serving.server import WIDTHS, Server, with_plan
 from windtunnel.spec import GPU
@@ -76,8 +76,8 @@ class StepTimes:
     _prompts: dict[tuple[int, int, int, int], float] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def graph(self) -> Graph:
-        return Graph(self.server)
+    def graph(self) -> PassGraph:
+        return PassGraph(self.server)
 
     @cached_property
     def sizes(self) -> Floats:
